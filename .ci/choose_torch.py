@@ -133,7 +133,7 @@ def default_build(version: str) -> str:
 
 
 def size_bytes(address: str) -> int | None:
-    """Of the file at an address; None when its server does not say."""
+    """Size of the file at an address; None if its server does not report it."""
     if address.startswith("file:"):
         return Path(unquote(urlsplit(address).path)).stat().st_size
     try:

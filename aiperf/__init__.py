@@ -1,3 +1,3 @@
-"""One run of the benchmark: its trials, its journal, its score."""
+"""The benchmark: its runs, their trials, journals and scores."""
 
 __version__ = "0.1.0"

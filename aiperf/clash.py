@@ -1,8 +1,9 @@
-"""Whether another distribution owns, or hides, one of the packages this program is made of.
+"""Checks whether another distribution owns, or hides, one of the packages of this program.
 
-NVIDIA's inference client is called `aiperf` on the package index and installs a package of that name. In
-one folder the two overwrite each other's files; what would run then is neither. Packages called `nas`,
-`launch` or `analysis` are common: one in PYTHONPATH or in the working directory must not stand before ours.
+NVIDIA's inference client is called `aiperf` on the package index and installs a package with that name. In
+one folder the two overwrite each other's files, and the result is neither of them. Packages called `nas`,
+`launch` or `analysis` are common: one in PYTHONPATH or in the working directory must not be imported instead
+of ours.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ DISTRIBUTION = "aiperf-hpc"
 PACKAGES = ("aiperf", "nas", "launch", "analysis")
 
 SHARED = ("__init__.py", "__main__.py")
-"""Files of `aiperf` that NVIDIA's has as well (0.13.0): its removal takes them along."""
+"""Files of `aiperf` that NVIDIA's package has as well (version 0.13.0), so uninstalling it removes them."""
 
 HOME = Path(__file__).resolve().parents[1]
 
@@ -31,8 +32,8 @@ _APART = "install aiperf-hpc into a separate virtual environment (python3 -m ven
 
 
 def refuse_clash() -> None:
-    """Raises AiperfError with one sentence when a package is not, or not only, this program's own, or not
-    whole any more."""
+    """Raises AiperfError if one of the packages belongs to another distribution as well, is hidden by another
+    package, or is not complete any more."""
     if clash := foreign_owner([str(HOME)]):
         raise AiperfError(f"{clash}; remedy: {_APART}")
     if clash := missing_files():
@@ -43,25 +44,27 @@ def refuse_clash() -> None:
 
 
 def put_own_first() -> None:
-    """Where a foreign package would be read in place of one of ours, puts ours before it: here, and for the
-    processes that this one starts."""
+    """If a foreign package would be imported instead of one of ours, puts our folder first in the search
+    path, for this process and those that it starts."""
     if not hidden_package() and not hidden_package([os.getcwd(), *sys.path]):
         return
     sys.path.insert(0, str(HOME))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
-    os.environ["PYTHONSAFEPATH"] = "1"  # the working directory stands before all else without it
+    os.environ["PYTHONSAFEPATH"] = "1"  # without it, the working directory comes first
 
 
 def _read_by_children() -> list[str]:
-    """PYTHONSAFEPATH is of Python 3.11 and newer."""
+    """Search path of child processes. Before Python 3.11, which has no PYTHONSAFEPATH, the working directory
+    comes first."""
     return sys.path if sys.version_info >= (3, 11) else [os.getcwd(), *sys.path]
 
 
 def foreign_owner(path: Iterable[str]) -> str | None:
-    """Which distribution in these folders also installs one of our packages, and where; None when none does.
+    """The distribution in these folders that also installs one of our packages, and where; None if there is
+    none.
 
-    The folders' files are read as text. The library that knows distributions takes longer to import than all
-    else that comes before a command, and makes an object for each of torch's ten thousand files.
+    The distributions' files are read as text, because importlib.metadata takes longer to import than
+    everything else before a command, and makes an object for each of torch's ten thousand files.
     """
     for folder in path:
         for info in sorted(Path(folder).glob("*.*-info")):
@@ -77,14 +80,16 @@ def foreign_owner(path: Iterable[str]) -> str | None:
 
 
 def missing_files(home: Path = Path(__file__).parent) -> str | None:
-    """Which of the files that the other program has as well are not in this folder of `aiperf`."""
+    """A message on those of the SHARED files that are missing in this folder of `aiperf`; None if all
+    exist."""
     missing = [f"aiperf/{name}" for name in SHARED if not (home / name).exists()]
     what = f"{' and '.join(missing)} of aiperf-hpc {'is' if len(missing) == 1 else 'are'} missing"
     return f"{what}; another package named aiperf may have been removed" if missing else None
 
 
 def _again() -> str:
-    """The command that brings the files back, from where they came: no index has this program."""
+    """The command that restores the files from where they were installed, since the program is on no package
+    index."""
     from importlib.metadata import Distribution, PackageNotFoundError
 
     again = "pip install --force-reinstall --no-deps"
@@ -99,11 +104,12 @@ def _again() -> str:
 
 
 def hidden_package(path: Iterable[str] | None = None) -> str | None:
-    """Which of our packages would be read from another place than this one, on this or `sys.path`."""
+    """A message on the first of our packages that would be imported from elsewhere, with this search path or
+    with `sys.path`; None if none would be."""
     home, search = HOME, list(sys.path if path is None else path)
     for name in PACKAGES:
         found = PathFinder.find_spec(name, search)
-        # Without an origin it is a mere folder of that name, which a real package precedes.
+        # Without an origin it is only a folder with that name, which any real package precedes.
         if not (home / name / "__init__.py").exists() or found is None or found.origin is None:
             continue
         if Path(found.origin).resolve().parent != home / name:
@@ -112,7 +118,8 @@ def hidden_package(path: Iterable[str] | None = None) -> str | None:
 
 
 def _installs(info: Path) -> set[str]:
-    """Top-level packages, from the list that some builders write, else from the list of files."""
+    """Top-level packages of a distribution, from top_level.txt, which some build tools write, otherwise from
+    the list of files."""
     stated = _text(info / "top_level.txt")
     if stated is not None:
         return set(stated.split())
@@ -127,5 +134,5 @@ def _text(path: Path) -> str | None:
 
 
 def _normal(name: str) -> str:
-    """As the index compares names (PEP 503)."""
+    """The normalised name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()

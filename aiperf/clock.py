@@ -1,4 +1,4 @@
-"""Where the time of a run comes from: the machine's clocks, or a simulation's."""
+"""The clock of a run: the machine's own clocks, or a simulation's."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ class Clock(Protocol):
     """The clocks of the master's host."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never set back."""
+        """Seconds since some moment; this clock is never set back."""
 
     def wall(self) -> float:
-        """Time of day, seconds since 1970."""
+        """Time of day in seconds since 1970."""
 
 
 def moment(seconds: float) -> float:
-    """A time as a journal writes it: to the microsecond. Moments stay in their order."""
+    """A time as the journal records it, rounded to microseconds. Rounding keeps the order of times."""
     return round(seconds, 6)
 
 
 def duration(seconds: float) -> float:
-    """What work took, as a journal writes it: whole microseconds, no fewer than it took."""
+    """A duration of work as the journal records it, rounded up to microseconds, so that recorded work is
+    never faster than it was."""
     return ceil(seconds * MICROSECONDS) / MICROSECONDS
 
 
 class SystemClock:
-    """The machine's own."""
+    """The machine's own clocks."""
 
     def monotonic(self) -> float:
         return time.monotonic()

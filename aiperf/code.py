@@ -1,4 +1,4 @@
-"""A hash of the program's own source, so that all ranks are known to run the same one."""
+"""A hash of the program's own source, by which all ranks are known to run the same program."""
 
 from __future__ import annotations
 

@@ -1,34 +1,35 @@
-"""What a user can fix: each error is one line that says what, where and the remedy."""
+"""Errors that a user can fix. Each message is one line that says what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
 
 class AiperfError(Exception):
-    """The command prints it as one line and exits with 1."""
+    """An error that the user can fix. The command prints it as one line and exits with code 1."""
 
 
 class ConfigError(AiperfError, ValueError):
-    """A configuration or an option that cannot be."""
+    """A configuration or an option is not valid."""
 
 
 class DataError(AiperfError):
-    """A data set that is absent, unreadable or not what it should be."""
+    """A data set is absent, unreadable or not what it should be."""
 
 
 class JournalError(AiperfError):
-    """A journal that cannot be read, written or continued."""
+    """A journal cannot be read, written or continued."""
 
 
 class WorldError(AiperfError):
-    """Processes, devices or hosts that are not as the run needs them."""
+    """Processes, devices or hosts do not meet the requirements of the run."""
 
 
 class NotReady(WorldError):
-    """A group that died or fell silent before the clock started: what it left in its logs may tell why."""
+    """A group died or was silent for too long before the clock started; its logs are kept, because they may
+    show the reason."""
 
 
 class UnseenDevices(WorldError):
-    """Devices that a driver lists and torch does not see."""
+    """A driver lists devices that torch does not see."""
 
     def __init__(self, seen: str, remedy: str) -> None:
         super().__init__(f"{seen}; {remedy}")
@@ -36,7 +37,7 @@ class UnseenDevices(WorldError):
 
 
 class StoppedEarly(AiperfError):
-    """A run that was asked to stop before its clock started: there is nothing to show yet."""
+    """A run was asked to stop before its clock started, so it has nothing to show."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason} before the clock started")
@@ -44,16 +45,17 @@ class StoppedEarly(AiperfError):
 
 
 def installation(*extras: str) -> str:
-    """What to type where these extras are missing. No index has this program; its checkout has."""
+    """The command that installs these extras. It names a checkout, because the program is on no package
+    index."""
     return f"pip install '.[{','.join(extras)}]' in a checkout of aiperf-hpc"
 
 
 class MissingExtra(AiperfError):
-    """A library that is an extra, and is not installed."""
+    """A library that belongs to an extra is not installed."""
 
     def __init__(self, library: str, extra: str) -> None:
         super().__init__(f"{library} is not installed; remedy: {installation(extra)}")
 
 
 class GroupBroken(WorldError):
-    """A rank left its group in the middle of a collective."""
+    """A rank left its group during a collective, so the group must be restarted."""

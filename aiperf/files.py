@@ -1,4 +1,4 @@
-"""The names of everything in a run directory, each written once."""
+"""The names of all files in a run directory, each defined once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiperf.errors import AiperfError
 
 @dataclass(frozen=True)
 class RunFiles:
-    """`runs/<run-id>/` and what lies in it."""
+    """Paths of a run directory, `runs/<run-id>/`, and of its files."""
 
     directory: Path
 
@@ -26,22 +26,22 @@ class RunFiles:
 
     @property
     def assumptions(self) -> Path:
-        """What was assumed, where nothing was measured."""
+        """Assumptions of a run that was pretended or simulated, so that it can be repeated."""
         return self.directory / "assumptions.toml"
 
     @property
     def lock(self) -> Path:
-        """Held by the master while it writes the journal."""
+        """Lock that the master holds while it writes the journal."""
         return self.directory / "lock"
 
     @property
     def probe(self) -> Path:
-        """Written by the master at the start of a leg: who can read it shares the directory."""
+        """File that the master writes at the start of a leg; a rank that can read it shares the directory."""
         return self.directory / "probe"
 
     @property
     def socket_address(self) -> Path:
-        """Of the master of a run under NNI, for the processes that NNI starts."""
+        """Address of the socket of the master in a run under NNI, for the processes that NNI starts."""
         return self.directory / "socket"
 
     @property
@@ -53,18 +53,18 @@ class RunFiles:
         return self.weights_directory / f"{trial}.safetensors"
 
     def kept_weights(self) -> list[Path]:
-        """The file of every trial that is there; other files in the folder are not ours."""
+        """Files of kept weights that exist; other files in the folder are not ours."""
         found = self.weights_directory.glob("*.safetensors")
         return [path for path in found if path.stem.isdecimal()]
 
     def drop_weights_but(self, needed: Container[int]) -> None:
-        """Removes the weights of all trials but those, which a child or the test will read."""
+        """Removes the weights of all trials except those in `needed`, which a child or the test will read."""
         for path in self.kept_weights():
             if int(path.stem) not in needed:
                 path.unlink(missing_ok=True)
 
     def drop_weights(self, trials: Iterable[int]) -> None:
-        """Removes those of these trials, as far as there are any."""
+        """Removes the weights of these trials, if they exist."""
         for trial in trials:
             self.weights(trial).unlink(missing_ok=True)
 
@@ -81,25 +81,26 @@ class RunFiles:
 
     @property
     def before_the_clock(self) -> tuple[Path, ...]:
-        """What may have been written before the first trial began."""
+        """Files and folders that may be written before the first trial begins, and are removed if the run is
+        refused."""
         files = (self.journal, self.config, self.assumptions, self.lock, self.probe)
         return (*files, self.logs_directory, self.weights_directory, self.telemetry_directory)
 
     def log(self, host: str, rank: int | None = None) -> Path:
-        """What the workers of a host print, or one of them where there are not too many."""
+        """Output of the workers of a host; with `rank`, that of one worker, for runs with few ranks."""
         return self.logs_directory / (_named(host) + (".log" if rank is None else f".rank{rank}.log"))
 
     def witness(self, host: str, rank: int) -> Path:
-        """The steps of one rank as it logged them itself, before it reported them."""
+        """Log of one rank's steps, which it writes itself before it reports them."""
         return self.logs_directory / f"{_named(host)}.rank{rank}.steps.jsonl"
 
     def witnesses(self) -> list[Path]:
-        """All that lie there, whoever wrote them."""
+        """All logs of ranks that exist, whoever wrote them."""
         return list(self.directory.glob("logs/*.steps.jsonl"))
 
     @property
     def inference_directory(self) -> Path:
-        """What `infer` found: of each trial and scenario a file, and a folder of LoadGen's logs."""
+        """Results of `infer`: for each trial and scenario a file, and a folder with LoadGen's logs."""
         return self.directory / "inference"
 
     def inference(self, trial: int, scenario: str) -> Path:
@@ -125,17 +126,18 @@ class RunFiles:
 
     @property
     def validation(self) -> Path:
-        """What `validate` found last."""
+        """Findings of the last `validate`."""
         return self.directory / "validation.json"
 
 
 def _named(host: str) -> str:
-    """A journal of somebody else's may call a host anything; its files lie here all the same."""
+    """A host's name as part of a file name. A journal from elsewhere may contain any text as a host's name,
+    which must not lead to files outside the run directory."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", host)[:120]
 
 
 def run_directories(directory: Path) -> list[Path]:
-    """The runs that lie in a directory, by name. Raises AiperfError where it cannot be read."""
+    """The run directories in a directory, sorted by name. Raises AiperfError if it cannot be read."""
     try:
         return sorted(path for path in directory.iterdir() if RunFiles(path).journal.is_file())
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The way in: a foreign package is refused before anything else of this program is imported.
+"""Entry point of the command: a foreign package is refused before anything else of this program is imported.
 
-In a file of its own, because NVIDIA's `aiperf` has files called `__main__` and `cli`: installed later,
-it overwrites ours, and only a name that it does not use can still say so.
+It is in a separate file, because NVIDIA's `aiperf` has files called `__main__` and `cli`, which overwrite
+ours if it is installed later. Only a file with a name that it does not use can then still report this.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from aiperf.warned import note
 
 
 def main() -> int:
-    """The command `aiperf-hpc`; its exit code. The process is to end after it."""
+    """Runs the command `aiperf-hpc` and returns its exit code. The process must end after it."""
     try:
         return _started()
-    except KeyboardInterrupt:  # while it imports; the command has its own word for a later one
+    except KeyboardInterrupt:  # during the imports; the command handles a later one itself
         print("aiperf-hpc: interrupted", file=sys.stderr)
         return 130
     finally:
-        # The memory is given back with the process. Looking through it for cycles first takes a seventh of
-        # all the time of a command that reads a short run.
+        # The memory is freed with the process. A last search for cycles would take a seventh of the whole
+        # time of a command that reads a short run.
         gc.freeze()
 
 
 def _started() -> int:
     if sys.argv[1:2] in (["run"], ["resume"]) and "--dry-run" not in sys.argv:
-        note()  # a warning that comes before there is a run to be stopped
+        note()  # a scheduler's warning may come before there is a run that it can stop
     try:
         refuse_clash()
     except AiperfError as error:

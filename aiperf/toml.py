@@ -1,4 +1,4 @@
-"""TOML that somebody wrote, with a bound on what its reader makes of it."""
+"""Reading of TOML files from users, with bounds on the memory that the reader takes for them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ else:
     import tomli as tomllib
 
 LARGEST_BYTES = 1 << 16
-"""Of a file; ours have a fortieth of it."""
+"""Maximum size of a file in bytes; our own files have a fortieth of it."""
 MOST_DOTS = 1000
-"""In a line: of a key with n parts the reader keeps n² names, 270 MiB for 8,000."""
+"""Maximum number of dots per line: for a key with n parts the reader keeps n² names, which is 270 MiB for
+8,000 parts."""
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """Raises ValueError for what is not valid TOML, or a number of too many digits; RecursionError for arrays
-    of arrays."""
+    """The table that the TOML text states. Raises ValueError for invalid TOML, or a number with too many
+    digits; RecursionError for deeply nested arrays."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.count(".") > MOST_DOTS:
             raise ValueError(f"line {number} has more than {MOST_DOTS} dots")

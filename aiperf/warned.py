@@ -1,7 +1,8 @@
-"""A scheduler's warning is a signal that may reach every process of a job; all of this program outlive it.
+"""Handling of a scheduler's warning, a signal that may reach every process of a job. All processes of this
+program survive it; only the master acts on it.
 
-By handlers, because a child would take over SIG_IGN. What is to end a process of this program for good is
-SIGKILL, the end of its parent, or the end of its input.
+Handlers are used, because SIG_IGN would also hold in a child process. A process of this program is ended by
+SIGKILL, by the end of its parent, or by the end of its input.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 WARNINGS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-"""The last is of a terminal that is closed, or a connection to it that is lost."""
+"""Signals that count as a warning. SIGHUP means that the terminal is closed, or the connection to it is
+lost."""
 ALL = (signal.SIGINT, *WARNINGS)
 
 _noted: list[int] = []
@@ -20,8 +22,8 @@ _noted: list[int] = []
 
 @contextmanager
 def held(*numbers: signal.Signals) -> Iterator[None]:
-    """These signals wait. A process that is started here keeps them waiting until it calls `outlive`, so that
-    none ends it before it has its handlers: to import torch takes seconds."""
+    """A context in which these signals are blocked. A process that is started inside keeps them blocked until
+    it calls `outlive`, so that none ends it before it has its handlers: importing torch takes seconds."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
@@ -30,7 +32,7 @@ def held(*numbers: signal.Signals) -> Iterator[None]:
 
 
 def outlive() -> None:
-    """From now on this process, whose master answers the warning, takes no notice of it."""
+    """Makes this process ignore the signals from now on; its master acts on them."""
     for number in ALL:
         signal.signal(number, _pass_over)
         signal.siginterrupt(number, False)  # a library may not expect EINTR
@@ -38,19 +40,21 @@ def outlive() -> None:
 
 
 def heeded() -> tuple[signal.Signals, ...]:
-    """The warnings that a master answers: under `nohup` it goes on without its terminal."""
+    """The warnings on which a master acts. Under `nohup` SIGHUP is not among them, because the run continues
+    without its terminal."""
     nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return tuple(number for number in WARNINGS if not (nohup and number == signal.SIGHUP))
 
 
 def note() -> None:
-    """The same, for a master that is about to begin: `noted` tells it what came. Ctrl-C ends it as ever."""
+    """Collects warnings for a master that is about to start, which reads them by `noted`. Ctrl-C still ends
+    the process."""
     for number in heeded():
         signal.signal(number, _note)
 
 
 def noted() -> list[int]:
-    """The warnings that came since `note`."""
+    """The warnings that arrived since `note`."""
     return _noted
 
 

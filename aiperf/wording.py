@@ -1,4 +1,4 @@
-"""Figures as people read them: rates, shares, times and names."""
+"""Figures in words, as they are shown to users: rates, fractions, times and names."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from difflib import get_close_matches
 _PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
 COUNTABLE = 1e15
-"""A journal may hold any number, and none may fill a page."""
+"""Figures from here on are written with an exponent: a journal may contain any number, and none may fill a
+page."""
 
 FEW = 5
-"""Faults of one kind that are named: a damaged disk has many, and one line must do."""
+"""Maximum number of faults of one kind that are named: a damaged disk has many, and they must fit into a
+line."""
 
 SMALLEST_PERCENT = 1e-6
-"""Smaller ones are written with an exponent, so that nobody counts zeros."""
+"""Smaller percentages are written with an exponent, because many zeros are hard to count."""
 
 _TURNING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, those that set the direction of what follows (Unicode, UAX #9), and halves of pairs,
-which UTF-8 does not write."""
+"""Control characters, characters that change the direction of text (Unicode, UAX #9), and unpaired
+surrogates, which cannot be encoded as UTF-8."""
 
 
 def scaled(value: float, unit: str, digits: int = 4) -> str:
-    """With the SI prefix that leaves one to three digits before the point: 12.31 GOPS."""
+    """The value with the SI prefix that leaves one to three digits before the point: 12.31 GOPS."""
     for prefix, size in _PREFIXES:
         if abs(value) >= size:
             return f"{value / size:#.{digits}g}".rstrip(".") + f" {prefix}{unit}"
@@ -32,7 +34,8 @@ def scaled(value: float, unit: str, digits: int = 4) -> str:
 
 
 def figure(value: float) -> str:
-    """Four digits that matter, thousands apart; an exponent only where nobody would count the digits."""
+    """The value with four significant digits or as a whole number with thousands separated; very large and
+    very small ones have an exponent."""
     return f"{value:,.0f}" if 1000 <= abs(value) < COUNTABLE else f"{value:.4g}"
 
 
@@ -41,19 +44,20 @@ def rate(ops_per_second: float) -> str:
 
 
 def rates(low: float, high: float) -> str:
-    """From one to the other: the unit once where it is the same."""
+    """A range of rates; the unit is written once if both have the same."""
     first, last = rate(low), rate(high)
     number, _, unit = first.partition(" ")
     return f"{number if last.endswith(f' {unit}') else first} to {last}"
 
 
 def percent(share: float | None, digits: int = 2) -> str:
-    """ "41.2 %": with so many decimals, and at least two digits that matter, "0.018 %"."""
+    """A fraction in percent with `digits` decimals, "41.2 %", and at least two significant digits, "0.018
+    %"."""
     return "unknown" if share is None else f"{hundredths(share, digits)} %"
 
 
 def hundredths(share: float, digits: int = 2) -> str:
-    """The number before the "%"."""
+    """A fraction in percent, without the sign."""
     value = 100 * share
     if abs(share) >= COUNTABLE:
         return f"{value:.4g}"
@@ -64,7 +68,7 @@ def hundredths(share: float, digits: int = 2) -> str:
 
 
 def clock(seconds: float) -> str:
-    """1:05 or 2:00:05."""
+    """A duration as minutes and seconds, 1:05, or with hours, 2:00:05."""
     if seconds >= COUNTABLE:
         return f"{seconds:.4g} s"
     minutes, rest = divmod(max(0, round(seconds)), 60)
@@ -73,7 +77,7 @@ def clock(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In words, "32 minutes": in a sentence nobody can take 1:00 for an hour or for a minute."""
+    """A duration in words, "32 minutes", for sentences, in which 1:00 could mean an hour or a minute."""
     seconds = float(f"{seconds:.3g}")
     number, unit = next(
         ((seconds / size, unit) for size, unit in ((3600, "hour"), (60, "minute")) if seconds >= 2 * size),
@@ -88,7 +92,7 @@ def kilowatt_hours(joules: float) -> str:
 
 
 def moment(iso: str) -> str:
-    """A time of day, "4 May 2026, 08:00 UTC", from ISO 8601; anything else as it stands."""
+    """A time of day in ISO 8601 as "4 May 2026, 08:00 UTC"; any other text is returned unchanged."""
     try:
         time = datetime.fromisoformat(iso)
     except ValueError:
@@ -98,7 +102,7 @@ def moment(iso: str) -> str:
 
 
 def bytes_text(value: float) -> str:
-    """In powers of 1,024."""
+    """A number of bytes with a prefix for powers of 1,024."""
     for prefix in ("", "Ki", "Mi", "Gi", "Ti"):
         if value < 1024 or prefix == "Ti":
             break
@@ -107,27 +111,34 @@ def bytes_text(value: float) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean 'digits'?" of what is close to it; empty where nothing is."""
+    """ "; did you mean 'digits'?" for the known name that is closest; empty if none is close."""
     close = get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def counted(number: int, noun: str) -> str:
-    """ "1 leg", "2,000 legs"."""
+    """A number with its noun: "1 leg", "2,000 legs"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def first_few(faults: Sequence[str]) -> str:
-    """In one line; of more than `FEW` the rest is counted."""
+    """The first faults in one line; beyond `FEW` they are only counted."""
     more = f" … and {len(faults) - FEW} more" if len(faults) > FEW else ""
     return "; ".join(faults[:FEW]) + more
 
 
 def plain(text: str) -> str:
-    """One line that moves no terminal's cursor and turns no reader's direction: names are anybody's."""
+    """The text in one line, without characters that move a terminal's cursor or change the direction of text,
+    because names may come from elsewhere."""
     return _TURNING.sub(lambda found: " " if found.group().isspace() else "\ufffd", text)
 
 
 def spoken(name: str) -> str:
-    """A class's name in words: "widen trunk"."""
+    """The name of a class in words: "widen trunk"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", name).lower()
+
+
+def harmless(text: str) -> str:
+    """The text as one line that no spreadsheet reads as a formula (OWASP, "CSV Injection")."""
+    text = plain(text)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

@@ -18,12 +18,12 @@ class Table:
     figures: Sequence[bool]
     """For each column, whether it holds figures."""
     keys: Sequence[Sequence[float | str | None]] | None = None
-    """What the cells are sorted by where that is not their text: figures before they were worded. None: by
-    the text."""
+    """What cells are sorted by if it is not their text: figures before they were written. None: by the
+    text."""
 
     @classmethod
     def of(cls, columns: Iterable[str], cells: Iterable[Iterable[Cell]], figures: Sequence[bool]) -> Table:
-        """From cells of which some have another key than their text."""
+        """A table of cells of which some are sorted by a key other than their text."""
         pairs = [[(cell, None) if isinstance(cell, str) else cell for cell in row] for row in cells]
         rows = [[text for text, _ in row] for row in pairs]
         return cls(tuple(columns), rows, figures, [[key for _, key in row] for row in pairs])

@@ -103,14 +103,15 @@ def _measure(setting: Setting, options: argparse.Namespace, until: float) -> int
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Once, for the end of a part must not be cut short; a part that outlives it is killed all the same."""
+    """Interrupts once, because the end of a part must not be cut short; a part that outlives it is killed
+    anyway."""
     for each in heeded():
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt(signal.Signals(number))
 
 
 def _kind(wanted: str) -> str:
-    """Of the device. Raises StateError where torch is missing or sees no such device."""
+    """Kind of the device. Raises StateError if torch is missing or sees no such device."""
     try:
         from aiperf.device import chosen_kind, count_devices
         from aiperf.errors import AiperfError

@@ -41,9 +41,9 @@ OFFERED = 100.0
 """Outcomes per second, of all groups."""
 WARM_SECONDS = 2.0
 LIMIT_SECONDS = 300.0
-"""For one measurement: what has not started and ended by then is not measured."""
+"""Limit of one measurement: a program that has not started and ended by then is not measured."""
 STEPS = 4
-"""Of a trial here: one pass over 200 images by batches of 50."""
+"""Steps of a trial here: one pass over 200 images in batches of 50."""
 OPTIONS = ("--preset", "digits", "--set", "training.epochs=[1]", "--set", "search.morphisms=1")
 
 
@@ -53,7 +53,7 @@ class Measured:
 
     per_second: float
     delays: Sequence[float] = ()
-    """Between an outcome and what follows it, at the worker of this program [s]."""
+    """Seconds between an outcome and what follows it, at the workers of this program."""
 
 
 def main() -> None:
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def took(found: list[Measured], name: str, size: int, way: Callable[[int], Measured]) -> None:
-    """One measurement more; one that fails is said, and not repeated."""
+    """Adds a measurement; one that fails is reported and not repeated."""
     began = time.monotonic()
     try:
         found.append(way(size))
@@ -119,7 +119,7 @@ def other(python: Path, name: str, seconds: float, workers: int) -> Measured:
 def own(
     groups: int, seconds: float, machine: Assumptions, over_mpi: bool, warm_seconds: float | None = None
 ) -> Measured:
-    """This program's master with so many groups of one rank each, which pretend."""
+    """Measures this program's master with `groups` groups of one rank each, which pretend to train."""
     warm_seconds = min(WARM_SECONDS, seconds) if warm_seconds is None else warm_seconds
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -139,7 +139,7 @@ def own(
 
 
 def seen(folder: Path, seconds: float, warm_seconds: float) -> Measured:
-    """From what the ranks noted, some time after the first outcome of any."""
+    """Rate and delays from what the ranks noted, `warm_seconds` after the first outcome of any."""
     ranks = [[line.split() for line in path.read_text().splitlines()] for path in folder.iterdir()]
     sent = [[float(at) for kind, at in rank if kind == "F"] for rank in ranks]
     came = [[float(at) for kind, at in rank if kind == "A"] for rank in ranks]
@@ -156,7 +156,7 @@ def seen(folder: Path, seconds: float, warm_seconds: float) -> Measured:
 def ran(
     command: Sequence[str | Path], folder: Path, variables: Mapping[str, str], codes: tuple[int, ...] = (0,)
 ) -> str:
-    """The last line that it prints."""
+    """Runs a command, and returns the last line that it prints."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "PYTHON"))}
     roots = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.getuid() == 0 else {}
     single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -185,7 +185,7 @@ def ran(
 
 
 def ended(process: subprocess.Popen[bytes]) -> None:
-    """With all that it started and left."""
+    """Kills the process and all that it started."""
     try:
         os.killpg(process.pid, 9)
     except ProcessLookupError:
@@ -206,9 +206,9 @@ def idle() -> Assumptions:
 
 
 def busy(trial_seconds: float) -> Assumptions:
-    """Workers whose trials last so long in the mean, some five times as long as others.
+    """Workers whose trials last `trial_seconds` in the mean, some five times as long as others.
 
-    All begin at once: were they equally long, all outcomes would come at once, again and again.
+    All begin at once: if they were equally long, all outcomes would come at once, again and again.
     """
     machine, spread = idle(), 0.8
     mean_of_draws = math.exp(spread**2 / 2)
@@ -244,7 +244,7 @@ def offered(groups: int, seconds: float, rounds: int) -> str:
 def table(
     found: Mapping[tuple[str, int], Sequence[Measured]], names: Sequence[str], sizes: Sequence[int]
 ) -> Iterator[str]:
-    """The one of docs/scaling.md."""
+    """The table of docs/scaling.md."""
     sized = " | ".join(f"{size:,}" for size in sizes)
     yield f"| calls or trials per second, by workers or groups | {sized} |"
     yield f"|-|{'-:|' * len(sizes)}"

@@ -24,7 +24,7 @@ Step = Callable[[], object]
 
 
 def noop() -> None:
-    """The call."""
+    """The call that is dispatched, which does nothing."""
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _replaced(submit: Step, following: Step, seconds: float) -> tuple[int, float]:
-    """How many ended in about so many seconds, each end followed by a new call."""
+    """How many calls ended in about `seconds`, each end followed by a new call, and the exact time."""
     done, began = 0, time.monotonic()
     while time.monotonic() < began + seconds:
         following()
@@ -50,7 +50,7 @@ def _replaced(submit: Step, following: Step, seconds: float) -> tuple[int, float
 
 
 def _by_callback(submit: Callable[[], Future[None]]) -> tuple[Step, Step]:
-    """Of a program whose futures are those of the standard library."""
+    """The two steps under a program whose futures are those of the standard library."""
     ended: queue.SimpleQueue[Future[None]] = queue.SimpleQueue()
 
     return lambda: submit().add_done_callback(ended.put), lambda: ended.get().result()

@@ -30,7 +30,7 @@ SYSTEM = {"submitter": "None", "status": "Preview", "system_name": "Made up"}
 
 @dataclass(frozen=True)
 class Used:
-    """By one command and the processes that it started."""
+    """What one command and the processes that it started used."""
 
     exit_code: int
     cpu_seconds: float
@@ -75,7 +75,7 @@ def make(directory: Path, groups: int, trials: int) -> None:
 
 
 def commands(run: Path, scratch: Path) -> Iterator[tuple[str, Sequence[object]]]:
-    """Each with what is typed."""
+    """Commands by name, each with its arguments."""
     packages = scratch / "packages"
     yield "score", ["score", run]
     yield "status", ["status", run]

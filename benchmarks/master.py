@@ -55,20 +55,20 @@ READY = messages.Ready(
     multiplies={"matrix product": "bf16", "convolution": "bf16"},
 )
 MINUTES = 5.0
-"""Of the steady run."""
+"""Length of the steady run in minutes."""
 FILLED_SECONDS = 2.0
-"""After the release, when all groups have their trials. What follows counts."""
+"""Time after the release until all groups have their trials. Only what follows counts."""
 LONG, EQUAL, SHORT = 240.0, 60.0, 1.0
-"""Seconds of a trial: about so many, exactly so many, about so many."""
+"""Seconds of a trial: the mean in `steady`, each one in `burst`, the mean in `sustained`."""
 CLOSING_SECONDS = 1.0
-"""From the last step of a trial to its outcome."""
+"""Time from the last step of a trial to its outcome."""
 OFFERED = 100.0
-"""Outcomes a second, of all groups."""
+"""Outcomes per second, of all groups together."""
 
 
 @dataclass
 class Pretender:
-    """A group that pretends: what it was assigned, and the steps that it has told of."""
+    """A group that pretends to train: what it was assigned, and what it runs."""
 
     rank: int
     assigned: deque[messages.Assign] = field(default_factory=deque)
@@ -96,7 +96,7 @@ class Machine:
         self.filled = False
         self.counts = False
         self.delays: list[float] = []
-        """From an outcome to the candidate that follows it [s]."""
+        """Seconds from each outcome to the candidate that follows it."""
         self._outcomes: defaultdict[int, deque[float]] = defaultdict(deque)
         self._each = [Pretender(rank) for (rank,) in self.groups]
         self._now, self._kind, self._since = 0.0, "", process_time()
@@ -110,7 +110,7 @@ class Machine:
         return 1.7e9 + self.monotonic()
 
     def start(self) -> None:
-        """From now on the master's time counts."""
+        """Forgets what was measured: the master's time counts from now on."""
         self.costs.clear()
         self.proposals = Cost()
         self.delays.clear()
@@ -250,10 +250,11 @@ class Measured:
     machine: Machine
     span_seconds: float
     bytes_of: Counter[str]
-    """Of the journal, by the type of the line."""
+    """Bytes of the journal, by the type of the line."""
 
     def microseconds(self, *kinds: str) -> float:
-        """CPU of the master a message of the first kind; what it did for the others is shared out."""
+        """CPU time of the master per message of the first kind; its time for the other kinds is shared
+        out."""
         costs = [self.machine.costs[kind] for kind in kinds]
         return 1e6 * sum(cost.seconds for cost in costs) / max(1, costs[0].messages)
 
@@ -296,7 +297,7 @@ def measured(
 
 
 def _quiet(line: str) -> None:
-    """For what the master says to its user."""
+    """Drops the lines that the master writes for its user."""
 
 
 def _config() -> Config:
@@ -321,7 +322,7 @@ ROWS = (*STEADY[:3], BURST, SUSTAINED, STEADY[3])
 
 
 def steady(groups: int) -> dict[str, float]:
-    """By the row of the table."""
+    """Figures by row of the table."""
     run = measured(groups, 60 * MINUTES, spread(LONG))
     costs, proposals = run.machine.costs, run.machine.proposals
     heard = ("Steps", "Started", "Validated", "Finished")

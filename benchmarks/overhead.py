@@ -40,7 +40,8 @@ class Compared:
     own_seconds: float
     bare_seconds: float
     spread: float
-    """Of the bare loop's own rates: half of what lies between the fastest and the slowest, of the median."""
+    """Spread of the bare loop's own rates: half the difference of the fastest and the slowest, as a share of
+    the median."""
 
 
 def main() -> None:
@@ -91,8 +92,8 @@ def compared(
     device: str,
     most: int | None = None,
 ) -> list[Compared]:
-    """Attempts of the run with credited work against bare loops of so many seconds: all, or so many spread
-    evenly over the run."""
+    """Compares attempts that have credited work with bare loops of `seconds` each: all attempts, or `most` of
+    them, spread evenly over the run."""
     credited = credit(run)
     segments = {
         index: [v.segment for v in attempt.validations if credited.has(attempt, v)]

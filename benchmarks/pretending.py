@@ -43,15 +43,16 @@ QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 @dataclass(frozen=True)
 class Used:
-    """By processes, until the last look at them."""
+    """What the processes used until the last look at them."""
 
     master_seconds: float = 0.0
-    """Of processor."""
+    """CPU time of the master."""
     rank_seconds: float = 0.0
-    """The median of all ranks but the master."""
+    """CPU time of a rank: the median of all but the master."""
     master_bytes: float = 0.0
     rank_bytes: float = 0.0
-    """Of one's own: what ranks share, as the text of libraries, is not in it."""
+    """Memory of a rank alone, as of the master: what ranks share, such as the code of libraries, is not in
+    it."""
 
 
 COLUMNS = (
@@ -84,7 +85,7 @@ def main() -> None:
 
 
 def run(groups: int, words: list[str], directory: Path) -> Used:
-    """The run itself, and what it took. Ends this program when the run fails."""
+    """Makes the run, and returns what it used. Ends this program if the run fails."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -145,14 +146,14 @@ class Forked:
 
 
 def as_torchrun(size: int) -> list[dict[str, str]]:
-    """The variables that it sets for each rank."""
+    """The variables that torchrun sets for each rank."""
     shared = QUIET | {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_PORT": "0"}
     shared["TORCHELASTIC_RUN_ID"] = uuid.uuid4().hex[:8]
     return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
 
 
 def looked(started: list[Forked]) -> dict[str, float] | None:
-    """At the ranks: fields of Used; None when one of them is gone meanwhile."""
+    """A look at the ranks, as fields of `Used`; None if one of them has ended meanwhile."""
     try:
         ranks = [psutil.Process(process.pid) for process in started]
         seconds = [sum(each.cpu_times()[:2]) for each in ranks]

@@ -25,9 +25,6 @@ from dataclasses import dataclass, replace
 
 import torch
 
-import aiperf.training.built_trial
-import aiperf.training.evaluation
-import aiperf.training.train
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.data import load
 from aiperf.device import bind
@@ -51,7 +48,7 @@ ARMS = {
     "stretched": "the seed, trained once, its schedule stretched over the span",
     "restarted": "the seed, restarted repeatedly with the search's longest schedule",
 }
-"""With the rows of the table."""
+"""Arms, each with its row of the table."""
 TITLES = {
     "digits": "digits, 200 training images",
     "fashion": "Fashion-MNIST, 5,000 training images",
@@ -78,7 +75,7 @@ now = time.thread_time
 
 @dataclass(frozen=True)
 class Result:
-    """Of one arm."""
+    """The result of one arm."""
 
     arm: str
     seed: int
@@ -89,15 +86,13 @@ class Arm:
     """A span of training on this thread."""
 
     def __init__(self, config: Config, seconds: float) -> None:
-        for module in (aiperf.training.built_trial, aiperf.training.evaluation, aiperf.training.train):
-            module.perf_counter = now  # type: ignore[attr-defined]
         torch.set_num_threads(1)
         device = bind("cpu", 0)
         data = load(config.data, device.torch, config.random_seed)
         self.config, self.seconds = config, seconds
-        self.rank = Rank(device, data, config.training, Solo())
+        self.rank = Rank(device, data, config.training, Solo(), clock=now)
         self.seed: Graph = starting_graph(config)
-        self.pace = Pace(lambda: False, now, now() + seconds)
+        self.pace = Pace(deadline=now() + seconds)
         self.best_error, self.best, self.trials = math.inf, None, 0
 
     def fresh(self, random_seed: int) -> Kept:
@@ -137,7 +132,7 @@ class Arm:
         )
         kept: dict[int, Kept] = {}
         ahead = [(0, search.ask(0, 1)), (1, search.ask(1, 2))]  # one is prepared while the other is trained
-        while not self.pace.must_close():
+        while not self.pace.must_close(now()):
             number, candidate = ahead.pop(0)
             start = self.fresh(self.config.random_seed)
             start = start if candidate.parent is None else kept[candidate.parent]
@@ -163,7 +158,7 @@ class Arm:
         self.trained(0, epochs, self.fresh(self.config.random_seed), False)
 
     def restarted(self) -> None:
-        while not self.pace.must_close():
+        while not self.pace.must_close(now()):
             weights = self.fresh(1000 * self.config.random_seed + self.trials)
             self.trained(self.trials, max(self.config.training.epochs), weights, False)
 
@@ -171,6 +166,8 @@ class Arm:
 def run(arm: str, config: Config, seconds: float) -> Result:
     job = Arm(config, seconds)
     getattr(job, arm)()
+    if job.best is None:
+        sys.exit(f"no network of {arm} was validated within {seconds} s; give more --seconds")
     network = Network(job.best.graph)
     network.load(job.best.weights)
     network.place(job.rank.device.torch)

@@ -40,7 +40,7 @@ CHILDREN = 60
 SECONDS = 300.0
 LEAST_TURNS = 7
 POPULATION = 8
-"""So few that parents are young: sixty children are then about a dozen generations."""
+"""Size of the population, so small that parents are young: sixty children are about a dozen generations."""
 GROWING: Mapping[str, Any] = {
     "search.name": "random",
     "search.morphisms": 1,
@@ -66,12 +66,12 @@ class Child:
     parent: int
     """Its place among the networks, of which the seed is the first."""
     kind: str
-    """Of the morphism that made it."""
+    """Kind of the morphism that made it; empty for the seed."""
     generation: int
 
 
 def children(config: Config, count: int) -> tuple[Child, ...]:
-    """The seed, then so many that a search proposes where each trial completes before the next one."""
+    """The seed, then `count` networks that a search proposes if each trial completes before the next one."""
     data = config.data
     seed = task_of(data).seeds[config.seed_architecture]((data.channels, data.size, data.size), data.classes)
     search = new_search(with_overrides(config, GROWING), seed)
@@ -94,7 +94,7 @@ class Timed:
     batch_size: int
     seconds: Array
     again: Array
-    """Those of the seed, timed in turn with each of the others, over their median."""
+    """Seconds of the seed, timed in turn with each of the others, over their median."""
 
     @cached_property
     def speed(self) -> Speed:
@@ -117,12 +117,12 @@ class Timed:
 
     @property
     def changes(self) -> Array:
-        """Of each child, less its parent's."""
+        """`off` of each child, less that of its parent."""
         return np.array([self.off[at] - self.off[one.parent] for at, one in enumerate(self.networks) if at])
 
     @property
     def own(self) -> float:
-        """What a morphism adds: `spread.network` of a machine model."""
+        """What a morphism adds to `off`: `spread.network` of a machine model."""
         return deviation(self.changes)
 
     @property
@@ -139,7 +139,7 @@ class Timed:
 
 
 def timed(config: Config, device: Device, count: int, seconds: float, say: Callable[[str], None]) -> Timed:
-    """So many children of a preset's seed, in about so many seconds."""
+    """Times `count` children of a preset's seed, in about `seconds`."""
     if device.threads:
         device.use_threads(1)
     networks, batch = children(config, count), config.training.batch_size
@@ -163,8 +163,7 @@ def timed(config: Config, device: Device, count: int, seconds: float, say: Calla
 
 
 def _in_turn(steps: tuple[Step, Step], device: Device, seconds: float) -> tuple[float, float]:
-    """Seconds of the fastest step of each, the one that other programs disturbed least, after two untimed
-    ones."""
+    """Seconds of the fastest step of each, which other programs disturbed least, after two untimed steps."""
     until = perf_counter() + seconds
     for _ in range(2):
         for step in steps:

@@ -81,7 +81,7 @@ IMAGES: Mapping[str, DataConfig] = {
     "fashion": FASHION,
     "fashion-all": replace(FASHION, training_examples=0, validation_examples=5000),
 }
-"""The data, if not the preset's."""
+"""Data of a set, if not the preset's."""
 SWEEP: Mapping[str, Mapping[str, int]] = {
     "1x64": {"blocks": 1, "heads": 2, "groups": 2, "width": 64, "hidden": 192},
     "2x64": {"blocks": 2, "heads": 2, "groups": 2, "width": 64, "hidden": 192},
@@ -90,26 +90,27 @@ SWEEP: Mapping[str, Mapping[str, int]] = {
 }
 """Blocks and width, from half the seed's operations to six times as many; heads of 32 as the seed's."""
 FORMAT = "fp32"
-"""The same on every machine."""
+"""Number format, which is the same on every machine."""
 ANEW = "-anew"
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "+nni": {"tuning.name": "nni"},
     "+prepared": {"search.prepared": 1},
 }
 FEWEST = 5
-"""Networks from new weights, in one run."""
+"""Fewest networks from new weights in one run, which limits the length of their trials."""
 SLACK = 0.2
-"""Of the operations: whole epochs of a network that is trained once may come to less than the budget."""
+"""Largest deviation from the budget, as a share of the operations: whole epochs of a network that is trained
+once may come to less."""
 
 
 @dataclass
 class Spent:
-    """What was credited."""
+    """The budget of a run, and what was credited."""
 
     budget: int
     operations: int = 0
     pending: int = 0
-    """Of the segment that is open, its validation included."""
+    """Operations of the segment that is open, its validation included."""
     curve: list[tuple[int, float]] = field(default_factory=list)
 
     @property
@@ -126,7 +127,7 @@ class Budget(Pace):
     """A deadline in operations instead of seconds."""
 
     left: Callable[[], float] = lambda: math.inf
-    """In steps of the network that is trained, its validations included."""
+    """What is left in steps of the network that is trained, its validations included."""
 
     def steps_left(self, step_seconds: float) -> float:
         return max(0.0, self.left())
@@ -193,7 +194,8 @@ class Run:
         return Kept(self.seed, initial(self.seed, random_seed), {})
 
     def searched(self, anew: bool) -> int:
-        """The search of the configuration, by the master's own bookkeeping; how many trials it took."""
+        """Runs the search of the configuration with the master's own bookkeeping; returns the number of
+        trials."""
         replay, now = Replay(), time.monotonic()
         jobs = Jobs.of(self.config, self.seed, replay)
 
@@ -243,7 +245,7 @@ class Run:
         return len(SWEEP)
 
     def one_size(self, growth: float) -> int:
-        """Of the sweep's the one with so many times the seed's operations."""
+        """Trains the network of the sweep that has `growth` times the seed's operations."""
         (graph,) = [each for each in self._sizes() if each.operations / self.seed.operations == growth]
         self._fixed(0, graph, self.spent.budget)
         return 1
@@ -253,7 +255,7 @@ class Run:
         return [llama((data.size,), data.classes, **shape) for shape in SWEEP.values()]
 
     def _fixed(self, number: int, graph: Graph, operations: int) -> None:
-        """Trains it once, its schedule stretched over the operations."""
+        """Trains a network once, with its schedule stretched over the operations."""
         data, training = self.rank.data, self.config.training
         asked = graph.cost.evaluate.price(OPS) * data.validation.num_examples
         image = graph.cost.train.price(OPS) + asked / training.validate_every_examples
@@ -298,7 +300,7 @@ class Run:
         )
 
     def lineage_operations(self, number: int) -> int:
-        """Of the trial and of all whose weights went into it."""
+        """Operations of the trial and of all trials whose weights went into it."""
         total, at = 0, number if number in self.used else None
         while at is not None:
             total, at = total + self.used[at], self.parents[at]
@@ -306,7 +308,7 @@ class Run:
 
 
 def measured(data: str, arm: str, seed: int, gops: float, best_growth: float = 1.0) -> Result:
-    """`best_growth`: operations of the sweep's best network over the seed's."""
+    """The result of one run. `best_growth` is the operations of the sweep's best network over the seed's."""
     share, overrides = DATA[data]
     settings: dict[str, Any] = {"random_seed": seed, "training.format": FORMAT, **overrides}
     preset = load_preset("text" if data == "text" else "digits")
@@ -414,7 +416,7 @@ def _measure(options: argparse.Namespace, path: Path) -> None:
 
 
 def _check_budget(result: Result, gops: float, path: Path) -> None:
-    """One table compares equal operations."""
+    """Refuses a result with another budget, because one table compares equal operations."""
     found, asked = result.operations / 1e9, DATA[result.data][0] * gops
     if not 1 - SLACK < found / asked < 1 + SLACK:
         raise SystemExit(

@@ -17,7 +17,7 @@ ARMS = (
     *("evolution-anew", "evolution+nni"),
 )
 TEXT_ARMS = ("continued", "sweep", "best size", "evolution", "evolution-anew", "evolution+prepared")
-"""What a search of text is measured against: in this order, for the best size is that of the sweep."""
+"""Arms of text, in the order in which they must run: `best size` takes its size from `sweep`."""
 TEXT = "text"
 NAMES = {
     "digits": "digits",
@@ -33,22 +33,22 @@ DRAWN = ("continued", "restarted", "random", "evolution", "bayesian", "evolution
 
 @dataclass(frozen=True)
 class Result:
-    """Of one run."""
+    """The result of one run."""
 
     data: str
     arm: str
     seed: int
     operations: int
-    """Credited."""
+    """Credited operations."""
     trials: int
     validation_error: float
     test_error: float
     growth: float
-    """Operations of the best network for an image, over the seed's."""
+    """Operations of the best network per example, relative to the seed's."""
     lineage_operations: int
-    """Credited along the best network's lineage."""
+    """Operations credited along the best network's lineage."""
     curve: list[tuple[int, float]]
-    """After so many operations the best validation error fell to this."""
+    """Each fall of the best validation error: the operations until then, and the error."""
     seconds: float
 
 
@@ -57,8 +57,8 @@ def read(path: Path) -> list[Result]:
 
 
 def table(results: list[Result]) -> Iterator[str]:
-    """Medians over the seeds; in brackets the least and the greatest. Beside them what was gained: of images
-    the difference to evolution, with a 95 % interval of its median by bootstrap over seeds; of text the
+    """Medians over the seeds; in brackets the least and the greatest. The next column is the gain: for images
+    the difference to evolution, with a 95 % interval of its median by bootstrap over seeds; for text the
     ratio to the seed continued, seed by seed."""
     for data in dict.fromkeys(result.data for result in results):
         here = [result for result in results if result.data == data]
@@ -98,7 +98,7 @@ def _gains(here: list[Result]) -> Callable[[str], str]:
 
 
 def _ratios(here: list[Result]) -> Callable[[str], str]:
-    """One for each seed: of three, a median and an interval say less."""
+    """One ratio for each seed: a median and an interval of three say less."""
     against = {result.seed: result.test_error for result in here if result.arm == "continued"}
 
     def text(arm: str) -> str:
@@ -132,7 +132,7 @@ def _row(runs: list[Result], gained: str, goal: float) -> str:
 
 
 def _until(curves: list[list[tuple[int, float]]], goal: float) -> str:
-    """The median of the operations to that validation error, where most runs had it; how many had it."""
+    """The median of the operations to that validation error, if most runs reached it; how many reached it."""
     reached = [next((at for at, error in curve if error <= goal), math.inf) for curve in curves]
     middle, had = statistics.median(reached), sum(at < math.inf for at in reached)
     return (
@@ -141,7 +141,7 @@ def _until(curves: list[list[tuple[int, float]]], goal: float) -> str:
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """95 % of the median, by drawing the seeds again."""
+    """The 95 % interval of the median, by bootstrap over the seeds."""
     rng = random.Random(1)
     medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(2000))
     return medians[49], medians[1949]

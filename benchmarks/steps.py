@@ -91,7 +91,7 @@ def step_of(work: Work, format: str, device: Device) -> tuple[Callable[[], None]
 
 
 def time(steps: tuple[Callable[[], None], Callable[[], None]], seconds: float) -> Times:
-    """In turns, after two untimed steps of each."""
+    """Times the two steps in turn, after two untimed ones of each."""
     for _ in range(2):
         for step in steps:
             step()

@@ -46,7 +46,7 @@ attempt = build(rank, trial, attempt=1, start=start)
 # `train` reports blocks of steps and validations as they happen; a validation closes a segment.
 reports: list[object] = []
 began = perf_counter()
-end = train(rank, attempt, Pace(halted=lambda: False), reports.append)
+end = train(rank, attempt, Pace(), reports.append)
 seconds = perf_counter() - began
 segments = [report.segment for report in reports if isinstance(report, Validated)]
 for one in segments:

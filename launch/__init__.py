@@ -12,4 +12,4 @@ from launch.slurm import Slurm
 __all__ = ["SCHEDULERS"]
 
 SCHEDULERS: Mapping[str, Scheduler] = {each.name.lower(): each for each in (Slurm(), Pbs(), Lsf())}
-"""All that the program knows of each; by the word of the command."""
+"""Schedulers, by the name of the sub-command of `launch`."""

@@ -1,4 +1,4 @@
-"""What is wanted of a batch job."""
+"""A batch job as it is requested: nodes, time, and the run in it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from aiperf.errors import ConfigError
 from launch.words import line
 
 WARNING_SECONDS = 120
-"""Before its limit a job is asked to stop: thirty seconds for that, the rest for slow ranks."""
+"""Time before its limit at which a job is asked to stop: thirty seconds for that, the rest for slow ranks."""
 MARGIN_SECONDS = 300.0
-"""For initialisation before the span, the test and the summary after it. The batch scripts ask for a warning
-two minutes before the limit, which Slurm may give a minute early: a span that fits must not hear it."""
+"""Time for initialisation before the span, and for the test and the summary after it. The batch scripts ask
+for a warning two minutes before the limit, which Slurm may send a minute early: a span that fits must not get
+it."""
 START_MINUTES = 25.0
-"""Asked for beside the span and `MARGIN_SECONDS`: doctor, staging, and initialisation, which may take long
-where a thousand ranks import torch from one file system."""
+"""Time requested in addition to the span and `MARGIN_SECONDS`, for doctor, staging and initialisation, which
+may take long if a thousand ranks import torch from one file system."""
 
 
 @dataclass(frozen=True)
@@ -25,18 +26,19 @@ class Job:
 
     nodes: int
     hours: float
-    """Of the run's timed span."""
+    """Length of the run's timed span in hours."""
     name: str = "aiperf-hpc"
     options: tuple[str, ...] = ()
-    """Of `aiperf-hpc run`: the preset, the data."""
+    """Options of `aiperf-hpc run`: the preset, the data."""
     directory: str = ""
-    """Of the run; empty: runs/ and the job's name and id."""
+    """Directory of the run; empty: runs/ and the job's name and id."""
     repeat: int = 1
-    """Runs of the same, one after another."""
+    """Number of runs of the same configuration, one after another."""
     ranked: bool = False
-    """Whether the runs claim that class, whose random seed is pinned. Else each of several has its own."""
+    """Whether the runs claim the class ranked, whose random seed is pinned. Else each of several has its
+    own."""
     alone: bool = True
-    """Whether nobody else is to be on its nodes."""
+    """Whether it needs its nodes exclusively."""
     sizes: tuple[int, ...] = ()
     """Numbers of nodes that one job goes through, for weak scaling; empty: all of them, once."""
 
@@ -57,23 +59,24 @@ class Job:
 
     @property
     def pretends(self) -> bool:
-        """Whether its workers do, so that its verdict is no failure."""
+        """Whether its workers pretend to train, so that a verdict other than VALID is no failure."""
         return any(option.partition("=")[0] == "--pretend" for option in self.options)
 
     @property
     def limit_seconds(self) -> int:
-        """Of the whole job, in whole minutes."""
+        """Time limit of the whole job in seconds, rounded up to whole minutes."""
         one = self.hours * 3600 + MARGIN_SECONDS + START_MINUTES * 60
         return math.ceil(one * max(1, len(self.sizes)) / 60) * 60
 
     @property
     def span_node_hours(self) -> float:
-        """Of all timed spans. A job that goes through several sizes holds all of its nodes at each."""
+        """Node-hours of all timed spans. A job that goes through several sizes holds all of its nodes at
+        each."""
         return self.nodes * self.hours * max(1, len(self.sizes)) * self.repeat
 
     @property
     def limit_node_hours(self) -> float:
-        """The most that may be charged for."""
+        """The most node-hours that may be charged for."""
         return self.nodes * self.limit_seconds / 3600 * self.repeat
 
     @property

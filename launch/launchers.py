@@ -1,6 +1,6 @@
-"""What starts the ranks: each launcher as the words of a command.
+"""The launchers that start the ranks, each as the words of a command.
 
-Words are shell text: `$hosts` names a file with the host of every rank, a line each; `$nodes` is the
+Words are shell text: `$hosts` names a file with the host of every rank, one per line; `$nodes` is the
 number of nodes, `$devices` that of the devices of one node, `$cores` that of the cores of a rank.
 """
 
@@ -22,13 +22,13 @@ class Launcher:
     once_a_node: tuple[str, ...]
     """The words before a command that runs once on every node."""
     rank_variables: tuple[str, str] = ("", "")
-    """Of a scheduler's own launcher: what holds a rank's number and the number of ranks."""
+    """Variables in which a scheduler's own launcher gives a rank its number and the number of ranks."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """To be exported before it starts."""
+    """Variables to export before it starts."""
     why: str = ""
-    """The reason for that, as a script says it."""
+    """The reason for these variables, as a comment of the script."""
     warn: str = 'kill -USR1 "$run"'
-    """Hands a warning on to the ranks, which the process $run started."""
+    """Shell line that passes a warning on to the ranks, which the process $run started."""
 
 
 def _of_mpi(name: str) -> Launcher:
@@ -59,7 +59,7 @@ TORCHRUN = Launcher(
     once_a_node=(),
     warn='pkill -USR1 -P "$run"',
 )
-"""Of one node, where no MPI is needed."""
+"""The launcher for one node, where no MPI is needed."""
 
 LAUNCHERS = (_of_mpi("mpiexec"), _of_mpi("mpirun"), TORCHRUN)
-"""Those that need no scheduler."""
+"""Launchers that work under every scheduler and without one."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# What is asked; a command that is not there, or fails, answers nothing.
+# The commands that are run; the answer of one that is missing or fails is left out.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "sinfo": ("sinfo", "--noheader", "--format=%P|%D|%c|%G|%l|%a"),
     "mpi": ("srun", "--mpi=list"),
@@ -16,11 +16,11 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
 }
 Answers = Mapping[str, str]
 PLUGINS = ("pmix", "pmi2", "cray_shasta")
-"""Of srun --mpi, the best first."""
+"""Values of srun --mpi, the best first."""
 REQUEST = '"gpus", "none", or the name of a resource, such as "npu"'
 HEAD = "# What a batch script must know about this machine, as found by `launch init-site`: check it.\n"
 GUESSED = "guessed: check this"
-"""Marks a value that no command of the machine told, or of which it told several."""
+"""Marks a value that no command of the machine reported, or of which several were reported."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Partition:
     nodes: int
     cores: int
     alike: bool
-    """Whether all nodes have as many."""
+    """Whether all nodes have the same number of cores."""
     resource: str
     """Name of its accelerators as the scheduler knows them: gpu, npu; empty for none."""
     devices: int
@@ -38,7 +38,8 @@ class Partition:
 
 
 def partitions(sinfo: str) -> list[Partition]:
-    """Those that are up, the one that a newcomer means first: with accelerators, the default, the largest."""
+    """The partitions that are up, the likeliest first: with accelerators, then the default one, then the
+    largest."""
     found = []
     for line in sinfo.splitlines():
         name, nodes, cores, resources, limit, state = (field.strip() for field in line.split("|"))
@@ -147,7 +148,7 @@ def _accounts(answer: str, user: str) -> list[str]:
 
 
 def _loaded(answer: str) -> str:
-    """`module -t list`: a heading, then a name a line."""
+    """The modules in the output of `module -t list`: a heading, then one name per line."""
     names = [line for line in answer.splitlines() if re.fullmatch(r"[\w.+-]+(/[\w.+-]+)*", line)]
     return ", ".join(map(_quoted, names))
 
@@ -169,6 +170,6 @@ def _and(plugins: list[str]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As TOML has it."""
+    """The text as a string of TOML."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

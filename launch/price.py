@@ -15,7 +15,7 @@ DOLLARS = "USD"
 
 @dataclass(frozen=True)
 class Price:
-    """Of one node for one hour, whatever the node does in it."""
+    """The price of one node for one hour, whatever the node does in it."""
 
     per_node_hour: float
     currency: str = ""
@@ -26,7 +26,7 @@ class Price:
 
     @property
     def unit(self) -> str:
-        """What a column of amounts is called."""
+        """Heading of a column of amounts."""
         return f"cost [{self.currency}]" if self.currency else "cost"
 
     def __str__(self) -> str:
@@ -34,7 +34,8 @@ class Price:
 
 
 def parse_price(key: str, text: str) -> Price:
-    """From 12.5/node-hour or 12.5USD/node-hour. Raises ConfigError, which names `key`."""
+    """The price in a text such as 12.5/node-hour or 12.5USD/node-hour. Raises ConfigError, which names
+    `key`."""
     found = FORM.fullmatch(text.strip())
     amount = float(found["amount"]) if found else 0.0
     if found is None or not isfinite(amount) or amount <= 0:

@@ -1,4 +1,4 @@
-"""What a scheduler is: directives, variables, its launcher, and the words of its commands."""
+"""The interface of a scheduler: directives, variables, its launcher, and the words of its commands."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from launch.launchers import LAUNCHERS, Launcher
 from launch.site import Mpi, Site
 
 Answer = Callable[..., str]
-"""Runs the words of a command, and returns what it prints; nothing where it fails."""
+"""Runs the words of a command, and returns what it prints; nothing if it fails."""
 
 
 class JobState(Enum):
-    """Of a job, as its scheduler tells it."""
+    """The state of a job, as its scheduler reports it."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -28,36 +28,37 @@ class Scheduler(ABC):
     """One scheduler. Everything is text or words; nothing here runs a command."""
 
     name: str
-    """As the journal has it, before the job's number."""
+    """Its name in the journal, before the job's number."""
     title: str
-    """As its makers call it."""
+    """Its name as its makers write it."""
     ending: str
-    """Of the scripts."""
+    """Ending of the scripts."""
     mark: str
-    """Begins the line of a directive."""
+    """Text that begins the line of a directive."""
     account: str
-    """Begins the option that says who pays."""
+    """Text that begins the option that says who pays."""
     partition: str
-    """Begins the option that says where a job runs."""
+    """Text that begins the option that says where a job runs."""
     size: str = "how large, and how long"
-    """What the script says about the directive."""
+    """What the script says about the directive of a job's size and limit."""
     job_id: str
-    """The variable that holds it; it stays the same when the job is queued again. A process that has it is
-    taken to be in such a job, so it must be this scheduler's own."""
+    """The variable that holds the job's id, which stays the same when the job is queued again. A process with
+    this variable is assumed to be in such a job, so no other scheduler may set it."""
     element: str
     """The variable that holds an array's element."""
     array_id: str
     """The variable that holds what all elements of an array have in common."""
     hosts: str
-    """A command that prints the job's hosts, a line each, in order."""
+    """A command that prints the job's hosts in order, one per line."""
     nodes: str
     """Shell text for the number of the job's nodes."""
     arguments: bool = False
     """Whether a script can be given arguments when it is submitted."""
     launcher: Launcher | None = None
-    """Its own, where it starts ranks itself."""
+    """Its own launcher, if it can start ranks itself."""
     workdir: str = ""
-    """A line that goes to where the job was submitted, where the scheduler does not go there itself."""
+    """A line that changes to the folder in which the job was submitted, if the scheduler does not start it
+    there."""
     warned: bool = True
     """Whether it can send a signal before the limit."""
     requeue: Sequence[str] = ()
@@ -66,8 +67,8 @@ class Scheduler(ABC):
 
     @abstractmethod
     def options(self, site: Site, job: Job) -> list[str]:
-        """First the name of the job, second its size and limit, which a person edits, then the rest, a
-        directive each."""
+        """The options of a job, one directive each: first its name, second its size and limit, which a person
+        edits, then the rest."""
 
     def directives(self, site: Site, job: Job) -> list[str]:
         """The lines at the head of a script."""
@@ -90,7 +91,7 @@ class Scheduler(ABC):
         return [f"cores={site.devices.cores_a_rank}"]
 
     def chosen_launcher(self, mpi: Mpi) -> Launcher:
-        """Raises ConfigError for one that is not there under this scheduler."""
+        """The launcher that the site names. Raises ConfigError for one that this scheduler does not have."""
         known = {each.name: each for each in (self.launcher, *LAUNCHERS) if each}
         if mpi.launcher not in known:
             raise ConfigError(
@@ -105,7 +106,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def submitted(self, answer: str) -> str:
-        """The job's id in what `submit` printed. Raises ValueError where there is none."""
+        """The job's id in what `submit` printed. Raises ValueError if there is none."""
 
     @abstractmethod
     def ask(self, jobs: Sequence[str]) -> list[str]:
@@ -113,21 +114,23 @@ class Scheduler(ABC):
 
     @abstractmethod
     def states(self, answer: str) -> Mapping[str, JobState]:
-        """Of the jobs in what `ask` printed; a job that is not there is GONE."""
+        """The states of the jobs in what `ask` printed; a job that is missing there is GONE."""
 
     @abstractmethod
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
-        """To the end of the job around this process, whose id `environment` holds; None where its limit
-        cannot be learnt. `now` is the time of day in seconds since 1970."""
+        """Seconds to the end of the job around this process, whose id is in `environment`; None if its limit
+        cannot be found out. `now` is the time of day in seconds since 1970."""
 
 
 def marked(line: str, number: int, what: str) -> list[str]:
-    """A line that a person edits, below its mark: not every scheduler takes a comment beside a directive."""
+    """A line that a person edits, below a comment: not every scheduler accepts a comment next to a
+    directive."""
     return [f"# EDIT {number}: {what}", line]
 
 
 def clock_seconds(text: str) -> float | None:
-    """Days-hours:minutes:seconds, of which only the last must be there."""
+    """The seconds in days-hours:minutes:seconds, of which only the last is required; None for anything
+    else."""
     days, _, clock = text.rpartition("-")
     parts = clock.split(":")
     if not all(part.isdigit() for part in parts) or not (days.isdigit() or not days):

@@ -119,7 +119,8 @@ def _machine(scheduler: Scheduler, site: Site, job: Job) -> list[str]:
 
 
 def _warning(launcher: Launcher) -> list[str]:
-    """Before anything begins: whoever is warned while doctor looks is warned, too."""
+    """Lines that pass a warning on. They come before all others, so that a warning during `doctor` counts,
+    too."""
     return [
         "# A warning before the job's limit is handed on to the run, which stops in time.",
         "run= warned=",
@@ -164,7 +165,8 @@ def _doctor() -> list[str]:
 
 
 def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
-    """In the background, for bash answers no signal while a command runs in the foreground."""
+    """Lines that make the run in the background, because bash handles no signal while a command runs in the
+    foreground."""
     words = ['"${ranks[@]}"', '"${program[@]}"', "run", "--resume", '"$@"']
     words += [f'--directory "{_place(scheduler, job)}"']
     if not job.ranked and (job.sizes or job.repeat > 1):

@@ -17,12 +17,12 @@ from nas.record import decode
 
 @dataclass(frozen=True)
 class Queue:
-    """What the scheduler asks of every job."""
+    """Account, partition and further options of every job."""
 
     account: str = ""
-    """Whom the job is charged to; PBS and LSF call it a project."""
+    """Account that jobs are charged to; PBS and LSF call it a project."""
     partition: str = ""
-    """PBS and LSF call it a queue."""
+    """Partition that jobs run in; PBS and LSF call it a queue."""
     options: tuple[str, ...] = ()
     """Further options of sbatch, qsub or bsub, one directive each, as --constraint=h100."""
 
@@ -38,12 +38,13 @@ class Devices:
     """The accelerators of one node, and its cores."""
 
     per_node: int = 1
-    """As many ranks train on a node; on nodes without accelerators, ranks that share the cores."""
+    """Devices per node, one for each rank that trains; on nodes without accelerators, ranks that share the
+    cores."""
     request: str = "gpus"
-    """How the scheduler is asked for them. gpus: by its own option for GPUs. Otherwise the name of a
-    resource, as npu. none: not at all."""
+    """How the scheduler is asked for devices. gpus: by its own option for GPUs. none: not at all. Otherwise
+    the name of a resource, such as npu."""
     cores_per_node: int = 0
-    """PBS and LSF are asked for cores by number; Slurm tells them."""
+    """Cores of a node. PBS and LSF are asked for them by number; Slurm reports them. 0: not known."""
 
     def __post_init__(self) -> None:
         if self.per_node < 1:
@@ -56,18 +57,19 @@ class Devices:
 
     @property
     def cores_a_rank(self) -> int:
-        """Shared evenly by the ranks that train and, on the first node, the master. 0: not known."""
+        """Cores of one rank: those of a node are shared evenly by the ranks that train and, on the first
+        node, the master. 0: not known."""
         return self.cores_per_node // (self.per_node + 1)
 
 
 @dataclass(frozen=True)
 class Mpi:
-    """What starts the ranks."""
+    """The launcher that starts the ranks, and its options."""
 
     launcher: str = "srun"
     """srun, mpiexec or mpirun; torchrun inside one node, where no MPI is needed."""
     plugin: str = "pmix"
-    """Of srun --mpi: `srun --mpi=list` shows those there are."""
+    """Value of srun --mpi; `srun --mpi=list` shows the available ones."""
     options: tuple[str, ...] = ()
     """Further options of the launcher, as shell text."""
 
@@ -79,12 +81,13 @@ class Mpi:
 
 @dataclass(frozen=True)
 class Container:
-    """An image that holds the program; without one it is taken from the environment."""
+    """A container image that holds the program; without one, the program is that of the environment."""
 
     image: str = ""
     command: str = "apptainer"
     options: tuple[str, ...] = ("--nv",)
-    """Of `exec`, as shell text: what lets devices and folders in, as --bind "$PWD"."""
+    """Options of its `exec`, as shell text: they make devices and folders visible inside, as --bind
+    "$PWD"."""
 
     def __post_init__(self) -> None:
         words.path("container.image", self.image)
@@ -97,8 +100,8 @@ class Scratch:
     """A folder on each node's own disk."""
 
     directory: str = ""
-    """In it a folder of the job's own is made on every node, TMPDIR of the run, and removed at the end. May
-    hold variables, as /local/$USER."""
+    """Folder in which every node creates one for the job. That is TMPDIR of the run, and is removed at the
+    end. May hold variables, such as /local/$USER."""
     stage: str = ""
     """A shell command, run once on every node before the run: it brings images into $scratch."""
 
@@ -119,21 +122,21 @@ class Site:
     container: Container = field(default_factory=Container)
     scratch: Scratch = field(default_factory=Scratch)
     modules: tuple[str, ...] = ()
-    """Loaded in this order, after `module purge`."""
+    """Modules, loaded in this order after `module purge`."""
     setup: tuple[str, ...] = ()
-    """Lines of shell that make the command `aiperf-hpc` be found, as: source ~/venv/bin/activate"""
+    """Lines of shell that put `aiperf-hpc` on PATH, such as: source ~/venv/bin/activate"""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables to export."""
     name: str = ""
-    """What the machine is called, for the titles of reports: Cluster X."""
+    """Name of the machine, for the titles of reports: Cluster X."""
     owner: str = ""
-    """Whose it is: Example University."""
+    """Owner of the machine: Example University."""
     price: str = ""
-    """What a node costs for an hour, as 12.5USD/node-hour, for `aiperf-hpc cost` and `report`."""
+    """Price of a node for an hour, such as 12.5USD/node-hour, for `aiperf-hpc cost` and `report`."""
 
     @property
     def node_price(self) -> Price | None:
-        """None where the site states none."""
+        """Price of a node for an hour; None if the site states none."""
         return parse_price("price", self.price) if self.price else None
 
     def __post_init__(self) -> None:
@@ -165,7 +168,8 @@ def load_site(path: Path) -> Site:
 
 
 def site_from_toml(text: str, where: str) -> Site:
-    """Raises ConfigError, which names `where`, the key, and the keys there are."""
+    """The site in the text of a file. Raises ConfigError, which names `where`, the key, and the known
+    keys."""
     try:
         return decode(Site, toml.parsed(text))
     except (ValueError, RecursionError) as error:

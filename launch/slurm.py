@@ -12,7 +12,7 @@ from launch.site import Site
 
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
-MOST_RESTARTS = 20  # a job that is stopped before it gets anywhere must not circle for ever
+MOST_RESTARTS = 20  # a job that is always stopped before it gets anywhere must not be queued for ever
 UNLIMITED_SECONDS = 360 * 86400.0  # a job without a limit ends in a year (slurmctld/job_mgr.c)
 
 SRUN = Launcher(
@@ -87,7 +87,8 @@ class Slurm(Scheduler):
         return [f"devices=$(sed -n '{count}' \"$0\")", f': "${{devices:?{missing}}}"']
 
     def cores(self, site: Site) -> list[str]:
-        """Slurm gives a rank whole cores; where a node has too few for its ranks, srun waits for ever."""
+        """Slurm gives a rank whole cores; if a node has too few for its ranks, srun waits for ever, so the
+        script stops before."""
         if site.mpi.launcher != SRUN.name:
             return []
         return [
@@ -110,7 +111,8 @@ class Slurm(Scheduler):
         return found[1]
 
     def ask(self, jobs: Sequence[str]) -> list[str]:
-        """Of all jobs of the person: asked for one that is gone, squeue fails."""
+        """The words that ask for all jobs of the user, because squeue fails if it is asked for one that is
+        gone."""
         return ["squeue", "--me", "--noheader", "--states=all", "--format=%A %T"]
 
     def states(self, answer: str) -> Mapping[str, JobState]:
@@ -122,7 +124,8 @@ class Slurm(Scheduler):
         return found
 
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
-        """In the environment since Slurm 23.02 (sbatch(1), SLURM_JOB_END_TIME); older ones are asked."""
+        """The end is in the environment since Slurm 23.02 (sbatch(1), SLURM_JOB_END_TIME); older versions are
+        asked."""
         if end := environment.get("SLURM_JOB_END_TIME"):
             left = float(end) - now
             return left if left < UNLIMITED_SECONDS else None

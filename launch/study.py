@@ -1,4 +1,4 @@
-"""A scaling study: one configuration at several sizes, a job for each, then a table."""
+"""A scaling study: one configuration at several sizes, one job for each, then a table."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from nas.record import RecordError, decode, encode
 
 @dataclass(frozen=True)
 class Study:
-    """What was asked for; the configuration is a file of its own in the same folder."""
+    """What was asked for; the configuration is another file in the same folder."""
 
     scheduler: str
     nodes: tuple[int, ...]
     """The sizes, ascending."""
     hours: float
     options: tuple[str, ...]
-    """Of `aiperf-hpc run`, how the ranks work; what is run stands in the configuration."""
+    """Options of `aiperf-hpc run` on how the ranks work; what they run is in the configuration."""
     config_hash: str
 
     def __post_init__(self) -> None:
@@ -36,8 +36,8 @@ class Study:
             raise ConfigError("--nodes: give each size once, in increasing order")
 
     def job(self, nodes: int, files: StudyFiles, ranked: bool) -> Job:
-        """Of one size; its random seed is its place among the sizes, but that of ranked runs is pinned: the
-        configuration has it."""
+        """The job of one size. Its random seed is its place among the sizes, from 1; that of ranked runs is
+        pinned and in the configuration."""
         seed = () if ranked else ("--random-seed", str(self.nodes.index(nodes) + 1))
         return Job(
             nodes=nodes,
@@ -58,11 +58,11 @@ class StudyFiles:
 
     directory: Path
     ending: str = "sbatch"
-    """Of its scripts."""
+    """Ending of its scripts."""
 
     @property
     def name(self) -> str:
-        """Its jobs are called after the directory, by what schedulers take in a name."""
+        """Name of its jobs: that of the directory, with the characters that schedulers accept."""
         return re.sub(r"[^A-Za-z0-9_.-]", "-", self.directory.name).lstrip("-_.") or "study"
 
     @property
@@ -92,18 +92,18 @@ class StudyFiles:
         return self.size(nodes) / f"job.{self.ending}"
 
     def job_id(self, nodes: int) -> Path:
-        """Of the job that was submitted last."""
+        """File with the id of the job that was submitted last."""
         return self.size(nodes) / "job.id"
 
 
 class SizeState(Enum):
-    """Of one size."""
+    """How far one size is."""
 
     DONE = "done"
     RUNNING = "running"
     PENDING = "pending"
     FAILED = "failed"
-    """Its job is gone, its run is not complete."""
+    """Its job is gone, and its run is not complete."""
     MISSING = "missing"
     """It was never submitted."""
 
@@ -139,7 +139,7 @@ def study_from_json(text: str, where: Path) -> Study:
 def standing(
     nodes: int, run: Replay | JournalError | None, job: str, states: Mapping[str, JobState]
 ) -> StudySize:
-    """Of one size: its run so far, its last job's id ("" for none), and what the scheduler knows."""
+    """How far one size is, by its run so far, its last job's id ("" for none), and the scheduler's states."""
     if isinstance(run, Replay) and _complete(run):
         return StudySize(nodes, SizeState.DONE)
     state = states.get(job, JobState.GONE)

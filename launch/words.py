@@ -1,7 +1,7 @@
-"""Text that goes into a batch script: what stays where it is put, and what is refused.
+"""Checks of text that goes into a batch script.
 
-A site file may hold any command, so this keeps nobody out. It says which value would end its line, or the
-quotes around it, before a job has waited for hours to fail in an odd place.
+A site file may hold any command, so these checks are no protection. They find a value that would end its
+line, or the quotes around it, before a job that has waited for hours fails in an unrelated place.
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ from aiperf.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@/+=%-]*")
 UNCLOSED = re.compile(r"\$\{(?![^{}]*\})")
+"""A `${` without its brace."""
 PLAIN = re.compile(r"[\w./:@%+,=~${}-]+")
+"""A path that is one word of shell without quotes."""
 
 
 def line(key: str, value: str) -> None:
-    """Of a value that is quoted where it stands, or that is a line of its own."""
+    """Checks a value that is quoted where it stands, or that is a whole line. Raises ConfigError, as all of
+    these."""
     if not value.isprintable():
         raise _refused(key, value, "it must be one line without control characters")
 
 
 def name(key: str, value: str) -> None:
-    """Of a value within a directive: an account, a partition, a resource; or nothing."""
+    """Checks a value within a directive: an account, a partition, a resource. It may be empty."""
     if value and NAME.fullmatch(value) is None:
         raise _refused(key, value, "in a name, use letters, digits and _ . , : @ / + = % -")
 
 
 def command(key: str, value: str) -> None:
-    """Of a whole line of shell."""
+    """Checks a whole line of shell."""
     line(key, value)
     try:  # shlex begins a comment anywhere, bash only at a word
         shlex.split(re.sub(r"(?<=[^\s;&|()<>])#", "_", value), comments=True)
@@ -44,7 +47,7 @@ def command(key: str, value: str) -> None:
 
 
 def words(key: str, value: str) -> None:
-    """Of shell text within a line: words and variables, no second command."""
+    """Checks shell text within a line: words and variables, but no second command."""
     command(key, value)
     lexer = shlex.shlex(value, posix=True, punctuation_chars=True)
     lexer.commenters, lexer.whitespace_split = "", True
@@ -57,7 +60,7 @@ def words(key: str, value: str) -> None:
 
 
 def path(key: str, value: str) -> None:
-    """Of a path, which may hold variables and spaces."""
+    """Checks a path, which may hold variables and spaces."""
     line(key, value)
     if re.search(r'["`\\\\]|\$[(\[]', value) or UNCLOSED.search(value):
         raise _refused(key, value, 'a path may hold variables and spaces, but not " ` \\ $( $[ or half a ${')

@@ -1,6 +1,6 @@
-"""Files that anybody may have put there: only what is a file is opened, and a bounded part of it is held.
+"""Files of unknown origin: only regular files and pipes are opened, and a bounded part of them is held.
 
-What is refused is an OSError with its reason in `strerror`, like what the system itself refuses.
+A refusal is an OSError with its reason in `strerror`, as one of the system.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 LARGEST_BYTES = 4 << 20
-"""Of a file that is read whole, which takes up to fifty times as much when it is parsed."""
+"""Largest file that is read whole; parsed, it takes up to fifty times as much memory."""
 LONGEST_LINE = 4 << 20
-"""Bytes of a line, four times what the ranks of the largest machine take."""
+"""Longest line in bytes, four times what the ranks of the largest machine take."""
 PIPE_SECONDS = 10.0
-"""For the next bytes of a pipe, as in `aiperf-hpc graph RUN 7 | aiperf-hpc count --seed /dev/stdin`."""
+"""Longest wait for the next bytes of a pipe, as in
+`aiperf-hpc graph RUN 7 | aiperf-hpc count --seed /dev/stdin`."""
 BLOCK_BYTES = 1 << 20
 
 _KINDS = {
@@ -32,12 +33,12 @@ _KINDS = {
 
 
 def opened(path: Path) -> BinaryIO:
-    """To be read in pieces. Raises OSError also for what is not a regular file."""
+    """A file to be read in pieces. Raises OSError also for what is not a regular file."""
     return os.fdopen(_opened(path, stat.S_IFREG), "rb")
 
 
 def lines(file: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[bytes]:
-    """With their ends; of a longer line a piece of `longest` + 1 bytes, then the next."""
+    """Lines with their ends; a longer line comes in pieces of `longest` + 1 bytes."""
     while raw := file.readline(longest + 1):
         yield raw
 
@@ -74,7 +75,8 @@ def file_digest(path: Path) -> str:
 
 
 def _opened(path: Path, *kinds: int) -> int:
-    """Looked at first: merely to open a pipe can wait for ever, and to open a device can do something."""
+    """Opens a file after a look at its kind: merely to open a pipe can wait for ever, and to open a device
+    can have an effect."""
     _refuse_other(path, path.stat(), kinds)
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -238,7 +238,7 @@ def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
 
 
 Counts = tuple[int, ...]
-"""Of each pass, the operations of each kind, in the order of the fields of `Cost` and of `Ops`."""
+"""Operations by pass and by kind, in the order of the fields of `Cost` and of `Ops`."""
 
 
 def _summed(counts: Sequence[Counts]) -> Cost:

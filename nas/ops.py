@@ -40,7 +40,7 @@ class Ops:
 
     @property
     def kinds(self) -> tuple[int, int, int, int, int, int, int]:
-        """In the order of the fields. (`dataclasses.astuple` copies deeply: ten times the cost.)"""
+        """Numbers in the order of the fields. (`dataclasses.astuple` copies deeply: ten times the cost.)"""
         return self.mac, self.add, self.mul, self.div, self.sqrt, self.exp, self.cmp
 
 

@@ -2,7 +2,7 @@
 
 What must be multiplied, however clever the library, is a lower bound of the counted products. The count of
 the score holds the taps that fall on the padding, and no saving by an algorithm; both are customary. Whether
-a device can have done some work in some time is asked with this bound instead.
+a device can have done some work in some time is checked against this bound instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def all_pairs(graph: Graph) -> Cost | None:
 
 
 def _share(layer: Layer, reads: tuple[Shape, ...]) -> Fraction:
-    """Of the counted products of a layer."""
+    """Least share of a layer's counted products that must be multiplied."""
     convolution = layer.convolution(*reads)
     if convolution is None:
         return Fraction(1)

@@ -1,5 +1,8 @@
-"""What reads a JSON value as an annotation says, made once for each annotation: a long run has millions of
-records, and to look at the fields of their classes each time takes longer than to read them."""
+"""Readers of JSON values, one for each annotation.
+
+They are built once and kept: a long run has millions of records, and to look at the fields of their classes
+each time takes longer than to read them.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ from nas.families import RecordError, is_family, is_told_by_field, member_named
 from nas.layers import ShapeError
 
 Path = str | tuple[Any, Any]
-"""Where a value stands: what was given to `decode`, or the path of what holds it with its key or index there.
-It is put into words only where an error needs it."""
+"""Where a value is: what was given to `decode`, or the path of its container with its key or index there. It
+is put into words only for an error."""
 Reader = Callable[[Any, Path], Any]
 Plan = Mapping[str, tuple[Reader, tuple[type, ...]]]
-"""Of each field what reads it, and the types of values that are as they should be."""
+"""For each field its reader, and the types of values that need no reader."""
 
 SCALARS = {int: "an integer", float: "a floating-point number", str: "a string", bool: "true or false"}
 LARGEST_EXACT_FLOAT = 1 << 53  # up to here a whole number is the same as a float
@@ -30,7 +33,8 @@ LARGEST_EXACT_FLOAT = 1 << 53  # up to here a whole number is the same as a floa
 
 @cache
 def reader_of(hint: Any) -> Reader:
-    """What makes a value of this annotation from a JSON value, given the path to name in an error."""
+    """The function that makes a value of this annotation from a JSON value and the path to name in an
+    error."""
     if get_origin(hint) in (Union, types.UnionType):
         return _option(*_options(hint), type(None) in get_args(hint))
     if is_dataclass(hint):
@@ -50,7 +54,7 @@ def reader_of(hint: Any) -> Reader:
 
 
 def _alone(kind: Any) -> Reader:
-    """Of a dataclass whose records do not name it."""
+    """The reader of a dataclass whose records do not name it."""
 
     def read(record: Any, path: Path) -> Any:
         if type(record) is not dict:
@@ -61,7 +65,7 @@ def _alone(kind: Any) -> Reader:
 
 
 def _family(family: Any) -> Reader:
-    """Of a dataclass whose records name the member that they are."""
+    """The reader of a family, whose records name the member that they are."""
 
     def read(record: Any, path: Path) -> Any:
         if type(record) is not dict:
@@ -105,7 +109,7 @@ def _filled(kind: Any, known: Plan, record: Mapping[str, Any], path: Path, tagge
 
 
 def values_of(known: Plan, record: Mapping[str, Any], path: Path, tagged: bool = False) -> dict[str, Any]:
-    """By field; `tagged`: a key "type" is none."""
+    """Values by field. The key "type" of a `tagged` record is not a field."""
     values = {}
     for name, value in record.items():
         if name in known:
@@ -118,7 +122,8 @@ def values_of(known: Plan, record: Mapping[str, Any], path: Path, tagged: bool =
 
 @cache
 def _options(hint: Any) -> tuple[Reader, Reader]:
-    """Of a union what reads a list, and what reads anything else; both are one where there is one."""
+    """The readers of a union: of a list, and of anything else. They are the same if the union has one
+    type."""
     options = [option for option in get_args(hint) if option is not type(None)]
     options.sort(key=lambda option: bool(get_args(option)))  # lists last
     return reader_of(options[-1]), reader_of(options[0])
@@ -200,7 +205,7 @@ def _member(family: Any, name: Any, path: Path) -> Any:
 
 @cache
 def plan(kind: Any) -> Plan:
-    """Of each field what reads it, and the types of values that are as they should be."""
+    """The plan of a dataclass, made once."""
     names = [field.name for field in fields(kind) if field.init]
     hints: dict[str, Any] = {}
     for owner in reversed(kind.__mro__):

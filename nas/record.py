@@ -43,7 +43,7 @@ def decode(kind: type[T], record: Any, path: str = "") -> T:
 
 
 def decode_fields(kind: type[Any], record: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Of some fields of a dataclass the values, checked as `decode` does."""
+    """The values of some fields of a dataclass, checked as `decode` does."""
     named: Any = kind
     return values_of(plan(named), record, path)
 
@@ -71,7 +71,7 @@ def _parsed(text: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a key that appears twice another reader may take the other value."""
+    """Refuses a key that appears twice, because another reader may take the other value."""
     record = dict(pairs)
     if len(record) < len(pairs):
         names = [name for name, _ in pairs]
@@ -81,7 +81,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @cache
 def _writer(kind: type[Any]) -> Callable[[Any], Any]:
-    """What makes a JSON value of the values of this class."""
+    """The function that makes a JSON value of a value of this class."""
     if is_dataclass(kind):
         return partial(_written, is_member(kind) and kind.__name__, _written_fields(kind))
     if issubclass(kind, Enum):
@@ -94,7 +94,7 @@ def _writer(kind: type[Any]) -> Callable[[Any], Any]:
 
 
 def _written_fields(kind: Any) -> tuple[tuple[str, Any], ...]:
-    """Their names, each with the default at which it is left out, or MISSING."""
+    """Names of the fields, each with the default at which it is left out, or MISSING."""
     member = is_member(kind)
     return tuple(
         (field.name, field.default if member or "later" in field.metadata else MISSING)

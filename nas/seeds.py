@@ -37,7 +37,8 @@ def resnet18(input: Shape = (3, 224, 224), classes: int = 1000) -> Graph:
 
 
 def residual(input: Shape = (1, 32, 32), classes: int = 10, widths: tuple[int, ...] = (4, 8, 16)) -> Graph:
-    """One basic block a stage, for images of 28² to 32²; every stage but the first halves the area."""
+    """A ResNet with one basic block per stage, for images of 28² to 32²; every stage but the first halves the
+    side."""
     draft = _Draft()
     draft.conv_bn_relu("stem", widths[0])
     for stage, width in enumerate(widths, start=1):

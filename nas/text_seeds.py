@@ -34,19 +34,19 @@ def gpt_4x128(input: Shape = (64,), classes: int = 256) -> Graph:
 
 
 def llama_4x128(input: Shape = (256,), classes: int = 256) -> Graph:
-    """As Llama (Touvron et al., arXiv:2302.13971; arXiv:2307.09288) is built, small: RMSNorm, rotary
+    """A small network built as Llama (Touvron et al., arXiv:2302.13971; arXiv:2307.09288): RMSNorm, rotary
     positions, two heads for each group of keys, a gated MLP of 8/3 the width, rounded up to 32."""
     return llama(input, classes, blocks=4, heads=4, groups=2, width=128, hidden=352)
 
 
 def llama_1x64(input: Shape = (256,), classes: int = 256) -> Graph:
-    """What a search of two minutes on a processor begins with: one block, 2 heads of 32, width 64, each head
-    with its own keys. Larger networks that are trained for so short a time learn less: docs/search.md."""
+    """The seed of a search of two minutes on a CPU: one block, 2 heads of 32, width 64, each head with its
+    own keys. Larger networks that are trained for so short a time learn less: docs/search.md."""
     return llama(input, classes, blocks=1, heads=2, groups=2, width=64, hidden=192)
 
 
 def llama_2x64(input: Shape = (256,), classes: int = 256) -> Graph:
-    """The same with 2 blocks."""
+    """`llama_1x64` with 2 blocks."""
     return llama(input, classes, blocks=2, heads=2, groups=2, width=64, hidden=192)
 
 
@@ -79,7 +79,7 @@ class _Sketch:
         return name
 
     def attend(self, name: str, width: int, attention: Attention, bias: bool) -> None:
-        """Of a normalised trunk that ends here."""
+        """Adds an attention that reads the last node, a normalised trunk."""
         read, narrow = self.last, width * attention.groups // attention.heads
         reads = [
             self.put(f"{name}.{part}", Linear(features, bias), read)
@@ -111,7 +111,7 @@ def _gpt(input: Shape, classes: int, blocks: int, heads: int, width: int) -> Gra
 
 
 def llama(input: Shape, classes: int, blocks: int, heads: int, groups: int, width: int, hidden: int) -> Graph:
-    """Such a network of any size; `hidden` features inside its MLPs."""
+    """A network of any size, built as Llama, with `hidden` features inside its MLPs."""
     sketch = _Sketch()
     trunk = sketch.put("embedding", Embedding(classes, width))
     for block in [f"block{number}" for number in range(1, blocks + 1)]:

@@ -32,9 +32,9 @@ Weights = Mapping[str, Array]
 """Parameters and statistics as "node.tensor". fp32 in files; fp64 is carried as well."""
 
 TEXT_DEVIATION = 0.02
-"""Of every matrix of a text network at the start, as in the code of Radford et al., "Language Models are
-Unsupervised Multitask Learners", 2019. A layer does not know how deep its network is, so those that write
-into the trunk are not made smaller by the square root of that."""
+"""Standard deviation of every matrix of a text network at the start, as in the code of Radford et al.,
+"Language Models are Unsupervised Multitask Learners", 2019. A layer does not know how deep its network is, so
+those that write into the trunk are not made smaller by the square root of the depth."""
 
 
 def initial(graph: Graph, seed: int) -> dict[str, Array]:

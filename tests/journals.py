@@ -33,6 +33,7 @@ from aiperf.config import (
     with_overrides,
 )
 from aiperf.files import RunFiles
+from aiperf.hardware.peak import GIB, listed
 from aiperf.journal.events import (
     Beat,
     Began,
@@ -56,7 +57,6 @@ from aiperf.journal.file import VERSION, chained, read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
-from aiperf.score.peak import GIB, listed
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.images.known_sets import DIGITS
 from aiperf.tasks.images.tally import Classified
@@ -111,13 +111,13 @@ class Scene:
     epochs: int = 20
     device: str = "NVIDIA H200"
     out_of_memory: frozenset[int] = frozenset()
-    """Trials whose first attempt fails so."""
+    """Trials whose first attempt runs out of memory."""
     lost: tuple[tuple[int, float], ...] = ()
     """Groups that die, and when; they come back two seconds later."""
     killed_at: float | None = None
     """When the first leg is cut off; a second one follows."""
     changes: tuple[tuple[str, Any], ...] = ()
-    """Of the configuration, by dotted key."""
+    """Changes of the configuration, by dotted key."""
 
     @property
     def config(self) -> Config:
@@ -149,17 +149,17 @@ class Machine:
     failing: float = 0.02
     """Share of the trials that fail."""
     lost_groups: tuple[int, ...] = ()
-    """They die half-way."""
+    """Groups that die half-way."""
     slow: Mapping[int, float] = field(default_factory=dict)
     """Groups that have this share of the speed of the others."""
     watts: float | None = None
-    """Of each device, recorded once a second; None: nothing is recorded."""
+    """Power of each device, recorded once per second; None: nothing is recorded."""
     settings: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    """Of each rank, what it computed in."""
+    """Settings of each rank's environment."""
     random_seed: int = 1
     origin: Origin = Origin.MEASURED
     days: int = 0
-    """After STARTED, at which it began."""
+    """Days from STARTED until the run began."""
 
 
 DATA: Mapping[str, Any] = {

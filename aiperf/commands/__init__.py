@@ -46,5 +46,5 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "simulate": "aiperf.commands.simulated.command:simulate",
     },
 }
-"""By what a person is about to do, as the help lists them: the module and function of each command, which is
-imported when it is called."""
+"""Commands by purpose, as the help lists them, each with the module and function from which it is imported
+when it is called."""

@@ -25,7 +25,7 @@ from nas.seeds import SEEDS, resolve_seed
 from nas.text_seeds import TEXT_SEEDS
 
 FORMATS_OF_BYTES = {"4": ("fp32",), "2": ("bf16", "fp16")}
-"""Whose ceiling is meant: the first that a device has."""
+"""Number formats by their size in bytes. The ceiling is that of the first one that a device has."""
 
 
 @click.command()
@@ -108,7 +108,8 @@ def count(
 
 
 def _input(seed: Graph, image: int | None, channels: int | None, positions: int | None) -> Shape:
-    """What it reads, with what was asked for. Raises ConfigError for what it has not."""
+    """The input shape of the seed, with the requested sizes. Raises ConfigError for a size that it does not
+    have."""
     if len(seed.input) == 1:
         if image or channels:
             raise ConfigError(

@@ -1,4 +1,5 @@
-"""What a person asked a run to be, and what follows from it: from the job around it, and from the images."""
+"""The options of a run as the user gave them, and the configuration that follows from them, from the batch
+job and from the images."""
 
 from __future__ import annotations
 
@@ -6,42 +7,44 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
-from aiperf.config import Config, load_preset, parse_setting, with_overrides
+from aiperf.config import BoundsConfig, Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import ConfigError
 from launch.around import job_seconds_left
 from launch.job import MARGIN_SECONDS
 
 DEFAULT, OWN = "digits", "own"
-"""Presets: where nothing is said, and where the images are."""
+"""Presets: the default one, and the one for the user's own images."""
 COUNTS = ("data.training_examples", "data.validation_examples")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a person asked a run to be; it becomes a configuration in the process that is the master."""
+    """Options of a run as the user gave them. The configuration is made from them in the master's process
+    only."""
 
     preset: str
     minutes: float | None
     hours: float | None
     settings: tuple[str, ...]
     overrides: Mapping[str, Any]
-    """By dotted key."""
+    """Values of options for a key of the configuration, by dotted key."""
 
     def config(self) -> Config:
-        """Raises ConfigError."""
+        """The configuration of the run. Raises ConfigError."""
         length = _minutes_of_the_job() if self.minutes is None and self.hours is None else None
         of_the_job = {} if length is None else {"limits.minutes": length}
         given = self.given()
         of_the_images = _inferred(given) if self.preset == OWN else {}
-        return with_overrides(load_preset(self.preset), of_the_images | of_the_job | given)
+        preset = load_preset(self.preset)
+        return _with_bounds_of_seed(preset, with_overrides(preset, of_the_images | of_the_job | given), given)
 
     def given(self) -> dict[str, Any]:
-        """What was said beside the preset, by dotted key. Raises ConfigError."""
+        """The settings that were given in addition to the preset, by dotted key. Raises ConfigError."""
         if self.minutes is not None and self.hours is not None:
             raise ConfigError("--minutes and --hours are both given; give only one")
         length = self.minutes if self.hours is None else 60 * self.hours
@@ -49,7 +52,7 @@ class Asked:
         return {**self.overrides, **limit, **dict(map(parse_setting, self.settings))}
 
     def words(self) -> list[str]:
-        """The same once more, as arguments of a command."""
+        """The same options as arguments of a command."""
         lengths = {"--minutes": self.minutes, "--hours": self.hours}
         settings = [
             *(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in self.overrides.items()),
@@ -63,7 +66,7 @@ class Asked:
 
 
 def _inferred(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the images tell of themselves, said in a line. Raises ConfigError and DataError."""
+    """Settings that follow from the images, which are also printed. Raises ConfigError and DataError."""
     folder = given.get("data.path")
     if not folder:
         raise ConfigError(f"preset {OWN} is for your own images; give their folder with --data")
@@ -76,8 +79,18 @@ def _inferred(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _with_bounds_of_seed(preset: Config, config: Config, given: Mapping[str, Any]) -> Config:
+    """Into bounds that a preset states as multiples of its own seed another seed may not grow: it has the
+    default ones, unless bounds were given too. The run says so when it begins."""
+    own = config.seed_architecture == preset.seed_architecture or not preset.search.bounds.growth_rounds
+    if own or any(key.startswith("search.bounds.") for key in given):
+        return config
+    return replace(config, search=replace(config.search, bounds=BoundsConfig()))
+
+
 def _minutes_of_the_job() -> float | None:
-    """Inside a scheduler's job its limit is the default, less what initialisation and the test take."""
+    """Default length of a run inside a batch job in minutes: the time left, minus what initialisation and the
+    test take; None outside a job."""
     left = job_seconds_left(os.environ, time.time())
     if left is None:
         return None

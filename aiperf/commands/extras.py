@@ -10,14 +10,14 @@ from aiperf.errors import MissingExtra
 
 OWN = ("aiperf", "nas", "launch", "analysis")
 RUN = ("torch", "safetensors", "sklearn", "PIL", "psutil")
-"""Modules of the extra run."""
+"""Modules that the extra `run` installs."""
 
 
 def refuse_no_run() -> None:
-    """Raises MissingExtra where nothing can be trained.
+    """Raises MissingExtra if the modules for training are not installed.
 
-    The modules are looked for, not imported: a run imports them in processes of its own, whose tracebacks
-    would stand in a log.
+    The modules are searched for and not imported: a run imports them only in its worker processes, whose
+    tracebacks the user would have to find in a log.
     """
     for library in RUN:
         if find_spec(library) is None:
@@ -26,7 +26,7 @@ def refuse_no_run() -> None:
 
 @contextmanager
 def extra(name: str) -> Iterator[None]:
-    """Around the imports that need the extra of this name. Raises MissingExtra for a library not there."""
+    """A context for imports that need the extra with this name. Raises MissingExtra for a missing library."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,5 +1,5 @@
-"""A group whose commands are imported when they are called: to import all of them would take most of the time
-in which one of them answers."""
+"""A group whose commands are imported only when they are called, because importing all of them would take
+most of the time of a command."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import click
 from aiperf.commands.listed import LONGEST, ListedGroup
 
 Places = Mapping[str, str]
-"""By name, where each command is: "package.module:function"."""
+"""Locations of commands by name, as "package.module:function"."""
 
 
 class Imported(UserDict[str, Any]):
-    """Commands by their names. Those of which only the place is given are imported when they are called."""
+    """Commands by name. Those given by their location are imported when they are looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
         found: str | click.Command = self.data[name]
@@ -46,7 +46,8 @@ class ImportedGroup(ListedGroup):
 
 
 def first_sentence(place: str) -> str:
-    """The short help of the command there, from the docstring in its file."""
+    """The short help of the command at a location, read from the docstring in its file without importing
+    it."""
     module, _, function = place.partition(":")
     package, _, name = module.rpartition(".")
     tree = ast.parse((resources.files(package) / f"{name}.py").read_text(encoding="utf-8"))
@@ -58,7 +59,8 @@ def first_sentence(place: str) -> str:
 
 @cache
 def _imported(place: str) -> click.Command:
-    """What is imported stays: the collector of cycles need not look through it, now or later."""
+    """Imports a command. Garbage collection is off meanwhile, and the imported objects are excluded from it
+    later, because they stay for the life of the process."""
     was_on = gc.isenabled()
     gc.disable()
     try:

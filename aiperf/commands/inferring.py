@@ -1,4 +1,4 @@
-"""The sub-command that puts a found network under the queries of MLPerf's LoadGen."""
+"""The sub-command that measures the inference of a network with MLPerf's LoadGen."""
 
 from __future__ import annotations
 
@@ -137,15 +137,16 @@ def infer(
 
 
 def _json(inference: Inference, price: Price | None) -> dict[str, Any]:
-    """A price is not kept in the result, which others read."""
+    """The result as JSON, with the price and the cost if there is a price; the stored result has none of
+    them."""
     money = None if price is None else inference.dawnbench_cost(price)
     record = dict(encode(inference))
     return record if price is None else record | {"price": str(price), "dawnbench_cost": money}
 
 
 def _measured(files: RunFiles, run: Replay, request: Request) -> Inference:
-    """In a process of its own; what lay there of an earlier one is gone once there is a new result. Raises
-    AiperfError."""
+    """Measures a scenario in a separate process, and stores the result. An earlier result is replaced only
+    once there is a new one. Raises AiperfError."""
     logs, result = (of(request.trial, request.scenario) for of in (files.inference_logs, files.inference))
     with _in_place_of(logs, result):
         inference = _answered(files, run, request, logs)
@@ -156,8 +157,8 @@ def _measured(files: RunFiles, run: Replay, request: Request) -> Inference:
 
 @contextmanager
 def _in_place_of(logs: Path, result: Path) -> Iterator[None]:
-    """An empty folder of logs. Earlier ones are put aside, and back where there is no new result: also those
-    that a killed process had put aside."""
+    """A context with an empty folder for logs. Earlier logs are moved aside, and moved back if there is no
+    new result; so are those that a killed process had moved aside."""
     earlier = logs.with_name(f"{logs.name}.earlier")
     with writing(logs):
         if not earlier.exists() and result.exists() and logs.exists():

@@ -1,6 +1,7 @@
 """Legs of a run: what `run` and `resume` do once their options are read.
 
-Apart from their options, which are also read where nothing is run: for the help, and for scripts of `launch`.
+This is separate from their options, which are also needed where nothing is run: for the help, and for the
+scripts of `launch`.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from aiperf.wording import plain
 from analysis.exports.summary import WIDTH
 
 CODES = {TERMINATED: Answer.INCOMPLETE.exit_code, "interrupted": 130}
-"""Of a run that was stopped before its clock started. 128 + SIGINT."""
-COARSE_SECONDS = 2.0  # of the times of files on some file systems
+"""Exit codes of a run that was stopped before its clock started, by reason; 130 is 128 + SIGINT."""
+COARSE_SECONDS = 2.0  # resolution of file times on some file systems
 
 
 def lead(
@@ -51,7 +52,7 @@ def lead(
     dry_run: bool,
     examples_per_second: float | None,
 ) -> int:
-    """What `run` does in the process that is the master; the exit code."""
+    """Does the work of `run` in the process that is the master; returns the exit code."""
     if again and not dry_run and directory is not None and _was_begun(RunFiles(directory)):
         return go_on(RunFiles(directory), ranks, asked, like)
     if like is None:
@@ -69,7 +70,8 @@ def lead(
 
 
 def go_on(files: RunFiles, ranks: Ranks, asked: Asked | None = None, like: Path | None = None) -> int:
-    """It may be done already: a scheduler that queues its job again gives the same command again."""
+    """Continues a run and returns the exit code. A complete run is only shown, because a scheduler that
+    queues a job again repeats the same command."""
     replay = replayed(read_journal(files.journal))
     if replay.opened.origin is Origin.SIMULATED:
         refuse_marked(replay.opened.origin, files.directory, "be continued; start a new run")
@@ -91,7 +93,7 @@ def _was_begun(files: RunFiles) -> bool:
 
 
 def _refuse_other_options(config: Config, wanted: Config, files: RunFiles) -> None:
-    """A run is one configuration; an option given now that would be ignored is reported."""
+    """Refuses options that differ from the configuration of the run, because they would be ignored."""
     wanted, _ = resolved(wanted)
     was = leaves(config)
     if other := [
@@ -106,10 +108,11 @@ def _refuse_other_options(config: Config, wanted: Config, files: RunFiles) -> No
 
 
 def _let_the_lock_age(files: RunFiles) -> None:
-    """The master of a killed leg is taken for dead so long after its last line, and the scheduler says that
-    it is: this waits for the rest. One that ended by itself has emptied its lock."""
+    """Waits until the lock of a killed leg has expired, SILENCE_SECONDS after its last line. A scheduler
+    that restarts the job knows that its master is dead, so this waits for the rest of that time. A
+    leg that ended by itself has emptied its lock."""
     if files.lock.exists() and files.lock.stat().st_size:
-        os.utime(files.lock)  # both ages from the file server: no host's clock is compared with it
+        os.utime(files.lock)  # both times are from the file server, so no host's clock is compared with it
         age = files.lock.stat().st_mtime - files.journal.stat().st_mtime
         time.sleep(max(0.0, min(SILENCE_SECONDS, SILENCE_SECONDS - age) + COARSE_SECONDS))
 
@@ -133,5 +136,5 @@ def _result(replay: Replay, files: RunFiles) -> int:
         click.echo(f"{'web page':<{WIDTH}}aiperf-hpc report {files.directory}")
     if replay.leg.ended is not None and replay.leg.ended.reason == "interrupted":
         return CODES["interrupted"]
-    # Of a run that is to be continued, whatever may be wrong with it.
+    # If the run can be continued, this is the exit code, whatever else the verdict is.
     return (verdict.shortfall.answer if verdict.shortfall else verdict.answer).exit_code

@@ -1,4 +1,4 @@
-"""`run --like`: the configuration of another run, and what will differ from it all the same."""
+"""`run --like`: the configuration of another run, and the remaining differences from it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from nas.record import RecordError, graph_from_json
 
 
 def config_like(path: Path, given: dict[str, Any]) -> tuple[Config, list[str]]:
-    """The configuration of the run, or of the package's, with what was typed on top; then what differs, a
-    line for each.
+    """The configuration of a run, or of the run in a package, with the given settings on top, and a list of
+    all differences.
 
-    Raises ConfigError for what cannot be the same: a seed that is not here, a search that is not installed, a
-    job that is too short. Raises JournalError and AiperfError where there is no such run.
+    Raises ConfigError if something cannot be the same: the seed is missing, the search is not installed, or
+    the job is too short. Raises JournalError or AiperfError if there is no such run.
     """
     with opened(path) as files:
         if not files.journal.exists():
@@ -41,10 +41,11 @@ def config_like(path: Path, given: dict[str, Any]) -> tuple[Config, list[str]]:
 
 
 def _refuse_other_seed(path: Path, was: Opened, config: Config) -> None:
-    """Its name may be that of a file, which lies here or not, or is another by now."""
+    """Refuses a seed that is not the recorded one: its name may be that of a file, which may be missing here,
+    or may have changed."""
     name = config.seed_architecture
     if name != was.config.seed_architecture or config.data != was.config.data:
-        return  # the run itself says whether these fit
+        return  # the run itself checks whether these fit
     remedy = f"write it with `aiperf-hpc graph {path} 0 -o FILE`, and give --seed FILE"
     try:
         recorded = graph_from_json(was.seed_graph)
@@ -61,7 +62,8 @@ def _refuse_other_seed(path: Path, was: Opened, config: Config) -> None:
 
 
 def _refuse_short_job(config: Config) -> None:
-    """In a job, a run is as long as that one was, and not as long as the job."""
+    """Refuses a batch job that is too short: with --like a run is as long as the other one, not as long as
+    the job."""
     left = job_seconds_left(os.environ, time.time())
     needed = 60 * config.limits.minutes + MARGIN_SECONDS
     if left is not None and config.limits.minutes and left < needed:
@@ -95,6 +97,6 @@ def _differences(run: Replay, config: Config) -> list[str]:
 
 
 def told(path: Path, differences: list[str]) -> str:
-    """One line."""
+    """The differences in one line."""
     seen = "; ".join(differences) or "same configuration"
     return f"aiperf-hpc: like {path}: {seen}; data, devices and ranks are those of this machine"

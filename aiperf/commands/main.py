@@ -17,7 +17,7 @@ from aiperf.wording import plain, suggestion
 
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 PLAIN = {"a valid float range": "a number", "a valid integer range": "a whole number"}
-"""What click says of a value, and what a person calls it."""
+"""Click's words for kinds of values, with plainer ones."""
 
 
 @click.group(
@@ -38,7 +38,7 @@ def main() -> int:
     """Runs the command of `sys.argv` and returns its exit code: 0 done, 1 failed or INVALID, 2 wrong use,
     3 NO RESULT, 4 SIMULATED, 75 INCOMPLETE, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # of a locale that has no "−" a run must not die
+        if isinstance(stream, io.TextIOWrapper):  # a run must not fail because a locale has no "−"
             stream.reconfigure(errors="replace")
     try:
         return int(group.main(prog_name="aiperf-hpc", standalone_mode=False) or 0)
@@ -67,7 +67,7 @@ def main() -> int:
     except (KeyboardInterrupt, click.Abort):
         print("aiperf-hpc: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except OSError as error:  # a disk that is full, mostly; of `aiperf-hpc … | head` click takes care
+    except OSError as error:  # usually a full disk; click handles `aiperf-hpc … | head` itself
         _say_no_more()
         where = f"{error.filename}: " if error.filename else ""
         print(plain(f"aiperf-hpc: {where}{error.strerror or error}"), file=sys.stderr)
@@ -83,13 +83,15 @@ def _greet(help_text: str) -> int:
 
 
 def _say_no_more() -> None:
-    """What standard output still holds would be tried again at the exit, and fail again."""
+    """Discards further output. Otherwise Python would try to write the buffered output at the exit, and fail
+    again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _remedy(error: click.NoSuchOption) -> str:
-    """What was meant, or the options that exist. Who forgets the command gives options of `run`."""
+    """What to do about an unknown option: the similar ones, or all that exist. Options of `run` are
+    recognised, because users often forget to type the command."""
     words, option = sys.argv[1:], error.option_name
     if words[:1] == [option] and option in _options(click.Context(group.commands["run"])):
         return f" before a command; for a run: aiperf-hpc run {shlex.join(words)}"
@@ -98,7 +100,8 @@ def _remedy(error: click.NoSuchOption) -> str:
 
 
 def _path(context: click.Context | None) -> str:
-    """The command that was typed. Of an option without its value click does not say whose it is."""
+    """The command that was typed. For an option without its value click does not report the command, so it is
+    derived from the arguments."""
     if context is not None:
         return context.command_path
     words: list[str] = ["aiperf-hpc"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from aiperf.device import Device
 
 SHARE_OF_COPIES = 0.2
-"""Of the time, for memory; the rest is for products."""
+"""Fraction of the time for measuring the memory; the rest is for products."""
 
 
 @click.command()
@@ -58,17 +58,18 @@ def peak(device: str, formats: tuple[str, ...], seconds: float, as_json: bool, o
 
 
 def measured_limits(formats: Sequence[str]) -> Limits:
-    """Of the first device of this machine, in the first of these formats that it has, in a few seconds."""
+    """Limits of the first device of this machine, measured in a few seconds in the first of these formats
+    that it has."""
     device = _bound("auto")
     format = next((format for format in formats if format in device.formats), formats[0])
     return _measured(device, (format,), 8.0).limits(formats)
 
 
 def _bound(kind: str) -> Device:
-    """The first device of this kind. Raises MissingExtra where nothing that computes is installed."""
+    """The first device of this kind. Raises MissingExtra if torch is not installed."""
     refuse_no_run()
-    # As a worker has it, before torch brings its threads: beside other programs a product on threads that
-    # spin for each other was seen at a hundred-thousandth of its rate.
+    # The environment of a worker, before torch starts its threads: with other programs on the machine, a
+    # product on threads that spin for each other was measured at a hundred-thousandth of its rate.
     os.environ.update(environment(os.environ))
     from aiperf.device import bind  # torch
 
@@ -76,7 +77,7 @@ def _bound(kind: str) -> Device:
 
 
 def _refuse_unwritable(output: Path) -> None:
-    """Before the time is spent."""
+    """Refuses a file that cannot be written, before time is spent on measuring."""
     with writing(output):
         there = output.exists()
         output.open("ab").close()

@@ -1,4 +1,4 @@
-"""Options that several sub-commands share, whatever they do."""
+"""Options that several sub-commands share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ run_or_package_argument = click.argument("path", metavar="RUN|PACKAGE", type=PAT
 
 
 class Number(click.FloatRange):
-    """Of a range; NaN, of which click supposes that it lies in every one, is none."""
+    """A number within a range. NaN is refused here, because click accepts it in every range."""
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
         found: float = super().convert(value, param, context)
@@ -48,7 +48,7 @@ def output_option(
 
 
 def only_with(other: str, is_given: bool, *options: str) -> None:
-    """Raises UsageError where one of these options of the command was typed without the other one."""
+    """Raises UsageError if one of these options of the command was typed without the option `other`."""
     context = click.get_current_context()
     for option in options:
         if not is_given and is_typed(option, context):
@@ -58,7 +58,7 @@ def only_with(other: str, is_given: bool, *options: str) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Around what writes a file that a person named. Raises AiperfError where the system refuses."""
+    """A context for writing a file that the user named. Raises AiperfError if the system refuses."""
     try:
         yield
     except OSError as error:
@@ -66,6 +66,6 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def is_typed(option: str, context: click.Context | None = None) -> bool:
-    """Whether a person typed this option of the command that runs, or of `context`."""
+    """Whether the user typed this option of the current command, or of `context`."""
     source = (context or click.get_current_context()).get_parameter_source(option)
     return source is ParameterSource.COMMANDLINE

@@ -32,13 +32,13 @@ from nas.seeds import SEEDS, resolve_seed
 from nas.text_seeds import TEXT_SEEDS
 
 BATCH = 32
-"""Of a seed."""
+"""Default batch size for a seed."""
 JSON_FILE, PAGE_FILE = "profile.json", "profile.html"
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is profiled, on examples of each size, from the smallest."""
+    """The networks to profile: one work for each size of the examples, from the smallest."""
 
     name: str
     works: Sequence[ProfileWork]
@@ -145,7 +145,7 @@ def profile(
 
 
 def _of_run(directory: Path, trial: int | None, batch: int | None, path: str | None) -> _Asked:
-    """Raises JournalError where there is no such trial."""
+    """The work for a trial of a run. Raises JournalError if there is no such trial."""
     run = replay(read_journal(RunFiles(directory).journal))
     number = trial if trial is not None else run.best.number if run.best else 0
     graph, config = rebuild(run, number), run.opened.config
@@ -165,7 +165,8 @@ def _of_run(directory: Path, trial: int | None, batch: int | None, path: str | N
 
 
 def _of_seed(seed: str, sizes: tuple[int, ...], batch: int | None) -> _Asked:
-    """Raises ConfigError for an unknown seed, and for a size that it cannot read."""
+    """The works for a seed, one for each size. Raises ConfigError for an unknown seed, and for a size that it
+    cannot read."""
     try:
         own = resolve_seed(seed)
         graphs = [resolve_seed(seed, _input(own, size), own.classes) for size in sizes] or [own]

@@ -1,4 +1,4 @@
-"""Options that say what is run and on which ranks: those of `run`, and of what is like a run."""
+"""Options for what is run and on which ranks, of `run` and of similar commands."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 import click
 
 from aiperf.commands.asked import DEFAULT, OWN, Asked
-from aiperf.commands.options import Number, device_option, is_typed
+from aiperf.commands.options import PATH, Number, device_option, is_typed
 from aiperf.config import STEPS, WANTED_FORMATS, preset_names
 from aiperf.ranks.wanted import BACKENDS, Wanted
 from nas.named import OWN_SEARCHES
 
 
 def _absolute(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Its ranks, or the job of a batch script, may begin in another folder."""
+    """Makes the path of a TOML file absolute, because the ranks, or the job of a batch script, may start in
+    another folder."""
     return os.path.abspath(value) if value and value.endswith(".toml") else value
 
 
@@ -101,7 +102,7 @@ _KEYS = {
     "batch_size": "training.batch_size",
     "random_seed": "random_seed",
 }
-"""What each of these options sets."""
+"""Keys of the configuration that these options set, by option."""
 
 _RANK_OPTIONS = (
     device_option,
@@ -137,7 +138,7 @@ _RANK_OPTIONS = (
 
 
 def rank_options(command: Callable[..., int]) -> Callable[..., int]:
-    """The options of a command that trains; it gets them as `wanted`."""
+    """Adds the options for ranks to a command, which gets them as `wanted`."""
 
     @wraps(command)
     def wanting(
@@ -152,7 +153,7 @@ def rank_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def config_options(command: Callable[..., int]) -> Callable[..., int]:
-    """The options that say what is run; the command gets them as `asked`."""
+    """Adds the options for what is run to a command, which gets them as `asked`."""
 
     @wraps(command)
     def asking(**parameters: Any) -> int:
@@ -164,8 +165,51 @@ def config_options(command: Callable[..., int]) -> Callable[..., int]:
     return asking
 
 
+_BEFORE_RANKS = (
+    click.option(
+        "--like",
+        metavar="RUN|PACKAGE",
+        type=PATH,
+        help="Take all settings from that run instead of a preset; options on the command line override "
+        "them.",
+    ),
+    click.option("--directory", type=PATH, help="Run directory; default: runs/<time>-<preset>."),
+    click.option("--resume", "again", is_flag=True, help="Continue the run in --directory if there is one."),
+    click.option(
+        "--repeats",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Number of runs, one after another, in directories 1, 2, … of --directory, with random seeds s, "
+        "s+1, …, or all with the same one if they are to be ranked; then their spread is shown.",
+    ),
+    click.option("--same-seed", is_flag=True, help="For --repeats: the same random seed in each run."),
+)
+_AFTER_RANKS = (
+    pretend_option,
+    click.option("--dry-run", is_flag=True, help="Show the plan and the estimated time, then exit."),
+    click.option(
+        "--examples-per-second",
+        type=Number(1e-6, 1e15),
+        help="For --dry-run: training rate of the seed on another machine, in images or windows per second; "
+        "default: measured on this one.",
+    ),
+)
+
+
+def run_options(command: Callable[..., int]) -> Callable[..., int]:
+    """All options of `run`, which a batch script passes on; the command gets them as `asked` and `wanted`,
+    and those of the run itself by their names."""
+    for option in reversed(_AFTER_RANKS):
+        command = option(command)
+    command = rank_options(command)
+    for option in reversed(_BEFORE_RANKS):
+        command = option(command)
+    return config_options(command)
+
+
 def take_asked(parameters: dict[str, Any]) -> Asked:
-    """Takes what `config_options` put into a command's parameters out of them."""
+    """Removes the parameters of `config_options` from those of a command, and returns them as `Asked`."""
     given = {key: parameters.pop(option) for option, key in _KEYS.items()}
     if given["data.path"]:  # a run may be resumed, or its job begin, in another folder
         given["data.path"] = os.path.abspath(given["data.path"])
@@ -180,7 +224,7 @@ def take_asked(parameters: dict[str, Any]) -> Asked:
 
 
 def rank_words(context: click.Context) -> tuple[str, ...]:
-    """The words of `rank_options` that a person gave, to be given again."""
+    """The arguments of `rank_options` that the user typed, to be passed on."""
     words: list[str] = []
     for option in _RANK_NAMES:
         if is_typed(option, context):

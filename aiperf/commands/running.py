@@ -10,8 +10,8 @@ import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import PATH, Number, is_typed, only_with, run_argument
-from aiperf.commands.run_options import config_options, pretend_option, rank_options, rank_words
+from aiperf.commands.options import is_typed, only_with, run_argument
+from aiperf.commands.run_options import pretend_option, rank_options, rank_words, run_options
 from aiperf.config import preset_names, preset_text
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
@@ -39,33 +39,7 @@ def preset(name: str | None) -> None:
 
 
 @click.command()
-@config_options
-@click.option(
-    "--like",
-    metavar="RUN|PACKAGE",
-    type=PATH,
-    help="Take all settings from that run instead of a preset; options on the command line override them.",
-)
-@click.option("--directory", type=PATH, help="Run directory; default: runs/<time>-<preset>.")
-@click.option("--resume", "again", is_flag=True, help="Continue the run in --directory if there is one.")
-@click.option(
-    "--repeats",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Number of runs, one after another, in directories 1, 2, … of --directory, with random seeds s, "
-    "s+1, …, or all with the same one if they are to be ranked; then their spread is shown.",
-)
-@click.option("--same-seed", is_flag=True, help="For --repeats: the same random seed in each run.")
-@rank_options
-@pretend_option
-@click.option("--dry-run", is_flag=True, help="Show the plan and the estimated time, then exit.")
-@click.option(
-    "--examples-per-second",
-    type=Number(1e-6, 1e15),
-    help="For --dry-run: training rate of the seed on another machine, in images or windows per second; "
-    "default: measured on this one.",
-)
+@run_options
 def run(
     asked: Asked,
     like: Path | None,

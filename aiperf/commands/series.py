@@ -1,6 +1,6 @@
-"""A run several times, each by a command of its own, and how far the results differ.
+"""Repeated runs, each started by a separate command, and how far their results differ.
 
-By commands of their own, because the ranks of a run end with it, and because no run may profit from what an
+Separate commands are used because the ranks of a run end with it, and because no run may profit from what an
 earlier one left in its processes.
 """
 
@@ -34,18 +34,18 @@ INTERRUPTED, STOPPED = 130, Answer.INCOMPLETE.exit_code
 GOING_ON = (0, Answer.SIMULATED.exit_code)
 """Exit codes of a run after which the next one starts."""
 FINAL = (1, 2, Answer.NO_RESULT.exit_code)
-"""Those after which there is nothing to continue: the run has said why."""
+"""Exit codes of a run that cannot be continued; it has reported the reason."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """What is repeated, how often and where."""
+    """A series of runs: the command that is repeated, how often and where."""
 
     directory: Path
     seeds: tuple[int, ...]
-    """The random seed of each run."""
+    """Random seed of each run."""
     words: tuple[str, ...]
-    """Of the command `run`, without its random seed and its directory."""
+    """Arguments of the command `run`, without the random seed and the directory."""
 
     def place(self, number: int) -> Path:
         """The directory of a run; the first is 1."""
@@ -56,7 +56,8 @@ class Series:
         return [self.place(number) for number in range(1, len(self.seeds) + 1)]
 
     def command(self, number: int) -> list[str]:
-        """With --resume, so that a run that is complete is shown, and one that was stopped goes on."""
+        """The command of a run. It has --resume, so that a complete run is only shown, and a stopped one
+        continues."""
         seed = ("--set", f"random_seed={self.seeds[number - 1]}")
         return [*PROGRAM, "run", *self.words, *seed, "--directory", str(self.place(number)), "--resume"]
 
@@ -70,9 +71,10 @@ def repeat(
     same_seed: bool,
     rank_words: Sequence[str],
 ) -> int:
-    """What `run --repeats` does; the exit code of the last run that was started.
+    """Does the work of `run --repeats`; returns the exit code of the last run that was started.
 
-    Raises AiperfError for settings of no run, and for a directory that has runs which are not to go on.
+    Raises AiperfError for settings that are not valid for a run, and for a directory with runs, unless they
+    are to be continued.
     """
     given = asked.given()
     config = with_overrides(load_preset(asked.preset), given) if like is None else config_like(like, given)[0]
@@ -103,7 +105,8 @@ def repeat(
 
 
 def _refuse_length_of_the_job(asked: Asked, like: Path | None) -> None:
-    """In a job the default length of a run is what is left of it: the first run would take everything."""
+    """Refuses a series in a batch job without a given length of its runs: by default a run takes the time
+    that is left, so the first run would take all of it."""
     is_given = like is not None or asked.minutes is not None or asked.hours is not None
     if not is_given and job_seconds_left(os.environ, time.time()) is not None:
         raise ConfigError("--repeats in a batch job: give the length of each run with --minutes or --hours")
@@ -126,7 +129,7 @@ def _run_all(series: Series) -> tuple[int, int]:
 def _run_one(series: Series, number: int) -> int:
     if noted():
         return STOPPED
-    try:  # a run that Ctrl-C reaches ends with a result; the warning lets it go on later
+    try:  # Ctrl-C ends the run with a result; a scheduler's warning ends it so that it can be continued
         code, interrupted = run_for_this(series.command(number), os.environ, (signal.SIGUSR1, signal.SIGINT))
     except KeyboardInterrupt:  # it has not started yet
         return INTERRUPTED

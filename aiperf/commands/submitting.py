@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import click
 
 from aiperf.commands.extras import extra
 from aiperf.commands.options import PATH, output_option
+from aiperf.commands.system_description import complete, given_system, missing_fields, question_about
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
-from aiperf.journal import strict
 from aiperf.journal.mark import refuse_marked
-from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer
-from analysis.readings.judged import Judged
-from nas.bounded import read_bytes
 
 
 @click.command()
@@ -83,12 +78,12 @@ def package(
     system |= {} if system_file is None else given_system(system_file, system)
     if print_system:
         click.echo(json.dumps(system, indent=1, ensure_ascii=False))
-        for name in _missing(system):
-            click.echo(f"to complete: {_question(name)}", err=True)
+        for name in missing_fields(system):
+            click.echo(f"to complete: {question_about(name)}", err=True)
         return 0
     for each, run in zip(replays, runs):  # before anybody is asked
         refuse_unfinished(each, run)
-    _complete(system)
+    complete(system)
     contact = Contact(
         organization or system["submitter"], person, address or _asked("--address", "address for questions")
     )
@@ -148,103 +143,6 @@ def rank(directory: Path, output: Path, keys_file: Path | None, runs: int) -> No
 
     standing = ranked(packages, register, write, _say, runs)
     click.echo(f"{len(standing.entries)} ranked, {len(standing.refused)} not: {output / 'index.html'}")
-
-
-def validate_package(path: Path, again: Callable[[Replay, RunFiles], bool] | None = None) -> int:
-    """Prints every rule's finding for every run, then the answer with the reasons; gives its exit code.
-
-    `again` evaluates the best network of a run again, and answers whether it agrees.
-    """
-    with extra("report"):
-        from aiperf.wording import plain
-        from analysis.exports.summary import findings_text
-        from analysis.submissions.verify import checked
-    with checked(path, _say) as submission:
-        for run in submission.runs:
-            click.echo(f"runs/{run.name}")
-            click.echo(findings_text(run.judged.verdict))
-        for reason in [*submission.reasons, *(reason for run in submission.runs for reason in run.reasons)]:
-            click.echo(plain(f"{reason.where}: {reason.text}"))
-        signed = "not signed" if submission.signed_by is None else f"signed by {submission.signed_by}"
-        click.echo(f"manifest {submission.manifest_sha256}, {signed}")
-        agrees = [_agrees(again, run.judged, path) for run in submission.runs] if again else []
-        answer = submission.answer if all(agrees) else Answer.INVALID
-        click.echo(f"package {answer.value}")
-        return answer.exit_code
-
-
-def _agrees(again: Callable[[Replay, RunFiles], bool], judged: Judged, path: Path) -> bool:
-    files, tested = judged.files, judged.replay.tested
-    where = f"{path}: runs/{files.directory.name}"
-    if tested is not None and not files.weights(tested.trial).is_file():
-        raise AiperfError(f"{where} has no weights; ask for a package made with `package --with-weights`")
-    try:
-        return again(judged.replay, files)
-    except AiperfError as error:
-        raise AiperfError(str(error).replace(str(files.directory), where)) from None
-
-
-def given_system(path: Path, known: Collection[str]) -> dict[str, str]:
-    """A file with fields of a system description."""
-    try:
-        record: Any = strict.parsed(read_bytes(path))
-    except OSError as error:
-        raise AiperfError(f"{path}: {error.strerror}; `package --print-system` prints a template") from None
-    except (ValueError, RecursionError) as error:
-        raise AiperfError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(record, dict):
-        raise AiperfError(f"{path} is not a JSON object; `package --print-system` prints a template")
-    if unknown := sorted(record.keys() - set(known)):
-        raise AiperfError(f"{path}: unknown field {unknown[0]!r}; known: {', '.join(known)}")
-    for name, value in record.items():
-        if not isinstance(value, (str, int)) or isinstance(value, bool):
-            raise AiperfError(f'{path}: {name} is {json.dumps(value):.60}, not text; use "" for unknown')
-    return {name: str(value).strip() for name, value in record.items()}
-
-
-def _complete(system: dict[str, str]) -> None:
-    """Asks for what is missing; where nobody can be asked, only what may not be empty is missed."""
-    from analysis.submissions.system import choices, fields
-
-    missing = _missing(system)
-    if not sys.stdin.isatty():
-        if missing:
-            raise AiperfError(
-                f"the system description lacks {', '.join(missing)}; add them to a file (`package "
-                f"--print-system` prints a template) and give it with --system"
-            )
-        return
-    click.echo("System description. Press Return to skip an optional field.", err=True)
-    for name, about in fields().items():
-        if not system[name] and name != "division":
-            question = f"{name} ({about.rstrip('.')})"
-            default = None if name in missing else ""
-            system[name] = (
-                _chosen(question, options)
-                if (options := choices(name))
-                else click.prompt(question, default=default, show_default=False)
-            )
-
-
-def _missing(system: Mapping[str, str]) -> list[str]:
-    """Fields that may not be empty, and are. The division follows from the runs."""
-    from analysis.submissions.system import needed
-
-    return [name for name in needed() if not system[name] and name != "division"]
-
-
-def _question(name: str) -> str:
-    from analysis.submissions.system import choices, fields
-
-    options = choices(name)
-    one_of = f" One of: {'; '.join(options)}." if options else ""
-    return f"{name}: {fields()[name]}{one_of}"
-
-
-def _chosen(question: str, options: Sequence[str]) -> str:
-    """By its number: an option may be a whole line."""
-    click.echo("\n".join(f"  {number}  {option}" for number, option in enumerate(options, start=1)), err=True)
-    return options[click.prompt(question, type=click.IntRange(1, len(options)), err=True) - 1]
 
 
 def _asked(option: str, what: str) -> str:

@@ -1,4 +1,4 @@
-"""The devices of ranks: a kind is chosen by its name, and everything else is behind `Device`."""
+"""The devices of ranks. A kind is chosen by its name; everything else is behind the interface `Device`."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from aiperf.device.cuda import Cuda
 from aiperf.device.device import Device
 from aiperf.device.npu import Npu
 from aiperf.device.xpu import Xpu
-from aiperf.unseen import refuse_unseen
+from aiperf.hardware.unseen import refuse_unseen
 
 __all__ = ["KINDS", "Device", "bind", "chosen_kind", "count_devices", "first_kind"]
 
 KINDS: Mapping[str, type[Device]] = {"cuda": Cuda, "npu": Npu, "xpu": Xpu, "cpu": Cpu}
-"""In order of preference."""
+"""Classes of devices by kind, in order of preference."""
 
 
 def count_devices(kind: str) -> int:
-    """Visible devices of a kind; a host is one CPU device."""
+    """Number of visible devices of a kind; a host is one CPU device."""
     return KINDS[kind].count()
 
 
 def first_kind() -> str:
-    """The first of KINDS that is there."""
+    """The first of KINDS of which there is a device."""
     return next(kind for kind in KINDS if count_devices(kind))
 
 
 def chosen_kind(kind: str) -> str:
-    """The kind itself, or for `auto` the first of KINDS that is there.
+    """The kind itself, or for `auto` the first of KINDS of which there is a device.
 
-    Raises UnseenDevices where that would be the processor of a host whose driver lists devices: it is
-    measured only when somebody asks for it.
+    Raises UnseenDevices if that would be the CPU of a host whose driver lists accelerators: such a CPU is
+    measured only on request, because otherwise a run would measure it unnoticed.
     """
     if kind != "auto":
         return kind
@@ -45,8 +45,8 @@ def chosen_kind(kind: str) -> str:
 
 
 def bind(kind: str, index: int, ranks_on_host: int = 1) -> Device:
-    """Takes a device for this process, of the kind that `chosen_kind` comes to.
+    """Binds a device to this process, of the kind that `chosen_kind` returns.
 
-    Raises WorldError when there is none of that kind and index.
+    Raises WorldError if there is no device of that kind and index.
     """
     return KINDS[chosen_kind(kind)].bind(index, ranks_on_host)

@@ -1,4 +1,4 @@
-"""What the devices have in common that torch knows by a module of their own: torch.cuda, npu, xpu."""
+"""The common part of the devices that torch supports by a module of their own: torch.cuda, npu, xpu."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from aiperf.errors import WorldError
 
 @dataclass(frozen=True)
 class Accelerator(Device):
-    """Every vendor's module offers the functions of torch.cuda under the same names."""
+    """An accelerator. Every vendor's module has the functions of torch.cuda under the same names."""
 
     @classmethod
     def module(cls) -> ModuleType | None:
-        """None where torch, or the vendor's extension of it, knows no such devices."""
+        """The vendor's module; None if neither torch nor an extension of it supports such devices."""
         module: ModuleType | None = getattr(torch, cls.kind, None)
         return module
 
@@ -62,9 +62,9 @@ class Accelerator(Device):
 
 
 def first_match(path: Path, pattern: str) -> str:
-    """The first group of the pattern in a driver's own file; empty where there is no such file."""
+    """The first group of the pattern in a driver's file; empty if there is no such file."""
     try:
         found = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"))
-    except OSError:  # another driver, or a container that hides it: the version is then not told
+    except OSError:  # another driver, or a container that hides the file: the version is then unknown
         return ""
     return found.group(1) if found else ""

@@ -1,4 +1,5 @@
-"""What the control groups of this process leave it of its host, as in a container: cgroups(7), 1 and 2."""
+"""Limits on CPU time and memory by the control groups of this process, as in a container: cgroups(7),
+versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ MOUNTED = Path("/sys/fs/cgroup")
 
 
 def cores() -> float:
-    """Seconds of processor in a second; infinite where nothing limits them."""
+    """Limit on the CPU time in seconds per second, which is a number of cores; infinite without a limit."""
     second = [_ratio(*_numbers(folder / "cpu.max")) for folder in _folders("")]
     first = [
         _ratio(*_numbers(folder / "cpu.cfs_quota_us"), *_numbers(folder / "cpu.cfs_period_us"))
@@ -21,18 +22,19 @@ def cores() -> float:
 
 
 def memory_bytes() -> float:
-    """Infinite where nothing limits it."""
+    """Limit on the memory in bytes; infinite without a limit."""
     second = [limit for folder in _folders("") for limit in _numbers(folder / "memory.max")]
     first = [limit for folder in _folders("memory") for limit in _numbers(folder / "memory.limit_in_bytes")]
     return min([*second, *first], default=math.inf)
 
 
 def _folders(controller: str) -> Iterator[Path]:
-    """The group of this process and those that it lies in, for each may have its limit. A container may see
-    its own as the root, under which the path that it is given does not exist. Version 2 has no controller."""
+    """Folders of this process's group and of the groups that contain it, since each may have a limit. A
+    container may see its own group as the root, under which the path in /proc does not exist. In version 2
+    the name of the controller is empty."""
     try:
         lines = OWN.read_text(encoding="utf-8").splitlines()
-    except OSError:  # not Linux, or hidden: no limit is known
+    except OSError:  # not Linux, or the file is hidden: no limit is known
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
@@ -42,7 +44,7 @@ def _folders(controller: str) -> Iterator[Path]:
 
 
 def _numbers(file: Path) -> list[float]:
-    """None where there is no such file; "max" is infinite."""
+    """The numbers in a file; none if there is no such file. "max" is infinite."""
     try:
         return [math.inf if word == "max" else float(word) for word in file.read_text().split()]
     except OSError:
@@ -50,5 +52,5 @@ def _numbers(file: Path) -> list[float]:
 
 
 def _ratio(quota: float = math.inf, period: float = 1.0) -> float:
-    """A quota of -1 is none."""
+    """Quota over period, both in microseconds; infinite without a quota, which version 1 writes as -1."""
     return quota / period if quota > 0 and period > 0 else math.inf

@@ -1,4 +1,4 @@
-"""The processor of a host, as one device; ranks of a host share its cores."""
+"""The CPU of a host as one device; the ranks of a host share its cores."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import ClassVar
 import psutil
 import torch
 
-from aiperf.cpu_names import read_processor_name
 from aiperf.device import cgroup
 from aiperf.device.device import Device
 from aiperf.device.processor import see_processor
 from aiperf.errors import WorldError
+from aiperf.hardware.cpu_names import read_processor_name
 from aiperf.wire.messages import Processor
 
 STATED = "OMP_NUM_THREADS"
-"""Where it is set, somebody has chosen the number of threads."""
+"""Variable by which the user chooses the number of threads; if it is set, none is measured."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Cpu(Device):
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """fp16 is slower than fp32 by orders of magnitude."""
+        """The formats of a CPU. fp16 is left out, because it is slower than fp32 by orders of magnitude."""
         return ("bf16", "fp32")
 
     @property
@@ -55,7 +55,7 @@ class Cpu(Device):
 
     @property
     def thread_counts(self) -> tuple[int, ...]:
-        """All own cores, one less, and halves down to one."""
+        """Numbers of threads to choose from: all cores of this rank, one less, and halves down to one."""
         if _is_stated():
             return ()
         own = torch.get_num_threads()
@@ -70,24 +70,26 @@ class Cpu(Device):
         torch.set_num_threads(count)
 
     def synchronise(self) -> None:
-        """Nothing is ever left to be done."""
+        """Does nothing: on a CPU, a call returns when its work is done."""
 
     def clean(self) -> None:
-        """glibc may hold what was freed; other allocators give it back by themselves."""
+        """Returns freed memory to the system, if the allocator is glibc's; others do so by themselves."""
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:
             trim(0)
 
 
 def _is_stated() -> bool:
-    """By a number, or by one for each level of nesting; OpenMP ignores anything else."""
+    """Whether OMP_NUM_THREADS is set to a number, or to a list with one number per level of nesting; OpenMP
+    ignores anything else."""
     first = os.environ.get(STATED, "").split(",")[0].strip()
     return first.isdigit() and int(first) > 0
 
 
 def _own_cores(ranks_on_host: int) -> int:
-    """Those that the launcher bound this rank to, else its share of the host's; no more than its share of a
-    container's, for the kernel stops all threads of one that uses more."""
+    """Number of cores for this rank: those to which the launcher has bound it, otherwise its share of the
+    host's. It is at most the rank's share of a container's limit, because the kernel stops all threads of a
+    container that uses more."""
     bound, all_cores = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     own = bound if bound < all_cores else all_cores // ranks_on_host
     return max(1, int(min(own, cgroup.cores() / ranks_on_host)))

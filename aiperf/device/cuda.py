@@ -1,4 +1,4 @@
-"""Devices of NVIDIA, and those of AMD, which ROCm builds of torch call by the same name."""
+"""Devices of NVIDIA, and those of AMD, which have the same name in ROCm builds of torch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from aiperf.device.device import Aside
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 AMD_DRIVER = Path("/sys/module/amdgpu/version")
 AMPERE = (8, 0)
-"""The first compute capability with bf16 and TF32: NVIDIA A100 architecture white paper, 2020."""
+"""First compute capability with bf16 and TF32: NVIDIA A100 architecture white paper, 2020."""
 
 
 class CudaCapture:
-    """One CUDA or HIP graph with memory of its own, which it gives back when nobody holds it any more."""
+    """A CUDA or HIP graph with its own memory, which is freed with this object."""
 
     def __init__(self, index: int) -> None:
         self._graph = torch.cuda.CUDAGraph()
@@ -33,7 +33,7 @@ class CudaCapture:
         torch.cuda.current_stream().wait_stream(self._stream)
 
     def record(self, work: Callable[[], None]) -> None:
-        # Other threads go on: the next trial is prepared meanwhile.
+        # Only this thread is captured, because another one prepares the next trial meanwhile.
         with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
             work()
 
@@ -51,7 +51,7 @@ class SideStream(Aside):
     def join(self, *results: torch.Tensor) -> None:
         current = torch.cuda.current_stream()
         current.wait_stream(self._stream)
-        for result in results:  # their memory is not given to others before the step has read it
+        for result in results:  # so that their memory is not reused before the step has read it
             result.record_stream(current)
 
 
@@ -59,7 +59,7 @@ class SideStream(Aside):
 class Cuda(Accelerator):
     kind: ClassVar[str] = "cuda"
     backend: ClassVar[str] = "nccl"
-    """RCCL answers to that name in ROCm builds."""
+    """In ROCm builds this is the name of RCCL."""
 
     @property
     def sensors(self) -> str:
@@ -67,7 +67,7 @@ class Cuda(Accelerator):
 
     @property
     def formats(self) -> tuple[str, ...]:
-        if torch.version.hip:  # hipBLASLt multiplies in TF32 only where an environment variable asks for it
+        if torch.version.hip:  # hipBLASLt multiplies in TF32 only if an environment variable is set
             return ("bf16", "fp16", "fp32")
         modern = self._module.get_device_capability(self.index) >= AMPERE
         return ("bf16", "fp16", "tf32", "fp32") if modern else ("fp16", "fp32")

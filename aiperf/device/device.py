@@ -1,4 +1,4 @@
-"""What a device is to the rest of the program: one interface, whatever the vendor."""
+"""The interface of a device, the same for all vendors."""
 
 from __future__ import annotations
 
@@ -11,35 +11,37 @@ from typing import ClassVar, Protocol
 
 import torch
 
-from aiperf.device_names import visible_name
 from aiperf.errors import WorldError
+from aiperf.hardware.device_names import visible_name
 from aiperf.wire.messages import Processor
 
 SIXTEEN_BIT = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Capture(Protocol):
-    """Work of a device that is recorded once and then replayed, on the same memory each time."""
+    """Work of a device that is recorded once and then replayed, on the same memory each time (CUDA
+    graphs)."""
 
     def warm_up(self, work: Callable[[], None]) -> None:
-        """Does the work, apart from all other work."""
+        """Does the work on its own, before it is recorded."""
 
     def record(self, work: Callable[[], None]) -> None:
-        """Raises what torch raises where the work cannot be recorded."""
+        """Records the work. Raises what torch raises if it cannot be recorded."""
 
     def replay(self) -> None:
         """Submits the recorded work once more, without waiting for it."""
 
 
 class Aside:
-    """Work of a device beside what is under way, as a batch beside the step before. Here there is none."""
+    """A second queue of a device, for work next to the current one, such as a batch that is copied during the
+    previous step. This class is for devices without one: everything is done in order."""
 
     def begin(self) -> AbstractContextManager[object]:
-        """What is submitted inside does not wait for what was submitted before."""
+        """A context: work that is submitted inside it does not wait for work submitted before."""
         return nullcontext()
 
     def join(self, *results: torch.Tensor) -> None:
-        """What is submitted from here on waits for what was begun, and may use its results."""
+        """Work that is submitted from here on waits for the work of `begin`, and may use its results."""
 
 
 @dataclass(frozen=True)
@@ -47,47 +49,47 @@ class Device(ABC):
     """One device, bound to this process."""
 
     index: int
-    """Among those of its kind that this process sees."""
+    """Index among the devices of its kind that this process sees."""
     name: str
-    """As the vendor's module tells it; the peak is looked up by it."""
+    """Name as the vendor's module reports it; the listed peak is looked up by it."""
     memory_bytes: int
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", visible_name(self.name))
 
     kind: ClassVar[str]
-    """As torch calls it."""
+    """Kind of the device as torch names it."""
     backend: ClassVar[str]
-    """Of torch.distributed, between devices of this kind."""
+    """Backend of torch.distributed for collectives between devices of this kind."""
 
     @property
     def sensors(self) -> str:
-        """The module of aiperf.telemetry that reads its power and clocks; empty where there is none."""
+        """Module of aiperf.telemetry that reads its power and clocks; empty if there is none."""
         return ""
 
     @classmethod
     @abstractmethod
     def count(cls) -> int:
-        """Devices of this kind that this process sees."""
+        """Number of devices of this kind that this process sees."""
 
     @classmethod
     @abstractmethod
     def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
-        """Takes a device for this process. Raises WorldError when there is none of that index."""
+        """Binds a device to this process. Raises WorldError if there is no device with that index."""
 
     @property
     @abstractmethod
     def formats(self) -> tuple[str, ...]:
-        """Of multiplications, those that it has; the others are refused."""
+        """Number formats of multiplications that the device supports; other formats are refused."""
 
     @property
     def identity(self) -> str:
-        """What tells it from all others of its host, a UUID mostly; empty where nothing does."""
+        """Identifier that is unique on its host, usually a UUID; empty if there is none."""
         return ""
 
     @property
     def driver(self) -> str:
-        """Version of the driver; empty where there is none or it is not told."""
+        """Version of the driver; empty if there is no driver or it does not report one."""
         return ""
 
     @property
@@ -96,32 +98,34 @@ class Device(ABC):
 
     @property
     def processor(self) -> Processor | None:
-        """Of the host, where it is the device."""
+        """Properties of the host's CPU; None if the device is not a CPU."""
         return None
 
     @property
     def thread_counts(self) -> tuple[int, ...]:
-        """Numbers of threads that work can be divided among, rising; empty where nobody chooses."""
+        """Numbers of threads from which one is chosen by measuring, in rising order; empty without a
+        choice."""
         return ()
 
     @property
     def threads(self) -> int:
-        """That this process computes with; 0 where the device is not a processor."""
+        """Number of threads that this process computes with; 0 if the device is not a CPU."""
         return 0
 
     def use_threads(self, count: int) -> None:
-        """From now on, in this process; one of `thread_counts`."""
+        """Sets the number of threads of this process from now on; `count` is one of `thread_counts`."""
         raise NotImplementedError(f"{self.kind} devices have no thread setting")
 
     @abstractmethod
     def synchronise(self) -> None:
-        """Returns when everything submitted to the device is done."""
+        """Waits until all work submitted to the device is done."""
 
     @abstractmethod
     def clean(self) -> None:
-        """Gives cached memory back."""
+        """Returns cached memory to the device."""
 
     def aside(self) -> Aside:
+        """A queue for work next to the current one."""
         return Aside()
 
     @property
@@ -130,17 +134,19 @@ class Device(ABC):
         return False
 
     def capture(self) -> Capture:
-        """Room for one recording. Raises WorldError where there is none."""
+        """A new, empty recording. Raises WorldError if the device cannot record work."""
         raise WorldError(f"{self.name}: work of {self.kind} devices cannot be recorded and replayed")
 
     def autocast(self, format: str) -> AbstractContextManager[object]:
-        """Multiplications in this format, accumulation and everything delicate in fp32."""
+        """A context in which multiplications use this format; accumulation, and operations that torch regards
+        as sensitive to rounding, stay in fp32."""
         if format in SIXTEEN_BIT:
             return torch.autocast(self.kind, dtype=SIXTEEN_BIT[format])
         return nullcontext()
 
     def declare(self, format: str) -> None:
-        """Sets what the process multiplies in where autocast does not. Raises WorldError."""
+        """Sets the format of the multiplications to which autocast does not apply. Raises WorldError if the
+        device does not support it."""
         if format not in self.formats:
             raise WorldError(
                 f"training.format is {format}, which is too slow on {self.name}; use "
@@ -149,7 +155,7 @@ class Device(ABC):
         torch.set_float32_matmul_precision("high" if format == "tf32" else "highest")
 
     def software(self) -> dict[str, str]:
-        """Versions of what the measurement rests on."""
+        """Versions of the software that the measurements depend on, by name."""
         found = {
             "python": platform.python_version(),
             "torch": torch.__version__,
@@ -159,6 +165,7 @@ class Device(ABC):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """On the host torch has no class for it, only words (c10/core/impl/alloc_cpu.cpp)."""
+    """Whether an error is a lack of memory. For host memory torch has no exception class, only a message
+    (c10/core/impl/alloc_cpu.cpp)."""
     known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
     return known or "DefaultCPUAllocator: can't allocate memory" in str(error)

@@ -1,4 +1,4 @@
-"""Huawei's Ascend devices, by torch_npu, which torch loads by itself where it is installed."""
+"""Huawei's Ascend devices, through torch_npu, which torch loads by itself if it is installed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Npu(Accelerator):
 
     @property
     def identity(self) -> str:
-        """The device's number on its host, of which the runtime may show this process a part only."""
+        """The device's number on its host; the runtime may show this process only some of the devices."""
         shown = _numbers(os.environ.get(VISIBLE, ""))
         return f"npu-{shown[self.index] if self.index < len(shown) else self.index}"
 
@@ -38,14 +38,15 @@ class Npu(Accelerator):
         return first_match(DRIVER, r"(?m)^Version=(\S+)")
 
     def declare(self, format: str) -> None:
-        """Without HF32, of 19 bits, which convolutions in fp32 would use."""
+        """Sets the format, and turns off HF32 (19 bits), which convolutions in fp32 would use otherwise."""
         super().declare(format)
         self._module.conv.allow_hf32 = False
         self._module.matmul.allow_hf32 = False
 
 
 def _numbers(text: str) -> list[int]:
-    """Of "4,6" and "0-3,8", as far as they can be read: CANN, ASCEND_RT_VISIBLE_DEVICES."""
+    """The device numbers in a list such as "4,6" or "0-3,8" (CANN, ASCEND_RT_VISIBLE_DEVICES), up to the
+    first part that cannot be parsed."""
     found: list[int] = []
     for part in text.split(","):
         ends = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)

@@ -1,7 +1,8 @@
-"""What this process computes in: threads, instruction set, governor, batch job, container, variables.
+"""Settings of this process's environment: threads, instruction set, governor, batch job, container,
+variables.
 
-Names and values for the journal, of those that there are. Only the variables named here are recorded, for any
-other may hold a secret.
+They are recorded in the journal by name, as far as they exist. Only the variables named here are recorded,
+because any other may hold a secret.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ import torch
 
 from launch.around import job_name
 
-# Of OpenMP and its libraries (OpenMP 5.2, 21; libgomp; libomp), NCCL, oneMKL, OpenBLAS, oneDNN and ATen.
+# Variables of OpenMP and its libraries (OpenMP 5.2, 21; libgomp; libomp), NCCL, oneMKL, OpenBLAS, oneDNN and
+# ATen: those that change how fast or in which format a CPU or a collective computes.
 VARIABLES = re.compile(
     r"OMP_\w+|GOMP_\w+|KMP_\w+|NCCL_\w+"
     r"|MKL_(?:NUM_THREADS|DOMAIN_NUM_THREADS|DYNAMIC|THREADING_LAYER|ENABLE_INSTRUCTIONS)"
     r"|OPENBLAS_(?:NUM_THREADS|CORETYPE)"
     r"|ONEDNN_(?:MAX_CPU_ISA|DEFAULT_FPMATH_MODE)|DNNL_MAX_CPU_ISA|ATEN_CPU_CAPABILITY"
 )
-LONGEST_VALUE = 200  # characters; it stands in the journal once a rank
+LONGEST_VALUE = 200  # characters, because the journal records the value once per rank
 
 
 def read_settings(environment: Mapping[str, str], root: Path = Path("/")) -> dict[str, str]:
-    """By name, as they are now: torch's number of threads may change later."""
+    """Settings by name, as they are now; torch's number of threads may be changed later."""
     found = {
         "threads": str(torch.get_num_threads()),
         "ISA": torch.backends.cpu.get_cpu_capability(),
@@ -38,17 +40,19 @@ def read_settings(environment: Mapping[str, str], root: Path = Path("/")) -> dic
 
 
 def governor(root: Path) -> str:
-    """Of the processor's clock: those of its cores (Linux' Documentation/admin-guide/pm/cpufreq.rst)."""
+    """Scaling governors of the CPU's clock, as text, if cores differ all of them; empty if unknown (Linux,
+    Documentation/admin-guide/pm/cpufreq.rst)."""
     policies = (root / "sys/devices/system/cpu/cpufreq").glob("policy*/scaling_governor")
     return ", ".join(sorted({text for path in policies if (text := _text(path))}))
 
 
 def container(environment: Mapping[str, str], root: Path) -> str:
-    """What made the container that this process is in, and the image's name where it tells; empty outside.
+    """The software that runs the container around this process, with the name of the image if it is known;
+    empty outside a container.
 
-    Marks: APPTAINER_NAME and SINGULARITY_NAME (Apptainer's user guide, "Environment and Metadata");
-    /run/.containerenv, which holds the image's name where the container is privileged (podman-run(1));
-    /.dockerenv, which Docker makes.
+    It is recognised by APPTAINER_NAME and SINGULARITY_NAME (Apptainer's user guide, "Environment and
+    Metadata"); by /run/.containerenv, which holds the image's name if the container is privileged
+    (podman-run(1)); and by /.dockerenv, which Docker creates.
     """
     for variable, kind in (("APPTAINER_NAME", "Apptainer"), ("SINGULARITY_NAME", "Singularity")):
         if variable in environment:
@@ -63,5 +67,5 @@ def container(environment: Mapping[str, str], root: Path) -> str:
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8").strip()
-    except OSError:  # a container may hide it, or show it and let nobody read
+    except OSError:  # a container may hide the file, or forbid reading it
         return ""

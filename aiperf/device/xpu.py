@@ -1,4 +1,4 @@
-"""Intel's GPUs, by torch.xpu."""
+"""Intel's GPUs, through torch.xpu."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from aiperf.device.accelerator import Accelerator
 from aiperf.device.device import Device
 from aiperf.errors import WorldError
 
-OLDEST_TORCH = (2, 8)  # the first with XCCL, and one that tells native bf16 from emulated
+OLDEST_TORCH = (2, 8)  # the first with XCCL; it can also tell native bf16 from emulated bf16
 
 
 def is_too_old() -> bool:
-    """This torch for these devices."""
+    """Whether this torch is too old for these devices."""
     return tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST_TORCH
 
 
@@ -33,7 +33,7 @@ class Xpu(Accelerator):
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """The smaller ones emulate bf16, which tells nothing of them."""
+        """Formats of the device. Smaller devices emulate bf16, whose rate would say nothing about them."""
         native = self._module.is_bf16_supported(including_emulation=False)
         return ("bf16", "fp16", "fp32") if native else ("fp16", "fp32")
 

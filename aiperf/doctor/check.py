@@ -1,4 +1,4 @@
-"""One check: what was looked at, how it stands, what was seen, the remedy."""
+"""The result of one check: its name, its grade, what was seen, and the remedy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ WIDTH = 16
 class Grade(Enum):
     OK = "ok"
     WARNING = "warning"
-    """The run would go, but slower or less surely than it could."""
+    """A run would work, but slower or less reliably than it could."""
     FAILED = "failed"
-    """The run would not go, or would not count."""
+    """A run would not start, or would not be valid."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def failed(name: str, seen: str, remedy: str) -> Check:
 
 
 def checks_text(checks: Sequence[Check]) -> str:
-    """A line each, with the remedy below where one is needed, and a line of totals."""
+    """One line per check, with the remedy below if one is needed, and a line with the totals."""
     lines = []
     for check in checks:
         lines.append(f"{check.outcome.value:<8}{check.name:<{WIDTH}}{check.seen}")

@@ -1,6 +1,6 @@
-"""What one device does: bound as in a run, made to multiply, and joined with the others of its group.
+"""Examination of one device: it is bound as in a run, multiplies, and joins the others of its group.
 
-Run in a process of its own, because a broken driver hangs or kills whoever touches it.
+This runs in a process of its own, because a broken driver hangs or kills the process that uses it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from nas.record import decode, encode
 
 SIDE = 1024
 REDUCED_ELEMENTS = 4 << 20
-"""16 MiB of fp32: a bucket of gradients or two."""
+"""Size of the all-reduce: 16 MiB of fp32, about as much as one or two buckets of gradients."""
 MEETING = timedelta(seconds=40)
 
 
 def see_device(kind: str, format: str, place: Place, host: str, meet: Meet | None) -> DeviceSeen:
-    """Of the rank at `place`; its group meets at `meet`. `format` is what the run multiplies in."""
+    """Examines the device of the rank at `place`, whose group meets at `meet`. `format` is the number format
+    of the run."""
     try:
         device = bind_place(kind, place)
         if format != AUTO:
@@ -79,7 +80,7 @@ def see_data(config: DataConfig) -> DataSeen:
 
 
 def _multiplies(device: Device) -> str:
-    """Ones times ones is exact in every format; the fault, or nothing."""
+    """Multiplies ones by ones, which is exact in every format; returns the fault, or an empty text."""
     try:
         ones = torch.ones(SIDE, SIDE, device=device.torch)
         wrong = int((ones @ ones != SIDE).sum())
@@ -90,7 +91,7 @@ def _multiplies(device: Device) -> str:
 
 
 def _reduce(device: Device, place: Place, meet: Meet) -> float:
-    """Bytes per second of an all-reduce. Raises RuntimeError, also where its sum is wrong."""
+    """Rate of an all-reduce in bytes per second. Raises RuntimeError if it fails or its sum is wrong."""
     store = TCPStore(
         meet.host,
         meet.port,
@@ -123,7 +124,7 @@ def _reduce(device: Device, place: Place, meet: Meet) -> float:
 
 
 def main() -> None:
-    """The child process: its arguments are JSON, its last line of output is the answer."""
+    """Entry point of the child process: its arguments are JSON, its last line of output is the report."""
     what, *words = sys.argv[1:]
     if what == "data":
         answer: FromGroup = see_data(decode(DataConfig, json.loads(words[0])))

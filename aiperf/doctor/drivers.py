@@ -1,4 +1,4 @@
-"""What the drivers' own tools say: nvidia-smi, rocm-smi, npu-smi, xpu-smi."""
+"""Checks of the output of the drivers' tools: nvidia-smi, rocm-smi, npu-smi, xpu-smi."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aiperf.doctor.seen import Examination, HostSeen
 
 
 def drivers(seen: Examination) -> Check:
-    """Drivers answer, are the same everywhere, and report no fault of a device."""
+    """Checks that the drivers answer, have the same version everywhere, and report no fault of a device."""
     hosts = seen.host_reports
     answers = [(each.host, tool, answer) for each in hosts for tool, answer in each.tools.items()]
     for host, tool, answer in answers:
@@ -40,7 +40,7 @@ def drivers(seen: Examination) -> Check:
 
 
 def slices(seen: Examination) -> Check:
-    """How the visible devices are named: by number, by UUID, or as slices of a device (MIG)."""
+    """Checks how the visible devices are named: by number, by UUID, or as partitions of a device (MIG)."""
     hosts = seen.host_reports
     for each in hosts:
         for variable, value in each.visible.items():
@@ -58,8 +58,8 @@ def slices(seen: Examination) -> Check:
 
 
 def _nvidia(hosts: Sequence[HostSeen]) -> Iterator[tuple[str, ...]]:
-    """host, name, driver, uncorrected errors, pages pending, MIG mode of each device; older drivers and
-    devices answer "[N/A]"."""
+    """Host, name, driver, uncorrected errors, pending pages and MIG mode of each device; older drivers and
+    devices report "[N/A]"."""
     for each in hosts:
         for line in each.tools.get("nvidia-smi", "").splitlines():
             if fields := _fields(line):
@@ -67,7 +67,7 @@ def _nvidia(hosts: Sequence[HostSeen]) -> Iterator[tuple[str, ...]]:
 
 
 def _fields(line: str) -> list[str]:
-    """The five that were asked for, or none."""
+    """The five requested fields in a line; empty if the line is something else."""
     fields = [field.strip() for field in line.split(",")]
     return fields if len(fields) == 5 and line.isprintable() else []
 

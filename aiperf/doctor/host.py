@@ -1,4 +1,4 @@
-"""What one host shows of itself, by the standard library alone: limits, folders, variables, drivers."""
+"""Examination of one host with the standard library alone: limits, folders, variables, drivers."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from pathlib import Path
 from aiperf.clash import foreign_owner, hidden_package
 from aiperf.doctor.onednn import UNKNOWN, see_onednn
 from aiperf.doctor.seen import Folder, HostSeen
-from aiperf.unseen import ToolFailed, ask
+from aiperf.hardware.unseen import ToolFailed, ask
 
 LIMITS = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
 LIMITS |= {"locked memory": resource.RLIMIT_MEMLOCK, "file size": resource.RLIMIT_FSIZE}
 VISIBLE: tuple[str, ...] = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 VISIBLE += ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 FILE_BYTES = 64 << 20
-"""Written to find out a speed and whether a quota allows it: about the weights of a ResNet-50."""
+"""Number of bytes written to measure the speed of a folder and to see whether a quota allows it: about the
+weights of a ResNet-50."""
 APPENDS = 20
 PROBE_SECONDS = 10.0  # network file systems show a new file to other hosts some seconds late
 TOOL_SECONDS = 20.0
-# One line a device; `nvidia-smi --help-query-gpu` explains them.
+# Properties to query, printed as one line per device; `nvidia-smi --help-query-gpu` explains them.
 NVIDIA = (
     "name",
     "driver_version",
@@ -48,9 +49,9 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
 def see_host(
     probe: Path, nonce: str, data_path: str, environment: Mapping[str, str], trains: bool = True
 ) -> HostSeen:
-    """Looks at this host; takes seconds at most, unless a file system hangs.
+    """Examines this host. This takes some seconds at most, unless a file system hangs.
 
-    `trains`: whether torch and the images are needed here.
+    `trains`: whether workers train here, and so need torch and the data.
     """
     return HostSeen(
         host=socket.gethostname(),
@@ -70,7 +71,7 @@ def see_host(
 
 
 def try_folder(path: Path) -> Folder:
-    """Writes as much as a network's weights and removes it again."""
+    """Measures how fast a folder can be written to. Nothing remains in it."""
     name = path / f".aiperf-hpc-{socket.gethostname()}-{os.getpid()}"
     try:
         began = time.perf_counter()
@@ -90,7 +91,7 @@ def try_folder(path: Path) -> Folder:
     except OSError as error:
         return Folder(str(path), fault=error.strerror or str(error))
     finally:
-        with contextlib.suppress(OSError):  # it was never made, or the disk is gone: told above
+        with contextlib.suppress(OSError):  # never created, or the disk is gone, as reported above
             name.unlink()
     return Folder(
         str(path),
@@ -101,7 +102,7 @@ def try_folder(path: Path) -> Folder:
 
 
 def _home(environment: Mapping[str, str]) -> Folder:
-    """Caches of libraries go there; only whether a small file can be made."""
+    """Checks that a small file can be created in the home folder, where libraries put their caches."""
     home = environment.get("HOME", "")
     if not home:
         return Folder("", fault="HOME is not set")

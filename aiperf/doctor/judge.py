@@ -1,4 +1,4 @@
-"""From what the ranks saw to checks: each a function of an examination, in the order of their remedies."""
+"""Checks of an examination: each is a function of it. Their order is that in which faults should be fixed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from aiperf.doctor.seen import Examination
 
 OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 6)
 CLOCK_SECONDS = 1.0
-"""A run whose hosts differ by more is INVALID."""
+"""Difference between the clocks of hosts in seconds above which a run is INVALID."""
 CLOCK_NEAR_SECONDS = 0.1
+"""Difference in seconds above which the clocks are reported as a warning."""
 UNLIKE = 1.5
-"""An all-reduce so much slower than the median of the groups is reported."""
+"""Factor by which an all-reduce must be slower than the median of the groups to be reported."""
 NOTHING = "unknown: nothing could be checked"
 NOT_NEEDED = "not checked: no worker trains"
 BLIND_REMEDY = "see the failed checks; fix them, or use a longer --wait-seconds, then check again"
 
 
 def judge(seen: Examination) -> list[Check]:
-    """Every check, those that are well too; one that looked at nothing is not."""
+    """All checks with their results. A check that passes without any evidence becomes a warning."""
     found = []
     for check, evidence in CHECKS.items():
         result = check(seen)
@@ -79,7 +80,7 @@ def _mpi(seen: Examination) -> Check:
 
 
 def _ranks(seen: Examination) -> Check:
-    """Of the launcher, against the devices that can be seen."""
+    """Checks the number of ranks of the launcher against the visible devices."""
     if seen.silent:
         told = f"no answer from {', '.join(seen.silent[:4])} within {seen.wait_seconds:.0f} s"
         return failed("ranks", told, "check those nodes; a hanging driver or file system is the usual cause")
@@ -132,7 +133,8 @@ def _devices(seen: Examination) -> Check:
 
 
 def _fused(seen: Examination) -> Check:
-    """A run that names no engine goes without; one that asks for fused steps does not go at all."""
+    """Checks for the kernels of fused steps. Without them a run with `training.step` fused cannot start,
+    while any other run uses other engines, which is a warning."""
     processors = [each for each in seen.device_reports if each.kind == "cpu"]
     without = [each for each in processors if each.not_fused]
     if without:
@@ -189,7 +191,7 @@ _hosts, _answers = attrgetter("host_reports"), attrgetter("device_reports")
 
 
 def _bound(seen: Examination) -> Sequence[object]:
-    """Devices that could be bound: of others nothing but the fault is known."""
+    """Devices that could be bound; of others only the fault is known."""
     return [each for each in seen.device_reports if each.kind]
 
 
@@ -198,12 +200,13 @@ def _torches(seen: Examination) -> Sequence[object]:
 
 
 def _other_clocks(seen: Examination) -> Sequence[object]:
-    """Of several hosts, one clock at the least beside the master's; a single host has nothing to compare."""
+    """Clocks of the other hosts, of which there must be at least one if there are several hosts; a single
+    host has none to compare, and its own clock counts as evidence."""
     return list(seen.clock_seconds) if len(set(seen.hosts)) > 1 else ["the master's"]
 
 
 def _master(seen: Examination) -> Sequence[object]:
-    """What the process that judges saw itself."""
+    """Evidence for checks of what the master saw itself, which always exists."""
     return [seen]
 
 
@@ -228,6 +231,6 @@ CHECKS: Mapping[Callable[[Examination], Check], Callable[[Examination], Sequence
     storage.home: _hosts,
     storage.data: _hosts,
 }
-"""Every check, with what it looks at."""
+"""All checks, each with a function that returns the evidence on which it rests."""
 OF_TRAINING = frozenset({_torch, _devices, onednn.onednn, _fused, _backend, storage.data})
-"""Checks of what workers need that train."""
+"""Checks that matter only to workers that train."""

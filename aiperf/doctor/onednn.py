@@ -1,8 +1,8 @@
-"""Whether this torch's oneDNN writes outside its memory on this processor: asked of a process that may die.
+"""Test for a known fault of oneDNN: on some CPUs it writes outside its memory. The test runs in a process
+that may die.
 
 Its known fault is in the gradient of the weights of a strided 1x1 convolution of few channels, which
-`nas.modules` never lets it compute:
-https://github.com/uxlfoundation/oneDNN/issues/6035
+`nas.modules` never lets it compute: https://github.com/uxlfoundation/oneDNN/issues/6035
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from aiperf.doctor.check import Check, ok, warning
 from aiperf.doctor.seen import Examination
 
 SECONDS = 20.0
-"""Mostly for importing torch from a cold network file system: what follows takes tenths of a second."""
+"""Time limit in seconds, mostly for importing torch from a cold network file system; the test itself takes
+tenths of a second."""
 STARTED, SOUND, UNKNOWN = "started", "sound", "unknown"
-# Images as large as AVX-512 needs, where smaller ones are done in one block, and only later blocks are
-# written to a wrong place. Where nothing dies of it, a gradient may be wrong.
+# The images are as large as AVX-512 needs: it computes smaller ones in one block, and only later blocks are
+# written to a wrong place. If the process survives, a gradient may be wrong.
 PROGRAM = f"""
 import torch
 torch.set_num_threads(1)
@@ -35,14 +36,15 @@ print("{SOUND}")
 
 
 def see_onednn() -> str:
-    """SOUND, UNKNOWN where torch cannot say, or the fault in some words. Takes as long as importing torch."""
+    """SOUND, UNKNOWN if torch cannot be imported in time, or the fault in words. It takes as long as
+    importing torch."""
     command = [sys.executable, "-c", PROGRAM]
     try:
         ended = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS
         )
     except subprocess.TimeoutExpired as error:
-        # It spins for ever where two threads write over each other; an import is only slow.
+        # After the start only the fault can make it hang: two threads that overwrite each other spin forever.
         return "the gradient does not end" if STARTED in _text(error.stdout) else UNKNOWN
     if SOUND in ended.stdout:
         return SOUND
@@ -54,7 +56,7 @@ def see_onednn() -> str:
 
 
 def onednn(seen: Examination) -> Check:
-    """A fault that every known torch has on processors with AVX2 or more. No run is hurt by it."""
+    """Check for a fault that every known torch has on CPUs with AVX2 or more. Runs are not affected by it."""
     hosts = seen.host_reports
     faults = {each.onednn: each.host for each in hosts if each.onednn not in (SOUND, UNKNOWN)}
     if faults:

@@ -1,4 +1,4 @@
-"""A process of its own for what may hang or die: a device, a data set."""
+"""A separate process for each examination that may hang or die: of a device, or of a data set."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ Seen = TypeVar("Seen", bound=FromGroup)
 
 
 class OwnProcess(Generic[Seen]):
-    """Started at once; asked for its answer later."""
+    """A child process that is started at once, and asked for its answer later."""
 
     def __init__(
         self, words: list[str], kind: type[Seen], fault: Callable[[str], Seen], keep: int = -1
     ) -> None:
-        """`fault` makes the answer of a child that died; `keep` is an open file that it gets."""
+        """Starts the child. `fault` makes the answer for a child that died; `keep` is an open file descriptor
+        that is passed on to it."""
         self._kind, self._fault = kind, fault
-        # Into a file: a pipe that nobody reads would hold up a child that writes a lot.
+        # The output goes to a file: a pipe that is not read would block a child that writes a lot.
         self._output = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *words],
@@ -42,7 +43,8 @@ class OwnProcess(Generic[Seen]):
         return self._process.poll() is not None
 
     def answer(self, seconds: float) -> Seen | None:
-        """Waits at most so long; if none comes, the child is killed and the answer is None."""
+        """Waits at most `seconds` for the answer; without one, the child is killed, and the result is
+        None."""
         try:
             code = self._process.wait(max(0.0, seconds))
         except subprocess.TimeoutExpired:

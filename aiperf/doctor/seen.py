@@ -1,4 +1,4 @@
-"""What the ranks report to the doctor: plain facts, judged elsewhere."""
+"""Reports of the ranks to the doctor: plain facts, which `judge` turns into checks."""
 
 from __future__ import annotations
 
@@ -11,61 +11,66 @@ from aiperf.wire.messages import FromGroup
 
 @dataclass(frozen=True)
 class Folder:
-    """One folder, and how fast it takes what a run writes. `fault` is why it cannot be written."""
+    """A folder, and how fast a run can write to it. `fault` is the reason why it cannot be written."""
 
     path: str
     fault: str = ""
     free_bytes: int = 0
     bytes_per_second: float = 0.0
     append_seconds: float = 0.0
-    """Of one line that is brought to the disk, in the mean."""
+    """Mean time in seconds to append a line and flush it to the disk."""
 
 
 @dataclass(frozen=True)
 class HostSeen(FromGroup):
-    """One host."""
+    """Facts about one host."""
 
     host: str
     python: str
+    """Version of Python."""
     clash: str
-    """Another distribution that owns one of our packages; empty: none."""
+    """Name of another distribution that owns one of our packages; empty if there is none."""
     cores: int
+    """Number of cores of the host."""
     cores_of_rank: int
+    """Number of cores to which the launcher has bound this rank."""
     limits: Mapping[str, int]
-    """Soft ones; -1: unlimited."""
+    """Soft limits of the process by name; -1: unlimited."""
     home: Folder
     temporary: Folder
     visible: Mapping[str, str]
-    """The variables that choose devices."""
+    """Environment variables that choose devices."""
     tools: Mapping[str, str]
-    """What the drivers' tools answered; of one that failed, "failed: " and its reason."""
+    """Answers of the drivers' tools, by tool; for a tool that failed, "failed: " and the reason."""
     data_entries: int
-    """In the data set's folder; -1: there is no such folder; 0 also where none is wanted."""
+    """Number of entries in the data set's folder; -1 if there is no such folder; 0 also if none is needed."""
     probe_seen: bool
-    """Whether the file that the master wrote into the run directory is seen here."""
+    """Whether this host sees the file that the master wrote into the run directory."""
     onednn: str
-    """Of oneDNN's known fault: "sound", "unknown", or how it shows itself here."""
+    """Result of the test for oneDNN's known fault: "sound", "unknown", or how the fault appears here."""
 
 
 @dataclass(frozen=True)
 class Meet:
-    """Where the ranks of a group meet."""
+    """Address at which the ranks of a group meet."""
 
     host: str
     port: int
     listening: int = -1
-    """The leader's socket, already open, so that nobody else can take the port; -1 in the others."""
+    """File descriptor of the leader's socket, which is open already so that no other process can take the
+    port; -1 in the other ranks."""
 
 
 @dataclass(frozen=True)
 class DeviceSeen(FromGroup):
-    """One device of one rank. `fault` is why it cannot be used; what comes after it was then not seen."""
+    """Facts about one device of one rank. `fault` is the reason why it cannot be used; the fields below may
+    then be unknown."""
 
     rank: int
     host: str
     fault: str = ""
     remedy: str = ""
-    """Of the fault, where one is known."""
+    """Remedy for the fault, if one is known."""
     torch: str = ""
     kind: str = ""
     name: str = ""
@@ -74,15 +79,16 @@ class DeviceSeen(FromGroup):
     memory_bytes: int = 0
     visible_devices: int = 0
     backend: str = ""
-    """Empty: the group has one rank, and needs none."""
+    """Backend of torch.distributed; empty if the group is one rank, which needs none."""
     reduce_bytes_per_second: float = 0.0
+    """Rate of an all-reduce over the group, as the size of the tensor over the time."""
     not_fused: str = ""
-    """Why a processor has no kernels for fused steps; empty: it has, or the device is not a processor."""
+    """Reason why a CPU has no kernels for fused steps; empty if it has, or if the device is not a CPU."""
 
 
 @dataclass(frozen=True)
 class DataSeen(FromGroup):
-    """The data set. `fault` is why a run cannot read it."""
+    """Facts about the data set. `fault` is the reason why a run cannot read it."""
 
     fault: str = ""
     sha256: str = ""
@@ -91,28 +97,29 @@ class DataSeen(FromGroup):
 
 @dataclass(frozen=True)
 class Examination:
-    """All that was seen."""
+    """All reports of an examination."""
 
     config: Config
     directory: Folder
-    """The run directory, as the master found it."""
+    """The run directory, as seen by the master."""
     hosts: tuple[str, ...] = ()
-    """Of every rank; empty: one process alone, no launcher."""
+    """Host of every rank; empty for a single process without a launcher."""
     mpi: str = ""
-    """The library, or why there is none; empty: ranks that need none."""
+    """Name of the MPI library, or the reason why there is none; empty if the ranks need none."""
     threads: bool = False
-    """Whether MPI may be called from several threads at once."""
+    """Whether MPI may be called from several threads at once (MPI_THREAD_MULTIPLE)."""
     layout_fault: str = ""
-    """Why the ranks cannot be divided into groups."""
+    """Reason why the ranks cannot be divided into groups; empty if they can."""
     backend: str = "ddp"
     pretends: bool = False
-    """No worker is to train: neither torch, devices nor data were looked at."""
+    """Whether workers would only pretend to train; torch, devices and data were then not examined."""
     host_reports: tuple[HostSeen, ...] = ()
     device_reports: tuple[DeviceSeen, ...] = ()
     data_report: DataSeen | None = None
-    """None: it was not read in time."""
+    """None if the data was not read in time."""
     clock_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By how much each host's time of day is ahead of the master's."""
+    """Seconds by which each host's time of day is ahead of the master's, by host."""
     silent: tuple[str, ...] = ()
-    """Ranks that gave no answer in time."""
+    """Ranks that did not answer in time."""
     wait_seconds: float = 0.0
+    """Time limit of the examination in seconds."""

@@ -1,4 +1,4 @@
-"""Checks of where a run writes and reads: limits, folders, space, the data set."""
+"""Checks of what a run needs to write and read: limits, folders, space, the data set."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from aiperf.tasks.known import task_of
 
 GIB = 1 << 30
 OPEN_FILES = 4096
-"""Sockets of a large group, files of the loaders; 1,024 is a common limit and too few."""
+"""Number of open files that a run may need, for the sockets of a large group and the files of the loaders;
+the common limit of 1,024 is too low."""
 LOCKED_MEMORY = 1 << 30
-"""InfiniBand registers memory; under 64 KiB, an old default, NCCL and MPI fail or fall back to TCP."""
+"""Locked memory in bytes that InfiniBand may need to register. With 64 KiB, an old default, NCCL and MPI fail
+or fall back to TCP."""
 FREE_BYTES, LITTLE_BYTES = 2 * GIB, 20 * GIB
 SLOW_BYTES_PER_SECOND = 50e6
-"""The weights and momentum of a ResNet-50 would take four seconds of every trial."""
+"""Rate of writing below which there is a warning: the weights and momentum of a ResNet-50 would take four
+seconds of every trial."""
 SLOW_APPEND_SECONDS = 0.2
 
 
@@ -87,7 +90,7 @@ def data(seen: Examination) -> Check:
 
 
 def _room(name: str, folders: Iterable[tuple[str, Folder]], remedy: str) -> Check:
-    """Whether there is space, on the host or folder with the least."""
+    """Check of the free space, by the folder that has the least."""
     worst = ok(name, "")
     for where, folder in folders:
         if folder.fault:

@@ -26,19 +26,19 @@ from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
 
 MASTER_SILENCE_SECONDS = 1800.0
 PINGS = 3
-ANSWER_SECONDS = 5.0  # for a short word
+ANSWER_SECONDS = 5.0  # for a short answer
 
 
 Answers = set[tuple[int, type[FromGroup]]]
-"""Ranks, and what kind of word is awaited of each."""
+"""Awaited answers, as pairs of a rank and the kind of message."""
 
 
-# What the master and the other ranks say to each other
+# Messages between the master and the other ranks
 
 
 @dataclass(frozen=True)
 class AskClock(ToGroup):
-    """What time of day is it there?"""
+    """Request for the rank's time of day."""
 
 
 @dataclass(frozen=True)
@@ -48,39 +48,46 @@ class ToldClock(FromGroup):
 
 @dataclass(frozen=True)
 class LookAtHost(ToGroup):
+    """Request to examine the host."""
+
     probe: str
-    """A file in the run directory that holds `nonce`."""
+    """Path of a file in the run directory that contains `nonce`, if the directory is shared."""
     nonce: str
     data_path: str
     trains: bool = True
-    """Whether torch and the images are needed there."""
+    """Whether workers train there, and so need torch and the data."""
 
 
 @dataclass(frozen=True)
 class OpenDoor(ToGroup):
-    """To the leader of a group: where can the others meet you?"""
+    """Request to the leader of a group to open a socket at which the others can meet it."""
 
     spans_hosts: bool
 
 
 @dataclass(frozen=True)
 class Door(FromGroup):
+    """Address of the leader's socket."""
+
     host: str
     port: int
 
 
 @dataclass(frozen=True)
 class LookAtDevice(ToGroup):
+    """Request to examine the device of a rank."""
+
     place: Place
     kind: str
     format: str
     host: str
     port: int
-    """Of the leader's door; 0: the group is one rank."""
+    """Port of the leader's socket; 0 if the group is one rank."""
 
 
 def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: float) -> Examination:
-    """This host, without a launcher: all its devices, as one group. `seconds`: for all answers."""
+    """Examines this host without a launcher, with all its devices as one group. `seconds` is the time limit
+    for all answers."""
     until = time.monotonic() + seconds
     host, num_devices = socket.gethostname(), wanted.devices or visible_devices(wanted.device)
     group = tuple(range(1, num_devices + 1))
@@ -123,7 +130,7 @@ def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: floa
 
 
 def examine(link: Link, config: Config, wanted: Wanted, directory: Path, seconds: float) -> Examination:
-    """On the master: asks all other ranks, and waits at most so long for what they see."""
+    """Examines all ranks, from the master, and waits at most `seconds` for their reports."""
     until, hosts = time.monotonic() + seconds, gather(link)
     trains = wanted.pretend is None
     data = data_process(config.data) if trains else None
@@ -164,7 +171,7 @@ def examine(link: Link, config: Config, wanted: Wanted, directory: Path, seconds
 
 
 def serve_examination(link: Link) -> None:
-    """On every other rank: answers until it is sent home, or the master is gone."""
+    """Answers the master's requests on every other rank, until Quit or until the master is gone."""
     link.send(0, 0, pack(Hello(socket.gethostname())))
     until = time.monotonic() + MASTER_SILENCE_SECONDS
     with contextlib.ExitStack() as doors:
@@ -201,7 +208,7 @@ def serve_examination(link: Link) -> None:
 
 
 def _places(hosts: Sequence[str], config: Config, wanted: Wanted) -> tuple[tuple[Place, ...], str]:
-    """Of the ranks that train, or none and the reason."""
+    """Places of the ranks that train; without any, the reason why they cannot be divided into groups."""
     try:
         places = layout(hosts, wanted.devices_per_trial)
         refuse_uneven_batch(config.training.batch_size, len(places[0].group))
@@ -211,12 +218,13 @@ def _places(hosts: Sequence[str], config: Config, wanted: Wanted) -> tuple[tuple
 
 
 def _pretended(place: Place, host: str) -> DeviceSeen:
-    """Of a rank that said where it is, and has no device to look at."""
+    """Report for a rank whose worker would pretend, and has no device to examine."""
     return DeviceSeen(place.rank, host)
 
 
 def _ahead(link: Link, rank: int) -> float | None:
-    """Seconds by which a rank's time of day is ahead of this one's, from the quickest of some questions."""
+    """Seconds by which a rank's time of day is ahead of this one's; None without an answer. Of PINGS requests
+    the quickest counts, because half of its duration bounds the error."""
     best: tuple[float, float] | None = None
     for _ in range(PINGS):
         asked, began = time.time(), time.monotonic()
@@ -230,7 +238,7 @@ def _ahead(link: Link, rank: int) -> float | None:
 
 
 def _doors(link: Link, places: Sequence[Place]) -> Mapping[tuple[int, ...], tuple[str, int]]:
-    """Where the ranks of each group meet, as the leaders say; groups of one need no place."""
+    """Address at which the ranks of each group meet, as its leader reports; groups of one rank need none."""
     leaders = {place.rank: place for place in places if place.leads and len(place.group) > 1}
     for rank, place in leaders.items():
         link.send(rank, 0, pack(OpenDoor(place.spans_hosts)))
@@ -243,7 +251,7 @@ def _doors(link: Link, places: Sequence[Place]) -> Mapping[tuple[int, ...], tupl
 
 
 def _collect(link: Link, wanted: Answers, until: float) -> dict[tuple[int, type[FromGroup]], FromGroup]:
-    """Answers by rank and kind, those that came in time."""
+    """The answers that arrived in time, by rank and kind."""
     found: dict[tuple[int, type[FromGroup]], FromGroup] = {}
     while wanted - found.keys() and time.monotonic() < until and not link.failed:
         received = link.receive(0.2)
@@ -255,7 +263,7 @@ def _collect(link: Link, wanted: Answers, until: float) -> dict[tuple[int, type[
 
 @contextlib.contextmanager
 def _door(spans_hosts: bool) -> Iterator[tuple[tuple[str, int], int]]:
-    """An open socket: its host and port, and its file."""
+    """A listening socket: its host and port, and its file descriptor."""
     with socket.socket() as listening:
         listening.bind(("" if spans_hosts else "127.0.0.1", 0))
         listening.listen()
@@ -265,7 +273,8 @@ def _door(spans_hosts: bool) -> Iterator[tuple[tuple[str, int], int]]:
 
 @contextlib.contextmanager
 def _probe(directory: Path) -> Iterator[tuple[Folder, Path, str]]:
-    """A file in the run directory for all hosts to see, and how fast the directory is. Nothing stays."""
+    """Writes a file into the run directory, by which other hosts can be seen to share it, and measures the
+    directory. The file is removed at the end, and so is the directory if it did not exist before."""
     nonce, there = secrets.token_hex(8), directory.exists()
     probe = directory / f".doctor-{nonce}"
     try:
@@ -284,7 +293,7 @@ def _probe(directory: Path) -> Iterator[tuple[Folder, Path, str]]:
 
 
 def _library() -> str:
-    """The MPI that mpi4py finds, or why there is none."""
+    """Name of the MPI library that mpi4py finds, or the reason why there is none."""
     try:
         import mpi4py
 

@@ -1,4 +1,4 @@
-"""Whether an engine makes the same step as the eager one: the same loss and gradients, within a bound."""
+"""Checks that an engine makes the same step as the eager one: the same loss and gradients, within a bound."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from nas.modules import Network
 log = logging.getLogger(__name__)
 
 BOUNDS: Mapping[str, float] = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2}
-"""By format of multiplications: how far the loss, and each tensor's gradient, may be from the expected one,
-as a share of it. Another order of additions makes less."""
+"""Relative difference of the loss, and of each tensor's gradient, from the expected one that is allowed, by
+number format. Another order of additions makes a smaller difference."""
 ROUNDINGS: Mapping[str, float] = {"whole": 2.0, "tensor": 6.0}
-"""Also so many times as far as the eager step is from one in more digits, all gradients together and each
-tensor's: in bf16 those of deep networks are a tenth off; in fp32 a sum over many examples loses digits."""
+"""Additional difference that is allowed, as a multiple of the difference between the eager step and one in
+higher precision, for all gradients together and for each tensor's. In bf16 the gradients of deep networks are
+off by a tenth; in fp32 a sum over many examples loses digits."""
 
 ELSEWHERE = "on another rank of its group"
 
@@ -34,7 +35,7 @@ Work = TypeVar("Work")
 
 
 class Together(Protocol):
-    """What the ranks of a group do together here: `aiperf.parallel.parallel.Parallel`."""
+    """The collectives that are used here, a part of `aiperf.parallel.parallel.Parallel`."""
 
     ranks: int
 
@@ -44,11 +45,13 @@ class Together(Protocol):
 
 
 def begun(name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Together) -> tuple[Engine, str]:
-    """The engine of that name, prepared and checked; and why no rank of the group uses it, empty if all do.
+    """The engine with that name, prepared and checked, and an empty reason; or the eager one, and the reason
+    why no rank of the group uses the engine.
 
-    A compiler, or a library that is captured, may raise anything: that is then the reason. While one rank may
-    fail alone none waits for it: what is prepared meets no other rank, and then all agree. The steps of a
-    wrapped network do meet: what they raise is raised here, and ends the group as it does in any step.
+    A compiler, or a library that is captured, may raise anything, which is then the reason. As long as one
+    rank may fail alone, no other rank waits for it: the preparation uses no collectives, and afterwards all
+    ranks agree. The steps of a wrapped network do use collectives: what they raise is raised here, and ends
+    the group as it does in any step.
     """
 
     def prepared() -> tuple[Made | None, Engine]:
@@ -72,7 +75,8 @@ def begun(name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Tog
 
 
 def ready(name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Together) -> tuple[Engine, str]:
-    """The same without the check, of an engine that made the seed's step right and is not made anew."""
+    """The same without the check, for an engine that is not made anew for each network, and made the step of
+    the run's typical network correctly before the span."""
 
     def prepared() -> Engine:
         engine = _engine(name, eager)
@@ -85,7 +89,8 @@ def ready(name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Tog
 
 
 def moved(engine: Engine, examples: Tensor, labels: Tensor, group: Together) -> str:
-    """Why it makes no steps any more, on any rank, now that the group has moved its network's tensors."""
+    """Prepares an engine again after the group has moved its network's tensors. Returns the reason why it can
+    make no further steps, on any rank; empty if it can."""
 
     def again() -> None:
         with unchanged(engine.passes):
@@ -95,10 +100,10 @@ def moved(engine: Engine, examples: Tensor, labels: Tensor, group: Together) -> 
 
 
 def difference(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -> str:
-    """How the step of `other` differs from the eager one on this batch, on this rank; empty if it does not.
+    """How the step of `other` differs from the eager one on this batch and rank; empty if it does not.
 
-    Prepares `other`, on the same examples in another order: a step that does not look at its examples shows.
-    Statistics, random numbers and gradients are as before afterwards. Raises what `other` raises.
+    `other` is prepared on the same examples in another order, so that a step that ignores its examples is
+    detected. Statistics and the random state are restored, gradients are removed. Raises what `other` raises.
     """
     return _difference(_prepared(eager, other, examples, labels), eager, other, examples, labels)
 
@@ -110,7 +115,7 @@ def _engine(name: str, eager: Engine) -> Engine:
 
 
 def _prepared(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -> Made | None:
-    """The step in more digits, if there is one, and `other` is prepared. Meets no other rank."""
+    """The step in higher precision, if there is one; `other` is prepared. This uses no collectives."""
     expected = _exact(eager, examples, labels)
     with unchanged(eager.passes):
         other.prepare(examples.flip(0), labels.flip(0))
@@ -123,7 +128,7 @@ def _difference(expected: Made | None, eager: Engine, other: Engine, examples: T
 
 
 def _tried(name: str, group: Together, work: Callable[[], Work]) -> tuple[Work | None, str]:
-    """What the work gives, and why it failed on any rank of the group."""
+    """The result of the work, and the reason why it failed on any rank of the group; empty if it did not."""
     found, reason = None, ""
     try:
         found = work()
@@ -134,21 +139,22 @@ def _tried(name: str, group: Together, work: Callable[[], Work]) -> tuple[Work |
 
 
 def _of_all(group: Together, reason: str) -> str:
-    """Empty where it is on every rank."""
+    """The reason of this rank, or a note that another rank has one; empty if none has."""
     (failing,) = group.total(int(bool(reason)))
     return reason or (ELSEWHERE if failing else "")
 
 
 def _over_group(own: Made | None, group: Together) -> Made | None:
-    """With the mean gradients of all ranks, as a wrapped network makes them; None where one rank has none."""
+    """The step with gradients averaged over all ranks, as a wrapped network makes them; None if one rank has
+    no step to compare with."""
     if _of_all(group, "" if own else "none") or own is None:
         return None
     return own[0], {name: group.sum(gradient) / group.ranks for name, gradient in own[1].items()}
 
 
 def _exact(eager: Engine, examples: Tensor, labels: Tensor) -> Made | None:
-    """The step in more digits: on a processor in fp64, where the device multiplies in 16 bits in fp32; None
-    where there is no such step, or no memory for it. Of this rank's own examples: by the bare network."""
+    """The step in higher precision, by the bare network on this rank's own examples: in fp64 on a CPU, in
+    fp32 if the device multiplies in 16 bits. None in other cases, and if there is not enough memory."""
     passes = replace(eager.passes, format="fp32")
     engine = Engine(passes)
     if passes.device.kind == "cpu" and not eager.is_wrapped:
@@ -165,7 +171,8 @@ def _exact(eager: Engine, examples: Tensor, labels: Tensor) -> Made | None:
 
 @contextlib.contextmanager
 def _doubled(network: Network) -> Iterator[None]:
-    """Its tensors are fp64, and afterwards what they were, to the last bit."""
+    """A context in which the network's tensors are fp64. Afterwards they are exactly what they were, because
+    fp64 contains all fp32 values."""
     network.double()
     try:
         yield
@@ -181,18 +188,20 @@ def _made(engine: Engine, examples: Tensor, labels: Tensor) -> Made:
 
 
 def _compared(bound: float, expected: Made, by_eager: Made, found: Made) -> str:
-    """Written so that what is not a number differs."""
+    """How a step differs from the expected one, beyond the bounds; empty if it does not. Comparisons are
+    written as `not … <= …`, so that NaN counts as a difference."""
     if expected[1].keys() != found[1].keys():
         return f"gradients of {len(found[1])} tensors instead of {len(expected[1])}"
     wanted, eager, loss = (float(each[0]) for each in (expected, by_eager, found))
     if not all(isfinite(_norm(each[1].values())) for each in (expected, by_eager)):
-        return ""  # an overflow, which the scaler answers: there is nothing to compare with
+        return ""  # an overflow, which the scaler handles: there is nothing to compare with
     if not abs(loss - wanted) <= ROUNDINGS["tensor"] * abs(eager - wanted) + bound * max(1.0, abs(wanted)):
         return f"the loss is {loss:.6g} instead of {wanted:.6g}"
     size, rounded = _norm(expected[1].values()), _distance(by_eager, expected)
     entries = sum(tensor.numel() for tensor in expected[1].values())
     for name, gradient in expected[1].items():
-        # Few numbers may be rounded well by chance, or be nearly nothing: so an even share of all is added.
+        # In a small tensor the eager step may round well by chance, or the gradient may be almost zero. So
+        # each tensor is also allowed its share, by size, of the rounding of all.
         share = sqrt(gradient.numel() / entries)
         own = float((by_eager[1][name] - gradient).norm()) + share * rounded
         most = ROUNDINGS["tensor"] * own + bound * (float(gradient.norm()) + share * size)

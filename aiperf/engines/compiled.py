@@ -1,6 +1,6 @@
-"""The compiled engine: torch.compile, region by region, so that equal blocks are compiled once.
+"""The compiled engine: torch.compile, region by region, so that equal blocks are compiled only once.
 
-What was compiled is used again by later trials of the process, and by later runs from inductor's own files.
+Compiled code is reused by later trials of the process, and by later runs from inductor's own cache of files.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from nas.modules import Network, Step
 
 HEAVY = (nn.Conv2d, nn.Linear)
 OPENING = (*HEAVY, nn.LayerNorm, nn.RMSNorm)
-"""What a region may begin with. A block of text begins with a norm: behind it the residual stream and the
-normalised one are both read, and no place to cut would be left."""
+"""Layers with which a region may begin. A block of a text network begins with a norm: after the norm, both
+the residual stream and the normalised one are still read, so the network cannot be cut there."""
 COMPILERS = (os.environ.get("CXX", ""), "g++", "clang++")
 DIFFERENT_REGIONS = 1024
-"""That are remembered, with their shapes; torch's own limit of 8 is meant for a function that was written
-once, and a search writes new blocks in every trial."""
+"""Number of compiled regions that torch keeps, by code and shapes. Its own limit of 8 is meant for a function
+that a person wrote, whereas a search makes new blocks in every trial."""
 
 
 class Compiled(Engine):
@@ -39,14 +39,14 @@ class Compiled(Engine):
         self.bare = Regions(passes.network)
         for region in self.bare:
             assert isinstance(region, Region)
-            # Whole graphs only: where it cannot compile, or no longer will, it says so and is not half eager.
+            # Whole graphs only: if a region cannot be compiled, torch must raise, and not run parts eagerly.
             region.compile(fullgraph=True, dynamic=False)
         self.module = self.bare
         self._shape = torch.Size()
 
     @classmethod
     def why_not(cls, device: Device) -> str:
-        """Inductor writes C++ for a processor, and Triton for all else."""
+        """Inductor generates C++ for a CPU and Triton for all other devices, so it needs their compilers."""
         if device.kind == "cpu" and not any(map(shutil.which, filter(None, COMPILERS))):
             return f"no C++ compiler is installed here ({', '.join(filter(None, COMPILERS))})"
         if device.kind != "cpu" and find_spec("triton") is None:
@@ -58,15 +58,15 @@ class Compiled(Engine):
         self.step(examples, labels)
 
     def step(self, examples: Tensor, labels: Tensor) -> Tensor:
-        if examples.shape != self._shape:  # a last smaller step is not worth a compilation
+        if examples.shape != self._shape:  # a single smaller batch is not worth a compilation
             with _not_compiled():
                 return super().step(examples, labels)
         return super().step(examples, labels)
 
 
 def _allow_many() -> None:
-    """Also: the random numbers of dropout are torch's own, so that a compiled step drops what an eager one
-    drops."""
+    """Raises torch's limits on compiled functions, and makes compiled dropout use torch's own random numbers,
+    so that a compiled step drops the same values as an eager one."""
     torch._dynamo.config.recompile_limit = DIFFERENT_REGIONS
     torch._dynamo.config.accumulated_recompile_limit = DIFFERENT_REGIONS
     torch._inductor.config.fallback_random = True
@@ -78,7 +78,7 @@ def _not_compiled() -> AbstractContextManager[None]:
 
 
 class Region(nn.Module):
-    """Some layers in a row, with places of their own: 0 is what goes in."""
+    """Consecutive layers of a network with their own numbering of places; place 0 is the input."""
 
     def __init__(self, steps: list[Step]) -> None:
         super().__init__()
@@ -96,16 +96,16 @@ class Region(nn.Module):
 
 
 class Regions(nn.Sequential):
-    """The network as its regions, one after the other; the tensors are the network's own."""
+    """The network as a sequence of its regions, which share the network's tensors."""
 
     def __init__(self, network: Network) -> None:
         super().__init__(*[Region(steps) for steps in cut(network)])
 
 
 def cut(network: Network) -> Iterator[list[Step]]:
-    """The steps of each region. A region with products ends where one tensor alone is still read, and a layer
-    comes next that may begin one: a residual block is one region, of text two, and so is a convolution with
-    its batch norm and activation."""
+    """The steps of each region. A region that contains products ends where only one tensor is still needed
+    and the next layer may begin a region. So a residual block is one region (two in a text network), and so
+    is a convolution with its batch norm and activation."""
     plan = network.plan
     alive, region = {0}, list[Step]()
     for step in plan:

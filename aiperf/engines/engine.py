@@ -1,4 +1,4 @@
-"""The passes of a training step, as every engine makes them; the eager one asks torch for each layer."""
+"""The interface of an engine, which makes the passes of a training step, and the eager engine."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Passes:
 
 @contextlib.contextmanager
 def unchanged(passes: Passes) -> Iterator[None]:
-    """Statistics of batch norm and random numbers are as before afterwards, whatever is raised inside, and
-    there are no gradients."""
+    """A context after which the statistics of batch norm and the random state are as before, whatever is
+    raised inside, and gradients are removed."""
     network, device = passes.network, passes.device.torch
     tensors = network.tensors().items()
     statistics = {name: tensor.clone() for name, tensor in tensors if not tensor.requires_grad}
@@ -52,20 +52,21 @@ def unchanged(passes: Passes) -> Iterator[None]:
 
 
 class Engine:
-    """Makes the passes of one network. This one is eager: layer by layer, as torch does unasked."""
+    """Makes the forward and backward passes of one network. This engine is eager: torch runs layer by layer,
+    as it does by default."""
 
     name: ClassVar[str] = "eager"
     is_made_anew: ClassVar[bool] = False
-    """For each network, by a capture or a compiler; it is then checked in each trial."""
+    """Whether it is made for each network, by a capture or a compiler; it is then checked in each trial."""
 
     def __init__(self, passes: Passes) -> None:
         self.passes = passes
         self.bare: nn.Module = passes.network
-        """What computes as the network does, with the same tensors."""
+        """A module that computes what the network does, with the same tensors."""
         self.module: nn.Module = self.bare
-        """The same, wrapped by what averages gradients over a group, if anything does."""
+        """The same module, wrapped by DistributedDataParallel in a group that averages gradients with it."""
         self.answers = self.answering(passes.network)
-        """What is evaluated."""
+        """The network that is evaluated in validations."""
 
     @property
     def is_wrapped(self) -> bool:
@@ -73,36 +74,38 @@ class Engine:
 
     @classmethod
     def why_not(cls, device: Device) -> str:
-        """Why it cannot be used with this device; empty where it can."""
+        """Reason why the engine cannot be used with this device; empty if it can."""
         return ""
 
     @classmethod
     def answering(cls, network: Network) -> Network:
-        """This network, or one of the same layers that computes in an order of its own."""
+        """This network, or one with the same layers that computes them in another order."""
         return network
 
     @classmethod
     def begins(cls, wrapped: bool) -> int:
-        """The first step of a trial that it can make; those before are eager. `wrapped`: after the first one
-        a group wraps the network."""
+        """Index of the first step of a trial that the engine can make; earlier steps are eager. `wrapped`:
+        the network is wrapped after the first step."""
         return 0
 
     def prepare(self, examples: Tensor, labels: Tensor) -> None:
-        """Does whatever its first step would wait for, on a batch of the shape of all others.
+        """Does all the work that the first step would wait for, on a batch of the same shape as all others.
 
-        Meets no other rank of a group. Leaves gradients, statistics and random numbers changed. Raises what
-        torch raises.
+        It communicates with no other rank of a group. It changes gradients, statistics and the random state.
+        Raises what torch raises.
         """
 
     def moved(self, examples: Tensor, labels: Tensor) -> None:
-        """As `prepare`, where the network's tensors now lie elsewhere and hooks may hang on them."""
+        """Prepares again after the network's tensors have moved to other addresses; they may have hooks
+        now."""
 
     def step(self, examples: Tensor, labels: Tensor) -> Tensor:
-        """Sets the gradients of the batch, as the scaler multiplied them; its loss (), detached."""
+        """Computes the gradients of the batch, multiplied by the scaler's factor; returns the loss, shape (),
+        detached."""
         loss = self.passes.loss(self.module, examples, labels)
         self.passes.network.zero_grad(set_to_none=True)
         self.passes.scaler.scale(loss).backward()
         return loss.detach()
 
     def release(self) -> None:
-        """Gives back what it holds beside the network."""
+        """Frees what it holds in addition to the network."""

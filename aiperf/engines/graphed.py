@@ -1,8 +1,8 @@
-"""The graphed engine: forward and backward pass captured once for the shape of a batch, then replayed.
+"""The graphed engine: forward and backward pass are captured once for the shape of a batch, then replayed.
 
-A replay starts all of a step's kernels by one call, from the same addresses each time, so that the host has
-nothing to do between them. The optimizer stays outside, and with Horovod so does the all-reduce; with DDP
-it is captured, after so many eager steps as torch asks for.
+A replay starts all kernels of a step by one call, with the same addresses each time, so the host has no work
+between them. The optimizer is not captured. The all-reduce is captured with DDP, after as many eager steps as
+torch requires, but not with Horovod.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from aiperf.device.device import Capture
 from aiperf.engines.engine import Engine, Passes
 
 WARM_UP = 3
-"""Passes before a capture: libraries choose their kernels and take their workspaces."""
+"""Number of passes before a capture, in which libraries choose their kernels and allocate their
+workspaces."""
 WARM_UP_WRAPPED = 11
-"""Steps of DDP before its passes can be captured: https://docs.pytorch.org/docs/stable/notes/cuda.html,
-"Usage with DistributedDataParallel"."""
+"""Number of DDP's steps before its passes can be captured:
+https://docs.pytorch.org/docs/stable/notes/cuda.html, "Usage with DistributedDataParallel"."""
 
 
 class Graphed(Engine):
@@ -45,7 +46,8 @@ class Graphed(Engine):
         return WARM_UP_WRAPPED if wrapped else 0
 
     def prepare(self, examples: Tensor, labels: Tensor) -> None:
-        """The passes before the capture are without hooks, and a capture submits nothing: no rank is met."""
+        """Captures the passes for the shape of this batch. It needs no other rank: the passes before the
+        capture run without hooks, and a capture submits no work."""
         self._examples, self._labels = examples.clone(), labels.clone()
         capture = self.passes.device.capture()
         for _ in range(WARM_UP):
@@ -54,7 +56,8 @@ class Graphed(Engine):
         self._capture = capture
 
     def moved(self, examples: Tensor, labels: Tensor) -> None:
-        """Captured anew; from now on it gives gradients of its own to whoever changes them."""
+        """Captures again, because the tensors have moved. From now on each step returns copies of its
+        gradients, because others may change them in place."""
         self._lends = False
         self.prepare(examples, labels)
 
@@ -70,11 +73,12 @@ class Graphed(Engine):
         return self._loss.clone()
 
     def release(self) -> None:
-        """The graph and its memory."""
+        """Frees the graph and its memory."""
         self._capture, self._gradients, self._examples = None, [], torch.empty(0)
 
     def _with_hooks(self) -> None:
-        """Of what wraps the network: they fill its buckets, and only `backward` calls them."""
+        """One pass with the hooks of the wrapped network (DDP), which fill its buckets; only `backward` calls
+        them, `torch.autograd.grad` does not."""
         self.passes.network.zero_grad(set_to_none=True)
         loss = self.passes.loss(self.module, self._examples, self._labels)
         self.passes.scaler.scale(loss).backward()
@@ -82,7 +86,7 @@ class Graphed(Engine):
         self._loss = loss.detach()
 
     def _alone(self) -> None:
-        """Horovod's hooks would send."""
+        """One pass without hooks, because those of Horovod would send gradients to other ranks."""
         loss = self.passes.loss(self.bare, self._examples, self._labels)
         self._gradients = list(torch.autograd.grad(self.passes.scaler.scale(loss), self._parameters))
         self._loss = loss.detach()

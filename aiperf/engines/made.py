@@ -23,7 +23,7 @@ NOTHING_FUSED = "fused steps are of batch norms and convolutions, and this netwo
 
 
 def why_not(name: str, graph: Graph, device: Device, training: TrainingConfig, ranks: int) -> str:
-    """Why a group of so many ranks cannot use that engine for networks as this one; empty where it can."""
+    """Reason why a group of `ranks` cannot use that engine for such networks; empty if it can."""
     if name != Engine.name and training.normalises_over(ranks):
         return OVER_GROUP
     if name == Fused.name and not any(isinstance(node.layer, BatchNorm | Conv2d) for node in graph.nodes):
@@ -36,8 +36,8 @@ def why_not(name: str, graph: Graph, device: Device, training: TrainingConfig, r
 def refuse_unusable(
     seed: Graph, device: Device, training: TrainingConfig, ranks: int, measured: str = ""
 ) -> None:
-    """Raises WorldError where `training.step` names an engine that cannot be used; `measured` is the reason
-    that was found by trying it."""
+    """Raises WorldError if `training.step` names an engine that cannot be used. `measured` is a reason that
+    was found by trying it."""
     step = training.step
     if step != AUTO_STEP and (reason := why_not(step, seed, device, training, ranks) or measured):
         raise WorldError(f"training.step is {step}, but {reason}; use --step auto")

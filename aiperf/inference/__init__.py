@@ -1,1 +1,1 @@
-"""A network that the search found, under the queries of MLPerf's LoadGen."""
+"""Inference of a network of a run, measured with MLPerf's LoadGen."""

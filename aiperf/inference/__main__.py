@@ -1,6 +1,6 @@
 """The process of one scenario: `python -m aiperf.inference REQUEST` prints what it measured, as JSON.
 
-On standard error stand the lines of a search that goes on.
+The progress of a search is printed on standard error.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from nas.record import decode, encode
 
 
 def main() -> None:
-    """Its one argument is a Request; the answer is Measured, or {"refused": why}."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # an exception would go through LoadGen's frames
+    """Entry point: its one argument is a Request; it prints Measured, or {"refused": reason}."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # KeyboardInterrupt must not pass through LoadGen's frames
     request = decode(Request, json.loads(sys.argv[1]))
     try:
         answer = encode(measure(request))

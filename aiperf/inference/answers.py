@@ -1,4 +1,4 @@
-"""What a network answers to a sample, as the bytes that LoadGen logs, and what a log of them adds up to."""
+"""Answers of a network to samples, as the bytes that LoadGen logs, and the tally of a log of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nas.modules import Network
 
 
 class Answering:
-    """A network on its device, from samples in the host's memory to answers there."""
+    """A network on its device that turns samples in host memory into answers in host memory."""
 
     def __init__(self, network: Network, device: torch.device) -> None:
         network.eval()
@@ -23,12 +23,12 @@ class Answering:
         self.objective = objective_of(network.graph)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """(n, numbers), int64, in the host's memory: nothing is left to be done by the device."""
+        """Answers (n, numbers), int64, in host memory, so the device has finished its work."""
         examples, targets = (part.to(self.device, non_blocking=True) for part in batch)
         return self.objective.answers(self.network(examples), targets).cpu().contiguous()
 
     def tally(self, logged: Mapping[int, Numbers], targets: Tensor) -> Tally:
-        """Of the answers by sample, with the targets of all of them. Raises NotFinite where one was not
-        finite."""
+        """The tally of answers by sample, with the targets of all samples. Raises NotFinite if an answer is
+        not finite."""
         judged = [self.objective.judged_answer(numbers, targets[place]) for place, numbers in logged.items()]
         return self.objective.tally(len(judged), *map(sum, zip(*judged)))

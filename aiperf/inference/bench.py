@@ -1,4 +1,4 @@
-"""Tests by the real LoadGen of one network in one scenario, each with its logs in a folder of its own."""
+"""Tests of one network in one scenario by LoadGen, each with its logs in a separate folder."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from aiperf.inference.systems import System
 from aiperf.scenarios.scenario import Scenario, user_conf
 
 MODEL = "aiperf-hpc"
-"""No model of LoadGen's built-in configuration: what that has for all of them holds."""
+"""Name of the model for LoadGen. It is none of those in LoadGen's built-in configuration, so the settings
+that apply to all models hold."""
 NUMBER_BYTES = 8
 
 
 def load_loadgen() -> ModuleType:
-    """Raises MissingExtra."""
+    """LoadGen's Python module. Raises MissingExtra if it is not installed."""
     try:
         import mlperf_loadgen
     except ModuleNotFoundError:
@@ -31,12 +32,13 @@ def load_loadgen() -> ModuleType:
 
 
 class Bench:
-    """One scenario of one process: LoadGen reads its built-in configuration at the first call only."""
+    """Runs the tests of one scenario. A process must have only one, because LoadGen reads its built-in
+    configuration at the first call only."""
 
     def __init__(
         self, loadgen: Any, scenario: Scenario, folder: Path, library: Library, seconds: float
     ) -> None:
-        """Writes `user.conf` into the folder. Raises AiperfError where LoadGen does not take it."""
+        """Writes `user.conf` into the folder. Raises AiperfError if LoadGen does not accept it."""
         self.loadgen, self.scenario, self.folder = loadgen, scenario, folder
         self.settings = loadgen.TestSettings()
         conf = folder / "user.conf"
@@ -47,7 +49,8 @@ class Bench:
         self.library = library
 
     def test(self, system: System, name: str, accuracy: bool = False) -> Path:
-        """Runs one test, as the settings are now; its logs' folder. Our own latencies are the system's."""
+        """Runs one test with the current settings, and returns the folder of its logs. Our own latencies are
+        in `system.seconds`."""
         logs = self.folder / name
         logs.mkdir(parents=True)
         mode = self.loadgen.TestMode
@@ -58,7 +61,8 @@ class Bench:
         log.enable_trace = False
         system.start()
         with self._constructed(system) as (sut, qsl), system.computing():
-            # Another file of LoadGen's settings, which it would take from the folder that we were started in.
+            # A path that does not exist: otherwise LoadGen would read settings from a file `audit.config` in
+            # the current folder.
             no_audit = str(logs / "audit.config")
             self.loadgen.StartTestWithLogSettings(sut, qsl, self.settings, log, no_audit)
         return logs
@@ -80,9 +84,10 @@ def detail_log(logs: Path) -> Path:
 
 
 def logged_answers(logs: Path) -> dict[int, Numbers]:
-    """By sample, from the log of an accuracy test; MultiStream fills its last query with samples that it had.
+    """The answers in the log of an accuracy test, by sample. MultiStream fills its last query with samples
+    that were answered before, so a sample may be logged twice.
 
-    Raises AiperfError where the log cannot be read.
+    Raises AiperfError if the log cannot be read.
     """
     path = logs / "mlperf_log_accuracy.json"
     try:

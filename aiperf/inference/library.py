@@ -1,4 +1,4 @@
-"""The samples that LoadGen asks for: the run's test examples, loaded into the host's memory before a test."""
+"""LoadGen's sample library: the run's test examples, loaded into host memory before a test."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from aiperf.data import Split
 from aiperf.data.split import Batch
 
 MOST_BYTES = 4 << 30
-"""Of the samples that are loaded at once; of a larger set LoadGen loads one part after the other."""
+"""Maximum memory of loaded samples in bytes; LoadGen loads a larger set one part after the other."""
 AT_ONCE = 256
-"""Examples that are read at once."""
+"""Number of examples per read."""
 
 
 class Library:
-    """Examples by their place in the test part. MLPerf's rules have them begin in the host's memory."""
+    """Test examples by their place in the test part. By MLPerf's rules a query begins with its samples in
+    host memory."""
 
     def __init__(self, split: Split) -> None:
         self.split = split
@@ -28,7 +29,7 @@ class Library:
         self._examples, self._targets = torch.empty(0), torch.empty(0)
 
     def load(self, wanted: Sequence[int]) -> None:
-        """These and no others lie in memory afterwards; nothing is read where they do already."""
+        """Loads these samples and drops all others. Nothing is read if they are loaded already."""
         places = sorted(set(wanted))
         if places == [index for index, row in enumerate(self._row) if row >= 0]:
             return
@@ -48,14 +49,15 @@ class Library:
         self._targets = torch.cat([targets for _, targets in kept])
 
     def unload(self, places: Sequence[int]) -> None:
-        """What is loaded stays until other samples are: the next test of a search asks for the same."""
+        """Does nothing: samples stay loaded until others replace them, because the next test of a search asks
+        for the same ones."""
 
     def targets(self) -> Tensor:
-        """Of all examples, in their order."""
+        """Targets of all examples, in order."""
         return torch.cat([targets for _, targets in self.split.sweep(AT_ONCE)])
 
     def samples(self, places: Sequence[int]) -> Batch:
-        """Of loaded samples what a network reads, and its targets."""
+        """Examples and targets of loaded samples, as a batch for the network."""
         rows = [self._row[place] for place in places]
         if len(rows) == 1:  # a view, no copy
             examples, targets = (held[rows[0] : rows[0] + 1] for held in (self._examples, self._targets))
@@ -66,5 +68,6 @@ class Library:
 
 
 def _rows_last(batch: Tensor) -> Tensor:
-    """Images with their channels last, so that a choice of them keeps the order that convolutions like."""
+    """Images with their channels last, so that rows selected from them keep the memory layout that is fastest
+    for convolutions."""
     return batch.permute(0, 2, 3, 1) if batch.dim() == 4 else batch

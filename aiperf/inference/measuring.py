@@ -1,4 +1,5 @@
-"""One scenario, measured: warmed up, tested by LoadGen, and where wanted the whole test part answered."""
+"""Measurement of one scenario: warm-up, LoadGen's tests, and on request the accuracy on the whole test
+part."""
 
 from __future__ import annotations
 
@@ -23,16 +24,18 @@ from aiperf.training.found_network import find_network
 from nas.ops import TENSOR_OPS
 
 MORE_QUERIES = 2.0
-"""LoadGen makes its queries in advance, for the speed given to it; with too few a test ends too soon."""
+"""Factor on the expected rate of queries. LoadGen generates its queries in advance, by the rate given to it;
+with too few queries a test would end too soon."""
 MORE_SAMPLES = 1.3
-"""The same of the one query of Offline, which it makes a tenth larger by itself."""
+"""The same factor for the one query of Offline, which LoadGen itself makes a tenth larger."""
 SWITCH_SECONDS = 1e-4
-"""For so long a thread of Python may keep others waiting: the default, 5 ms, would stand in latencies."""
+"""Interval in seconds after which a Python thread lets others run. The default of 5 ms would be visible in
+the latencies."""
 NANO = 1e9
 
 
 def measure(request: Request) -> Measured:
-    """Raises AiperfError for what a person can fix."""
+    """Measures a scenario as requested. Raises AiperfError for errors that the user can fix."""
     loadgen = load_loadgen()
     sys.setswitchinterval(SWITCH_SECONDS)
     files = RunFiles(Path(request.directory))
@@ -91,7 +94,7 @@ def _measured(scene: Scene, run: Replay) -> Measured:
 
 
 def _accuracy(scene: Scene, run: Replay) -> Accuracy:
-    """Raises AiperfError where LoadGen's log lacks a sample."""
+    """Runs LoadGen's accuracy test. Raises AiperfError if a sample is missing in its log."""
     logs = scene.bench.test(scene.system, ACCURACY, accuracy=True)
     answers, library = logged_answers(logs), scene.library
     if sorted(answers) != list(range(library.total)):

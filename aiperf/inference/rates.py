@@ -1,4 +1,4 @@
-"""The Server scenario at the highest rate whose latencies stay within the bound."""
+"""Search for the highest query rate of the Server scenario whose latencies stay within the bound."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from aiperf.scenarios.rate_search import highest_rate
 from aiperf.scenarios.scenario import SERVER_QUERIES
 
 SHORT_TEST = 1 / 20
-"""Of the full length, a test of one rate in a search; `LEAST_SECONDS` at the least."""
+"""Length of a short test in a search, as a fraction of the full length; it is at least `LEAST_SECONDS`."""
 LEAST_SECONDS = 2.0
 FIRST_LOAD, LEAST_LOAD = 0.5, 0.05
-"""Where a search begins, as a share of the rate in large batches, and where it ends, as a share of the rate
-at which one sample follows the other: below, hardly any sample waits for another."""
+"""First rate of a search, as a fraction of the rate in large batches; and lowest rate, as a fraction of the
+rate at which single samples follow each other without a pause: below it, hardly any sample waits for
+another."""
 
 
 @dataclass(frozen=True)
 class RateFound:
-    """What a search came to."""
+    """Result of a search."""
 
     rate: float | None
-    """None: why stands in `nothing`."""
+    """Highest rate that passed, in queries per second; None if none did, for the reason in `nothing`."""
     detail: Detail | None
-    """Of the test in full length."""
+    """LoadGen's verdict on the test of full length at that rate."""
     span: tuple[float, float]
+    """Times of day in seconds at the beginning and the end of that test."""
     probes: tuple[Probe, ...]
     nothing: str = ""
 
 
 def search(scene: Scene) -> RateFound:
-    """Tests rates until one holds in full length, or none does."""
+    """Tests rates until one passes a test of full length, or none is left."""
     one, bound = scene.speed.one_seconds, scene.request.latency_seconds
     none = f"no rate within the bound of {1000 * bound:.4g} ms"
     if one > bound:  # half of all queries would be late even if none waited
@@ -62,7 +64,7 @@ def _tested(scene: Scene, name: str, rate: float, full: bool) -> tuple[Detail, t
 
 
 def _probe(scene: Scene, rate: float, detail: Detail) -> Probe:
-    """Said in a line as well, for a search takes minutes."""
+    """The result of one test. It is also printed, because a search takes minutes."""
     seconds = max(scene.bench.settings.min_duration_ms / 1000, SERVER_QUERIES / rate)
     found = Probe(rate, seconds, detail.valid, detail.latencies.percentiles["99.00"])
     verdict = "VALID" if found.valid else "INVALID"

@@ -1,4 +1,4 @@
-"""What the tests of one scenario share, and how fast the network is before the first of them."""
+"""The shared state of the tests of one scenario, and the speed of the network before the first test."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ from aiperf.telemetry.recorder import Recorder
 from aiperf.training.found_network import FoundNetwork
 
 WARM_UP_SECONDS, WARM_UP_TIMES = 1.0, 3
-"""For each number of samples at once: so long, and so often, at the least."""
+"""Minimum time in seconds and number of repetitions of the warm-up, for each number of samples at once."""
 TELEMETRY_SECONDS = 2.5
-"""Before and after a test: sensors are read once a second, and around both ends of a span."""
+"""Time in seconds for which sensors are read before and after a test. They are read once per second, and the
+energy of a test needs a reading on both sides of its ends."""
 
 
 @dataclass(frozen=True)
 class WarmSpeed:
-    """Of a warm network, before any test."""
+    """Speed of the network after the warm-up, before any test."""
 
     one_seconds: float
-    """The median for one sample."""
+    """Median time for one sample in seconds."""
     query_seconds: float
-    """The fastest for a query of the scenario."""
+    """Shortest time for a query of the scenario in seconds."""
     samples_per_second: float
-    """With as many samples at once as the network takes; the fastest."""
+    """Highest rate with as many samples at once as the network can take."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Scene:
     speed: WarmSpeed
 
     def test(self, name: str) -> tuple[Detail, tuple[float, float]]:
-        """LoadGen's verdict on a test with the settings as they are now, and the time of day around it."""
+        """Runs a test with the current settings. Returns LoadGen's verdict, and the times of day in seconds
+        at the beginning and the end."""
         began = time.time()
         logs = self.bench.test(self.system, name)
         ended = time.time()
@@ -57,7 +59,8 @@ class Scene:
 
     @contextmanager
     def recorded(self) -> Iterator[None]:
-        """What the device's sensors tell is written beside the logs meanwhile, where it has any."""
+        """A context in which the readings of the device's sensors, if it has any, are written next to the
+        logs."""
         device = self.found.device
         if not (device.sensors and device.identity):
             yield
@@ -72,10 +75,9 @@ class Scene:
 
 
 def warmed_up(system: System, samples_per_query: int) -> WarmSpeed:
-    """Answers samples of all numbers that the tests will ask for, until nothing is made for the first time.
-
-    Where the number of threads is ours to choose, the fastest for a query stays.
-    """
+    """Answers queries with every number of samples that the tests will use, so that no kernel or buffer is
+    made for the first time during a test. If the number of threads can be chosen, the fastest one for a query
+    is kept."""
     system.library.load(range(system.most))
     seconds: dict[int, float] = {}
     for count in system.device.thread_counts:

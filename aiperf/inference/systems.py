@@ -1,8 +1,8 @@
-"""The system under test as LoadGen calls it, with a stopwatch of our own around each query.
+"""The system under test as LoadGen calls it, with our own stopwatch around each query.
 
-Samples of one query, or of a stream of queries one after the other, are answered in the thread that LoadGen
-calls from, as MLPerf's reference implementations do; those of the Server scenario in a thread beside it,
-which takes whatever waits.
+In scenarios with one query at a time, queries are answered in the thread from which LoadGen calls, as
+MLPerf's reference implementations do. In the Server scenario they are answered in a second thread, which
+takes all waiting queries at once.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from aiperf.inference.answers import Answering
 from aiperf.inference.library import Library
 
 FAILED = 70
-"""The exit code of a process whose system failed inside LoadGen."""
+"""Exit code of a process whose system failed inside LoadGen."""
 
 
 class System:
-    """Answers in the thread that LoadGen calls from."""
+    """Answers queries in the thread from which LoadGen calls."""
 
     def __init__(
         self,
@@ -41,15 +41,16 @@ class System:
         most: int,
         per_sample: bool,
     ) -> None:
-        """`most`: samples that the network takes at once. `per_sample`: each sample of a query has a latency
-        of its own; otherwise the query has one."""
+        """`most` is the maximum number of samples that the network takes at once. `per_sample`: a latency is
+        recorded for each sample; otherwise for each query."""
         self.loadgen, self.answering, self.library = loadgen, answering, library
         self.device, self.format, self.most, self.per_sample = device, format, most, per_sample
         self.seconds = array("d")
-        """Latencies by our own stopwatch since `start`."""
+        """Latencies in seconds by our own stopwatch, since `start`."""
 
     def computing(self) -> ExitStack:
-        """Around all work of a thread: so weights are cast to the format once, not with each query."""
+        """A context for all work of a thread. Because it is entered once, autocast converts the weights to
+        the format once, and not for each query."""
         stack = ExitStack()
         stack.enter_context(torch.inference_mode())
         stack.enter_context(self.device.autocast(self.format))
@@ -71,7 +72,7 @@ class System:
                 self.seconds.append(ended - began)
 
     def complete(self, ids: Sequence[int], answers: Tensor) -> None:
-        """LoadGen copies what it wants of the answers before this returns."""
+        """Passes answers to LoadGen, which copies them before this returns."""
         size = answers.element_size() * answers[0].numel()
         first, response = answers.data_ptr(), self.loadgen.QuerySampleResponse
         self.loadgen.QuerySamplesComplete(
@@ -79,11 +80,12 @@ class System:
         )
 
     def close(self) -> None:
-        """No query follows."""
+        """Ends the system; no query follows."""
 
 
 class QueuedSystem(System):
-    """Answers beside LoadGen's thread, which goes on to issue queries when they are due."""
+    """Answers queries in a second thread, while LoadGen's own thread continues to issue them when they are
+    due."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -109,7 +111,7 @@ class QueuedSystem(System):
                 self.complete([each for each, _, _ in batch], answers)
 
     def _taken(self) -> list[tuple[int, int, float]]:
-        """Whatever waits, as many as the network takes at once; nothing at the end."""
+        """The waiting queries, at most as many as the network takes at once; empty at the end."""
         found = []
         entry = self._waiting.get()
         while entry is not None:
@@ -125,7 +127,8 @@ class QueuedSystem(System):
 
 @contextmanager
 def _ending_the_process() -> Iterator[None]:
-    """An error cannot pass through LoadGen's own threads, which would wait for an answer without end."""
+    """A context that ends the process on an error: it cannot pass through LoadGen's threads, which would wait
+    for an answer forever."""
     try:
         yield
     except Exception as error:

@@ -1,6 +1,7 @@
-"""What all ranks share is written once: a rank's line says in what it differs from one that was ready before.
+"""Compression of the `RankReady` lines of a leg: a rank's line states how it differs from an earlier one.
 
-The ranks of a machine have their software, data and most settings in common, and these are most of a `Ready`.
+The ranks of a machine have their software, data and most settings in common, which are most of a `Ready`, so
+the journal of a large run stays small.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FIELDS = tuple(field.name for field in fields(Ready))
 
 
 def arrived(leg: Leg, group: int, ready: Ready, clock_offset_seconds: float) -> RankReady | RankAlike:
-    """The shortest line for a rank that is ready, after those of its leg."""
+    """The shortest line for a rank that is ready, given the earlier lines of its leg."""
     other, offset = _most_alike(leg, ready.host), moment(clock_offset_seconds)
     if other is None:
         return RankReady(group, ready, offset)
@@ -38,7 +39,8 @@ def arrived(leg: Leg, group: int, ready: Ready, clock_offset_seconds: float) -> 
 
 
 def resolved(leg: Leg, event: RankAlike) -> RankReady:
-    """What the line stands for. Equal mappings are the same objects. Raises RecordError."""
+    """The `RankReady` that the line stands for. Mappings that equal those of the other rank are shared with
+    it. Raises RecordError if the other rank is unknown, or a field is none of a `Ready`."""
     other = leg.devices.get(event.like)
     if other is None:
         raise RecordError(f"is like rank {event.like}, which was not ready in this leg")
@@ -56,12 +58,12 @@ def resolved(leg: Leg, event: RankAlike) -> RankReady:
 
 
 def _most_alike(leg: Leg, host: str) -> Ready | None:
-    """The first of the same host, or of the leg."""
+    """The first rank that was ready on the same host, otherwise the first of the leg."""
     if not leg.ranks:
         return None
     return leg.devices[leg.first_of_host.get(host, leg.ranks[0].ready.rank)]
 
 
 def _same(now: object, was: object) -> bool:
-    """Equal in a journal, too: 1 and True are equal here, and not there."""
+    """Whether two values are written alike in a journal: 1 and True are equal in Python, but not in JSON."""
     return now == was and repr(now) == repr(was)

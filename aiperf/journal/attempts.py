@@ -1,4 +1,4 @@
-"""What a journal tells, in nouns: the legs of a run, its trials, their attempts and validations."""
+"""The records that a journal is read into: the legs of a run, its trials, their attempts and validations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from aiperf.trial import Segment, State, Trial
 from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, Fallback, Ready
 
 AFTER_LAST_LINE_SECONDS = 10.0
-"""The longest silence of a master that lives: a killed leg ends so long after its last line."""
+"""Longest time in seconds between two lines of a living master, which writes a beat after half of it. A leg
+that was killed counts until this long after its last line."""
 
 
 @dataclass(frozen=True)
 class Stall:
-    """A time [s] without lines that the master wrote down when it woke."""
+    """A period without lines, in seconds of the leg, that the master recorded when it could write again."""
 
     begin: float
     end: float
@@ -28,50 +29,54 @@ class Stall:
 
 @dataclass
 class Leg:
-    """From a start, or a resume, to the stop. Times are on the leg's own clock."""
+    """A period of a run from its start, or a resume, to its end. Times are on the leg's own clock in
+    seconds."""
 
     index: int
     began: LegBegan
     ranks: list[RankReady] = field(default_factory=list)
-    """In the order of their arrival; those of a restarted group stand again."""
+    """The ready ranks in the order of their arrival; those of a restarted group appear again."""
     devices: dict[int, Ready] = field(default_factory=dict)
-    """By rank, as it was last ready: a rank that was started again is one device."""
+    """The last `Ready` of each rank: a rank that was restarted is still one device."""
     least_memory_bytes: float = inf
-    """Of the devices of `ranks`."""
+    """Smallest memory in bytes of the devices of `ranks`."""
     first_devices: dict[int, Ready] = field(default_factory=dict)
-    """By rank, as it was first ready. That is what bounds its speed: what it says once it was started again
-    may have been written at any time."""
+    """The first `Ready` of each rank, which bounds its speed: a later one, after a restart, could have been
+    written into a forged journal at any time."""
     first_of_host: dict[str, int] = field(default_factory=dict)
     """The first rank that was ready on each host."""
     ceilings: dict[int, Ceiling] = field(default_factory=dict)
-    """By rank."""
+    """Ceilings by rank."""
     controls: dict[int, Control] = field(default_factory=dict)
-    """By rank."""
+    """Controls by rank."""
     released: float | None = None
+    """Time at which the clock started; None if it never did."""
     deadline: float | None = None
     ended: LegEnded | None = None
     losses: list[GroupLost] = field(default_factory=list)
     started: dict[int, float] = field(default_factory=dict)
-    """When each group was last told to start, after its loss; one that is not here, with the leg."""
+    """Time at which each lost group was last restarted; other groups were started with the leg."""
     arrivals: list[tuple[float, float]] = field(default_factory=list)
-    """Of each of `ranks` the time of its line, and how long before it its group was asked to start."""
+    """For each entry of `ranks`, the time of its line, and the time since its group was started."""
     alive: dict[int, set[int]] = field(default_factory=dict)
-    """Of each group the ranks that are ready now."""
+    """The ranks that are ready now, by group."""
     first: float = 0.0
-    """The time of its first line."""
+    """Time of the first line."""
     last: float = 0.0
-    """The time of its last line."""
+    """Time of the last line."""
     longest_silence: float = 0.0
-    """Seconds between two of its lines, stalls apart."""
+    """Longest time in seconds between two lines, stalls not counted."""
     stalls: list[Stall] = field(default_factory=list)
 
     @property
     def groups(self) -> int:
+        """Number of groups."""
         return len(self.began.groups)
 
     @property
     def end(self) -> float:
-        """When the span ends: as recorded, else one beat after the last line; never past the deadline."""
+        """End of the span: as recorded, otherwise AFTER_LAST_LINE_SECONDS after the last line; never after
+        the deadline."""
         end = self.last + AFTER_LAST_LINE_SECONDS if self.ended is None else self.ended.end
         return end if self.deadline is None else min(end, self.deadline)
 
@@ -80,7 +85,7 @@ class Leg:
         return 0.0 if self.released is None else max(0.0, self.end - self.released)
 
     def is_ready(self, group: int) -> bool:
-        """Whether all ranks of a group are, now."""
+        """Whether all ranks of a group are ready now."""
         return len(self.alive.get(group, ())) == len(self.began.groups[group])
 
     def in_time(self, end: float) -> bool:
@@ -90,15 +95,17 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)  # a long run has a million of them
 class Validation:
-    """A closed segment, and when."""
+    """A closed segment with its times, in seconds of its leg."""
 
     segment: Segment
     end: float
+    """Time at which the validation ended."""
     t: float
+    """Time of the line."""
     in_time: bool
-    """Before the deadline of its leg; otherwise it credits nothing and chooses nothing."""
+    """Whether it ended before the deadline of its leg; if not, it is not credited and chooses no network."""
     logs: str = ""
-    """The hash over the logs of its group; see `Closed`."""
+    """Hash over the logs of its group (`Closed.logs`)."""
 
     @property
     def name(self) -> str:
@@ -106,36 +113,36 @@ class Validation:
 
 
 def best_of(validations: Iterable[Validation]) -> Validation | None:
-    """The first with the lowest error, unbounded."""
+    """The first validation with the lowest unbounded error; None if there are none."""
     return min(validations, key=lambda validation: validation.segment.unbounded, default=None)
 
 
 @dataclass
 class Attempt:
-    """One training of a trial, from its dispatch on."""
+    """One attempt to train a trial, from its dispatch on."""
 
     index: int
-    """Among all attempts of the run, from 0; the key of `Blocks.attempts`."""
+    """Index among all attempts of the run, from 0; `Blocks.attempts` refers to it."""
     dispatched: Dispatched
     leg: Leg
     dispatch_time: float
     began: Began | None = None
     begin_time: float | None = None
-    """The time of the line; `began.end` is when it began."""
+    """Time of the line `Began`; `began.end` is the time at which it began."""
     fallback: Fallback | None = None
-    """Since then its steps are eager."""
+    """The fallback after which its steps are eager, if there was one."""
     validations: list[Validation] = field(default_factory=list)
     ended: Ended | None = None
     end_time: float | None = None
-    """The time of the line that ended it."""
+    """Time of the line `Ended`."""
     abandoned: bool = False
-    """Its group was lost or its leg was killed before it ended."""
+    """Whether its group was lost, or its leg was killed, before it ended."""
     steps: int = 0
-    """In blocks that arrived, whether credited or not; so the examples and seconds."""
+    """Number of steps in all blocks that arrived, credited or not; likewise the examples and seconds."""
     examples: int = 0
     seconds: float = 0.0
     loss: float | None = None
-    """Of the last block."""
+    """Mean loss of the last block; None if it was not finite."""
 
     @property
     def number(self) -> int:
@@ -159,13 +166,14 @@ class Attempt:
 
     @property
     def chosen_from(self) -> bool:
-        """Whether its network may be the best one: it ended by itself, by the deadline or by a limit, and one
-        was kept."""
+        """Whether its network can be the best one of the run: it ended by itself, by the deadline or by a
+        limit, and a network was kept."""
         return self.state in (State.COMPLETE, State.STOPPED) and self.best_validation is not None
 
     @property
     def curve(self) -> list[tuple[int, float]]:
-        """After so many training examples, this validation error, unbounded: by it the search compares."""
+        """Pairs of training examples so far and unbounded validation error, for the validations in time. The
+        search compares trials by it."""
         curve, examples = [], 0
         for validation in self.validations:
             examples += validation.segment.train_examples
@@ -175,7 +183,8 @@ class Attempt:
 
     @property
     def best_validation(self) -> Validation | None:
-        """The one whose network was kept, else the first with the lowest error, unbounded."""
+        """The validation whose network was kept; until that is known, the first with the lowest unbounded
+        error."""
         kept = self.kept
         if kept is None:
             return best_of(self.chosen_among)
@@ -183,11 +192,11 @@ class Attempt:
 
     @property
     def chosen_among(self) -> list[Validation]:
-        """The validations that could be the best one: those up to the one kept, else those in time.
+        """The validations that could be the best one: those up to the kept one, otherwise those in time.
 
-        Messages take time, and the master may stall, so about the deadline a group can have a validation in
-        time that comes too late for the journal, or, now and then, the other way round. Its network is then
-        the one of its own choice. What is credited is by the journal alone.
+        Messages take time, and the master may stall, so near the deadline a validation can be in time for its
+        group and too late for the journal, or, rarely, the other way round. Which network is kept is then the
+        group's decision; what is credited is decided by the journal alone.
         """
         if self.kept is None:
             return [validation for validation in self.validations if validation.in_time]
@@ -195,23 +204,24 @@ class Attempt:
 
     @property
     def kept(self) -> int | None:
-        """As told at its end: the segment, or NOTHING_KEPT; None before that, and where it failed."""
+        """Index of the segment whose network was kept, or NOTHING_KEPT, as the group reported at the end;
+        None before that, and if the attempt failed."""
         return None if self.ended is None else self.ended.finished.kept
 
     @property
     def error(self) -> float | None:
-        """Of the network that was kept."""
+        """Validation error of the network that was kept."""
         return None if self.best_validation is None else self.best_validation.segment.error
 
     @property
     def unbounded(self) -> float | None:
-        """The same, by which the best network of a run is chosen."""
+        """Unbounded validation error of that network, by which the best one of a run is chosen."""
         return None if self.best_validation is None else self.best_validation.segment.unbounded
 
 
 @dataclass
 class TrialStory:
-    """A trial and all its attempts; the last one counts for the search."""
+    """A trial with all its attempts, of which the last one counts for the search."""
 
     attempts: list[Attempt] = field(default_factory=list)
 

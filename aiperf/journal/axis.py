@@ -1,4 +1,4 @@
-"""The legs of a run on one axis: seconds of the span."""
+"""The time axis of a run: all legs in seconds of the span."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from aiperf.journal.replay import Replay
 
 
 class SpanAxis:
-    """Where a time on the clock of a leg lies in the span; legs follow one another without a gap."""
+    """Converts times on the clock of a leg into seconds of the span, in which legs follow each other without
+    a gap."""
 
     def __init__(self, replay: Replay) -> None:
         spans = [leg.span_seconds for leg in replay.legs]
@@ -23,11 +24,11 @@ class SpanAxis:
         )
 
     def at(self, leg: Leg, t: float) -> float:
-        """Clipped to the leg's part of the span."""
+        """The time `t` of a leg in seconds of the span, clipped to the leg's part of it."""
         place = leg.index
         return min(max(t + float(self.offsets[place]), float(self.begins[place])), float(self.ends[place]))
 
     def of(self, legs: NDArray[np.int64], times: NDArray[Any]) -> NDArray[np.float64]:
-        """The same for columns."""
+        """The same conversion for columns of leg indices and times."""
         found: NDArray[np.float64] = np.clip(times + self.offsets[legs], self.begins[legs], self.ends[legs])
         return found

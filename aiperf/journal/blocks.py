@@ -15,7 +15,7 @@ from aiperf.journal.events import Stepped
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over the blocks of each segment. Segment `s` of attempt `a` stands at `first[a] + s`."""
+    """Sums over the blocks of each segment. The place of segment `s` of attempt `a` is `first[a] + s`."""
 
     first: NDArray[np.int64]
     steps: NDArray[np.int64]
@@ -25,7 +25,7 @@ class Totals:
 
 @dataclass
 class Blocks:
-    """One row a `Stepped` line, in the order of the journal."""
+    """Columns with one row per `Stepped` line, in the order of the journal."""
 
     attempts: array[int] = field(default_factory=lambda: array("q"))
     """Index of the attempt among all attempts of the run."""
@@ -34,11 +34,11 @@ class Blocks:
     examples: array[int] = field(default_factory=lambda: array("q"))
     seconds: array[float] = field(default_factory=lambda: array("d"))
     ends: array[float] = field(default_factory=lambda: array("d"))
-    """On the clock of the leg, as the times of the lines."""
+    """Times in seconds of the leg at which the blocks ended."""
     times: array[float] = field(default_factory=lambda: array("d"))
-    """Of the lines."""
+    """Times in seconds of the leg at which the lines were written."""
     finite: array[int] = field(default_factory=lambda: array("b"))
-    """Whether the loss was: 1 or 0."""
+    """Whether the loss was finite: 1 or 0."""
 
     def append(self, attempt: int, t: float, event: Stepped) -> None:
         block = event.block
@@ -55,12 +55,13 @@ class Blocks:
         return len(self.attempts)
 
     def column(self, name: str) -> NDArray[Any]:
-        """A copy of a column, which later appends leave alone."""
+        """A copy of a column, which later appends do not change."""
         column: array[Any] = getattr(self, name)
         return np.array(column)
 
     def totals(self, num_segments: Sequence[int]) -> Totals:
-        """`num_segments`: of each attempt, closed or open."""
+        """Sums over the blocks of each segment. `num_segments` is the number of segments of each attempt,
+        open ones included."""
         first = np.concatenate([[0], np.cumsum(num_segments)]).astype(np.int64)
         places = self.places(first)
 
@@ -71,6 +72,6 @@ class Blocks:
         return Totals(first, steps, examples, summed("seconds"))
 
     def places(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where the segment of each block stands."""
+        """The place of the segment of each block (`Totals`)."""
         places: NDArray[np.int64] = first[self.column("attempts")] + self.column("segments")
         return places

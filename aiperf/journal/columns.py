@@ -14,21 +14,23 @@ from aiperf.journal.replay import Replay
 
 @dataclass(frozen=True)
 class Pieces:
-    """One row a piece of work. Times are on the clock of its leg."""
+    """Columns with one row per piece of work. Times are in seconds on the clock of its leg."""
 
     attempt: NDArray[np.int64]
-    """Index among all attempts of the run."""
+    """Index of the attempt among all attempts of the run."""
     segment: NDArray[np.int64]
     group: NDArray[np.int64]
     leg: NDArray[np.int64]
     end: NDArray[np.float64]
     time: NDArray[np.float64]
-    """Of the line."""
+    """Time of the line."""
     seconds: NDArray[np.float64]
+    """Duration of the work."""
     steps: NDArray[np.int64]
+    """Number of steps; for a validation, of batches."""
     examples: NDArray[np.int64]
     num_blocks: int
-    """So many rows are blocks; the others are validations."""
+    """Number of rows at the beginning that are blocks; the rows after them are validations."""
 
     @property
     def is_validation(self) -> NDArray[np.bool_]:
@@ -37,11 +39,12 @@ class Pieces:
 
 
 _MADE: WeakKeyDictionary[Replay, tuple[int, Pieces]] = WeakKeyDictionary()
-"""Score and rules ask for the same again and again; a long run has millions of rows."""
+"""Columns of each replay with the number of lines at which they were made. Score and rules use the same
+columns many times, and a long run has millions of rows."""
 
 
 def pieces(replay: Replay) -> Pieces:
-    """The steps of a validation are its batches, taken to be as large as those of its training."""
+    """All work of a run. The batches of a validation are assumed to be as large as those of the training."""
     lines, made = _MADE.get(replay, (-1, None))
     if made is None or lines != replay.lines:
         made = _made(replay)
@@ -71,5 +74,5 @@ def _made(replay: Replay) -> Pieces:
 
 def _joined(column: NDArray[Any], values: list[Any]) -> NDArray[Any]:
     joined = np.concatenate([column, np.array(values, dtype=column.dtype)])
-    joined.setflags(write=False)  # it is shared
+    joined.setflags(write=False)  # because it is shared by all callers of `pieces`
     return joined

@@ -1,8 +1,8 @@
-"""The lines of a journal: every key that may stand there, in one place.
+"""The lines of a journal: every event with all its keys.
 
-`t` of a line is seconds on the master's monotonic clock since its leg began. Within an event, `end`
-is on that same clock: when the work ended, not when the news of it arrived. What a group said stands
-in its own words, as the message or the value that it sent.
+`t` of a line is the time in seconds on the master's monotonic clock since its leg began. Within an event,
+`end` is on the same clock: the time at which the work ended, not the time at which the news of it arrived.
+Messages of groups are recorded unchanged (`aiperf.wire.messages`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from aiperf.trial import Segment, StepBlock, Trial
 from aiperf.wire.messages import Ceiling, Control, Evaluated, Fallback, Finished, Ready, Started
 
 OpsVector = tuple[int, int, int, int, int, int, int]
-"""mac, add, mul, div, sqrt, exp, cmp."""
+"""Numbers of operations by kind: mac, add, mul, div, sqrt, exp, cmp."""
 
 
 class Origin(Enum):
-    """Where the times and outcomes of a run come from. Only a measured run can be VALID."""
+    """Origin of the times and outcomes of a run. Only a measured run can be VALID."""
 
     MEASURED = "measured"
     """Networks were trained."""
     PRETENDED = "pretended"
-    """By workers that only waited, in real time, as `Assumptions` say."""
+    """Workers only waited, in real time, as `Assumptions` state."""
     SIMULATED = "simulated"
-    """On a virtual clock."""
+    """The run was simulated on a virtual clock."""
 
 
 @dataclass(frozen=True)
@@ -39,39 +39,40 @@ class Event:
 
 @dataclass(frozen=True)
 class Opened(Event):
-    """The first line: what the run is."""
+    """The first line: the identity and the configuration of the run."""
 
     version: int
-    """Of the journal's form."""
+    """Version of the journal's form."""
     run_id: str
     program: str
     """Version of aiperf-hpc."""
     code_hash: str
     config: Config
     seed_graph: Mapping[str, Any]
-    """The starting architecture, whole; every other one is recorded as morphisms."""
+    """The starting architecture as a whole graph; all others are recorded as morphisms of their parents."""
     libraries: Mapping[str, str] = field(default_factory=dict)
-    """Versions of those that proposals follow from, beside this program."""
+    """Versions of the libraries on which proposals depend, in addition to this program."""
     search: int = 1
-    """Version of the search, `Task.search_version`; the first one is left out of the line."""
+    """Version of the search (`Task.search_version`); version 1 is left out of the line."""
     origin: Origin = Origin.MEASURED
-    """A measured run's is left out of the line."""
+    """Origin of the run; MEASURED is left out of the line."""
 
 
 @dataclass(frozen=True)
 class LegBegan(Event):
-    """The run started or was resumed."""
+    """The run was started or resumed."""
 
     index: int
+    """Index of the leg, from 0."""
     started: str
-    """Time of day, UTC, ISO 8601."""
+    """Time of day in UTC (ISO 8601)."""
     command: tuple[str, ...]
     groups: tuple[tuple[int, ...], ...]
     """The ranks of each group."""
     backend: str = "ddp"
     """How the ranks of a group average their gradients: ddp or horovod."""
     host: str = ""
-    """The master's; empty where the run is simulated."""
+    """Host of the master; empty if the run is simulated."""
 
     def __post_init__(self) -> None:
         ranks = [rank for group in self.groups for rank in group]
@@ -86,33 +87,34 @@ class RankReady(Event):
     group: int
     ready: Ready
     clock_offset_seconds: float
-    """The rank's time of day less the master's when its message arrived."""
+    """Time of day of the rank minus that of the master when its message arrived, in seconds."""
 
 
 @dataclass(frozen=True)
 class RankAlike(Event):
-    """As `RankReady`, of a rank that has most in common with one that was ready in this leg before it."""
+    """The same as `RankReady` in short form, for a rank that has most in common with one that was ready
+    earlier in this leg (`aiperf.journal.alike`)."""
 
     group: int
     like: int
-    """The other rank."""
+    """The earlier rank."""
     differs: Mapping[str, Any]
-    """The fields of its `Ready` that are other ones."""
+    """Fields of its `Ready` that differ."""
     within: Mapping[str, Mapping[str, Any]]
-    """Of fields that are mappings, the entries that are other ones or new."""
+    """Entries that differ or are new, of fields that are mappings."""
     clock_offset_seconds: float
 
 
 @dataclass(frozen=True)
 class CeilingMeasured(Event):
-    """The most that one device can do."""
+    """The ceilings of one device, measured before the span."""
 
     ceiling: Ceiling
 
 
 @dataclass(frozen=True)
 class ControlMeasured(Event):
-    """One device's rate on the fixed network."""
+    """The rate of one device on the control network, measured before the span."""
 
     control: Control
 
@@ -122,12 +124,12 @@ class Released(Event):
     """The span of this leg begins."""
 
     deadline: float | None
-    """In `t`; None without a limit of time."""
+    """End of the span at the latest, on the clock of `t`; None without a time limit."""
 
 
 @dataclass(frozen=True)
 class Dispatched(Event):
-    """A trial was given to a group. The operations are for one example of its architecture."""
+    """A trial was given to a group. The operations are those of one example of its architecture."""
 
     trial: Trial
     attempt: int
@@ -141,7 +143,7 @@ class Dispatched(Event):
 
 @dataclass(frozen=True)
 class Began(Event):
-    """A group made its first step of a trial."""
+    """A group has prepared a trial and begins its first step."""
 
     started: Started
     end: float
@@ -149,14 +151,14 @@ class Began(Event):
 
 @dataclass(frozen=True)
 class FellBack(Event):
-    """A group makes the steps of its trial eagerly from here on."""
+    """A group trains its trial with the eager engine from here on."""
 
     fallback: Fallback
 
 
 @dataclass(frozen=True)
 class Stepped(Event):
-    """A block of finished steps."""
+    """A block of steps was finished."""
 
     block: StepBlock
     end: float
@@ -169,13 +171,13 @@ class Closed(Event):
     segment: Segment
     end: float
     logs: str = ""
-    """SHA-256 over those of what each rank of the group had written into its log by then, up to and with the
-    line of this validation; empty where the group writes none."""
+    """SHA-256 over the digests of the logs of the group's ranks, each up to and including the line of this
+    validation; empty if the group writes no logs."""
 
 
 @dataclass(frozen=True)
 class Ended(Event):
-    """A trial's attempt ended."""
+    """An attempt at a trial ended."""
 
     finished: Finished
     end: float
@@ -183,7 +185,7 @@ class Ended(Event):
 
 @dataclass(frozen=True)
 class GroupLost(Event):
-    """A group died or fell silent; its running trial counts no more."""
+    """A group died or was silent for too long. Its running attempt is abandoned."""
 
     group: int
     reason: str
@@ -191,27 +193,27 @@ class GroupLost(Event):
 
 @dataclass(frozen=True)
 class Beat(Event):
-    """The master is alive. Written when nothing else was for some seconds."""
+    """The master is alive. This is written after some seconds without another line."""
 
 
 @dataclass(frozen=True)
 class Stalled(Event):
-    """Since the line above, for longer than a beat takes, the master or its file system stood still. Written
-    before the first line that follows. The time counts."""
+    """The master or its file system stood still since the line above, for longer than a beat takes. This is
+    written before the next line. The time counts as part of the span."""
 
 
 @dataclass(frozen=True)
 class LegEnded(Event):
-    """No more training in this leg."""
+    """The training of this leg has ended."""
 
     reason: str
-    """deadline, trials, target, interrupted, TERMINATED or an error's line."""
+    """deadline, trials, target, interrupted, TERMINATED, exhausted or an error, with its text."""
     end: float
-    """When the span of this leg ended."""
+    """Time at which the span of this leg ended."""
 
 
 @dataclass(frozen=True)
 class Tested(Event):
-    """The best network on the test examples, once, after the span."""
+    """The result of the best network on the test examples, which are used once, after the span."""
 
     evaluated: Evaluated

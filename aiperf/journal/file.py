@@ -1,8 +1,8 @@
-"""The journal on disk: one JSON object a line, appended and flushed by the master alone.
+"""The journal on disk: one JSON object per line, appended and flushed by the master alone.
 
-A line is {"t": seconds, "type": event, …, "chain": hash}; `chain` is the SHA-256 of the chain before it
-and of the line as it stands without its chain. A chain shows accidents and careless edits, no more: who
-edits a journal can compute it again, and is caught by the rules that compare recorded facts instead.
+A line is {"t": seconds, "type": event, …, "chain": hash}; `chain` is the SHA-256 of the chain before it and
+of the line as it is written, without its chain. A chain reveals only accidents and careless edits: whoever
+edits a journal can compute the chain again, and is caught by the rules that compare recorded facts instead.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from nas.bounded import LONGEST_LINE, lines, opened
 from nas.record import RecordError, decode, encode
 
 VERSION = 4
-"""Of the journal's form; a journal of another one is refused."""
+"""Version of the journal's form; a journal of another version is refused."""
 _WRITTEN = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _TAIL = len(',"chain":""}') + 64
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line as it was read."""
+    """One line of a journal as it was read."""
 
     number: int
-    """From 1, as an editor counts."""
+    """Line number from 1, as an editor counts."""
     t: float
     event: Event
     chain: str
@@ -46,19 +46,19 @@ class Line:
 
 
 class JournalReader:
-    """Reads a journal as it grows: each call of `new_lines` begins where the last one ended."""
+    """Reads a journal while it grows: each call of `new_lines` continues where the last one ended."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.offset = 0
-        """Bytes of whole lines read."""
+        """Number of bytes of the whole lines that were read."""
         self.chain = ""
         self._number = 0
 
     def new_lines(self) -> Iterator[Line]:
-        """The whole lines written since. An unfinished last line is left for later.
+        """The whole lines that were written since the last call. An unfinished last line is left for later.
 
-        Raises JournalError for a file that is not there, is not a journal, is of another version, or is
+        Raises JournalError for a file that does not exist, is not a journal, has another version, or is
         damaged (with the number of the line). A broken chain is reported with its line, not raised.
         """
         try:
@@ -122,9 +122,10 @@ def read_journal(path: Path) -> list[Line]:
 
 
 class JournalWriter:
-    """Appends lines, each flushed whole to the system before `write` returns. Use from one thread.
+    """Appends lines; each is passed on to the system whole before `write` returns. It must be used from one
+    thread.
 
-    Holds the run directory's lock from its making to `close`: a second writer is refused.
+    It holds the lock of the run directory until `close`, so a second writer is refused.
     """
 
     def __init__(self, files: RunFiles, lock: Lock, file: int, offset: int, chain: str) -> None:
@@ -136,7 +137,7 @@ class JournalWriter:
 
     @classmethod
     def begin(cls, files: RunFiles) -> JournalWriter:
-        """Makes the directory and an empty journal. Raises JournalError where that cannot be."""
+        """Creates the directory and an empty journal. Raises JournalError if that is not possible."""
         try:
             files.directory.mkdir(parents=True, exist_ok=True)
             lock = Lock.take(files.lock, beside=files.journal)
@@ -156,10 +157,10 @@ class JournalWriter:
 
     @classmethod
     def resume(cls, files: RunFiles, each: Callable[[Line], object]) -> JournalWriter:
-        """Calls `each` with every line there is, cuts off an unfinished last line, and appends from there.
+        """Calls `each` with every existing line, cuts off an unfinished last line, and appends from there.
 
-        Raises JournalError for a journal that cannot be read or written, has no whole line, or whose
-        chain is broken: a run whose past was edited is not continued.
+        Raises JournalError if the journal cannot be read or written, has no whole line, or has a broken
+        chain, because a run whose past was edited is not continued.
         """
         if not files.journal.exists():
             raise JournalError(f"no journal at {files.journal}; give a run directory")
@@ -189,9 +190,9 @@ class JournalWriter:
             raise
 
     def write(self, t: float, event: Event) -> None:
-        """Appends one line at `t`, seconds since the leg began.
+        """Appends one line; `t` is the time in seconds since the leg began.
 
-        Raises JournalError when the line cannot be written whole; the journal then ends before it.
+        Raises JournalError if the line cannot be written whole; the journal then ends before it.
         """
         (text,) = chained([(t, event)], self._chain)
         raw = text.encode() + b"\n"
@@ -200,7 +201,7 @@ class JournalWriter:
             while written < len(raw):
                 written += os.write(self._file, raw[written:])
         except OSError as error:
-            # What is left of a torn line is tolerated by every reader, should this fail as well.
+            # If this fails too, the rest of a torn line remains, which every reader tolerates.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self._offset)
             raise _unwritable(self._path, error) from None
@@ -208,7 +209,7 @@ class JournalWriter:
         self._chain = text[-66:-2]
 
     def refuse_if_gone(self) -> None:
-        """Raises JournalError when the file that is written is not at the journal's place any more."""
+        """Raises JournalError if the file that is written to is not at the journal's path any more."""
         refuse_if_gone(self._path, self._file)
 
     def close(self) -> None:
@@ -216,7 +217,7 @@ class JournalWriter:
             try:
                 os.fsync(self._file)
             except OSError as error:
-                if error.errno != errno.EINVAL:  # a file that cannot be synchronised, as a pipe
+                if error.errno != errno.EINVAL:  # EINVAL: a file that cannot be synchronised, such as a pipe
                     raise _unwritable(self._path, error) from None
             finally:
                 os.close(self._file)
@@ -231,7 +232,7 @@ class JournalWriter:
 
 
 def chained(events: Iterable[tuple[float, Event]], chain: str = "") -> Iterator[str]:
-    """The lines of events at their times, without line ends, after a line that had the chain `chain`."""
+    """The lines for these events and times, without line ends, to follow a line with the chain `chain`."""
     for t, event in events:
         body = _WRITTEN.encode({"t": float(t), **encode(event)})
         chain = _link(chain, body.encode())

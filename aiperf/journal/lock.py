@@ -13,25 +13,26 @@ from pathlib import Path
 from aiperf.errors import JournalError
 
 SILENCE_SECONDS = 30.0
-"""A master writes a line at least every ten seconds; one that wrote none for so long is dead."""
+"""Time in seconds after the last line after which a master is taken for dead; it writes one at least every
+ten seconds."""
 
-# File systems without locks (some Lustre and NFS mounts) answer one of these.
+# Errors by which file systems without locks (some Lustre and NFS mounts) refuse one.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True)
 class Lock:
-    """Held until `release`, or until the process ends, however it ends."""
+    """A lock that is held until `release`, or until the process ends in any way."""
 
     path: Path
     file: int
 
     @classmethod
     def take(cls, path: Path, beside: Path) -> Lock:
-        """Raises JournalError, naming process and host, when another process holds it.
+        """Takes the lock. Raises JournalError, which names process and host, if another process holds it.
 
-        The system's record lock decides; it dies with its process and is not passed to children. Where
-        locks do not reach the other host, what decides is whether `beside`, the journal, still grows.
+        The system's record lock decides; it ends with its process and is not passed on to children. If the
+        file system has no locks across hosts, it is decided by whether `beside`, the journal, still grows.
         """
         file = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
         try:
@@ -51,13 +52,14 @@ class Lock:
             raise
 
     def release(self) -> None:
-        """Empties the file, so that the next one has nothing to ask about."""
+        """Releases the lock, and empties the file, so that the next process finds no holder in it."""
         os.ftruncate(self.file, 0)
         os.close(self.file)
 
 
 def _locked(file: int) -> bool | None:
-    """Whether the lock is ours; None where the file system has none."""
+    """Tries to take the record lock; returns whether it succeeded, or None if the file system has no
+    locks."""
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -78,12 +80,13 @@ def _holder(file: int) -> dict[str, object]:
 
 
 def _died(holder: dict[str, object], locked: bool | None) -> bool:
-    """Another process of this host, whose lock we now have."""
+    """Whether the holder was a process of this host that has died, since we have its lock now."""
     return bool(locked) and holder.get("host") == socket.gethostname() and holder.get("pid") != os.getpid()
 
 
 def _grows(journal: Path, file: int) -> bool:
-    """Both ages come from the file server: no host's clock is compared with another's."""
+    """Whether the journal was written to within SILENCE_SECONDS. Both times are from the file server, so no
+    host's clock is compared with another's."""
     if not journal.exists():
         return False
     os.utime(file)

@@ -1,4 +1,4 @@
-"""What stands on all that shows a run which was not measured. No printer has words of its own for that."""
+"""The mark that every output shows for a run that was not measured. All outputs take its words from here."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from aiperf.journal.events import Origin
 
 @dataclass(frozen=True)
 class Mark:
-    """The words for one origin."""
+    """The mark for one origin."""
 
     origin: Origin
     text: str
-    """Why the figures are no result."""
+    """Reason why the figures are not a result."""
 
     @property
     def word(self) -> str:
-        """Beside a figure, and all over a drawing."""
+        """The mark in one word, for a figure or a drawing."""
         return self.origin.value
 
     @property
     def line(self) -> str:
-        """Above all else, where there is room for a line."""
+        """The mark as a line above an output."""
         return f"{self.word.upper()}: {self.text}"
 
     def sentence(self, run: str = "the run") -> str:
-        """Among other reasons, or of one run beside another."""
+        """The mark as a sentence, for a list of reasons, or for one of several runs."""
         return f"{run} is {self.word}: {self.text}"
 
 
@@ -49,7 +49,7 @@ _MARKS: Mapping[Origin, Mark] = {
 
 
 def mark_of(origin: Origin) -> Mark | None:
-    """None of a measured run."""
+    """The mark of a run with this origin; None if it was measured."""
     return None if origin is Origin.MEASURED else _MARKS[origin]
 
 

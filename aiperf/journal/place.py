@@ -1,4 +1,5 @@
-"""The journal's place: whether a run ever began there, and whether the journal is still there."""
+"""Checks of the journal's path: whether a run ever began there, and whether the journal still exists
+there."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 def never_begun(path: Path) -> bool:
-    """Whether a journal was made and its first line was not: its run was killed as it began. False also for
-    what is not a journal."""
+    """Whether a journal is empty, because its run was killed before it wrote the first line. False also if
+    there is no journal."""
     try:
         with opened(path) as file:
             return file.seek(0, os.SEEK_END) == 0
@@ -23,19 +24,20 @@ def never_begun(path: Path) -> bool:
 
 
 def refuse_if_gone(path: Path, file: int) -> None:
-    """Raises JournalError when the open file is not at its path: it was removed, renamed or replaced."""
+    """Raises JournalError if the open file is not at its path any more: it was removed, renamed or
+    replaced."""
     own = there = None
     try:
         own = os.fstat(file)
         there = os.stat(path)
     except OSError as error:
-        if error.errno not in GONE:  # of a file server that is ill: the next line that is written will tell
+        if error.errno not in GONE:  # a fault of the file server, which the next write will report
             return
     if own and there and (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
         return
     place = f"the journal {path}" if path.parent.exists() else f"the run directory {path.parent}"
     what = "is gone" if there is None else "was replaced by another file"
-    now = Path(f"/proc/self/fd/{file}")  # Linux knows what it is called now
+    now = Path(f"/proc/self/fd/{file}")  # on Linux a link to the file's current path
     if own and own.st_nlink and now.exists():
         raise JournalError(f"{place} {what}: it is {now.readlink()} now; put it back and resume the run")
     raise JournalError(f"{place} {what}: nothing of the result was kept")

@@ -1,6 +1,6 @@
-"""A journal's lines folded into what a run is: its legs, ranks, trials, attempts and validations.
+"""The state of a run, folded from the lines of its journal: legs, ranks, trials, attempts and validations.
 
-Live status, score, rules, report and resume all read a `Replay`; it is a function of the lines alone.
+Live status, score, rules, report and resume all read a `Replay`, which is a function of the lines alone.
 A line that contradicts those before it becomes a fault and changes nothing else.
 """
 
@@ -22,7 +22,7 @@ from aiperf.wire.messages import NOTHING_KEPT, Evaluated, Ready
 from nas.record import RecordError
 
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
-"""How a group may say that a trial ended; LOST is what follows from its silence."""
+"""States in which a group may report the end of a trial; LOST follows from its silence instead."""
 
 AFTER_THE_END = (
     events.Beat,
@@ -32,7 +32,8 @@ AFTER_THE_END = (
     events.RankAlike,
     events.Tested,
 )
-"""What may follow the end of a leg: the best network is tested then, by a group that may come and go."""
+"""Events that may follow the end of a leg, when some group tests the best network; groups may still be lost
+or restarted then."""
 
 
 @dataclass(frozen=True)
@@ -44,33 +45,34 @@ class Fault:
 
 
 class Replay:
-    """A run, as far as its lines were given."""
+    """The state of a run after the lines that were added so far."""
 
     def __init__(self) -> None:
         self.legs: list[Leg] = []
         self.trials: dict[int, TrialStory] = {}
         self.attempts: list[Attempt] = []
         self.arrivals: list[Attempt] = []
-        """Ended attempts in the order of their lines: resuming tells the search in this order."""
+        """Ended attempts in the order of their lines, which is the order in which the search learns of
+        them."""
         self.blocks = Blocks()
         self.best: TrialStory | None = None
-        """The lowest validation error among trials that ended by themselves or by a limit; of equals the
-        first to end."""
+        """The trial with the lowest validation error among those that ended by themselves or by a limit; of
+        equal ones the first to end."""
         self.tested: Evaluated | None = None
         self.broken: list[int] = []
-        """Numbers of the lines whose chain does not follow."""
+        """Numbers of the lines whose chain does not match."""
         self.faults: list[Fault] = []
         self.decisions: list[events.Dispatched | events.Ended | events.GroupLost | events.LegBegan] = []
-        """What the search follows from, in order."""
+        """The events that determine what the search proposes, in order."""
         self.lines = 0
         self.last_chain = ""
         self.begin_chain = ""
-        """Of the line that began the first leg: it identifies a run, however many lines follow."""
+        """Chain of the line that began the first leg. It identifies a run, however many lines follow."""
         self._opened: events.Opened | None = None
         self._lowest = inf
         self._open: dict[tuple[int, int], Attempt] = {}
         self._of_group: dict[int, dict[int, Attempt]] = {}
-        """Of each group its attempts in `_open` that are not abandoned, by index."""
+        """The attempts in `_open` that are not abandoned, by group and by index."""
 
     @property
     def opened(self) -> events.Opened:
@@ -79,7 +81,7 @@ class Replay:
 
     @property
     def leg(self) -> Leg:
-        """The last one."""
+        """The last leg."""
         assert self.legs, "no leg began"
         return self.legs[-1]
 
@@ -90,7 +92,8 @@ class Replay:
 
     @property
     def timed_legs(self) -> list[Leg]:
-        """Those whose clock started. What was refused before that did no work, and contradicts nothing."""
+        """The legs whose clock started. A leg that was refused before did no work, and contradicts
+        nothing."""
         return [leg for leg in self.legs if leg.released is not None]
 
     @property
@@ -99,41 +102,42 @@ class Replay:
 
     @property
     def ranks(self) -> list[events.RankReady]:
-        """Of the last leg, in the order of their arrival."""
+        """Ready ranks of the last leg, in the order of their arrival."""
         return self.leg.ranks
 
     @property
     def devices(self) -> dict[int, Ready]:
-        """By rank, as it was in the last leg that it took part in."""
+        """The last `Ready` of each rank, from the last leg in which it took part."""
         return {rank: ready for leg in self.legs for rank, ready in leg.devices.items()}
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """Of the examples, as the first rank saw them of a leg that worked, or of any where none has yet."""
+        """Manifest of the data as the first rank of a leg saw it: the first leg whose clock started, else
+        any."""
         legs = self.timed_legs or self.legs
         return next((event.ready.data for leg in legs for event in leg.ranks), {})
 
     @property
     def span_seconds(self) -> float:
-        """Of all legs together."""
+        """Length of the span in seconds, over all legs."""
         return sum(leg.span_seconds for leg in self.legs)
 
     @property
     def running(self) -> dict[int, Attempt]:
-        """By group, the attempts that began and have not ended."""
+        """The attempts that began and have not ended, by group."""
         return {a.group: a for a in self._open.values() if a.state is State.RUNNING}
 
     @property
     def next_number(self) -> int:
-        """Of the trial that is dispatched next."""
+        """Number of the trial that is dispatched next."""
         return len(self.trials)
 
     def totals(self) -> Totals:
-        """What the blocks of each segment add up to; each attempt has one segment more than were closed."""
+        """Sums over the blocks of each segment. Each attempt has one segment more than were closed."""
         return self.blocks.totals([len(attempt.validations) + 1 for attempt in self.attempts])
 
     def add_line(self, line: Line) -> None:
-        """Folds in the next line as it was read."""
+        """Folds in the next line of the journal as it was read."""
         if not line.intact:
             self.broken.append(line.number)
         self.last_chain = line.chain
@@ -142,14 +146,14 @@ class Replay:
         self.add(line.t, line.event)
 
     def add(self, t: float, event: events.Event) -> None:
-        """Folds in the next event, at `t` seconds on the clock of its leg."""
+        """Folds in the next event, which was written at `t` seconds of its leg."""
         self.lines += 1
         text = self._fold(t, event)
         if text:
             self.faults.append(Fault(self.lines, f"{type(event).__name__} {text}"))
 
     def _fold(self, t: float, event: events.Event) -> str:
-        """What contradicts, or nothing."""
+        """Folds in an event; returns what it contradicts, or an empty text."""
         if isinstance(event, (events.Dispatched, events.Ended, events.GroupLost, events.LegBegan)):
             self.decisions.append(event)
         if isinstance(event, events.Opened):
@@ -383,13 +387,13 @@ _FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
 
 
 def _counts(name: str, value: object) -> bool:
-    """Whether an entry of a manifest is the whole number that it should be; other entries are any."""
+    """Whether an entry of a manifest is a whole number if it must be one; other entries can be anything."""
     counted = name.endswith("_examples") or name in ("channels", "size", "classes")
     return not counted or (type(value) is int and value >= 0)
 
 
 def replay(lines: Iterable[Line]) -> Replay:
-    """The run that the lines tell."""
+    """The state of a run after all these lines."""
     found = Replay()
     for line in lines:
         found.add_line(line)

@@ -1,4 +1,4 @@
-"""JSON that says one thing: no key twice, and numbers that are finite and that a column of them holds."""
+"""JSON that all readers understand alike: no key twice, and only finite numbers that fit into 64 bits."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import sys
 from typing import Any
 
 LARGEST = (1 << 63) - 1
-"""What a column of whole numbers holds."""
+"""Largest whole number, because numbers are read into columns of int64."""
 LARGEST_FLOAT = sys.float_info.max
 FEW_DIGITS = 18
-"""Of so many digits, or fewer, no whole number is too large."""
+"""Number of digits up to which no whole number is too large, so that most numbers need no comparison."""
 
 
 def parsed(raw: bytes) -> Any:
-    """Raises ValueError for what is no such JSON, RecursionError for what is nested too deeply."""
+    """The value that the JSON text states. Raises ValueError if it is not such JSON, RecursionError if it is
+    nested too deeply."""
     return _DECODER.decode(raw.decode())
 
 
@@ -37,7 +38,8 @@ def _whole(text: str) -> int:
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a key that appears twice another reader may take the other value."""
+    """The pairs as a dict. Raises ValueError for a key that appears twice: another reader may use the other
+    value, and judge the same journal differently."""
     record = dict(pairs)
     if len(record) < len(pairs):
         names = [name for name, _ in pairs]

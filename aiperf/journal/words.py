@@ -1,9 +1,10 @@
-"""Words of a journal that batch scripts look for: they are known without what reads one."""
+"""Words of a journal that batch scripts search for. They are here so that scripts can be written without
+importing the code that reads journals."""
 
 from __future__ import annotations
 
 TERMINATED = "terminated"
-"""Why a leg ended: the scheduler asked for it, and the run is to be continued."""
+"""Reason of a leg that ended at a scheduler's request, and will be continued."""
 
 TESTED = "Tested"
-"""The event after which a run is complete: the name of its class."""
+"""Type of the event after which a run is complete, which is the name of its class."""

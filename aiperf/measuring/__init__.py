@@ -1,1 +1,1 @@
-"""What a rank measures of its device before the clock starts."""
+"""Measurements of a rank's device before the clock starts."""

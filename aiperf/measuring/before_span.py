@@ -1,7 +1,7 @@
-"""What a rank finds out about its device before the span: threads, ceilings, the rate of the run's own work.
+"""Measurements of a rank before the span: number of threads, ceilings, and the rate of the run's own work.
 
-A step of torch cannot be interrupted. So whatever is timed on a processor begins small, and the next size is
-taken only where the time of the last one says that it fits.
+A step of torch cannot be interrupted. So whatever is timed on a CPU starts small, and the next size is tried
+only if it will fit into the time, judging by the last one.
 """
 
 from __future__ import annotations
@@ -32,54 +32,60 @@ from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 
 SHARES: Mapping[str, float] = {"network": 0.6, "products": 0.3, "copy": 0.1}
-"""Of a processor's time for its ceilings."""
+"""Division of a CPU's time budget for its ceilings."""
 CLIMBING = 0.4
-"""Of the network's share: to find the batch that fits, and again for its rate where that is not the run's
-own."""
+"""Fraction of the network's time that is used to find the largest batch that fits, and once more to time that
+batch if it is smaller than the run's own."""
 NUM_PRODUCTS = 8
+"""Number of shapes of products that a CPU times: the sides of `ceiling.SIDES`, and the tall one."""
 OTHER_PRODUCTS = 2
-"""As much time as so many products take: for the other numbers of threads together."""
+"""Time for the products with all other numbers of threads together, as a multiple of the time for one
+shape."""
 SLOWER = 4.0
-"""Times the products alone: what a first step is expected to take."""
+"""Factor by which a first step is expected to take longer than its products alone."""
 GROWTH = 4
-"""Of the batch, between two sizes."""
+"""Factor between two batch sizes that are tried one after the other."""
 SMALL = 256
-"""Side of the product by which formats, and at need threads, are compared."""
+"""Side of the square product by which formats are compared, and numbers of threads if one pass of the network
+takes too long."""
 PASSES_NEEDED = 2
-"""Of a size: one to warm up, one to time. So many must fit into the time."""
+"""Passes of a batch size that must fit into the time for it to be tried: one to warm up, one to time."""
 
 
 @dataclass(frozen=True)
 class RankWork:
-    """What a run does on one rank: forward and backward passes of a network."""
+    """The work of a run on one rank: forward and backward passes of a network."""
 
     network: Graph
-    """The seed, or the network that is typical of the run: `nas.search.typical`."""
+    """The seed, or the run's typical network (`nas.search.typical`)."""
     format: str
     batch_size: int
-    """Examples of one rank in a step."""
+    """Training examples of one rank per step."""
 
     def operations(self, batch_size: int) -> int:
-        """Tensor operations of one pass."""
+        """Tensor operations of one forward and backward pass over `batch_size` examples."""
         return batch_size * self.network.cost.train.price(TENSOR_OPS)
 
 
 @dataclass(frozen=True)
 class _Timed:
-    """Passes of so many examples, and what they take."""
+    """A timed forward and backward pass."""
 
     once: Callable[[], None]
+    """Runs the pass once more."""
     batch_size: int
     seconds: float
+    """Time of one pass in seconds."""
 
 
 def measure(
     device: Device, work: RankWork, parallel: Parallel, rank: int, host: str, rate: float, seconds: float
 ) -> Ceiling:
-    """A processor takes about so many seconds, another device a few.
+    """Measures the ceilings of a device. It must be called by all ranks of a group at once.
 
-    `rate` is that of a small product on one thread, operations a second. Called by all ranks of a group.
-    Raises WorldError where the device does not have the format, or no room.
+    `seconds` is the time budget, of which a CPU uses all; another device takes a few seconds. `rate` is that
+    of a small product on one thread in operations per second, by which the time of the first pass is
+    estimated. Raises WorldError if the device does not support the format, or has no memory left.
     """
     device.declare(work.format)
     share = {part: share * seconds if device.kind == "cpu" else SECONDS for part, share in SHARES.items()}
@@ -110,9 +116,11 @@ def measure(
 def _measure_network(
     device: Device, work: RankWork, rate: float, seconds: float
 ) -> tuple[ThreadChoice | None, Rate | None]:
-    """Times passes of the network on one thread and on more: the number of threads, and the rate with them.
-    The first is None where nothing is to choose; the second where one pass takes too long, and small products
-    choose."""
+    """Chooses the number of threads by passes of the network, and measures the rate with them.
+
+    The choice is None if the device has no choice. The rate is None if one pass takes too long; the number of
+    threads is then chosen by small products.
+    """
     counts = device.thread_counts
     if len(counts) < 2:
         return None, _network_rate(device, work, rate, seconds)
@@ -129,8 +137,9 @@ def _measure_network(
 
 
 def examples_per_second(device: Device, work: RankWork, rate: float, seconds: float) -> tuple[float, bool]:
-    """The rate of training on one device, measured in about so many seconds; False where one pass takes
-    longer, and it is estimated by `rate`, that of a small product on one thread."""
+    """The training rate of one device, measured in about `seconds`, and whether it was measured. If one pass
+    takes longer, it is estimated from `rate`, that of a small product on one thread in operations per
+    second."""
     device.declare(work.format)
     _, found = _measure_network(device, work, rate, seconds)
     operations = found.typical if found else rate / SLOWER
@@ -138,8 +147,8 @@ def examples_per_second(device: Device, work: RankWork, rate: float, seconds: fl
 
 
 def _network_rate(device: Device, work: RankWork, rate: float, seconds: float) -> Rate | None:
-    """Tensor operations a second of passes of the network; None where one takes too long for these seconds,
-    by the `rate` of products."""
+    """Tensor operations per second of passes of the network; None if one pass takes longer than `seconds`,
+    judging by the `rate` of products."""
     until = perf_counter() + seconds
     timed = _largest(device, work, rate, seconds)
     if timed is None:
@@ -152,7 +161,8 @@ def _network_rate(device: Device, work: RankWork, rate: float, seconds: float) -
 
 
 def _largest(device: Device, work: RankWork, rate: float, seconds: float) -> _Timed | None:
-    """The largest batch up to the run's own of which some passes fit into these seconds."""
+    """The largest batch, up to the run's own, of which PASSES_NEEDED passes fit into `seconds`; None if the
+    smallest one does not fit."""
     batch_size, network = min(LEAST_BATCH, work.batch_size), placed(work.network, device)
     until, found = perf_counter() + seconds, None
     expected = SLOWER * work.operations(batch_size) / rate

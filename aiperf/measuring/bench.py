@@ -1,4 +1,4 @@
-"""The loader's rate beside the device's, and what bounds a run, in words."""
+"""The loader's rate compared with the device's, and the bottleneck of a run, as text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def bench_text(
     ranks: int,
     seconds: float,
 ) -> str:
-    """Of the first configuration all; of the others, which differ in their data, the rate of the loader.
+    """Rates of loader and device for the first configuration; for the others, which differ only in their
+    data, the rate of the loader.
 
     `products` are the rates of `format_rates`; `ranks` share the cores of this host. Raises AiperfError.
     """
@@ -59,7 +60,7 @@ def bench_text(
 
 
 def bottleneck(loader: LoaderRate, needed: float) -> str:
-    """What a run waits for."""
+    """What a run would wait for, if the device needs `needed` examples per second."""
     times = loader.examples_per_second / needed
     if times < 1:
         return f"{loader.slowest}: the loader gives {percent(times, 0)} of what the device needs"
@@ -72,7 +73,8 @@ def bottleneck(loader: LoaderRate, needed: float) -> str:
 
 
 def _rates(loader: LoaderRate, told: Callable[[float], str], more: str = "") -> list[tuple[str, str]]:
-    """Arrays have no stages: they lie on the device, and nothing is read."""
+    """Rows with the rate of the loader. Arrays have no stages and no first pass, because they are on the
+    device and nothing is read."""
     cached = f" from the file cache, median of {PASSES} passes" if loader.stages else ""
     rate = ("loader", f"{told(loader.examples_per_second)} for one rank{cached}{more}")
     first = ("  first pass", f"{told(loader.first_pass)}, with the files as they were found")
@@ -80,7 +82,7 @@ def _rates(loader: LoaderRate, told: Callable[[float], str], more: str = "") -> 
 
 
 def _compared(first: float, other: float) -> str:
-    """By the factor that is above 1."""
+    """A comparison of two rates, as the factor that is above 1."""
     if first >= other:
         return f"the first loader is {first / other:.1f} times as fast"
     return f"this loader is {other / first:.1f} times as fast as the first"

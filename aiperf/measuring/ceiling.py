@@ -1,10 +1,11 @@
-"""The most that a device can do: matrix products, copies, sums over a group. Short and simple work.
+"""Ceilings of a device: the highest rates of short, simple work, namely matrix products, copies and
+all-reduces.
 
-A ceiling is the fastest of many short windows, each with the device synchronised at both ends: what is
-slower than that had something in its way. On a CPU, where a call returns when its work is done, it is the
-fastest single piece of work: other processes take their turns within a window. Data is random, for zeros
-take less power and run faster (H. He, "Strangely, Matrix Multiplications on GPUs Run Faster
-When Given 'Predictable' Data!", 2024).
+A ceiling is the rate of the fastest of many short windows, each with the device synchronised at both ends:
+slower windows were disturbed by something. On a CPU, where a call returns when its work is done, it is the
+fastest single piece of work, because other processes run within a window. The data is random, because zeros
+take less power and run faster (H. He, "Strangely, Matrix Multiplications on GPUs Run Faster When Given
+'Predictable' Data!", 2024).
 """
 
 from __future__ import annotations
@@ -25,20 +26,22 @@ from aiperf.parallel.parallel import Parallel
 from aiperf.wire.messages import Rate
 
 SIDES: Mapping[str, Sequence[int]] = {
-    # From the smallest up: a format that is emulated is fastest there, and large matrices take minutes.
+    # From the smallest up: an emulated format is fastest there, and takes minutes for large matrices.
     "cpu": (32, 64, 128, 256, 512, 1024, 2048),
     "accelerator": (2048, 4096, 8192, 16384),
 }
 TALL = (8192, 64)
-"""Rows and side of a product that is shaped as a convolution of many images and few channels."""
+"""Rows and side of the tall product, which has the shape of a convolution of many images with few
+channels."""
 ROTATED = 3  # pairs of matrices used in turn, so that none is in a cache because it was just used
 WINDOW_SECONDS = 0.04
 LEAST_WINDOWS = 3
 LEAST_PIECES = 2 + LEAST_WINDOWS
-"""Of one kind of work, warm-up included: so many must fit into its time."""
-SECONDS = 0.5  # of one kind of work, on one size
-# Beyond the caches of accelerators and of most processors: the largest, with 256 MiB of cache and more,
-# copy within it, and their ceiling of memory comes out too high.
+"""Pieces of one kind of work that must fit into its time for it to be measured: two to warm up, and one per
+window."""
+SECONDS = 0.5  # time for one kind of work and one size
+# Larger than the caches of accelerators and of most CPUs. The largest CPUs, with 256 MiB of cache and more,
+# copy within it, so their memory ceiling comes out too high.
 COPY_BYTES: Mapping[str, int] = {"cpu": 128 << 20, "accelerator": 2 << 30}
 UPLOAD_BYTES = 256 << 20
 SUM_BYTES = 16 << 20
@@ -47,21 +50,23 @@ SUMS = 12
 
 @dataclass(frozen=True)
 class ProductRate:
-    """Matrices of one side, multiplied: operations a second."""
+    """Rate of a matrix product of one shape, in operations per second."""
 
     side: int
-    """Of square ones; 0 for the tall one."""
+    """Side of the square matrices; 0 for the tall product."""
     rate: Rate
 
     @property
     def operations(self) -> int:
+        """Operations of one product."""
         return _operations(self.side)
 
 
 def measure_products(device: Device, format: str, seconds: float | None = None) -> tuple[ProductRate, ...]:
-    """One for each side that fits into the memory and the time, in the format, each in so many seconds.
+    """Rates of products in the format, for each side that fits into the memory and the time; `seconds` is the
+    time for each.
 
-    Raises WorldError where the device has no such format, or no room.
+    Raises WorldError if the device does not support the format, or has no memory left.
     """
     device.declare(format)
     found = tuple(_products(device, format, SECONDS if seconds is None else seconds))
@@ -77,12 +82,13 @@ def measure_by_threads(
     thread_seconds: Mapping[int, float],
     seconds: float,
 ) -> Mapping[int, Rate]:
-    """By number of threads the fastest product: of `products`, with those in use, and with the others that
-    could be chosen, in about so many seconds for all of these.
+    """Rate of the fastest product by number of threads. For the number in use it is taken from `products`;
+    for the other numbers that could be chosen it is measured, in about `seconds` for all of them.
 
-    `thread_seconds`: by number of threads, what the run's own work takes. Where a product is expected to be
-    slower than with the threads in use, as that work is or as the number is smaller, a smaller one is taken;
-    without one that fits into the time, the number is left out. Empty without others.
+    `thread_seconds` is the time of the run's own work by number of threads. A product is expected to be
+    slower with another number by the same factor as that work, or by the ratio of the numbers. If the product
+    would then take too long, a smaller one is timed; if none fits, the number is left out. The result is
+    empty if there are no other numbers.
     """
     used, others = device.threads, sorted(thread_seconds.keys() - {device.threads})
     found = {used: max((product.rate for product in products), key=lambda rate: rate.fastest)}
@@ -99,8 +105,9 @@ def measure_by_threads(
 def _again(
     device: Device, format: str, products: Sequence[ProductRate], slower: float, seconds: float
 ) -> Iterator[Rate]:
-    """The fastest product of which enough pieces fit, where they take so many times as long, and the next
-    larger one, for more threads are fastest with larger matrices."""
+    """Rates of the fastest product of which LEAST_PIECES fit into half of `seconds`, if it takes `slower`
+    times as long as before, and of the next larger one, because more threads are fastest with larger
+    matrices."""
     half = seconds / 2
     fitting = [
         product
@@ -115,7 +122,8 @@ def _again(
 
 
 def measure_copy(device: Device, seconds: float | None = None) -> Rate:
-    """Bytes read and written each second within the device's memory. Raises WorldError where it is full."""
+    """Bytes read plus written per second within the device's memory. Raises WorldError if the memory is
+    full."""
     num_bytes = min(COPY_BYTES[_size(device)], device.memory_bytes // 16)
     try:
         source = _bytes(num_bytes, device.torch)
@@ -126,9 +134,9 @@ def measure_copy(device: Device, seconds: float | None = None) -> Rate:
 
 
 def measure_upload(device: Device, seconds: float | None = None) -> Rate | None:
-    """Bytes each second from pinned memory of the host to the device; None where they are one.
+    """Bytes per second from pinned host memory to the device; None for a CPU.
 
-    Raises WorldError where the device is full.
+    Raises WorldError if the memory of the device is full.
     """
     if device.kind == "cpu":
         return None
@@ -147,8 +155,9 @@ def _full(device: Device, what: str) -> WorldError:
 
 
 def _products(device: Device, format: str, seconds: float) -> Iterator[ProductRate]:
-    """From the smallest side up, as long as the next one fits into the time: a CPU without instructions for
-    bf16 needs minutes for what others do in milliseconds, and is no faster on larger matrices."""
+    """Products from the smallest side up, as long as the next one fits into the time: a CPU without
+    instructions for bf16 needs minutes for what others do in milliseconds, and is no faster on larger
+    matrices."""
     fastest = math.inf
     for side in (*SIDES[_size(device)], *([0] if device.kind == "cpu" else [])):
         operations = _operations(side)
@@ -193,7 +202,8 @@ class Multiply:
 
 
 def measure_all_reduce(device: Device, parallel: Parallel) -> Rate | None:
-    """Bytes of a tensor summed over the group each second. Called by all its ranks; None for a rank alone."""
+    """Bytes per second of a tensor that is summed over the group. It must be called by all ranks of the
+    group; None for a group of one rank."""
     if parallel.ranks == 1:
         return None
     values = _bytes(SUM_BYTES, device.torch)
@@ -208,7 +218,7 @@ def measure_all_reduce(device: Device, parallel: Parallel) -> Rate | None:
 
 
 def _rate(device: Device, work: Callable[[], object], amount: float, seconds: float | None) -> Rate:
-    """Amounts a second of a piece of work of that amount, after two pieces of warm-up."""
+    """Rate of a piece of work that does `amount` of something, per second, after two pieces of warm-up."""
     work()
     device.synchronise()
     began = perf_counter()
@@ -232,7 +242,8 @@ def _rate(device: Device, work: Callable[[], object], amount: float, seconds: fl
 
 
 def rate_of(windows: Sequence[float], fastest: float = 0.0) -> Rate:
-    """Of short windows, and of the fastest single piece of work in them where that is known."""
+    """The rate from the rates of short windows, and from that of the fastest single piece of work, if
+    known."""
     typical = median(windows)
     # 1.4826 makes the median deviation of a normal distribution its standard deviation.
     spread = 1.4826 * median(abs(window - typical) for window in windows) / typical
@@ -244,7 +255,7 @@ def _matrix(rows: int, columns: int, device: Device, format: str) -> torch.Tenso
 
 
 def _bytes(num_bytes: int, where: torch.device) -> torch.Tensor:
-    """So many bytes of random numbers, whole MiB where there is one."""
+    """A tensor of `num_bytes` of random numbers; above 1 MiB rounded down to whole MiB."""
     block = torch.rand(min(num_bytes, 1 << 20) // 4, device=where)
     return block.repeat(max(1, num_bytes >> 20))
 

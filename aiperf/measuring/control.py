@@ -1,6 +1,7 @@
 """The control: training steps of a task's fixed network on random examples, timed before the span.
 
-A search that drifts to fat layers raises the score; this rate beside it does not move.
+A search that drifts towards wide layers raises the score of a run without a faster machine; the rate of the
+control, shown next to it, does not change.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from nas.layers import Shape
 from nas.ops import TENSOR_OPS
 
 LEAST_SECONDS = 10.0
-LEAST_STEPS = 20  # of an accelerator
+LEAST_STEPS = 20  # of an accelerator, as LEAST_SECONDS
 RUNG_STEPS = 3
-"""Timed steps of each size that a processor keeps, after one to warm up: the median of three stays the same
-where another program takes its turn within one of them."""
+"""Number of timed steps of each rung of a CPU, after one to warm up: the median of three does not change if
+another program interrupts one of them."""
 FIRST_STEP = 1.5
-"""Times as long as the next ones: at most so long does the first step of a size usually take."""
+"""Factor by which the first step of a size usually takes longer than the next ones, at most."""
 STEPS_OF_BUILDING = 1  # drawing the weights of a network takes about as long as one of its steps
 
 
 def measure_control(control: ControlNetwork, device: Device, format: str, seconds: float) -> tuple[Rung, ...]:
-    """What was timed, from the smallest; the last one is the control.
+    """The timed rungs, the smallest first; the last one is the control.
 
-    A processor: all networks and sizes that fit into these seconds, as `_climbed` divides them. Another
-    device: the largest size for at least 10 s and 20 steps after one untimed step, with the control's batch
-    or what fits.
+    A CPU times all networks and sizes that fit into `seconds`, as `_climbed` divides them. Another device
+    times the largest size for at least LEAST_SECONDS and LEAST_STEPS after one untimed step, with the
+    control's batch or, if that does not fit into its memory, the largest half, quarter, … that does.
     """
     if device.kind == "cpu":
         return _climbed(control, device, format, seconds)
@@ -70,7 +71,7 @@ def _steady(control: ControlNetwork, device: Device, format: str, batch_size: in
 
 @dataclass(frozen=True)
 class _Work:
-    """A step that a processor climbs to."""
+    """A step that a CPU may time: one rung of the climb."""
 
     network: ControlNetwork
     size: int
@@ -87,7 +88,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class _TimedRung:
-    """A rung, and what its steps took."""
+    """A rung with the times of its steps so far, in seconds."""
 
     work: _Work
     step: Callable[[], None]
@@ -95,30 +96,32 @@ class _TimedRung:
 
     @property
     def expected(self) -> float:
-        """Of the next step, where no other program disturbs it."""
+        """Expected time in seconds of the next step, if no other program disturbs it."""
         return min(self.seconds)
 
     def again(self) -> None:
         self.seconds.append(_seconds(self.step))
 
     def rung(self, control: ControlNetwork) -> Rung:
-        """By the median step: another program may take its turn within one of a few."""
+        """The result, by the median step, because another program may interrupt one of a few."""
         work, steps = self.work, len(self.seconds)
         name = "" if work.network is control else work.network.short
         return Rung(work.size, work.batch_size, steps, steps * median(self.seconds), name)
 
 
 def _climbed(control: ControlNetwork, device: Device, format: str, seconds: float) -> tuple[Rung, ...]:
-    """A step cannot be interrupted, so a processor climbs, from the smallest examples. Each rung gets one
-    step to warm up and `RUNG_STEPS` timed ones; the largest rung is the control. The next rung is begun if
-    its steps fit into the time that is left, as `_needed` expects them, and kept if the timed ones still fit
-    by the time of its first one. What is expected rests on the fastest of several steps, so one machine ends
-    at one rung. The first rung has all its steps if the timed ones alone fit; else one, for there must be a
-    control. The time that is left then goes, step by step, to the rung with the fewest.
+    """The rungs that a CPU can time within `seconds`.
 
-    A processor that is ten times slower than today's ends on smaller examples or on the smaller network, and
-    the result says so. One network does for all its sizes: its weights do not depend on the size of the
-    examples. A network that is not reached is never built: its memory is not taken either.
+    A step cannot be interrupted, so a CPU climbs from the smallest examples up. Each rung gets one step to
+    warm up and `RUNG_STEPS` timed ones; the largest rung is the control. The next rung is begun if `_needed`
+    expects its steps to fit into the time left, and kept if the timed steps still fit, judging by its first
+    step. The expectation rests on the fastest of several steps, so that the same machine always ends at the
+    same rung. The first rung has all its steps if the timed ones alone fit; otherwise it has one, because
+    there must be a control. The time that is then left goes, step by step, to the rung with the fewest steps.
+
+    A CPU that is ten times slower than today's ends on smaller examples or on the smaller network, and the
+    result says so. One network serves for all its sizes, because its weights do not depend on the size of the
+    examples. A network that is not reached is never built, so it takes no memory.
     """
     networks = [control.smaller, control] if control.smaller else [control]
     rungs = [_Work(one, *rung) for one in networks for rung in one.climb]
@@ -145,11 +148,12 @@ def _climbed(control: ControlNetwork, device: Device, format: str, seconds: floa
 def _needed(work: _Work, timed: Sequence[_TimedRung]) -> float:
     """Seconds that must be left to begin a rung.
 
-    A step takes at most so many times as long as the last rung's as it has operations. At small sizes it
-    takes much less: most of the time goes to the weights, whose number does not change. How much less is
-    known from the last two rungs. Time has grown with a power of the operations, which rises from 0 to 1
-    with their number; so half-way up from the last power is expected. Nothing is known of the second rung, so
-    one step at most must fit. A network that is built for its first rung is not built in vain.
+    The time of a step grows at most in proportion to its operations. At small sizes it grows much less,
+    because most of the time goes to the weights, whose number does not change. How much less is estimated
+    from the last two rungs: time grows with a power of the operations, and that power rises from 0 to 1 as
+    they increase, so the mean of the last power and 1 is expected. For the second rung of a network there is
+    no such estimate, so one step in proportion must fit. For the first rung of another network, whose weights
+    must be drawn, all of its steps must fit, so that it is not built in vain.
     """
     last = timed[-1]
     growth = work.operations / last.work.operations

@@ -1,4 +1,4 @@
-"""How many examples per second the loader gives, alone, and what each part of its work could give."""
+"""The rate of the loader by itself in examples per second, and the rate that each part of its work allows."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ from aiperf.data import Split
 from aiperf.device import Device
 
 PASSES = 3
-"""Over the examples of the first pass, which are then in the file cache. Of an odd number the median is one
-of them, and one that another program disturbed does not count."""
+"""Number of passes over the examples of the first pass, which are then in the file cache. An odd number has a
+median that is one of them, so one pass that another program disturbs does not count."""
 WARM_UP_SHARE = 0.2
-"""Of each pass: what was read ahead before anybody asked is used up, and memory has its size."""
+"""Fraction of each pass that is not timed: until then the batches that were read ahead are used up, and the
+memory has been allocated."""
 STAGE_SHARE = 0.1
-"""Of the seconds, for each part of the work by itself."""
+"""Time for each part of the work by itself, as a fraction of the time budget."""
 STAGE_EXAMPLES = 256
 WAITING_TIMES = 1.5
-"""So many times the loader's rate its slowest part can give, where it waits for something else."""
+"""If the slowest part alone is faster than the loader by more than this factor, the loader waits for
+something else."""
 
 
 @dataclass(frozen=True)
 class LoaderRate:
-    """Of the training stream of one rank, in examples per second."""
+    """Rate of the training stream of one rank, in examples per second."""
 
     examples_per_second: float
-    """The median of the passes over examples that were read before."""
+    """Median of the passes over examples that had been read before."""
     first_pass: float
-    """Of these examples when they were read for the first time: from the disk, unless they were in the file
-    cache before."""
+    """Rate when these examples were read for the first time: from the disk, unless they were in the file
+    cache already."""
     stages: Mapping[str, float]
-    """What each part could give by itself, with all cores that do it."""
+    """Rate of each part of the work by itself, with all the cores that do it, by name."""
 
     @property
     def slowest(self) -> str:
-        """What bounds the loader: its slowest part, or what none of them shows."""
+        """What bounds the loader, in words: its slowest part, or waiting that no part explains."""
         if not self.stages:
             return "preparing the batches"
         slowest = min(self.stages, key=lambda name: self.stages[name])
@@ -49,10 +51,11 @@ class LoaderRate:
 def measure_loaders(
     splits: Sequence[Split], device: Device, batch_size: int, seconds: float
 ) -> list[LoaderRate]:
-    """For about so many seconds each, after its first batch, which waits for processes to start.
+    """Measures the loader of each split for about `seconds`, after its first batch, which waits for processes
+    to start.
 
-    Each split is read once, so that none is compared with another that the file cache already held. Then
-    they are read in turns, for what else the cores do changes with time.
+    First each split is read once, so that none is compared with one that the file cache already held. Then
+    the splits are read in turn, because the load of other programs on the cores changes with time.
     """
     share = seconds / (1 + PASSES)
     firsts = [_pass(split, device, batch_size, share) for split in splits]
@@ -69,8 +72,8 @@ def measure_loaders(
 def _pass(
     split: Split, device: Device, batch_size: int, seconds: float, steps: float = inf
 ) -> tuple[float, int]:
-    """Examples per second of the first steps of the stream, as many as fit and no more than `steps`; and
-    their number. The same examples each time."""
+    """Examples per second over the first steps of the stream, as many as fit into `seconds` and at most
+    `steps`, and the number of these steps. Every pass reads the same examples."""
     stream = split.stream(batch_size, seed=0)
     next(stream)
     began = now = perf_counter()
@@ -94,7 +97,8 @@ def _stages(split: Split, device: Device, seconds: float) -> dict[str, float]:
 
 
 def _times_per_second(once: Callable[[], object], device: Device, seconds: float) -> float:
-    """The fastest of those that fit: what else the cores do in the meantime is not its work."""
+    """Rate of a piece of work by the fastest one that was timed, because slower ones were disturbed by other
+    programs."""
     until, fastest = perf_counter() + seconds, float("inf")
     while fastest == float("inf") or perf_counter() < until:
         began = perf_counter()

@@ -1,8 +1,8 @@
-"""Which format a device really multiplies in: found by multiplying, not by reading settings back.
+"""The format in which a device really multiplies, found by multiplying instead of reading settings back.
 
-Switches of torch, environment variables of vendors' libraries and the kind of autocast all have a say, so
-that only the products tell. 1 + 2^-k times 1 keeps its last bit where the format's fraction has k bits or
-more, and 2^100 times 1 stays finite where the exponent has 8 bits.
+Switches of torch, environment variables of vendors' libraries and the kind of autocast all influence it, so
+only the products show it. 1 + 2^-k times 1 keeps its last bit if the format's fraction has k bits or more,
+and 2^100 times 1 stays finite if the exponent has 8 bits.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from aiperf.wire.formats import PRODUCTS
 # Bits of the fraction, and whether 2^100 is a number: IEEE 754 for fp32 and fp16; bf16 and TF32 of
 # "NVIDIA A100 Tensor Core GPU Architecture", 2020, figure 9.
 FORMATS = {(23, True): "fp32", (10, True): "tf32", (7, True): "bf16", (10, False): "fp16"}
-SIDE = 256  # of the matrices, and channels of the convolution: as large as what the libraries hurry for
+# Side of the matrices, and channels of the convolution: large enough for the libraries to use fast kernels.
+SIDE = 256
 LARGE = 2.0**100
 SIDES: Mapping[str, int] = {"cpu": 256, "accelerator": 4096}
-"""Of the products by which formats are compared: some milliseconds, or some tens where one is emulated."""
+"""Side of the products by which formats are compared. They take some milliseconds, or some tens of
+milliseconds in an emulated format."""
 TRIES = 3
 
 
 def observed(device: Device, format: str) -> dict[str, str]:
-    """What a matrix product and a convolution use where `format` is declared and autocast is on.
-
-    The names of the formats; for one that has none, its bits: "11 bits".
-    """
+    """The formats that a matrix product and a convolution use while `format` is declared and autocast is on,
+    by name of the product. A format without a name is given by its bits, as "11 bits"."""
     device.declare(format)
     made = [_named(*_through(device, format, multiply)) for multiply in (_product, _convolution)]
     return dict(zip(PRODUCTS, made))
 
 
 def format_rates(device: Device) -> dict[str, float]:
-    """Operations a second of a matrix product in each format that the device has, the fastest of some.
+    """Operations per second of a matrix product in each format of the device, by the fastest of TRIES.
 
-    A processor that emulates a format is slower in it by orders of magnitude, whatever its libraries say that
-    they support. There it is one thread's own time, for others use the cores, too.
+    A CPU that emulates a format is slower in it by orders of magnitude, whatever its libraries claim to
+    support. On a CPU the time is that of one thread alone, because other programs use the cores too.
     """
     on_cpu = device.kind == "cpu"
     side, now = (SIDES["cpu"], thread_time) if on_cpu else (SIDES["accelerator"], perf_counter)
@@ -67,7 +67,7 @@ def format_rates(device: Device) -> dict[str, float]:
 def _through(
     device: Device, format: str, multiply: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[int, bool]:
-    """Bits of the fraction that survive, and whether a large number does."""
+    """Number of bits of the fraction that survive a product, and whether a large number does."""
     steps = torch.tensor([1 + 2.0**-bits for bits in range(1, 24)] + [LARGE], device=device.torch)
     values = torch.ones(SIDE, SIDE, device=device.torch)
     values[: len(steps)] = steps[:, None]
@@ -76,7 +76,7 @@ def _through(
         products = multiply(values).float().diagonal()
     device.synchronise()
     found = products[: len(steps)].cpu().tolist()
-    # Nearer to what is right than to its neighbours, whichever way the format rounds.
+    # A bit is kept if the product is nearer to the exact value than to its neighbours, however it is rounded.
     kept = [
         k for k, product in enumerate(found[:-1], start=1) if abs(product - 1 - 2.0**-k) < 2.0 ** -(k + 2)
     ]

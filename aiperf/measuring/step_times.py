@@ -1,4 +1,4 @@
-"""The training step by every engine that this device can use, timed before the span."""
+"""Times of the training step with every engine that the device can use, measured before the span."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from aiperf.parallel.parallel import Parallel, Solo, everyone
 from aiperf.wire.messages import Rate, StepTime
 
 ROUNDS = (5, 20)
-"""Steps of each engine that are timed, at least and at most, in turn with the others'."""
+"""Minimum and maximum number of timed steps of each engine; the engines take turns."""
 LONG_TRIAL_SECONDS = 600.0
-"""Of the longest trial: a processor compiles for minutes, and for shorter ones it is not tried."""
+"""Duration that the longest trial must have for compilation to be tried on a CPU, where it takes minutes."""
 COMPILED = "compiled"
 NANO = 1e9
-"""One, in the whole numbers that a group can sum exactly, on any device."""
+"""Nanoseconds per second: a group sums whole numbers, because only these sums are exact on any device."""
 
 
 @dataclass(frozen=True)
 class Longest:
-    """What the longest trial of a run can be."""
+    """Upper bounds on the longest trial of a run."""
 
     steps: int
     seconds: float
-    """Of the span; infinite without a limit."""
+    """Length of the span in seconds; infinite without a time limit."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,12 @@ def measure_steps(
     parallel: Parallel,
     seconds: float,
 ) -> Mapping[str, StepTime]:
-    """By engine, on random examples; about so many seconds of steps once they are prepared. Of the eager
-    engine and the one that `training.step` names, or of all.
+    """Step times by engine on random examples, measured in about `seconds` once the engines are prepared:
+    those of the eager engine and of the one that `training.step` names, or of all engines if it is auto.
 
-    `rate` is that of the network. Where a step takes too long on a rank, all time a smaller one; where even
-    that does, none is timed. An engine that makes another step than the eager one is not timed.
+    `rate` is that of the network. If a step takes too long on some rank, all ranks time a smaller batch; if
+    even the smallest takes too long, the result is empty. An engine whose step differs from the eager one's
+    is not timed.
     """
     own = seconds * rate.typical / (ROUNDS[0] * len(KINDS) * work.operations(1)) if rate else 0
     (fitting,) = min(everyone(parallel, min(int(own), work.batch_size)))
@@ -77,12 +78,12 @@ def _measured(
     longest: Longest,
     seconds: float,
 ) -> Mapping[str, StepTime]:
-    """On this rank, by steps of so many examples."""
+    """Step times on this rank, by steps of `num_examples`."""
     examples, labels = batch(work.network, device, num_examples)
     scaler = torch.amp.GradScaler(device.kind, enabled=work.format == "fp16")
     passes = Passes(placed(work.network, device), device, work.format, scaler)
     eager = Engine(passes)
-    _timed(eager, examples, labels)  # the first one also loads what it needs
+    _timed(eager, examples, labels)  # the first step also loads libraries and chooses kernels
     eager_seconds = _timed(eager, examples, labels) * work.batch_size / num_examples
     candidates = {eager.name: _Candidate(eager, 0.0)}
     for name in KINDS:
@@ -108,8 +109,8 @@ def _measured(
 
 
 def shared(times: Mapping[str, StepTime], larger: float, parallel: Parallel) -> Mapping[str, StepTime]:
-    """Those of the slowest rank of a group, of steps so many times as large: all then choose alike. What one
-    of them cannot use, none does."""
+    """Step times of the slowest rank of a group, scaled to steps `larger` times as large, so that all ranks
+    choose the same engine. An engine that one rank cannot use is used by none."""
     own = [
         value
         for time in times.values()
@@ -131,8 +132,8 @@ def _in_nano(*values: float) -> tuple[int, ...]:
 
 def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> _Candidate:
     began = perf_counter()
-    engine, reason = begun(name, eager, examples, labels, Solo())  # `shared` agrees
-    # What is not made anew was made now for all trials.
+    engine, reason = begun(name, eager, examples, labels, Solo())  # the ranks agree later, in `shared`
+    # An engine that is not made anew for each trial is ready for all of them now, so no trial waits for it.
     return _Candidate(engine, perf_counter() - began if engine.is_made_anew else 0.0, reason)
 
 
@@ -148,8 +149,9 @@ def _in_turn(
 
 
 def _step_time(seconds: Sequence[float]) -> StepTime:
-    """The median, and its standard error: for normally distributed times 1.25 times that of the mean, and
-    1.4826 times the median deviation is their standard deviation."""
+    """The median and its standard error. For normally distributed times the standard error of the median is
+    1.2533 times that of the mean, and the standard deviation is 1.4826 times the median absolute
+    deviation."""
     middle = median(seconds)
     deviation = 1.4826 * median(abs(each - middle) for each in seconds)
     return StepTime(middle, error=1.2533 * deviation / (middle * sqrt(len(seconds))))

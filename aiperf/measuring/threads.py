@@ -1,8 +1,8 @@
-"""How many threads a processor computes with: measured, and measured again until the choice is sure.
+"""The number of threads that a CPU computes with, measured until the choice is reliable.
 
-The threads of a product wait for each other by spinning. Where one of them has lost its core to another
-program, the others spin for as long as the kernel takes to give it back, and a step with all cores takes up
-to a hundred times as long as one with a core less. So the number is measured.
+The threads of a product wait for each other by spinning. If one of them loses its core to another program,
+the others spin until the kernel gives it back, and a step on all cores takes up to a hundred times as long as
+one on all cores but one. So the number is measured.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from time import perf_counter
 from aiperf.device import Device
 
 NEARLY = 1.1
-"""Times the best: numbers that come so near count as equal, and the fewest threads are the default, for they
-lose least when others come."""
+"""Factor on the best time within which numbers of threads count as equally fast. Of these the fewest threads
+are chosen, because they lose least when other programs start."""
 LEAST_ROUNDS = 5
-"""With fewer, nothing is known of how sure a choice is."""
+"""Minimum number of rounds from which the reliability of a choice can be estimated."""
 RESAMPLES = 200
 SURE = 0.99
-"""Share of the resamples after which no more is measured."""
+"""Fraction of the resamples that must agree for the measurement to end early."""
 
 
 @dataclass(frozen=True)
 class ThreadChoice:
-    """The number of threads for a kind of work, and what it rests on."""
+    """The chosen number of threads for a kind of work, and the measurements that support it."""
 
     count: int
     seconds: Mapping[int, float]
-    """The median time [s] of the work by number of threads."""
+    """Median time of the work in seconds, by number of threads."""
     times: Sequence[float]
-    """All times [s] with the chosen number."""
+    """All times in seconds with the chosen number."""
     share: float
-    """The share of resampled measurements that choose this number; 0 where too few rounds were timed."""
+    """Fraction of the resamples that choose this number; 0 if too few rounds were timed."""
 
 
 def choose_threads(
     device: Device, counts: Sequence[int], work: Callable[[], object], seconds: float
 ) -> ThreadChoice:
-    """Uses the best of these numbers of threads, rising, for this work from now on; takes about so many
-    seconds at most."""
+    """Chooses the best of `counts`, in rising order, for this work, and uses it from now on. It takes about
+    `seconds` at most."""
     until = perf_counter() + seconds
     times: dict[int, list[float]] = {count: [] for count in counts}
     for count in counts:  # the fewest first: with more, a step may take a hundred times as long
@@ -51,7 +51,7 @@ def choose_threads(
         times[count].append(_timed(work))
     choice, rounds, checked = choice_of(times), 1, LEAST_ROUNDS
     while choice.share < SURE and perf_counter() + sum(choice.seconds.values()) < until:
-        for count in counts:  # in turn, for what else runs here comes and goes
+        for count in counts:  # in turn, because the load of other programs changes with time
             device.use_threads(count)
             times[count].append(_timed(work))
         rounds += 1
@@ -63,10 +63,10 @@ def choose_threads(
 
 
 def choice_of(times: Mapping[int, Sequence[float]]) -> ThreadChoice:
-    """From the times of each round by number of threads, by their medians.
+    """The choice by the median of the times of all rounds, which are given by number of threads.
 
-    How sure that is: rounds are drawn with replacement, and each draw chooses (Efron, "Bootstrap methods:
-    another look at the jackknife", Annals of Statistics 7(1), 1979).
+    Its reliability is estimated by a bootstrap: rounds are drawn with replacement, and a choice is made from
+    each draw (Efron, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7(1), 1979).
     """
     rounds = len(next(iter(times.values())))
     middle = {count: median(measured) for count, measured in times.items()}

@@ -1,4 +1,4 @@
-"""Training steps of a network on random examples that lie in memory: what is timed before the span."""
+"""Training steps of a network on random examples in memory, as they are timed before the span."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ def placed(graph: Graph, device: Device) -> Network:
 
 
 def batch(graph: Graph, device: Device, batch_size: int, input: Shape | None = None) -> tuple[Tensor, Tensor]:
-    """Random examples and targets on the device; an example has the shape `input`, or that of the graph."""
+    """A random batch on the device: examples of the shape `input`, by default that of the graph, and
+    targets."""
     shape = (batch_size, *(input or graph.input))
     examples, targets = objective_of(graph).random(shape, graph.classes, torch.Generator().manual_seed(0))
     layout = torch.channels_last if examples.dim() == 4 else torch.preserve_format
@@ -34,14 +35,15 @@ def batch(graph: Graph, device: Device, batch_size: int, input: Shape | None = N
 def training_step(
     network: Network, device: Device, format: str, batch_size: int, input: Shape | None = None
 ) -> Callable[[], None]:
-    """What makes one step when it is called, on examples of this shape: forward, backward, optimizer."""
+    """A function that makes one step on examples of this shape: forward, backward, optimizer."""
     return training_steps(network, device, format)(batch_size, input or network.graph.input)
 
 
 def training_steps(
     network: Network, device: Device, format: str
 ) -> Callable[[int, Shape], Callable[[], None]]:
-    """Such steps by batch and shape of the examples, all of one optimizer: its state takes memory once."""
+    """A function that returns such a step for a batch size and a shape of the examples. All share one
+    optimizer, so that its state takes memory only once."""
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
 
     def of(batch_size: int, input: Shape) -> Callable[[], None]:
@@ -59,7 +61,7 @@ def training_steps(
 def passes(
     network: Network, device: Device, format: str, batch_size: int, input: Shape | None = None
 ) -> Callable[[], None]:
-    """What makes the forward and the backward pass of one step when it is called."""
+    """A function that makes the forward and the backward pass of one step."""
     examples, targets = batch(network.graph, device, batch_size, input)
     objective = objective_of(network.graph)
 

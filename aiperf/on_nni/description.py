@@ -17,12 +17,13 @@ HEAD = """\
 
 
 def description(config: Config, command: Sequence[str], directory: Path, concurrency: int) -> str:
-    """`command`: the arguments of `aiperf-hpc` that describe the run. YAML, in which JSON is a value."""
+    """The file as YAML, in which JSON is a valid value. `command` are the arguments of `aiperf-hpc` that
+    describe the run."""
     limit = config.limits.max_trials
     here = str(Path(__file__).parent)
     entries: dict[str, Any] = {
         "experimentName": f"aiperf-hpc {Path(config.preset).stem}",
-        # NNI wants one; what is searched stands in the configuration of the run.
+        # NNI requires a search space; the real one is in the configuration of the run.
         "searchSpace": {"search": {"_type": "choice", "_value": [config.search.name]}},
         "trialCommand": f"{sys.executable} -m aiperf nni trial",
         "trialCodeDirectory": here,

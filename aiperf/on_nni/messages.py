@@ -1,4 +1,4 @@
-"""What NNI's tuner and its trials say to the master, and what it answers: one JSON object each."""
+"""Messages between NNI's tuner and trials and the master, each one JSON object."""
 
 from __future__ import annotations
 
@@ -17,43 +17,44 @@ from nas.record import decode, encode
 
 @dataclass(frozen=True)
 class Word:
-    """Of a conversation with the master's socket."""
+    """A message over the master's socket."""
 
 
 @dataclass(frozen=True)
 class TrialWanted(Word):
-    """By the tuner: what is the next trial?"""
+    """The tuner's request for the next trial."""
 
 
 @dataclass(frozen=True)
 class TrialDescribed(Word):
-    """The answer: what NNI is to show of the trial, and hands on to its process."""
+    """The answer to `TrialWanted`: the parameters that NNI shows for the trial and passes to its process."""
 
     parameters: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Over(Word):
-    """The answer when no trial comes any more."""
+    """The answer to `TrialWanted` if there are no further trials."""
 
 
 @dataclass(frozen=True)
 class ProcessBegan(Word):
-    """By the process of a trial: here I am."""
+    """The first message of a trial's process."""
 
     trial: int
 
 
 @dataclass(frozen=True)
 class Given(Word):
-    """The answer: as which rank it works. Then master and worker speak as they always do."""
+    """The answer to `ProcessBegan`: the rank as which the process works. After it, master and worker exchange
+    the messages of `aiperf.wire.messages`."""
 
     place: Place
     device: str
 
 
 def call(files: RunFiles) -> Connection:
-    """A conversation with the master of a run on this machine. Raises WorldError: there is none."""
+    """A connection to the master of a run on this machine. Raises WorldError if there is no such run."""
     try:
         address = read_text(files.socket_address)
         connection = Client(address, "AF_UNIX")
@@ -68,5 +69,5 @@ def tell(connection: Connection, word: Word) -> None:
 
 
 def hear(connection: Connection) -> Word:
-    """Raises EOFError when the other side is gone."""
+    """Waits for the next message. Raises EOFError if the other side has closed the connection."""
     return decode(Word, json.loads(connection.recv_bytes()))

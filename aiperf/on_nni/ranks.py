@@ -1,4 +1,4 @@
-"""The ranks of a run under NNI: one for each trial that NNI runs at once, all on this machine."""
+"""The ranks of a run under NNI: one for each concurrent trial of NNI, all on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One of NNI's trials: a worker for one trial of the run, which tells NNI how it goes."""
+"""One of NNI's trials: a worker for one trial of the run, which reports its accuracies to NNI."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def train_one() -> int:
-    """What NNI gave this process to do; the exit code."""
+    """Trains the trial that NNI assigned to this process; returns the exit code."""
     import nni
 
     parameters: Any = nni.get_next_parameter()
@@ -41,8 +41,8 @@ def train_one() -> int:
 
 
 class NniChannel:
-    """To the master, and what NNI should know of it to NNI: accuracies, of which the best is the result. A
-    trial that failed, or validated nothing, has none; the process of a failed one ends with 1."""
+    """Channel to the master, which also reports accuracies to NNI; the best one is NNI's result. A trial that
+    failed, or validated nothing, has no result, and the process of a failed one ends with exit code 1."""
 
     def __init__(self, connection: Connection, nni: Any) -> None:
         self._connection, self._nni = connection, nni
@@ -70,8 +70,8 @@ class NniChannel:
 
 
 def _report(report: Callable[[float], None], accuracy: float) -> None:
-    """For NNI's page. When NNI is stopped, its manager first closes the port for this, and only then are the
-    trials asked to stop: the trial must not fail for it."""
+    """Reports an accuracy for NNI's page. When NNI is stopped, its manager closes the port for reports before
+    it asks the trials to stop, so an error here must not make the trial fail."""
     try:
         report(accuracy)
     except OSError as error:  # as all errors of requests are

@@ -1,6 +1,6 @@
-"""What NNI's dispatcher takes for a tuner: it starts the master, and hands on what the master proposes.
+"""A tuner for NNI's dispatcher: it starts the master, and passes on the trials that the master proposes.
 
-Its methods are those of `nni.tuner.Tuner`, which calls them; it needs nothing else of NNI.
+It has the methods of `nni.tuner.Tuner` that the dispatcher calls, and needs nothing else of NNI.
 """
 
 from __future__ import annotations
@@ -18,36 +18,39 @@ from aiperf.files import RunFiles
 from aiperf.on_nni.messages import TrialDescribed, TrialWanted, Word, call, hear, tell
 
 START_SECONDS = 300.0  # for the master to open its socket
-LOOK_SECONDS = 0.2  # between two looks at whether NNI stops
+LOOK_SECONDS = 0.2  # between two checks whether NNI stops
 STOP_SECONDS = 300.0
-"""For a run that is stopped to close its trials. The master has time limits of its own, of which a busy
-machine may make minutes. NNI's manager waits 30 s and then ends without this process."""
+"""Time limit in seconds for a stopped run to close its trials. The master has its own time limits, which on a
+busy machine may take minutes. NNI's manager waits 30 s, and then ends without this process."""
 
 
 class SearchTuner:
-    """One run, as long as the dispatcher lives."""
+    """A tuner for one run, which exists as long as the dispatcher."""
 
     def __init__(self, command: list[str], folder: str) -> None:
-        """`command`: the arguments of `aiperf-hpc nni master`, the directory last, as typed in `folder`."""
+        """`command` are the arguments of `aiperf-hpc nni master`, the directory last; paths are relative to
+        `folder`."""
         self._files, self._folder = RunFiles(Path(command[-1])), folder
         self._words = [sys.executable, "-m", "aiperf", "nni", "master", *command]
         self._started: subprocess.Popen[bytes] | None = None
 
     def update_search_space(self, space: Any) -> None:
-        """NNI tells it before anything else; ours stands in the configuration of the run. The dispatcher has
-        reached NNI's manager then, which waits only ten seconds for it: nothing else may be busy before."""
+        """Starts the master. NNI calls this method first; the search space itself is in the configuration of
+        the run. The master is not started earlier, because until this call the dispatcher connects to NNI's
+        manager, which waits only ten seconds for it."""
         if self._started is None:
-            # Its lines are NNI's log of the dispatcher.
+            # Its output goes to NNI's log of the dispatcher.
             self._started = subprocess.Popen(self._words, stdin=subprocess.DEVNULL, cwd=self._folder)
 
     def generate_multiple_parameters(
         self, identifiers: list[int], st_callback: Any, **_: Any
     ) -> list[dict[str, Any]]:
-        """What is to be trained next; fewer than were asked for when the run is over, or stopped.
+        """The next trials; fewer than requested if the run is over or stopped.
 
         `st_callback` is a method of NNI's dispatcher, which calls `_on_exit` only after this has returned
-        (nni/runtime/msg_dispatcher_base.py). So a stop is looked for while the master has no trial to give,
-        as before the clock starts; otherwise the run would continue after NNI has ended."""
+        (nni/runtime/msg_dispatcher_base.py). So this checks for a stop while the master has no trial to
+        propose, as before the clock starts; otherwise the run would continue after NNI has ended.
+        """
         proposed = []
         for _identifier in identifiers:
             answer = self._next(lambda: bool(st_callback.__self__.stopping))
@@ -57,14 +60,14 @@ class SearchTuner:
         return proposed
 
     def receive_trial_result(self, *_: Any, **__: Any) -> None:
-        """The master has heard it from the trial itself."""
+        """Does nothing, because the trial itself reports to the master."""
 
     trial_end = receive_trial_result
     import_data = receive_trial_result
     save_checkpoint = load_checkpoint = receive_trial_result  # the journal is the run
 
     def _on_exit(self) -> None:
-        """`nnictl stop`: the run ends with a result for what was done."""
+        """Ends the run at `nnictl stop`, with a result for the work that was done."""
         master = self._started
         if master is not None and master.poll() is None:
             master.terminate()
@@ -77,7 +80,7 @@ class SearchTuner:
     _on_error = _on_exit
 
     def _next(self, stopping: Callable[[], bool]) -> Word | None:
-        """The master's answer; None when NNI stops before it comes."""
+        """The master's answer; None if NNI stops before it arrives."""
         connection = self._call(stopping)
         if connection is None:
             return None

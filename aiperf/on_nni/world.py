@@ -1,7 +1,7 @@
 """Groups whose trials are processes that NNI starts, one for each trial.
 
-A group is a place among those that NNI fills at once. While it has no trial, a worker of our own stands in
-it: at the start, to get ready and to be timed, and at the end, for the test.
+There are as many groups as NNI runs trials at the same time. While a group has no trial, a worker of our own
+takes its place: at the start, to be initialised and measured, and at the end, for the test.
 """
 
 from __future__ import annotations
@@ -38,25 +38,27 @@ from aiperf.wire.messages import (
     unpack,
 )
 
-STALE_SECONDS = 300.0  # from the answer to NNI to the first word of the trial's process
+STALE_SECONDS = 300.0  # from the answer to NNI to the first message of the trial's process
 
 
 @dataclass
 class _Slot:
-    """A group."""
+    """State of a group."""
 
     place: Place
     standing: WorkerProcess | None = None
-    """Our own worker."""
+    """Our own worker, if it takes the group's place now."""
     waiting: deque[Assign] = field(default_factory=deque)
+    """Trials that have not been passed to NNI yet."""
     given: Assign | None = None
-    """Handed to NNI and not finished."""
+    """The trial that was passed to NNI and has not finished."""
     given_at: float = 0.0
+    """Time at which it was passed, on the monotonic clock."""
     trial: Connection | None = None
-    """To the process that trains it."""
+    """Connection to the process that trains it."""
     ready: Ready | None = None
     replaced: bool = False
-    """Whether the standing worker's `Ready` is another one's, which was reported."""
+    """Whether our own worker is a second one, for the test, whose `Ready` must not be reported again."""
 
 
 class NniWorld:
@@ -204,7 +206,7 @@ class NniWorld:
                 self._serve(connection, word.trial)
 
     def _next(self) -> TrialDescribed | Over:
-        """The next trial that no process has, waited for; Over when there will be none."""
+        """Waits for the next trial that no process has; Over if there will be none."""
         with self._changed:
             while not self._closing:
                 for slot in self._slots:
@@ -215,7 +217,7 @@ class NniWorld:
         return Over()
 
     def _serve(self, connection: Connection, trial: int) -> None:
-        """Between the master and the process of one trial, until that has finished."""
+        """Passes messages between the master and the process of one trial, until it has finished."""
         with self._changed:
             group = next(
                 (i for i, s in enumerate(self._slots) if s.given and s.given.trial.number == trial), -1
@@ -251,10 +253,10 @@ class NniWorld:
             self._changed.notify_all()
         connection.send_bytes(pack(Quit()))
         with contextlib.suppress(EOFError, OSError):
-            connection.recv_bytes()  # until it is gone: what it has not read must not be lost
+            connection.recv_bytes()  # waits until the process has ended, so that it can read all messages
 
     def _refuse_difference(self, slot: _Slot, message: FromGroup) -> None:
-        """Raises EOFError for a process that is not what the standing worker was."""
+        """Raises EOFError for a process whose code, data, weights or device differ from our own worker's."""
         if isinstance(message, Ready) and slot.ready is not None:
             for what in ("code_hash", "data", "initial_weights", "device"):
                 if getattr(message, what) != getattr(slot.ready, what):
@@ -270,7 +272,7 @@ class NniWorld:
                 slot.trial.send_bytes(pack(message))
 
     def _refuse_waiting(self, group: int) -> None:
-        """What no process has begun never will: it is answered as a worker would."""
+        """Returns the trials that no process has begun, in the way in which a worker returns them."""
         slot = self._slots[group]
         never = [*slot.waiting, *([slot.given] if slot.given is not None and slot.trial is None else [])]
         slot.waiting.clear()
@@ -281,7 +283,7 @@ class NniWorld:
             self._heard.put((group, finished))
 
     def _parameters(self, assign: Assign) -> Mapping[str, Any]:
-        """What NNI's page shows of a trial, and its process needs."""
+        """Parameters of a trial, which NNI's page shows and its process needs."""
         trial = assign.trial
         edits = ", ".join(type(morphism).__name__ for morphism in trial.morphisms)
         return {

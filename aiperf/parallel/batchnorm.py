@@ -1,7 +1,7 @@
 """Batch norm over all images of a step instead of a rank's share of them.
 
-torch.nn.SyncBatchNorm works on some devices only, and through torch.distributed only; this one works
-wherever a group can sum. What it counts for an image is the same: docs/score.md, Operations.
+torch.nn.SyncBatchNorm works only on some devices, and only through torch.distributed; this one works wherever
+a group can sum. Its operations per image are counted as those of any batch norm (docs/score.md, Operations).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
 Sum = Callable[[Tensor], Tensor]
-"""Element-wise, over the group."""
+"""Element-wise sum over the group."""
 
 IMAGES_AND_PLACE = (0, 2, 3)
 
 
 def synchronise(network: nn.Module, sum_over_group: Sum) -> None:
-    """Makes every batch norm of the network take its statistics from the whole group.
+    """Makes every batch norm of the network take its statistics over the whole group.
 
-    Their `forward` is replaced and not the modules, which the network also holds in its plan.
+    The modules' `forward` is replaced, and not the modules, because the network's plan refers to them too.
     """
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -47,7 +47,7 @@ class _Synchronised(torch.autograd.Function):
         local_variance, local_mean = torch.var_mean(wide, dim=IMAGES_AND_PLACE, correction=0)
         sums = sum_over_group(torch.cat([own, own * local_mean]))
         count, mean = sums[0], sums[1:] / sums[0]
-        # Deviations from the group's mean: E[x²] − E[x]² would lose the digits that they are made of.
+        # From deviations from the group's mean, because E[x²] − E[x]² would cancel most digits.
         variance = sum_over_group(own * (local_variance + (local_mean - mean).square())) / count
         _remember(module, mean, variance, count)
         ctx.save_for_backward(images, weight, mean, variance, count)
@@ -56,14 +56,16 @@ class _Synchronised(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor, Tensor, None]:
-        """Ioffe and Szegedy, "Batch Normalization", ICML 2015, section 3, with sums over the group."""
+        """Gradients as in Ioffe and Szegedy, "Batch Normalization", ICML 2015, section 3, with sums over the
+        group."""
         images, weight, mean, variance, count = ctx.saved_tensors
         gradient = gradients[0].float()
         scale = (variance + ctx.eps).rsqrt()
         normalised = (images.float() - _wide(mean)) * _wide(scale)
         to_bias = gradient.sum(IMAGES_AND_PLACE)
         to_weight = (gradient * normalised).sum(IMAGES_AND_PLACE)
-        # Local for the parameters, whose gradients are averaged over the group anyway; whole for the images.
+        # The parameters get local sums, because their gradients are averaged over the group anyway; the
+        # images need the sums over the group.
         bias_sum, weight_sum = ctx.sum(torch.cat([to_bias, to_weight])).chunk(2)
         inner = gradient - _wide(bias_sum / count) - normalised * _wide(weight_sum / count)
         to_images = (inner * _wide(scale * weight)).to(images.dtype)
@@ -71,7 +73,7 @@ class _Synchronised(torch.autograd.Function):
 
 
 def _remember(module: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: Tensor) -> None:
-    """Moves the running statistics, as torch does: with the unbiased variance."""
+    """Updates the running statistics as torch does, with the unbiased variance."""
     assert module.momentum is not None
     assert module.running_mean is not None
     assert module.running_var is not None
@@ -81,5 +83,5 @@ def _remember(module: nn.BatchNorm2d, mean: Tensor, variance: Tensor, count: Ten
 
 
 def _wide(values: Tensor) -> Tensor:
-    """(channels,) beside (images, channels, height, width)."""
+    """Values per channel (channels,), in a shape that broadcasts with (images, channels, height, width)."""
     return values[:, None, None]

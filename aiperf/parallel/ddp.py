@@ -1,7 +1,7 @@
 """The ranks of a group joined by torch.distributed: DistributedDataParallel, over NCCL, Gloo, HCCL or XCCL.
 
-Each group is a world of its own: its ranks meet once a run at an address that travels over the
-master, and no collective reaches beyond, so that one that fails ends one group only.
+Each group is a process group of its own. Its ranks meet once per run, at an address that the master passes
+on, and no collective includes ranks of other groups, so a failure ends only one group.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from aiperf.wire.layout import Place
 from aiperf.wire.messages import Join, Meeting
 
 MEETING_TIMEOUT = timedelta(minutes=10)
-# The master finds a silent group long before; this ends what nobody would wait for any more.
+# The master notices a silent group long before; this only ends processes that would otherwise remain.
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
-# Statistics of batch norm are averaged at a validation, not sent at every step. The first is the name
-# since torch 2.13, the second that of all before.
+# Statistics of batch norm are averaged at a validation, and not sent at every step. The option has the first
+# name since torch 2.13, and the second one in all earlier versions.
 FORWARD = "forward_sync_buffers"
 KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_STATISTICS: dict[str, Any] = {FORWARD if FORWARD in KNOWN else "broadcast_buffers": False}
-# How Gloo, which raises plain RuntimeErrors, reports a lost connection.
+# Parts of the messages by which Gloo, which raises plain RuntimeErrors, reports a lost connection.
 LOST_CONNECTION = ("Connection closed by peer", "Connection reset by peer", "gloo/transport")
 
 
@@ -50,10 +50,11 @@ class Ddp:
         say: Callable[[Meeting], None],
         hear: Callable[[], Join],
     ) -> None:
-        """Waits for all ranks of the group: the leader says where to meet, and all hear it."""
+        """Joins the group, which waits for all its ranks: the leader says where to meet, and all ranks hear
+        it."""
         self.rank, self.ranks = place.position, len(place.group)
         self._device, self._compression = device, compression
-        if not place.spans_hosts:  # through the host's own interface: no name to resolve, no link to lose
+        if not place.spans_hosts:  # through the loopback interface: no name to resolve, no link to lose
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         store = None
         if place.leads:

@@ -11,7 +11,7 @@ from aiperf.device import Device
 from aiperf.errors import MissingExtra, WorldError
 from aiperf.parallel.parallel import make_step
 
-# What Horovod raises where a rank left, and what it says.
+# Messages and names of the exceptions that Horovod raises if another rank has left.
 LOST_RANK = ("Horovod has been shut down", "HorovodInternalError")
 
 
@@ -21,7 +21,8 @@ class Hvd:
     wraps_network = False
 
     def __init__(self, device: Device, compression: str, comm: Any) -> None:
-        """`comm` is mpi4py's, of the ranks of the group. Raises WorldError."""
+        """Joins the group. `comm` is mpi4py's communicator of its ranks. Raises WorldError if Horovod uses
+        another MPI."""
         self._hvd = _horovod()
         self._hvd.init(comm=comm)
         self._device = device
@@ -36,8 +37,8 @@ class Hvd:
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
-        # Horovod sends contiguous tensors only; a gradient is laid out as its parameter, and the optimizer's
-        # state must be as well.
+        # Horovod sends only contiguous tensors. A gradient has the memory layout of its parameter, and the
+        # optimizer's state must have the same.
         network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         for state in optimizer.state.values():
             state.update({name: values.contiguous() for name, values in state.items()})
@@ -46,11 +47,11 @@ class Hvd:
         wrapped = self._hvd.DistributedOptimizer(
             optimizer, named_parameters=parameters, compression=self._compression
         )
-        wrapped.state.update(optimizer.state)  # it is a new optimizer of the same kind
+        wrapped.state.update(optimizer.state)  # because `wrapped` is a new optimizer of the same kind
         return network, wrapped
 
     def step(self, optimizer: Any, scaler: torch.amp.GradScaler, clip: float) -> None:
-        optimizer.synchronize()  # before the scaler looks for overflows
+        optimizer.synchronize()  # the all-reduce must end before the scaler looks for overflows
         with optimizer.skip_synchronize():
             make_step(optimizer, scaler, clip)
 

@@ -1,4 +1,4 @@
-"""What the ranks of a group do together while they train one trial."""
+"""Collectives of the ranks of a group, which train one trial together."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-NUMBER_BYTES = 8  # of a whole number that a group can sum
+NUMBER_BYTES = 8  # bytes of a whole number that a group can sum
 
 
 class Parallel(Protocol):
-    """Data parallelism inside one group. Every method is called by all ranks, in the same order."""
+    """Data parallelism inside one group. Every method must be called by all ranks, in the same order."""
 
     rank: int
     """Position in the group; 0 leads it."""
     ranks: int
     wraps_network: bool
-    """Whether the network that `wrap` returns is another one, whose backward pass also averages."""
+    """Whether `wrap` returns another module, whose backward pass also averages the gradients."""
 
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """Both such that the backward pass also averages the gradients over the group."""
+        """Network and optimizer, changed so that gradients are averaged over the group."""
 
     def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, clip: float) -> None:
-        """`make_step` with the averaged gradients."""
+        """Makes a step with the averaged gradients (`make_step`)."""
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The element-wise sum over the group, on every rank."""
@@ -35,7 +35,7 @@ class Parallel(Protocol):
         """The exact sums of whole numbers over the group, on every rank. Waits for the device."""
 
     def is_of_another(self, error: Exception) -> bool:
-        """Whether an exception says that another rank is gone, and nothing of the work of this one."""
+        """Whether an exception only means that another rank is gone, and no fault in the work of this one."""
 
     def close(self) -> None:
         """Leaves the group."""
@@ -52,7 +52,7 @@ def agree(parallel: Parallel, flag: bool) -> bool:
 
 
 def everyone(parallel: Parallel, *numbers: int) -> list[tuple[int, ...]]:
-    """What each rank gives, by rank, on every rank; all give as many numbers."""
+    """The numbers of all ranks, by rank, on every rank. All ranks must pass equally many."""
     size = len(numbers)
     own = [0] * (size * parallel.ranks)
     own[parallel.rank * size : (parallel.rank + 1) * size] = numbers
@@ -61,24 +61,25 @@ def everyone(parallel: Parallel, *numbers: int) -> list[tuple[int, ...]]:
 
 
 def gathered(parallel: Parallel, own: bytes) -> bytes:
-    """The bytes of all ranks of the group, one after the other, on every rank. All give as many; up to the
-    next multiple of eight they are filled with zeros."""
+    """The bytes of all ranks of the group, one after the other, on every rank. All ranks must pass equally
+    many; they are padded with zeros to a multiple of eight."""
     size = -(-len(own) // NUMBER_BYTES)
     numbers = [0] * (size * parallel.ranks)
-    for place in range(size):  # a place of its own for each rank: the sum with zeros is exact
+    for place in range(size):  # each rank has separate places, so the sum with the zeros of others is exact
         part = own[place * NUMBER_BYTES : (place + 1) * NUMBER_BYTES].ljust(NUMBER_BYTES, b"\0")
         numbers[parallel.rank * size + place] = int.from_bytes(part, "big", signed=True)
     return b"".join(number.to_bytes(NUMBER_BYTES, "big", signed=True) for number in parallel.total(*numbers))
 
 
 def make_step(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, clip: float) -> None:
-    """One step with the gradients that are there, left out when they overflowed. Waits for nothing.
+    """Makes one step with the current gradients, or leaves it out if they have overflowed. It does not wait
+    for the device.
 
-    Where all of them together are longer than `clip`, they are shortened to it (Pascanu et al., "On the
+    If the norm of all gradients together exceeds `clip`, they are scaled down to it (Pascanu et al., "On the
     difficulty of training recurrent neural networks", ICML 2013); 0: never.
     """
     if clip:
-        scaler.unscale_(optimizer)  # else the scale would be clipped
+        scaler.unscale_(optimizer)  # otherwise the scaled gradients would be clipped
         clip_grad_norm_([each for group in optimizer.param_groups for each in group["params"]], clip)
     scaler.step(optimizer)
 

@@ -32,22 +32,23 @@ LEAST, MOST = 1e-12, 1e24
 SHARES = ("group.overlap", "spread.lineage", "errors.images.floor", "errors.language.floor")
 SPREADS = ("spread.node", "spread.block", "spread.network", "errors.images.spread", "errors.language.spread")
 MOST_SPREAD = 10.0
-"""Of a logarithm: two thirds of all draws lie within a factor of 22,000 of the median."""
+"""Largest standard deviation of a logarithm: two thirds of all draws lie within a factor of 22,000 of the
+median."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Of one device. The time of a step grows with the network:
+    """How fast one device is. The time of a step grows with the network:
     seconds = step_seconds + layer_seconds * layers + operations / ops_per_second,
     so a small network is trained with less efficiency than a large one.
     """
 
     ops_per_second: float
-    """Tensor operations a second of a network so large that nothing else takes time."""
+    """Tensor operations per second of a network so large that nothing else takes time."""
     step_seconds: float = 0.0
-    """Of a step, whatever the network: the optimizer's and the program's own."""
+    """Time that every step takes, whatever the network: that of the optimizer and of the program itself."""
     layer_seconds: float = 0.0
-    """Of a step for each layer: to start its kernels."""
+    """Time that each layer adds to a step: to start its kernels."""
     validation: float = 1.0
     """Times the speed of training, in operations a second; forward passes keep nothing for later."""
 
@@ -68,11 +69,11 @@ class Storage:
     """The file system of the run directory, which holds the kept weights."""
 
     bytes_per_second: float
-    """Of all nodes together."""
+    """Bandwidth of the file system for all nodes together."""
     client_bytes_per_second: float
-    """Of one node."""
+    """Bandwidth that one node reaches alone."""
     open_seconds: float
-    """To open, create or remove a file."""
+    """Time to open, create or remove a file."""
 
 
 @dataclass(frozen=True)
@@ -80,62 +81,63 @@ class Trials:
     """What a group loses around a trial."""
 
     gap_seconds: float
-    """Between the end of a trial and the first step of the next, which is prepared."""
+    """Time between the end of a trial and the first step of the next one, which is prepared."""
     prepare_seconds: float
-    """To build a network, beside the trial before; reading the parent's weights comes on top."""
+    """Time to build a network beside the trial before; reading the parent's weights is added to it."""
     first_step_seconds: float = 0.0
-    """That the first step of a trial takes more: libraries choose their kernels, and caches are cold."""
+    """Additional time of the first step of a trial: libraries choose their kernels, and caches are cold."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What differs between nodes, from time to time, between networks: standard deviations of a logarithm."""
+    """How much nodes, moments and networks differ, as standard deviations of a logarithm."""
 
     node: float
-    """Of a node's speed, for the whole run."""
+    """Spread of the nodes' speeds, which stay for the whole run."""
     block: float
-    """Of a block of steps."""
+    """Spread of the times of blocks of steps."""
     network: float = 0.0
-    """Of a network's rate ÷ what `Speed` says of its operations and layers: what each morphism adds, by the
-    architecture that it makes, to what the child has of its parent's. A seed's is 1."""
+    """Spread of a network's rate relative to what `Speed` says of its operations and layers. Each morphism
+    adds a draw, by the architecture that it makes, to what the child has from its parent; a seed is exactly
+    as fast."""
     lineage: float = 1.0
-    """How much of the logarithm of its parent's a child has (0 to 1): layers that no morphism touched are as
-    fast or as slow as before."""
+    """Share of the logarithm of its parent's relative rate that a child has (0 to 1): layers that no morphism
+    touched are as fast or as slow as before."""
 
 
 @dataclass(frozen=True)
 class Failures:
-    """How often what breaks. 0: never."""
+    """How often nodes and processes fail. 0: never."""
 
     node_hours: float
     """Mean time between failures of one node, exponentially distributed; it does not come back."""
     process_hours: float
     """Mean time between crashes of one rank's process; its group is started again."""
     noticed_seconds: float
-    """From a failure to the master's knowledge of it, where MPI or the launcher says so."""
+    """Time from a failure until the master knows of it, where MPI or the launcher says so."""
 
 
 @dataclass(frozen=True)
 class StartUp:
-    """From the start of the job until all ranks are ready: fixed + linear * ranks + square * ranks^2."""
+    """Time from the start of the job until all ranks are ready: fixed + linear * ranks + square * ranks^2."""
 
     seconds: float
     seconds_a_rank: float
     seconds_a_rank_squared: float
     measuring_seconds: float
-    """Of ceilings and control together."""
+    """Time for ceilings and control together."""
 
 
 @dataclass(frozen=True)
 class Messages:
-    """Between ranks, and what the master takes for them."""
+    """How long messages between ranks take, and the master's work on them."""
 
     seconds: float
-    """On their way."""
+    """Time of a message from one rank to another."""
     master_seconds: float
-    """Of the master's processor for one message."""
+    """CPU time of the master for one message."""
     proposal_seconds: float
-    """Of the master's processor for one new candidate."""
+    """CPU time of the master for one new candidate."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class ErrorLaws:
-    """One per task, under its name."""
+    """The law of errors of each task, under its name."""
 
     images: Errors
     language: Errors
@@ -167,16 +169,16 @@ class ErrorLaws:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """All of them, with the words of who made them."""
+    """The whole machine model, and where it comes from."""
 
     name: str
-    """Of the machine, as tables show it."""
+    """The machine's name, as tables show it."""
     source: str
     """Where the numbers come from: measured in a run, or published."""
     device: str
     """The name under which its devices stand in journals."""
     memory_bytes: int
-    """Of a device."""
+    """Memory of a device."""
     speed: Speed
     group: AllReduce
     storage: Storage
@@ -187,7 +189,7 @@ class Assumptions:
     messages: Messages
     errors: ErrorLaws
     format: str = "bf16"
-    """Of the multiplications whose speed it is; what `auto` comes to."""
+    """Number format of the multiplications that `speed` is about; `training.format = "auto"` selects it."""
 
     def __post_init__(self) -> None:
         for name, value in _numbers(self):

@@ -11,7 +11,7 @@ from typing import Any
 from aiperf.config import Config
 from aiperf.errors import ConfigError
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.course import Learnt, Pretended
+from aiperf.pretending.pretended import Learnt, Pretended
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.formats import PRODUCTS
@@ -31,7 +31,7 @@ COPIED = 2.0
 
 
 def pretended_manifest(config: Config) -> dict[str, Any]:
-    """Of the data that a configuration names, as a rank would find it; nobody reads any."""
+    """The manifest of the data that a configuration names, as a rank would find it; no data is read."""
     return task_of(config.data).data.foreseen(config.data)
 
 

@@ -1,7 +1,8 @@
-"""Ranges around the parts of a training step, for a profiler: phases, and the forward pass of each node.
+"""Named ranges around the parts of a training step, for a profiler: phases, and the forward pass of each
+node.
 
-The step is that of the eager engine. Only names are put around what it does, so that a plain step and a
-marked one compute the same.
+The step is that of the eager engine. Only names are put around its parts, so a plain step and a marked one
+compute the same.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Marked(Engine):
     def __init__(self, passes: Passes) -> None:
         super().__init__(passes)
         self.layers: list[int] = []
-        """Of the last step: `aiperf.wire.recorded.Events.layers`."""
+        """Sequence numbers of the last step, as `aiperf.wire.recorded.Events.layers`."""
 
     def step(self, images: Tensor, labels: Tensor) -> Tensor:
         passes = self.passes
@@ -45,7 +46,7 @@ class Marked(Engine):
             with record_function(PHASE + LOSS):
                 objective = objective_of(passes.network.graph, passes.label_smoothing)
                 loss = objective.loss(outputs, labels)
-                del outputs  # of a text they are large, and the plain step holds them no longer either
+                del outputs  # for text they are large, and the plain step does not hold them longer either
         with record_function(PHASE + BACKWARD):
             passes.network.zero_grad(set_to_none=True)
             passes.scaler.scale(loss).backward()
@@ -87,8 +88,8 @@ class TrialSteps:
 
 @contextmanager
 def marked_nodes(network: Network, numbers: list[int]) -> Iterator[None]:
-    """Each node's module runs in a range with the node's name. `numbers` gets the number that torch gives to
-    its next operation, before each of them."""
+    """A context in which each node's module runs in a range with the node's name. Before each node, the next
+    sequence number of torch is appended to `numbers`."""
     plain = network.plan
     names = [node.name for node in network.graph.nodes]
     network.plan = tuple(
@@ -111,13 +112,14 @@ def _in_range(module: Callable[..., Any], name: str, numbers: list[int]) -> Call
 
 
 def _next_number() -> int:
-    """By which torch calls the next operation that has a backward pass; it orders the backward pass by them,
-    and its profiler shows them."""
+    """Sequence number that torch will give to the next operation with a backward pass. Autograd orders the
+    backward pass by these numbers, and the profiler shows them, which links both passes."""
     return int(torch._C._autograd._get_sequence_nr())
 
 
 def raw_events(profiler: profile) -> Sequence[Any]:
-    """What it recorded, as its C++ part gives it: with the threads and the numbers of operations."""
+    """The recorded events as the profiler's C++ part returns them, which have the threads and the sequence
+    numbers of operations."""
     assert profiler.profiler is not None
     assert profiler.profiler.kineto_results is not None
     found: Sequence[Any] = profiler.profiler.kineto_results.events()

@@ -1,4 +1,4 @@
-"""What memory a training step takes: as torch allocates it, and as torch foresees it without a device."""
+"""The memory of a training step: as torch allocates it, and as torch predicts it without a device."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from nas.layers import Experts
 from nas.modules import Network
 
 ALLOCATION = "[memory]"
-"""What the profiler calls a change of allocated memory."""
+"""Name of the profiler's events for changes of allocated memory."""
 SECOND = "second step"
 STEPS = 2
-"""What the first one leaves, gradients and the state of the optimizer, belongs to every later one."""
+"""Number of predicted steps: only from the second step on, gradients and optimizer state exist from the
+start."""
 
 
 def measure_memory(steps: TrialSteps) -> MeasuredMemory:
-    """Of the second of two steps. What was there before them is summed up tensor by tensor, and what comes
-    and goes is added up from the allocations, those of libraries left out that torch does not make."""
+    """Memory of the second of two steps. Tensors that exist between steps are summed up one by one; temporary
+    memory is derived from the profiler's record of allocations. Memory that libraries allocate without torch
+    is not included."""
     attempt = steps.attempt
     tensors = attempt.network.tensors().values()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -70,8 +72,8 @@ def measure_memory(steps: TrialSteps) -> MeasuredMemory:
 
 
 def predict_memory(graph: Graph, work: ProfileWork, device: Device, examples: int) -> PredictedMemory | None:
-    """By MemTracker, on tensors that have a shape and no memory; None for a mixture of experts, where the
-    number of an expert's rows depends on the examples."""
+    """Memory as torch's MemTracker predicts it on fake tensors, which have a shape but no memory. None for a
+    mixture of experts, where the number of rows of an expert depends on the examples."""
     if any(isinstance(node.layer, Experts) for node in graph.nodes):
         return None
     with torch.device("meta"):
@@ -89,7 +91,7 @@ def predict_memory(graph: Graph, work: ProfileWork, device: Device, examples: in
             for _ in range(STEPS):
                 engine.step(*batch)
                 optimizer.step()
-                tracker.reset_mod_stats()  # it refuses a second step otherwise
+                tracker.reset_mod_stats()  # without this, the tracker refuses a second step
     (found,) = tracker.get_tracker_snapshot("peak").values()
     kinds = {getattr(kind, "name", kind): amount for kind, amount in found.items()}
     return PredictedMemory(
@@ -104,7 +106,8 @@ def predict_memory(graph: Graph, work: ProfileWork, device: Device, examples: in
 
 
 def _fake(network: Network) -> None:
-    """Its tensors, made inside the mode: those of outside are refused there."""
+    """Replaces the network's tensors by ones that are created inside the current fake mode, which refuses
+    others."""
     for module in network.modules():
         for name, weight in module._parameters.items():
             if weight is not None:

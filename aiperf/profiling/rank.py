@@ -1,4 +1,4 @@
-"""One rank that profiles: a process that reads its work from a file, and whose first writes what it found.
+"""One rank of a profile: a process that reads its work from a file, and writes its record into another.
 
 python -m aiperf.profiling.rank DIRECTORY POSITION
 """
@@ -36,7 +36,7 @@ from nas.record import decode, encode, graph_from_json
 from nas.weights import initial
 
 CEILING_SECONDS = 0.5
-"""For the products of one size, and for copies."""
+"""Time in seconds for the products of one size, and for copies."""
 
 
 def main() -> int:
@@ -104,7 +104,7 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
 
 
 def _bound(work: ProfileWork) -> Device:
-    """Raises WorldError for what is not a processor: its host runs ahead of it, and the times of the host's
+    """The CPU. Raises WorldError for other devices: their host runs ahead of them, so the times of the host's
     operations would be shown as those of the device."""
     kind = chosen_kind(work.device)
     if kind != PROCESSOR:
@@ -135,7 +135,7 @@ def _joined(work: ProfileWork, device: Device, directory: Path, position: int) -
 
 
 def _format(work: ProfileWork, device: Device, parallel: Parallel) -> str:
-    """The leader's choice, on every rank."""
+    """The number format; with auto, the leader's fastest one, on every rank."""
     if work.training.format != AUTO:
         return work.training.format
     rates = format_rates(device)
@@ -144,7 +144,8 @@ def _format(work: ProfileWork, device: Device, parallel: Parallel) -> str:
 
 
 def _ceilings(device: Device, format: str, parallel: Parallel) -> Ceilings:
-    """All ranks at once, so that each has its share of the cores and of the memory's bandwidth."""
+    """Ceilings of this rank, measured by all ranks at once, so that each has its share of the cores and of
+    the memory's bandwidth."""
     parallel.total(0)
     products = measure_products(device, format, CEILING_SECONDS)
     parallel.total(0)

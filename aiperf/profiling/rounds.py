@@ -1,4 +1,5 @@
-"""Plain and profiled steps in turn, so that both meet the same machine, and what the profiler saw of one."""
+"""Plain and profiled steps in turn, so that both run under the same load of the machine, and the profiler's
+events of each profiled step."""
 
 from __future__ import annotations
 
@@ -18,21 +19,24 @@ from aiperf.wire.recorded import COLLECTIVES, STEP, Events
 
 @dataclass(frozen=True)
 class Rounds:
+    """Times and events of the steps; see `aiperf.wire.recorded.Recorded`."""
+
     plain_seconds: tuple[float, ...]
     profiled_seconds: tuple[float, ...]
     chosen: int
-    """Of the profiled steps that of median length."""
+    """Index of the profiled step of median length."""
     steps: tuple[Events, ...]
     _profiler: profile
-    """Of the chosen step."""
+    """Profiler of the chosen step."""
 
     def write_trace(self, path: Path) -> None:
-        """Of the chosen step, as JSON that Perfetto and chrome://tracing open."""
+        """Writes the trace of the chosen step as JSON for Perfetto or chrome://tracing."""
         self._profiler.export_chrome_trace(str(path))
 
 
 def run_rounds(steps: TrialSteps, rounds: int) -> Rounds:
-    """One of each before them is not timed: torch loads and compiles what they need."""
+    """Makes `rounds` plain and profiled steps in turn. One more of each comes first and is not counted,
+    because torch loads and compiles what it needs in it."""
     timed = [(_timed(steps, steps.plain_step, nullcontext()), *_profiled(steps)) for _ in range(1 + rounds)][
         1:
     ]
@@ -49,7 +53,7 @@ def _profiled(steps: TrialSteps) -> tuple[float, profile, tuple[int, ...]]:
 
 
 def _timed(steps: TrialSteps, step: Callable[[], None], around: AbstractContextManager[object]) -> float:
-    """Seconds of one step, which all ranks of the group begin together."""
+    """Time of one step in seconds. All ranks of the group begin it together."""
     device = steps.rank.device
     with around:
         steps.rank.parallel.total(0)
@@ -82,7 +86,7 @@ def _events(profiler: profile, layers: tuple[int, ...]) -> Events:
 
 
 class FirstBatch(Split):
-    """Of a split, what one batch holds."""
+    """A split whose sweep is cut to its first batch, so that a validation to be timed is short."""
 
     def __init__(self, split: Split, batch_size: int) -> None:
         self._split = split

@@ -1,4 +1,4 @@
-"""Starts the ranks of a profile on this host, one process each, and gives back what the first one found."""
+"""Starts the ranks of a profile on this host, one process each, and returns the record of the first one."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from nas.record import decode, encode
 
 POLL_SECONDS = 0.05
 WORDS = 400
-"""Characters of a process's last line that are shown."""
+"""Maximum number of characters shown of a process's last line."""
 
 
 def profiled(work: ProfileWork, directory: Path) -> Recorded:
-    """Waits for it. The trace, where the work asks for one, lies in the directory then.
+    """Profiles the work and returns the record. If a trace is requested, it is written into the directory.
 
-    Raises WorldError for whatever keeps a rank from its steps.
+    Raises WorldError if a rank cannot make its steps.
     """
     (directory / WORK).write_text(json.dumps(encode(work)), encoding="utf-8")
     ranks = [_start(directory, position) for position in range(work.ranks)]
     try:
         codes = _codes(ranks)
-        while None in codes and not any(codes):  # where one fails the others would wait for it without end
+        while None in codes and not any(codes):  # if one rank fails, the others would wait for it forever
             time.sleep(POLL_SECONDS)
             codes = _codes(ranks)
     finally:

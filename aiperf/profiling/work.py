@@ -1,4 +1,4 @@
-"""What is to be profiled, as plain data that is handed to the processes of a group."""
+"""The work of `profile`, as plain data that is passed to the processes of a group."""
 
 from __future__ import annotations
 
@@ -20,26 +20,30 @@ WORK, MEETING, ANSWER, LOG, TRACE = "work.json", "meeting.json", "answer-{}.json
 """Files in the directory that the ranks of a group share."""
 AUTO = "auto"
 LEARNING_RATE = 1e-3
-"""Of a seed: no figure depends on it, but a loss that is not a number might end the steps."""
+"""Learning rate for a seed. No figure depends on it, but it must be low enough that the loss stays finite."""
 BATCHES = 4
-"""Of synthetic examples, that are there."""
+"""Number of batches of synthetic examples that are generated."""
 
 
 @dataclass(frozen=True)
 class ProfileWork:
+    """A network, its data and its training, to be profiled on one group."""
+
     graph: Mapping[str, Any]
     data: DataConfig
     training: TrainingConfig
-    """Its format may be auto: then the fastest that the device has natively."""
+    """Its format may be auto, which means the fastest one that the device has natively."""
     hyper: HyperParameters
     random_seed: int
     rounds: int = 5
-    """Plain and profiled steps, of each so many."""
+    """Number of plain steps and of profiled steps."""
     device: str = AUTO
+    """Kind of device, or auto."""
     ranks: int = 1
     ceilings: Ceilings | None = None
-    """None: measured."""
+    """Ceilings of one rank; None: they are measured."""
     trace: bool = False
+    """Whether a trace is written."""
 
     def __post_init__(self) -> None:
         batch = self.hyper.batch_size
@@ -52,8 +56,8 @@ class ProfileWork:
 
 
 def of_seed(graph: Graph, batch_size: int) -> ProfileWork:
-    """On generated examples, by the optimizer of the task's presets. Raises ConfigError for an architecture
-    that generated examples do not fit."""
+    """Work on generated examples, by the optimizer of the task's presets. Raises ConfigError for an
+    architecture that generated examples do not fit."""
     task = task_of_graph(graph)
     training = TrainingConfig(
         format=AUTO,
@@ -73,8 +77,8 @@ def of_seed(graph: Graph, batch_size: int) -> ProfileWork:
 
 
 def refuse_too_large(graph: Graph, work: ProfileWork, device_bytes: int) -> None:
-    """Raises WorldError where the step would need more memory than the device has, by the model of
-    `run --dry-run`; all ranks of a host share a processor's."""
+    """Raises WorldError if the step would need more memory than the device has, by the model of
+    `run --dry-run`. All ranks share the memory of a CPU."""
     format = "bf16" if work.training.format == AUTO else work.training.format
     own = work.hyper.batch_size // work.ranks
     parts = step_parts(graph, replace(work.training, format=format), own, work.ranks, PROCESSOR)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import hypot
 
-from aiperf.config import AUTO_STEP, EAGER
+from aiperf.config import AUTO_STEP, EAGER, TrainingConfig
 from aiperf.wire.messages import StepTime
+from nas.graph import Graph
+from nas.ops import TENSOR_OPS
 
 LEAST_GAIN = 0.02
 """The share of an eager step that an engine must save to be worth another kind of step."""
@@ -22,11 +24,11 @@ class Expected:
 
     steps: int
     size: float
-    """Operations of its step, in those of the step that was measured."""
+    """Operations of its step, as a multiple of those of the step that was measured."""
     layers: float
-    """In those of the network that was measured."""
+    """Layers, as a multiple of those of the network that was measured."""
     seconds_left: float
-    """Of the span; infinite without a limit."""
+    """Time left of the span; infinite without a limit."""
 
 
 def choose(step: str, times: Mapping[str, StepTime], trial: Expected) -> tuple[str, str]:
@@ -58,3 +60,21 @@ def choose(step: str, times: Mapping[str, StepTime], trial: Expected) -> tuple[s
     if saved[best] <= 0:
         return EAGER, f"{best} steps are {rate}, but take longer to prepare than the trial would gain"
     return best, rate
+
+
+@dataclass
+class Engines:
+    """Chooses the engine of each trial by what was measured before the span."""
+
+    training: TrainingConfig
+    typical: Graph
+    """The network whose steps are timed."""
+    times: Mapping[str, StepTime] = field(default_factory=dict)
+    """Step times by engine; none until they were measured."""
+
+    def choose(self, graph: Graph, steps: int, batch_size: int, seconds_left: float) -> tuple[str, str]:
+        """The engine for so many steps of this network, and why."""
+        size = graph.cost.train.price(TENSOR_OPS) / self.typical.cost.train.price(TENSOR_OPS)
+        size *= batch_size / self.training.batch_size
+        layers = len(graph.nodes) / len(self.typical.nodes)
+        return choose(self.training.step, self.times, Expected(steps, size, layers, seconds_left))

@@ -1,4 +1,4 @@
-"""What a run will be like, from its configuration and one rate: pure arithmetic for `run --dry-run`."""
+"""Forecast of a run from its configuration and one rate: pure arithmetic for `run --dry-run`."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from nas.graph import Graph
 from nas.ops import OPS
 
 RANKED_HOURS = 1.0
-LINE_BYTES = 330  # of the journal, at the median
+LINE_BYTES = 330  # median length of a line of the journal
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of one group, for trials of the seed's own size in the first round."""
+    """Forecast for one group, for trials of the seed's own size in the first round."""
 
     trial_seconds: float
+    """Duration of a trial in seconds, validations included."""
     trials_a_group: float | None
-    """In the limit of time; None without one."""
+    """Number of trials per group within the time limit; None without one."""
     least_ranked_hours: float
-    """For a span of an hour, and one completed trial a group."""
+    """Shortest span in hours for which the run can be ranked: an hour, and one completed trial per group."""
     weights_bytes: int
-    """At the most: living parents, trials in flight and the best network at the bound of parameters."""
+    """Upper bound on the disk space of kept weights: living parents, trials in flight and the best network,
+    all at the bound on parameters."""
     journal_bytes: int
     memory_bytes: int
-    """Of a device that trains the seed: `aiperf.proposing.memory`."""
+    """Memory of a device that trains the seed (`aiperf.proposing.memory`)."""
 
 
 def forecast(
@@ -41,10 +43,11 @@ def forecast(
     silence_seconds: float = 60.0,
     kind: str = "",
 ) -> Forecast:
-    """`examples`: of training and of validation. `examples_per_second`: training of the seed by one group,
-    which has so many `ranks` on devices of that `kind`.
+    """The forecast of a run. `examples` are the numbers of training and validation examples,
+    `examples_per_second` is the training rate of the seed on one group, which has `ranks` devices of a
+    `kind`.
 
-    Validation is priced by its operations.
+    The time of a validation is derived from that rate by its share of operations.
     """
     training = config.training
     trained, validated = training.epochs[0] * examples[0], examples[1]

@@ -1,4 +1,4 @@
-"""A search of another package, which may raise anything: that becomes one line that names it."""
+"""A search of another package. It may raise anything, which becomes an error of one line that names it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from nas.search.trials import Living
 
 
 class SearchFailed(AiperfError):
-    """A search of another package raised what no search may."""
+    """A search of another package raised an exception that is not part of the interface."""
 
 
 class ForeignSearch(Search):
-    """The same calls, passed on. Raises SearchFailed for all that is not part of them."""
+    """Passes all calls on to the search. Raises SearchFailed for exceptions that are not part of the
+    interface."""
 
     def __init__(self, name: str, made: Callable[[], Search]) -> None:
-        """Raises ModuleNotFoundError for a library that the search needs."""
+        """Makes the search. Raises ModuleNotFoundError if a library that it needs is not installed."""
         self.name = name
         with self._boundary("when it was made", ModuleNotFoundError):
             self._search = made()
@@ -39,7 +40,7 @@ class ForeignSearch(Search):
             return candidate
 
     def dispatched(self, number: int, parent: int | None, morphisms: tuple[Morphism, ...]) -> Candidate:
-        """A line that does not follow from those before it is a ValueError or a LookupError."""
+        """Repeats a dispatch. Raises ValueError or LookupError if it cannot follow from the earlier ones."""
         with self._boundary(f"when trial {number} was repeated", ValueError, LookupError):
             return self._search.dispatched(number, parent, morphisms)
 

@@ -1,4 +1,4 @@
-"""From what a tuner proposes to what a trial is trained with, and back; and which batches fit."""
+"""Conversion between a tuner's proposals and the hyper-parameters of trials, and which batches fit."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from aiperf.trial import HyperParameters
 from nas.graph import Graph
 from nas.tuning import Point
 
-SHARE = 0.9  # of a device's memory: the rest is for libraries, whose workspaces the model leaves out
-DIGITS = 6  # that count: as many as a proposal has
+# Fraction of a device's memory that a trial may take by the model; the rest is for workspaces of libraries,
+# which the model leaves out.
+SHARE = 0.9
+DIGITS = 6  # significant digits, as many as a proposal has
 
 
 class Memory:
-    """What is known of the devices' memory: what they have, and what did not fit into it."""
+    """Which batches fit into the memory of the devices, by the model and by what ran out of memory before."""
 
     def __init__(self) -> None:
         self._overflow = float("inf")
 
     def ran_out(self, graph: Graph, examples: int) -> None:
-        """On a device that trained on so many examples at once."""
+        """A trial ran out of memory on a device that had `examples` per step."""
         self._overflow = min(self._overflow, graph.num_activations * examples)
 
     def bounded(
         self, chosen: Point, graph: Graph, training: TrainingConfig, ranks: int, device_bytes: float
     ) -> Point:
-        """With no larger batch than the configured one, where a larger one would not fit."""
+        """`chosen`, with the configured batch if a larger one would not fit."""
         if chosen.batch <= 1:
             return chosen
         examples = int(-(-chosen.batch * training.batch_size // ranks))
@@ -38,7 +40,7 @@ class Memory:
 
 
 def configured(training: TrainingConfig) -> Point:
-    """The configuration's own, with which the seed is trained."""
+    """The hyper-parameters of the configuration, with which the seed is trained."""
     return Point(
         rate=1.0,
         batch=1.0,
@@ -50,7 +52,8 @@ def configured(training: TrainingConfig) -> Point:
 
 
 def hyper_parameters(chosen: Point, training: TrainingConfig, is_child: bool, ranks: int) -> HyperParameters:
-    """For a group of so many ranks, which share every batch evenly, and the configured one at the start."""
+    """Hyper-parameters of a trial for a group of `ranks`, which share the batch evenly. The learning rate is
+    in proportion to the batch."""
     examples = max(LEAST_BATCH, round(chosen.batch * training.batch_size / ranks))
     batch_size = training.batch_size if chosen.batch == 1 else examples * ranks
     share = batch_size / training.batch_size
@@ -65,7 +68,7 @@ def hyper_parameters(chosen: Point, training: TrainingConfig, is_child: bool, ra
 
 
 def point(hyper: HyperParameters, training: TrainingConfig, is_child: bool) -> Point:
-    """What `hyper_parameters` was given, or what would have given these."""
+    """The inverse of `hyper_parameters`: the point from which these hyper-parameters follow."""
     share = hyper.batch_size / training.batch_size
     found = Point(
         rate=hyper.learning_rate / _base(training, is_child) / share,
@@ -79,8 +82,8 @@ def point(hyper: HyperParameters, training: TrainingConfig, is_child: bool) -> P
 
 
 def halved(hyper: HyperParameters, ranks: int) -> HyperParameters | None:
-    """With half the batch, and the learning rate that belongs to it; None when that would leave a rank with
-    too few examples."""
+    """Hyper-parameters with half the batch and a learning rate in proportion; None if a rank would have too
+    few examples."""
     half = hyper.batch_size // 2 // ranks * ranks
     if half < LEAST_BATCH * ranks:
         return None
@@ -88,7 +91,8 @@ def halved(hyper: HyperParameters, ranks: int) -> HyperParameters | None:
 
 
 def shared_evenly(hyper: HyperParameters, ranks: int) -> HyperParameters:
-    """The next larger batch that so many ranks share evenly: those of a resumed run differ."""
+    """Hyper-parameters with the next larger batch that `ranks` share evenly, for a run that is resumed with
+    groups of another size."""
     return replace(hyper, batch_size=-(-hyper.batch_size // ranks) * ranks)
 
 

@@ -1,7 +1,7 @@
-"""Which trial a group is given next: a new one, one that goes on with another, or a further attempt.
+"""Choice of the next trial for a group: a new one, one that continues another, or a further attempt.
 
-Everything here follows from the events of the journal in their order, whether they happen now or are
-read again: that is how a run is resumed, and how its proposals are made again.
+Everything here is a function of the events of the journal in their order, whether they happen now or are
+read again. So a run can be resumed, and its proposals can be made again to check them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from nas.search import Candidate, Halving, Observation, Search
 from nas.tuning import Point, Tuner
 
 ALL_WRONG = 1.0
-"""The error of a trial that failed: a rate too high fails, and that is to be learnt."""
+"""Error that the tuner is told of a trial that failed: a learning rate that is too high makes trials fail,
+and the tuner must learn that."""
 ATTEMPTS = 3  # of one trial: a network that kills its group or its memory is not tried for ever
 
 
 class RunSoFar(Protocol):
-    """What `Jobs` reads of a run, whose last event is the one that `Jobs` follows."""
+    """The part of a replay that `Jobs` reads. Its last event is always the one that `Jobs` is following."""
 
     trials: dict[int, TrialStory]
 
@@ -42,17 +43,18 @@ class RunSoFar(Protocol):
 
 @dataclass(frozen=True)
 class _Completed:
-    """What a child needs to know of its parent."""
+    """What remains known of a completed trial for the proposal of its children."""
 
     point: Point
     outcome: TrialOutcome
 
 
 class Jobs:
-    """The search as the master needs it: nothing is handed out twice, nothing that was lost is forgotten."""
+    """The search as the master uses it: no trial is dispatched twice, and trials that were lost are
+    repeated."""
 
     def __init__(self, config: Config, search: Search, tuner: Tuner, run: RunSoFar) -> None:
-        """`run` is that of the same events; each goes there first and then to `follow`."""
+        """`run` is the replay of the same events; each event goes to it first, and then to `follow`."""
         self.config, self.search, self.tuner, self.run = config, search, tuner, run
         self._num_trials = 0  # that were dispatched; so it is the number of the next one
         self._grown_rounds = 1  # of those dispatched
@@ -69,30 +71,31 @@ class Jobs:
 
     @classmethod
     def of(cls, config: Config, seed: Graph, run: RunSoFar) -> Jobs:
-        """With the search and the tuner that the configuration names. Raises MissingExtra."""
+        """Jobs with the search and the tuner that the configuration names. Raises MissingExtra."""
         return cls(config, new_search(config, seed), new_tuner(config), run)
 
     @property
     def exhausted(self) -> bool:
-        """Whether `next` has nothing more to hand out because of the limit of trials."""
+        """Whether the limit on the number of trials is reached, so that `next` returns None."""
         limit = self.config.limits.max_trials
         return bool(limit) and self._num_trials >= limit and not self._again
 
     def next(self, group: int) -> Dispatched | None:
-        """What to dispatch to a group; it becomes so when it is written. Raises nas.search.Exhausted."""
+        """The trial to dispatch to a group; None if `exhausted`. It counts as dispatched once `follow` sees
+        the event. Raises nas.search.Exhausted."""
         if self.exhausted:
             return None
         return self.again(group) or self.propose(self._num_trials, group)
 
     def again(self, group: int) -> Dispatched | None:
-        """The further attempt whose turn it is; it leaves the row when it is dispatched."""
+        """The next of the further attempts; None if there are none. It is removed once it is dispatched."""
         if not self._again:
             return None
         job = replace(self._again[0].job, group=group)
         return _with(job, shared_evenly(job.trial.hyper, self._ranks(group)))
 
     def propose(self, number: int, group: int) -> Dispatched:
-        """The new trial of that number, for that group. Raises nas.search.Exhausted."""
+        """A new trial with that number, for that group. Raises nas.search.Exhausted."""
         promoted = self._halving.promotion(self.search.living) if self._halving else None
         if promoted is None:
             candidate = self.search.ask(number, self._round(number))
@@ -103,16 +106,16 @@ class Jobs:
         return self._asked.job
 
     def needed(self) -> frozenset[int]:
-        """The trials whose kept weights a child may yet read, or are just being written. To look through all
-        takes long; `unneeded` follows them."""
+        """The trials whose kept weights a child may still read, or are just being written. To look
+        through all trials takes long; `unneeded` keeps track of changes instead."""
         return self.search.alive().union(self._in_flight.numbers())
 
     def unneeded(self, best: int | None) -> list[int]:
-        """The trials but the best one that left `needed` since this was last asked, for good or not in it."""
+        """The trials that left `needed` since the last call, except the best one."""
         return self._weights.unneeded(best)
 
     def follow(self, event: Event) -> None:
-        """Takes note of an event of the journal."""
+        """Updates the search with an event of the journal."""
         if isinstance(event, Dispatched):
             self._dispatched(event)
         elif isinstance(event, Ended) and event.finished.trial in self._in_flight:
@@ -125,7 +128,7 @@ class Jobs:
         trial = event.trial
         if event.attempt > 1:
             again = next((each for each in self._again if each.job.trial.number == trial.number), None)
-            if again is not None:  # else the journal is wrong, which the replay says
+            if again is not None:  # otherwise the journal is wrong, which the replay reports
                 self._again.remove(again)
                 self._put(event, again.graph)
             return
@@ -150,7 +153,7 @@ class Jobs:
         return self._in_flight.take(number)
 
     def _forget(self, trial: Trial) -> None:
-        """A trial ended for good: what nobody's child reads any more is no longer known."""
+        """Drops the records that no further child will need, now that a trial has ended for good."""
         for each in self._weights.ended(trial.number, trial.parent):
             self._completed.pop(each, None)
 
@@ -160,7 +163,7 @@ class Jobs:
         if told.out_of_memory:
             self._memory.ran_out(ended.graph, hyper.batch_size // ranks)
         attempt = self.run.trials[number].attempts[-1]
-        # A validation that ended after the deadline teaches nothing.
+        # A trial whose validations all ended after the deadline counts as incomplete for the search.
         if told.state is State.COMPLETE and attempt.curve and attempt.best_validation:
             self._complete(number)
             self._forget(ended.job.trial)
@@ -209,7 +212,7 @@ class Jobs:
 
     def _observation(self, attempt: Attempt) -> Observation:
         schedule = attempt.trial.epochs * int(self.run.leg.ranks[0].ready.data["training_examples"])
-        # The last step reads a whole batch, beyond the last pass where that is not a multiple of it.
+        # The last step reads a whole batch, which may extend beyond the last pass over the examples.
         curve = tuple((min(examples, schedule), error) for examples, error in attempt.curve)
         return Observation(attempt.trial.number, schedule, curve)
 
@@ -226,8 +229,8 @@ class Jobs:
         )
 
     def _round(self, number: int) -> int:
-        """A leg with more groups than the last one would begin in an earlier round, for whose bounds all
-        networks that have grown are too large."""
+        """Round of a trial. Where networks grow, it never falls: a resumed leg with more groups would
+        otherwise fall back to an earlier round, for whose bounds all grown networks are too large."""
         round_ = 1 + number // len(self.run.leg.began.groups)
         return max(round_, self._grown_rounds) if self.config.search.bounds.growth_rounds else round_
 
@@ -241,7 +244,8 @@ class Jobs:
         return epochs[rung] - epochs[rung - 1]
 
     def _hyper(self, number: int, candidate: Candidate, round_: int, group: int) -> HyperParameters:
-        """The parent's; from some round on, the tuner's."""
+        """The parent's hyper-parameters; from round `tuning.first_round` on, those of the tuner. The batch is
+        bounded by the memory of the devices."""
         training, ranks = self.config.training, self._ranks(group)
         parent = self._completed.get(candidate.parent)
         chosen = parent.point if parent else configured(training)
@@ -261,43 +265,46 @@ def _with(job: Dispatched, hyper: HyperParameters) -> Dispatched:
 
 @dataclass(frozen=True)
 class TrialOutcome:
-    """What a trial came to."""
+    """Result of a trial for the tuner."""
 
     error: float
     epochs: int
 
 
 class Losses:
-    """What a tuner receives of the trials of a run, in the order in which they ended: early and late, long
-    and short ones can be compared by it."""
+    """Losses that a tuner receives for the trials of a run, in the order in which they ended. They are scaled
+    so that early and late trials, and long and short ones, can be compared."""
 
     def __init__(self, least: float) -> None:
-        self._least = least  # no error is known to be less
+        self._least = least  # smallest error that the validation examples can show
         self._first: float | None = None  # error to complete: the seed's, if nothing went wrong
         self._changes: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
 
     def completed(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
-        """The loss of a trial, to which later ones are compared."""
+        """The loss of a completed trial, which is also recorded for the comparison of later ones."""
         self._first = trial.error if self._first is None else self._first
         loss = self.of(trial, parent)
         insort(self._like(trial, parent), self._change(trial, parent))
         return loss
 
     def of(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
-        """How much less it improved than trials of its length usually do."""
+        """How much less the trial improved on its parent than the median trial of its length, in the
+        logarithm of the error."""
         before = self._like(trial, parent)
         usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2 if before else 0.0
         return self._change(trial, parent) - usual
 
     def _change(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
-        """Against its parent, or else the first that completed: of trials that carry weights the later ones
-        are better anyway. Before anything completed, failures are as bad as can be."""
+        """Logarithm of the error relative to the parent's, or, without a parent, to that of the first
+        completed trial. It is relative because trials that carry weights get better with time whatever their
+        hyper-parameters are. Before any trial has completed, a failure has the largest possible value."""
         reference = (parent.error if parent else self._first) or 0.0
         return log(max(trial.error, self._least) / max(reference, self._least))
 
     def _like(self, trial: TrialOutcome, parent: TrialOutcome | None) -> list[float]:
-        """The changes of those that completed before it, as long as it, of parents as long as its own: a
-        long trial after a short one is better anyway, too."""
+        """The changes, in rising order, of the trials that completed earlier with the same number of epochs
+        and with parents of the same number of epochs as its own, because a long trial after a short one
+        improves more in any case."""
         return self._changes[parent.epochs if parent else 0, trial.epochs]
 
 
@@ -310,7 +317,7 @@ class OpenTrial:
 
     @classmethod
     def first(cls, trial: Trial, graph: Graph, group: int) -> OpenTrial:
-        """The first attempt, by that group."""
+        """The first attempt at a trial, by that group."""
         job = Dispatched(
             trial=trial,
             attempt=1,
@@ -335,7 +342,7 @@ class InFlight:
         return number in self._each
 
     def numbers(self, group: int | None = None) -> list[int]:
-        """Of a group, or of all."""
+        """Numbers of the open trials of a group, or of all groups."""
         return list(self._each if group is None else self._of_group.get(group, ()))
 
     def put(self, trial: OpenTrial) -> None:

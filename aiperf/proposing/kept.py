@@ -1,4 +1,5 @@
-"""Whose kept weights a child may yet read, by counting: what an end costs does not grow with the run."""
+"""Which kept weights a child may still read, by counting, so that the cost of an end of a trial does not grow
+with the length of the run."""
 
 from __future__ import annotations
 
@@ -7,9 +8,11 @@ from collections.abc import Container
 
 
 class KeptWeights:
-    """The weights of living trials, of the parents of those in flight, and those that are being written.
+    """Tracks which weights are needed: those of living trials, those of the parents of trials in flight, and
+    those that are being written.
 
-    `living` is the search's: a trial lives from its completion until so many others have completed.
+    `living` is the search's: a trial lives from its completion until `search.population` others have
+    completed.
     """
 
     def __init__(self, living: Container[int]) -> None:
@@ -17,22 +20,23 @@ class KeptWeights:
         self._lived: deque[int] = deque()  # in the order in which they die
         self._children: Counter[int] = Counter()  # in flight, by parent
         self._being_written: set[int] = set()
-        self._left: dict[int, None] = {}  # what may have become unneeded since that was last asked
+        self._left: dict[int, None] = {}  # trials that may have become unneeded since the last `unneeded`
         self._best: int | None = None
 
     def dispatched(self, number: int, parent: int | None, attempt: int) -> None:
-        """An attempt of a trial is in flight; of the first one the parent has a child more."""
+        """An attempt at a trial is in flight. The first one adds a child to the parent."""
         self._being_written.add(number)
         if parent is not None and attempt == 1:
             self._children[parent] += 1
 
     def broken_off(self, number: int) -> None:
-        """An attempt ended. If a further one follows, that will read the parent's weights, too."""
+        """An attempt ended. The parent keeps this child, because a further attempt may read its weights."""
         self._being_written.discard(number)
         self._left[number] = None
 
     def ended(self, number: int, parent: int | None) -> list[int]:
-        """A trial has ended for good, and the search knows. Those that no child will read any more."""
+        """A trial has ended for good, after the search was told. Returns the trials whose weights no child
+        will read any more."""
         unread = [number]
         if number in self._living:
             self._lived.append(number)
@@ -48,7 +52,8 @@ class KeptWeights:
         return unread
 
     def unneeded(self, best: int | None) -> list[int]:
-        """What became so since this was last asked. The best network so far is tested in the end."""
+        """The trials whose weights became unneeded since the last call. The best network so far is always
+        needed, because it is tested in the end."""
         if self._best is not None and best != self._best:
             self._left[self._best] = None
         left, self._left, self._best = self._left, {}, best

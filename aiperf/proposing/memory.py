@@ -1,5 +1,5 @@
-"""The memory that training takes on a device, term by term: for `run --dry-run`, for `profile`, and for what
-keeps a batch that would not fit from being tried."""
+"""Model of the memory that training takes on a device, term by term. It is used by `run --dry-run`, by
+`profile`, and to avoid batches that would not fit."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ PROCESSOR = "cpu"
 
 
 def training_bytes(graph: Graph, training: TrainingConfig, examples: int, ranks: int, kind: str = "") -> int:
-    """Of a trial on a device of that kind, one of so many, on so many examples in a step: the step, and the
-    best network so far with its optimizer's state, of which a rank holds a copy."""
+    """Memory in bytes of a trial on one of `ranks` devices of a kind, with `examples` per step on that
+    device: the step itself, and the copy of the best network so far that each rank holds, with its optimizer
+    state."""
     best = FP32_BYTES * (numbers_kept(graph, training) + _num_statistics(graph))
     return sum(step_parts(graph, training, examples, ranks, kind).values()) + best
 
@@ -25,9 +26,9 @@ def training_bytes(graph: Graph, training: TrainingConfig, examples: int, ranks:
 def step_parts(
     graph: Graph, training: TrainingConfig, examples: int, ranks: int, kind: str = ""
 ) -> dict[str, int]:
-    """Bytes of an eager step at its fullest, by what they hold; their sum is the peak.
+    """Memory in bytes of an eager step at its peak, by what it holds; the sum is the peak.
 
-    oneDNN's part is a processor's. What cuDNN and other libraries take by themselves is in none.
+    The part of oneDNN exists on a CPU only. Memory that cuDNN and other libraries allocate is not included.
     """
     weights = FP32_BYTES * graph.num_parameters
     step = step_memory(graph, ELEMENT_BYTES[training.format], examples, ranks)
@@ -46,7 +47,8 @@ def step_parts(
 
 
 def numbers_kept(graph: Graph, training: TrainingConfig) -> int:
-    """Of all weights and the optimizer's state. Muon has one number, not two, beside each of its matrices."""
+    """Number of values in all weights and the optimizer state. Muon keeps one value, not two, for each weight
+    of its matrices."""
     fewer = sum(map(prod, hidden_matrices(graph).values())) if training.optimizer == "muon" else 0
     return training.numbers_a_weight * graph.num_parameters - fewer
 
@@ -56,9 +58,10 @@ def _num_statistics(graph: Graph) -> int:
 
 
 def _update_bytes(graph: Graph, training: TrainingConfig) -> int:
-    """That the optimizer needs for a moment, when the activations are gone. SGD and AdamW change numbers in
-    place. Muon has of a matrix the gradient ahead in fp32, of a convolution a second time as a matrix, and in
-    the format two iterations and two products of the matrix with itself."""
+    """Temporary memory in bytes of the optimizer's step, when the activations are freed already. SGD and
+    AdamW work in place. For each matrix in turn, Muon holds the look-ahead gradient in fp32 (for a
+    convolution a second time, as a matrix), and in the number format two iterates and two products of the
+    matrix with itself."""
     if training.optimizer != "muon":
         return 0
     found, narrow = 0, ELEMENT_BYTES[training.format]

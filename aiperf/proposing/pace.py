@@ -1,30 +1,30 @@
-"""When a trial stops, and how much of it is one block of steps. Who trains and who pretends keep it alike."""
+"""When a trial stops, and how much of it is one block of steps. All drivers of the conduct keep it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from time import perf_counter
 
 from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS
 from aiperf.trial import BLOCK_SECONDS
 
 BLOCKS_A_SECOND = 43.0
-"""Of all groups together, about: an hour of them is 50 MB of journal. Beyond 86 groups blocks grow."""
+"""Most blocks per second of all groups together: an hour of them is about 50 MB of journal. Beyond 86 groups
+blocks grow."""
 
 SILENCE_SHARE = 1 / 5
-"""Of the silence that is a group's loss: no block is longer, however many groups there are."""
+"""Longest block as a share of the silence after which a group is lost, however many groups there are."""
 
 LONGEST_BLOCK_SECONDS = 20.0
-"""However long that silence: a group sees a stop after its block, and `rules.planned` allows a minute."""
+"""Longest block, however long that silence: a group sees a stop after its block, and `rules.planned` allows a
+minute."""
 
 TRANSIT_SECONDS = 0.05
-"""Of a message, with room: a group's deadline is so much earlier, for the master counts from the sending of
-its release to the arrival of a validation."""
+"""Time of a message, with room. A group's deadline is earlier by it, because the master counts from the
+sending of its release to the arrival of a validation."""
 
 WORKING_SECONDS = 5.0
-"""Between two messages of a long validation that say that it goes on."""
+"""Time between two messages of a long validation that say that it goes on."""
 
 CLOSE_NOW, VALIDATE_NOW = -1, 0
 """What `steps_of_block` says instead of a number of steps."""
@@ -38,44 +38,46 @@ def block_seconds(groups: int, silence_seconds: float) -> float:
 
 @dataclass
 class Pace:
-    """The deadline on this host's clock, and how long validations take. In a group the leader's counts."""
+    """The deadline on this host's clock, and how long validations take. In a group the leader's counts.
 
-    halted: Callable[[], bool]
-    now: Callable[[], float] = perf_counter
-    """The clock [s]."""
+    Every `now` is in seconds on that clock.
+    """
+
+    halted: bool = False
+    """Whether the master said to stop."""
     deadline: float = math.inf
-    """On that clock."""
+    """On this host's clock; infinite without one."""
     validate_seconds: float = 0.0
-    """Of the last validation."""
+    """Length of the last validation."""
     block_seconds: float = BLOCK_SECONDS
 
-    def release(self, seconds_left: float | None, block_seconds: float) -> None:
-        """The clock of the run goes, and stops in so many seconds, if ever."""
+    def release(self, now: float, seconds_left: float | None, block_seconds: float) -> None:
+        """Starts the clock of the run, which stops after `seconds_left`, if ever."""
         self.block_seconds = block_seconds
         if seconds_left is not None:
-            self.deadline = self.now() + seconds_left - TRANSIT_SECONDS
+            self.deadline = now + seconds_left - TRANSIT_SECONDS
 
-    def must_close(self) -> bool:
-        return self.halted() or self.seconds_left() <= 0
+    def must_close(self, now: float) -> bool:
+        return self.halted or self.seconds_left(now) <= 0
 
-    def seconds_left(self) -> float:
-        """For training, before the closing validation must begin."""
-        return self.deadline - CLOSING_SHARE * self.validate_seconds - self.now()
+    def seconds_left(self, now: float) -> float:
+        """Time left for training before the closing validation must begin."""
+        return self.deadline - CLOSING_SHARE * self.validate_seconds - now
 
-    def steps_left(self, step_seconds: float) -> float:
+    def steps_left(self, now: float, step_seconds: float) -> float:
         """How many steps of this length fit before the deadline; without one, infinitely many."""
-        return max(0.0, self.seconds_left() / step_seconds)
+        return max(0.0, self.seconds_left(now) / step_seconds)
 
-    def steps_of_block(self, step_seconds: float, trained_seconds: float, left: int) -> int:
+    def steps_of_block(self, now: float, step_seconds: float, trained_seconds: float, left: int) -> int:
         """How many steps are made before the next look at the clock: at least one, at most `left` of the
         segment, which was trained for `trained_seconds`; or CLOSE_NOW, or VALIDATE_NOW.
 
         Towards the deadline a block takes half of what is left, so that a step that suddenly takes longer
         does not carry the closing validation past it.
         """
-        if self.must_close():
+        if self.must_close(now):
             return CLOSE_NOW
         if trained_seconds >= SEGMENT_SECONDS:
             return VALIDATE_NOW
-        room = min(self.block_seconds, SEGMENT_SECONDS - trained_seconds, self.seconds_left() / 2)
+        room = min(self.block_seconds, SEGMENT_SECONDS - trained_seconds, self.seconds_left(now) / 2)
         return max(1, min(int(room / step_seconds), left))

@@ -42,8 +42,8 @@ def new_search(config: Config, seed: Graph) -> Search:
 
 
 def drawn(config: Config) -> Mapping[type[Morphism], float]:
-    """The kinds of morphisms of a run, and how often each is drawn. Raises ConfigError for one to be omitted
-    that the task does not have, and where none is left."""
+    """The kinds of morphisms of a run, with the weight by which each is drawn. Raises ConfigError if one to
+    be omitted is not a kind of the task, and if none is left."""
     mix, omitted = task_of(config.data).morphisms, config.search.omit
     names = [kind.__name__ for kind in mix]
     for name in omitted:
@@ -65,7 +65,8 @@ def new_tuner(config: Config) -> Tuner:
 
 
 def resolved(config: Config) -> tuple[Config, str]:
-    """The configuration with the tuner that "auto" comes to here, and a line that says which."""
+    """The configuration with "auto" replaced by the tuner that is installed here, and a line that names
+    it."""
     if config.tuning.name != "auto":
         return config, ""
     found = [name for name, kind in TUNERS.items() if kind.library and installed(kind.library)]
@@ -80,10 +81,10 @@ def resolved(config: Config) -> tuple[Config, str]:
 
 
 def libraries(config: Config) -> Mapping[str, str]:
-    """Versions of those that the proposals follow from, beside this program; of what is installed. A task of
-    another package is one of them: its morphisms are drawn.
+    """Installed versions of the libraries on which the proposals depend, in addition to this program. A task
+    of another package is one of them, because its morphisms are drawn.
 
-    Raises ConfigError for a search of another package that is not there.
+    Raises ConfigError if the search is from another package that is not installed.
     """
     try:
         of_search = distributions_of_search(config.search.name)

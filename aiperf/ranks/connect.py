@@ -1,4 +1,4 @@
-"""The way into the messages between ranks, over MPI or torchrun's sockets, and the way out of them."""
+"""Start and end of the connections between ranks, over MPI or torchrun's sockets."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from aiperf.ranks.torchrun import SocketLink
 LAUNCHERS = ("mpiexec", "mpirun", "prterun", "mpiexec.hydra")
 ABORT_SECONDS = 15  # for the launcher to end all ranks
 FINALIZE_SECONDS = 30  # for all ranks to leave MPI
-OUTLIVE = "trap '' TERM USR1 HUP"  # a scheduler's warning
+OUTLIVE = "trap '' TERM USR1 HUP"  # so that a scheduler's warning does not end the shell
 
 
 def connect(launched: Launched) -> Link:
-    """Starts MPI in this process. Raises WorldError where it is missing, or another than the launcher's."""
+    """Starts MPI in this process. Raises WorldError if it is missing, or differs from the launcher's."""
     if launched.launcher == TORCHRUN:
         return SocketLink(launched, os.environ["TORCHELASTIC_RUN_ID"])
     mpi = mpi_module()
@@ -33,16 +33,16 @@ def connect(launched: Launched) -> Link:
             f"mpi4py found ({mpi_library()}) belongs to another MPI; use its mpiexec, or set MPI4PY_LIBMPI "
             f"to the launcher's library (with srun: try --mpi=pmix or --mpi=pmi2)"
         )
-    # Of our own: MPI makes a communicator of some ranks by messages over the one it is made from, which a
-    # thread that listens there would take for the master's.
+    # A communicator of our own: to create another one for some ranks, MPI sends messages over the one that it
+    # is created from, and a thread that listens there would take them for the master's.
     return Link(comm.Dup(), launched.fault_tolerant)
 
 
 def abort(link: Link, code: int) -> None:
-    """Ends all ranks by force, those too that do not answer; `code` is what the launcher returns.
+    """Ends all ranks by force, even those that do not answer; `code` is the exit code of the launcher.
 
-    mpiexec of Open MPI 5 then waits for the daemon of a host that cannot be reached any more, for eight
-    minutes or for ever (PRTE_MCA_oob_tcp_keepalive_time); it is not waited for so long.
+    After that, mpiexec of Open MPI 5 waits for the daemon of a host that cannot be reached any more, for
+    eight minutes or forever (PRTE_MCA_oob_tcp_keepalive_time). So it is killed after ABORT_SECONDS.
     """
     parent, null = os.getppid(), subprocess.DEVNULL
     name = Path(f"/proc/{parent}/comm")
@@ -55,12 +55,13 @@ def abort(link: Link, code: int) -> None:
 
 
 def disconnect(link: Link) -> None:
-    """Ends MPI in this process; all ranks that are alive do, or none comes back from it."""
+    """Ends MPI in this process. All ranks that are alive must call it, otherwise it does not return on
+    any."""
     link.flush(1.0)
-    if link.orphaned:  # there would be nobody to say it to
+    if link.orphaned:  # MPI has no launcher any more that could take part
         return
-    # After a death, libraries of Horovod's kind may have left messages that MPI waits for without end, and
-    # without letting another thread of this process run.
+    # After the death of a rank, libraries such as Horovod may have left messages for which MPI waits forever,
+    # and without letting other threads of this process run.
     guard = _ended_after(FINALIZE_SECONDS) if link.fault_tolerant else None
     link.finalize()
     if guard is not None:
@@ -69,7 +70,7 @@ def disconnect(link: Link) -> None:
 
 
 def _ended_after(seconds: float) -> subprocess.Popen[bytes]:
-    """A process that kills this one when that time is over."""
+    """Starts a process that kills this one after `seconds`."""
     words = ["sh", "-c", f"{OUTLIVE}; sleep {seconds}; kill -KILL {os.getpid()}"]
     null = subprocess.DEVNULL
     return subprocess.Popen(words, start_new_session=True, stdin=null, stdout=null, stderr=null)

@@ -1,7 +1,7 @@
-"""A rank that trains in its own process instead of one that it starts: Horovod needs MPI where it trains.
+"""A rank that trains in its own process instead of in a child, because Horovod needs MPI where it trains.
 
-Horovod's background thread calls MPI while the rank's own threads do, so MPI must allow that. A rank
-that dies takes its group with it, and the job, unless MPI is fault-tolerant.
+Horovod's background thread calls MPI at the same time as the rank's own threads, so MPI must allow that. A
+rank that dies ends its group, and the whole job unless MPI is fault-tolerant.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aiperf.wire.messages import Setup
 
 
 def train_in_rank(link: Link, channel: Channel, place: Place, kind: str) -> None:
-    """The life of a worker in the rank itself. Raises WorldError, and what a worker raises."""
+    """Runs a worker in the rank itself, from Setup to Quit. Raises WorldError, and what a worker raises."""
     setup = channel.receive()
     assert isinstance(setup, Setup), setup
     log = RunFiles(Path(setup.directory)).log(socket.gethostname(), place.rank)
@@ -34,7 +34,7 @@ def train_in_rank(link: Link, channel: Channel, place: Place, kind: str) -> None
     parallel = _join(link, setup, device, place)
     try:
         Worker(setup, channel, device, place, parallel).serve()
-    finally:  # it must not call MPI any more when MPI ends; the others of the group hear of it, too
+    finally:  # Horovod must not call MPI after MPI has ended; this also informs the other ranks of the group
         parallel.close()
 
 

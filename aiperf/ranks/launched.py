@@ -1,4 +1,5 @@
-"""What a launcher (mpiexec, srun) says of itself in the environment of the processes it starts."""
+"""Detection of the launcher (mpiexec, srun, torchrun) from the environment of the processes that it
+starts."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from dataclasses import dataclass
 
 from launch import SCHEDULERS
 
-# Rank, number of ranks, who sets them. The first pair that is there counts: inside a Slurm step, the
-# daemons of mpiexec are Slurm's tasks and hand on its variables, which then speak of daemons.
+# Variables with the rank and the number of ranks, and the launcher that sets them. The first pair that is set
+# counts: inside a Slurm step, the daemons of mpiexec are Slurm's tasks and pass on Slurm's variables, which
+# then describe the daemons and not the ranks.
 VARIABLES = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "mpiexec of Open MPI"),
     ("PMI_RANK", "PMI_SIZE", "mpiexec"),  # MPICH, Intel MPI, Cray MPICH; srun --mpi=pmi2
@@ -26,11 +28,12 @@ class Launched:
     size: int
     launcher: str
     fault_tolerant: bool
-    """Whether the ranks go on when one of them dies (ULFM)."""
+    """Whether the other ranks continue if one of them dies (ULFM)."""
 
 
 def launched(environment: Mapping[str, str]) -> Launched | None:
-    """None for a process that stands alone, also where a launcher started just one."""
+    """The rank of this process and its launcher; None for a process without other ranks, also if a launcher
+    started it."""
     torchrun = (("RANK", "WORLD_SIZE", TORCHRUN),) if "TORCHELASTIC_RUN_ID" in environment else ()
     for rank, size, launcher in (*torchrun, *VARIABLES):
         if rank in environment and size in environment:

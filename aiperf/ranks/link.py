@@ -1,7 +1,8 @@
-"""Messages between ranks over MPI: bytes, never pickle; nothing here waits inside MPI, where waiting spins.
+"""Messages between ranks over MPI, as bytes, never as pickle. Nothing here waits inside MPI, whose waiting
+calls spin and would take a core from training.
 
-mpi4py is an extra and is imported where it is used. Its wheel holds the interfaces of all MPI
-libraries and takes the one that is there, so a site's own MPI needs no rebuilding.
+mpi4py is an extra and is imported where it is used. Its wheel supports all MPI libraries and uses the one
+that is installed, so it need not be rebuilt for a site's own MPI.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from aiperf.errors import WorldError, installation
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-# Between two looks for a message: short after one came or went, for an answer often follows at once, then
-# longer, by so many times. 400 looks a second take about a hundredth of a core.
+# Seconds between two polls for a message: short after a message, because an answer often follows at once,
+# then growing by the factor LONGER. At the longest, 400 polls per second take about a hundredth of a core.
 SHORTEST_SLEEP, LONGEST_SLEEP, LONGER = 0.0001, 0.0025, 1.3
-TESTED = 32  # requests at a look, so that it does not grow with the number that is under way
+TESTED = 32  # requests per poll, so that its cost does not grow with the number of requests in flight
 
 
 class Waited(Protocol):
-    """What can be waited for beside messages."""
+    """Something with a file descriptor that can be waited for together with messages."""
 
     def fileno(self) -> int: ...
 
@@ -40,21 +41,21 @@ class Received:
 
 
 class Link:
-    """One rank's way to all others. May be used from several threads: they take turns."""
+    """Connection of one rank to all others. It may be used from several threads, which take turns."""
 
     def __init__(self, comm: MPI.Comm, fault_tolerant: bool) -> None:
         self.comm, self.fault_tolerant = comm, fault_tolerant
         self.rank: int = comm.rank
         self.size: int = comm.size
         self.failed: frozenset[int] = frozenset()
-        """Ranks that are known to be dead, which only a fault-tolerant MPI tells."""
+        """Ranks that are known to be dead; only a fault-tolerant MPI reports them."""
         self._parent = os.getppid()
         self.threads: bool = mpi_module().Query_thread() == mpi_module().THREAD_MULTIPLE
         """Whether libraries may call MPI from threads of their own."""
         self.dismissed = False
-        """Whether the other ranks were sent home."""
+        """Whether the other ranks were asked to quit."""
         self.left: set[int] = set()
-        """Ranks that said good-bye."""
+        """Ranks that have sent Bye."""
         self._pending: deque[tuple[Any, bytes]] = deque()
         self._turn = threading.Lock()
 
@@ -64,11 +65,12 @@ class Link:
         return os.getppid() != self._parent
 
     def library(self) -> str:
-        """The MPI library and its version, "Open MPI v5.0.11"; empty where there is none."""
+        """The MPI library and its version, as "Open MPI v5.0.11"; empty if none is used."""
         return mpi_library()
 
     def send(self, rank: int, tag: int, data: bytes) -> None:
-        """Returns at once; the bytes travel while `receive` is called. To a dead rank it says nothing."""
+        """Starts to send a message and returns at once; it makes progress while `receive` is called. A
+        message to a dead rank is dropped."""
         if rank in self.failed:
             return
         with self._turn:
@@ -78,10 +80,10 @@ class Link:
                 self._take_note(error)
 
     def receive(self, seconds: float, beside: Waited | None = None) -> Received | None:
-        """The next message of any rank, or None when none comes in so many seconds, a rank died, or `beside`
-        has something to read.
+        """The next message of any rank, or None if none arrives within `seconds`, a rank dies, or `beside`
+        can be read.
 
-        Raises WorldError when MPI fails and is not fault-tolerant.
+        Raises WorldError if MPI fails and is not fault-tolerant.
         """
         until, sleep, dead = time.monotonic() + seconds, SHORTEST_SLEEP, self.failed
         others = [] if beside is None else [beside]
@@ -96,7 +98,7 @@ class Link:
             sleep = min(LONGER * sleep, LONGEST_SLEEP)
 
     def flush(self, seconds: float) -> bool:
-        """Whether everything that was sent has left within so many seconds."""
+        """Waits at most `seconds` until all messages have left; returns whether they have."""
         until = time.monotonic() + seconds
         while self._pending and time.monotonic() < until:
             with self._turn:
@@ -110,7 +112,7 @@ class Link:
         self.comm.Abort(code)
 
     def finalize(self) -> None:
-        """The last word; all ranks that are alive say it."""
+        """Ends MPI; all ranks that are alive must call it."""
         mpi_module().Finalize()
 
     def _look(self) -> Received | None:
@@ -119,7 +121,8 @@ class Link:
         try:
             status = mpi.Status()
             wanted = (mpi.ANY_SOURCE, mpi.ANY_TAG, status)
-            # Open MPI looks first and lets messages in afterwards, so that only the second look finds them.
+            # Open MPI's Iprobe checks for messages before it makes progress, so only a second call finds one
+            # that has just arrived.
             if not (self.comm.Iprobe(*wanted) or self.comm.Iprobe(*wanted)):
                 return None
             source, tag, size = status.Get_source(), status.Get_tag(), status.Get_count(mpi.BYTE)
@@ -131,7 +134,7 @@ class Link:
             return None
 
     def _progress(self) -> bool:
-        """Whether something that was sent has left."""
+        """Tests some of the pending requests; returns whether any is complete."""
         before = len(self._pending)
         for _ in range(min(before, TESTED)):
             request, data = self._pending.popleft()
@@ -143,7 +146,7 @@ class Link:
         return len(self._pending) < before
 
     def _take_note(self, error: Exception) -> None:
-        """Which ranks died. Raises WorldError where MPI cannot say."""
+        """Finds out which ranks died. Raises WorldError if MPI is not fault-tolerant and cannot say."""
         if not self.fault_tolerant:
             raise WorldError(
                 f"MPI failed ({error}); without fault tolerance the remaining ranks cannot continue: resume "
@@ -156,14 +159,15 @@ class Link:
 
 
 def mpi_library() -> str:
-    """MPI's own words, cut before the package and the dates that follow: MPI_Get_library_version."""
+    """Name and version of the MPI library (MPI_Get_library_version), without the package and dates that
+    follow."""
     words: str = mpi_module().Get_library_version()
     return " ".join(words.splitlines()[0].split(",")[0].strip("\0").split())
 
 
 @cache
 def mpi_module() -> Any:
-    """mpi4py's module, without its habit of starting and ending MPI by itself."""
+    """The MPI module of mpi4py, set up so that importing it neither initialises nor finalises MPI."""
     try:
         import mpi4py
 

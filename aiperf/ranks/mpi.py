@@ -1,8 +1,8 @@
 """The world of several ranks: rank 0 is the master, the others train in groups.
 
-A message's tag is the incarnation of the group it belongs to: what was said before a group was started
-again is known by it, and is not heard. Every rank answers the master itself; what the master says to
-a group goes to its leader, who hands it on, and what it says to all goes from rank to rank (tree).
+The tag of a message is the incarnation of the group that it belongs to; by it, messages from before a restart
+are recognised and dropped. Every rank answers the master directly. A message of the master to a group goes to
+its leader, which passes it on; a message to all goes from rank to rank (`tree`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from aiperf.wire.messages import Assign, Evaluate, Finished, FromGroup, Quit, Re
 
 log = logging.getLogger(__name__)
 
-HELLO_SECONDS = 300.0  # for all ranks to come, once MPI has started them all
-BYE_SECONDS = 20.0  # for all ranks to leave; a worker has ten of them
+HELLO_SECONDS = 300.0  # for all ranks to report, once MPI has started them
+BYE_SECONDS = 20.0  # for all ranks to leave, of which a worker may take ten to exit
 HEARTBEAT_SECONDS = 15.0
-REPEAT_SECONDS = 5.0  # for the last word to reach all from rank to rank; then the master says it itself
+REPEAT_SECONDS = 5.0  # for Quit to reach all along the trees; after that the master sends it directly
 
 
 class MpiWorld:
@@ -39,7 +39,8 @@ class MpiWorld:
     def __init__(
         self, link: Link, files: RunFiles, hosts: tuple[str, ...], places: tuple[Place, ...], children: bool
     ) -> None:
-        """`hosts` of all ranks, `places` of those that train. `children`: in child processes."""
+        """`hosts` are those of all ranks, `places` those of the ranks that train; `children`: whether they
+        train in child processes, which can be restarted."""
         self._link, self._files, self._restartable = link, files, children
         self.hosts = hosts
         self.groups = tuple(dict.fromkeys(place.group for place in places))
@@ -49,9 +50,9 @@ class MpiWorld:
         self._apart: set[int] = set()
         self._announcer = Announcer(link)
         self._again: dict[str, int] = {}
-        """The incarnations of groups that were started again, by leader."""
+        """Incarnations of the groups that were restarted, by leader."""
         self._avoid: set[int] = set()
-        """Ranks that are dead, or of a group that was started again, until they are heard."""
+        """Ranks that are dead, and those of a restarted group until their first message."""
         self._losses: deque[tuple[int, Gone]] = deque()
         self._known_failed: frozenset[int] = frozenset()
         self._receiver = Receiver(files, hosts)
@@ -139,7 +140,8 @@ class MpiWorld:
         self._avoid_from_now(news)
 
     def _avoid_from_now(self, ranks: Collection[int]) -> None:
-        """What they did not give on any more is asked for at once by those who lack it."""
+        """Routes messages to all around these ranks, and beats at once, so that other ranks request the
+        messages that these did not forward any more."""
         self._avoid.update(ranks)
         self._beaten = -math.inf
 
@@ -150,7 +152,8 @@ class MpiWorld:
             self._announcer.beat(self._avoid)
 
     def _pieces(self, trial: int) -> list[bytes]:
-        """None where the file cannot be read: the group, which cannot read it either, says so."""
+        """The kept weights of a trial in pieces; empty if the file cannot be read, which the group then
+        reports itself, because it has no file either."""
         try:
             return list(pieces(self._files, trial))
         except OSError as error:
@@ -167,7 +170,7 @@ class MpiWorld:
 
 
 def gather(link: Link) -> tuple[str, ...]:
-    """The host of every rank. Raises WorldError when some do not come."""
+    """The host of every rank. Raises WorldError if some ranks do not report within HELLO_SECONDS."""
     hosts = {0: socket.gethostname()}
     until = time.monotonic() + HELLO_SECONDS
     while len(hosts) < link.size:
@@ -202,9 +205,11 @@ def describe(link: Link, places: tuple[Place, ...]) -> tuple[Described, ...]:
 
 
 def dismiss(link: Link, receiver: Receiver | None = None, announcer: Announcer | None = None) -> bool:
-    """Sends all ranks home; whether all that are alive said good-bye. A second time it does not wait.
+    """Asks all ranks to quit, and waits until all that are alive have said Bye; returns whether they have. A
+    second call does not wait.
 
-    `receiver` takes the logs that ranks hand over before they leave. `announcer` said Quit to all just now.
+    `receiver` takes the logs that ranks send before they leave. If `announcer` is given, it has just sent
+    Quit to all.
     """
     failed = link.failed
     waiting = set(range(1, link.size)) - failed - link.left

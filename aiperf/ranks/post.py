@@ -1,10 +1,10 @@
-"""What comes from the master to a rank and what goes to it, on every way: direct, by its leader, and to all.
+"""Exchange of messages between a rank and the master, in an order that the worker can rely on.
 
-Messages reach a rank in three ways: from the master, from the leader of its group, and from rank to rank.
-Each way keeps its order, but one may be faster than another. So a message that must come after one to all
-carries that one's number, and is held until it has been heard. A message to all may arrive before an earlier
-one to a group, which does no harm: only Stop and Quit are sent while a group has not answered, and a worker
-that was stopped returns a later trial at once.
+Messages reach a rank in three ways: from the master, from the leader of its group, and from rank to rank
+along the trees. Each way keeps its order, but one may be faster than another. So a message that must be
+handled after one to all carries that one's number, and is held until that one has been handled. A message to
+all may overtake an earlier one to a group, which does no harm: only Stop and Quit are sent while a group has
+not answered, and a worker that was stopped returns a later trial at once.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Ready, Setup
 
 log = logging.getLogger(__name__)
 
-MASTER_SILENCE_SECONDS = 600.0  # it beats every 15 s; a stalled file system may hold it up
-LISTEN_SECONDS = 1.0  # between two looks whether the run is over
+# Time without a sign of the master after which a rank takes it for dead. It beats every 15 s, but a file
+# system that stalls may hold it up.
+MASTER_SILENCE_SECONDS = 600.0
+LISTEN_SECONDS = 1.0  # between two checks whether the run is over
 
 
 class Post:
-    """What comes from the master to this rank, and what goes to it."""
+    """The mailbox of a rank: messages from the master and to it."""
 
     def __init__(self, link: Link, device: str, pretend: Assumptions | None = None) -> None:
-        """`device` is the kind that the rank will bind, if it does not pretend."""
+        """Reports this rank to the master. `device` is the kind that the rank will bind, unless it
+        pretends."""
         link.send(0, 0, pack(Hello(socket.gethostname())))
         self.link, self.device, self.pretend, self.tag = link, device, pretend, 0
         self.place: Place | None = None
@@ -47,23 +50,24 @@ class Post:
         self.files: RunFiles | None = None
         self._hearer = Hearer(link)
         self._to_all: dict[int, Numbered] = {}
-        """By number, what went to all and was not heard here yet."""
+        """Messages to all that have not been handled yet, by number."""
         self._number = 0
-        """Of the last of these that was."""
+        """Number of the last message to all that was handled."""
         self._direct: deque[Received] = deque()
-        """What is for this group and was not heard here yet."""
+        """Messages for this group that have not been handled yet."""
         self._at_once: deque[tuple[int, ToGroup]] = deque()
-        """What waits for nothing, with its tag."""
+        """Messages that wait for no other, each with its tag."""
         self._apart = False
+        """Whether the rank does not share the run directory, so weights and logs are sent by message."""
         self._parents: dict[int, int | None] = {}
         self._receiver: Receiver | None = None
         self._heard = time.monotonic()
         self._sending = Lock()
 
     def receive(self, seconds: float, beside: Waited | None = None) -> ToGroup | None:
-        """The next message, if one comes in so many seconds and before `beside` has something to read.
+        """The next message, or None if none arrives within `seconds` or before `beside` can be read.
 
-        Raises EOFError: the master is gone.
+        Raises EOFError if the master is gone.
         """
         message = self._next()
         if message is not None:
@@ -79,7 +83,7 @@ class Post:
     def _take(self, received: Received) -> None:
         if goes_to_all(received.data):
             numbered = self._hearer.take(received)
-            if numbered is None:  # heard before, or a question of another rank: no sign of the master
+            if numbered is None:  # a repetition, or a request of another rank: no sign of the master
                 return
             message = numbered.content.message
             if isinstance(message, Quit):
@@ -89,7 +93,7 @@ class Post:
         elif is_piece(received.data):
             assert self._receiver is not None
             self._receiver.take(received.data)
-        elif received.source == 0 and received.data.startswith(b"{"):  # it comes after nothing
+        elif received.source == 0 and received.data.startswith(b"{"):  # it need not come after any other
             message = unpack(ToGroup, received.data)
             if isinstance(message, (Place, Describe, Disband, Quit)):
                 self._at_once.append((received.tag, message))
@@ -100,7 +104,7 @@ class Post:
         self._heard = time.monotonic()
 
     def _next(self) -> ToGroup | None:
-        """The next message whose turn has come."""
+        """The next message whose turn it is; None if none has arrived."""
         while self._at_once:
             tag, message = self._at_once.popleft()
             if (heard := self._heed(tag, message)) is not None:
@@ -118,7 +122,7 @@ class Post:
             return None
         received = self._direct[0]
         number, data = split(received.data)
-        # A group that begins anew does not wait for what was sent to its former self.
+        # A restarted group does not wait for messages that were sent to its earlier incarnation.
         if number > self._number and received.tag <= max(self.tag, 1):
             return None
         self._direct.popleft()
@@ -132,10 +136,11 @@ class Post:
         return self._heed(received.tag, message)
 
     def _heed(self, tag: int, message: ToGroup) -> ToGroup | None:
-        """What it means to the rank itself; None where it means nothing else to anybody."""
+        """Does what a message means for the rank itself, and returns it for the worker; None if it was for
+        the rank only."""
         if isinstance(message, Place):
             known, self.place = self.place, message
-            if known is not None:  # it was asked before to describe its device
+            if known is not None:  # the place was sent before, with the request to describe the device
                 return None
         elif isinstance(message, Describe):
             assert self.place is not None
@@ -143,8 +148,8 @@ class Post:
             return None
         elif isinstance(message, Setup):
             begins, self.files = self.files is None, RunFiles(Path(message.directory))
-            if begins and message.leg == 0:  # a log that lies here is of another run
-                with contextlib.suppress(OSError):  # what stays cannot be written to, as the worker will say
+            if begins and message.leg == 0:  # a log that exists by now is from another run
+                with contextlib.suppress(OSError):  # the worker reports a log that it cannot write to
                     self._log_of(self.files).unlink()
             self._receiver = Receiver(self.files)
         elif isinstance(message, Assign):
@@ -165,7 +170,8 @@ class Post:
             self.link.send(0, self.tag, pack(message))
 
     def send_log(self) -> bool:
-        """What the master cannot read where it lies. Whether there was something to send."""
+        """Sends the rank's log to a master that does not share the run directory. Returns whether it had
+        to."""
         if not self._apart or self.files is None:
             return False
         try:
@@ -179,7 +185,7 @@ class Post:
         return files.witness(socket.gethostname(), self.link.rank)
 
     def _with_mpi(self, ready: Ready) -> Ready:
-        """The worker process has no MPI of its own to ask."""
+        """Adds the MPI library to the settings; the worker process does not use MPI and cannot know it."""
         library = self.link.library()
         return replace(ready, settings={**ready.settings, "MPI": library}) if library else ready
 
@@ -195,21 +201,23 @@ class Post:
         return message
 
     def _drop_parent(self, trial: int) -> None:
-        """The master sends a parent's weights with every child."""
+        """Removes a parent's weights after the last child in flight: the master sends them with every
+        child."""
         parent = self._parents.pop(trial, None)
         if parent is not None and parent not in self._parents.values() and self.files is not None:
             self.files.weights(parent).unlink(missing_ok=True)
 
 
 class MpiChannel:
-    """The way to the master of a worker that trains in the rank itself."""
+    """Channel to the master for a worker that trains in the rank's own process (Horovod)."""
 
     def __init__(self, post: Post) -> None:
         self._post = post
         self._gone = False
         self._came: SimpleQueue[ToGroup | None] = SimpleQueue()
-        """None: the master is gone."""
-        # While the worker reads its data, others wait for what this rank gives on to them.
+        """Messages for the worker; None when the master is gone."""
+        # A thread of its own, because other ranks wait for the messages that this rank forwards, even while
+        # the worker reads its data.
         Thread(target=self._listen, name="post", daemon=True).start()
 
     def send(self, message: FromGroup) -> None:

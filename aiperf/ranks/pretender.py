@@ -1,7 +1,7 @@
 """A worker that only pretends to train, as a thread of the process that speaks for it.
 
-A trainer process for each of 512 ranks would be as many Pythons on one host. What a thread leaves out of the
-path: the child that trains, torch and devices, reading images, and what joins the ranks of a group.
+A process for each of 512 ranks would be 512 Python processes on one host. In comparison with a real worker, a
+thread leaves out the child process, torch and devices, the reading of data, and the collectives of a group.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from aiperf.training.pretending_worker import Dismissed, PretendingWorker
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup, Quit, Refused, ToGroup, pack, unpack
 
-END_SECONDS = 10.0  # for a thread to leave: it waits for nothing but the file system
+END_SECONDS = 10.0  # for a thread to end: it waits only for the file system
 
 
 class Pretender:
-    """A worker; it speaks through a pair of sockets as a process does."""
+    """A pretending worker, which communicates through a pair of sockets as a process does."""
 
     def __init__(self, place: Place, assumptions: Assumptions, log: Path) -> None:
-        """`log` takes what a worker would print."""
+        """Starts the thread. An unexpected error is written to `log`."""
         self._place, self._log, self._fate = place, log, ""
         self._ours, self._theirs = Pipe()
         self._saying = threading.Lock()
@@ -35,8 +35,7 @@ class Pretender:
         self._thread.start()
 
     def send(self, data: bytes) -> None:
-        with suppress(RuntimeError):  # of an executor: the worker has ended meanwhile
-            self._worker.take(unpack(ToGroup, data))
+        self._worker.hear(unpack(ToGroup, data))
 
     def fileno(self) -> int:
         return self._ours.fileno()
@@ -55,13 +54,13 @@ class Pretender:
         self.kill()
 
     def kill(self) -> None:
-        """A thread cannot be killed; this one hears of it wherever it waits."""
+        """Asks the thread to end, because a thread cannot be killed; it notices this wherever it waits."""
         self._worker.take(Quit())
-        self._ours.close()  # it may wait for room there
+        self._ours.close()  # the thread may be waiting for room in the socket
         self._thread.join(END_SECONDS)
 
     def _say(self, message: FromGroup) -> None:
-        with self._saying, suppress(OSError):  # nobody may be there to hear it any more
+        with self._saying, suppress(OSError):  # the other end may be closed already
             self._theirs.send_bytes(pack(message))
 
     def _live(self) -> None:

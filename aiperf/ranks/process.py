@@ -1,4 +1,5 @@
-"""The process that trains: a child of the process that speaks for it, so that a crash stays its own."""
+"""The process that trains, as a child of the process that speaks for it, so that a crash ends only the
+child."""
 
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ from nas.record import decode, encode
 QUIT_SECONDS = 10.0  # for a worker to leave by itself
 DESCRIBE_SECONDS = 300.0  # torch on a cold network file system
 INFER = "from aiperf.data.inferred import main; main()"
-# A thread of libgomp that waits for others spins 300,000 times before it sleeps. Where another program has
-# one of the cores, that is until the kernel gives it back: on two cores a step of the digits' seed took
-# 1,000 ms on two threads and 17 ms on one. So few spins cost a tenth alone, and there it took 48 ms.
+# A libgomp thread that waits for others spins 300,000 times before it sleeps. If another program uses one of
+# the cores, it spins until the kernel gives the core back: on two cores a step of the digits' seed took
+# 1,000 ms with two threads and 17 ms with one. With this few spins it took 48 ms there, and on idle cores a
+# tenth longer than with many.
 FEW_SPINS: Mapping[str, str] = {"GOMP_SPINCOUNT": "1000"}
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-"""Where one of these is set, somebody has chosen how threads wait."""
+"""Variables by which a user chooses how threads wait; if one of them is set, FEW_SPINS is not."""
 DESCRIBE = "import sys; from aiperf.training.worker_process import describe; print(describe(*sys.argv[1:]))"
 
 
@@ -34,7 +36,8 @@ class WorkerProcess:
     """A worker in a child process, joined by a socket pair; it ends when the pair is closed."""
 
     def __init__(self, place: Place, device: str, log: Path) -> None:
-        """`device` is the kind it binds; `log` takes what it prints. Raises OSError where that cannot be."""
+        """Starts it. `device` is the kind that it binds; its output goes to `log`. Raises OSError if the
+        process or its log cannot be created."""
         self._log = log
         ours, theirs = socket.socketpair()
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -54,23 +57,25 @@ class WorkerProcess:
         self._connection = Connection(ours.detach())
 
     def send(self, data: bytes) -> None:
-        """To a process that is gone it says nothing; `receive` tells."""
+        """Sends a packed message. To a process that has ended it does nothing; `receive` reports the end."""
         with contextlib.suppress(OSError):
             self._connection.send_bytes(data)
 
     def fileno(self) -> int:
-        """To wait for its next message beside others'."""
+        """File descriptor on which its next message can be waited for together with others."""
         return self._connection.fileno()
 
     def receive(self, seconds: float) -> bytes | None:
-        """The next message, None when none comes in so many seconds. Raises EOFError: it is gone."""
+        """The next message, or None if none arrives within `seconds`. Raises EOFError if the process has
+        ended."""
         try:
             return self._connection.recv_bytes() if self._connection.poll(seconds) else None
         except OSError:
             raise EOFError from None
 
     def obituary(self) -> str:
-        """How it ended. Waits for the end, which has begun when `receive` raised."""
+        """How the process ended, in one line with the last line of its log. It is called after `receive` has
+        raised, so the process is about to end, and this waits for the exit code."""
         try:
             code = self._process.wait(QUIT_SECONDS)
         except subprocess.TimeoutExpired:
@@ -80,7 +85,7 @@ class WorkerProcess:
         return f"the worker (process {self._process.pid}) {how}; error: {_last_line(self._log)}"
 
     def end(self) -> None:
-        """Gives it time to exit by itself, as it was asked to."""
+        """Waits until the process, which was asked to quit, has exited; after QUIT_SECONDS it is killed."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(QUIT_SECONDS)
         self.kill()
@@ -92,12 +97,14 @@ class WorkerProcess:
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Of a process that trains: this one's, and threads that soon sleep where nobody chose how they wait."""
+    """Environment variables of a process that trains: this process's own, plus FEW_SPINS unless the user has
+    chosen how threads wait."""
     return {**own, **({} if any(name in own for name in WAITING) else FEW_SPINS)}
 
 
 def describe_device(place: Place, kind: str) -> Described:
-    """The device that a worker at this place would bind, found out in a process of its own."""
+    """The device that a worker at this place would bind. A separate process, which imports torch, binds it to
+    find out."""
     command = [sys.executable, "-c", DESCRIBE, kind, json.dumps(encode(place))]
     try:
         with held(*WARNINGS):
@@ -112,8 +119,8 @@ def describe_device(place: Place, kind: str) -> Described:
 
 
 def infer_data(folder: str, stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys of a configuration, by dotted name, that the images in a folder call for; found out in a process
-    of its own, which imports torch. Raises DataError."""
+    """Configuration keys, by dotted name, that follow from the images in a folder. A separate process finds
+    them, because it imports torch. Raises DataError."""
     command = [sys.executable, "-c", INFER, folder, json.dumps(stated)]
     try:
         with held(*WARNINGS):

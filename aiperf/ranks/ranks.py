@@ -1,4 +1,5 @@
-"""From one command on many ranks to one master and its workers, and from one process to many."""
+"""From one command that a launcher started on many ranks to one master and its workers; and, without a
+launcher, from one process to many."""
 
 from __future__ import annotations
 
@@ -34,26 +35,28 @@ from aiperf.wire.layout import Described, Place, layout, refuse_uneven_batch
 log = logging.getLogger(__name__)
 
 PROGRAM = (sys.executable, "-c", "from aiperf.start import main; raise SystemExit(main())")
-"""The words of this program's command, whatever else is installed under its name."""
+"""The command of this program by its interpreter, because another program may be installed under its name."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """What the master has: itself alone, or all ranks."""
+    """The ranks that the master has: itself alone, or all ranks of a launcher."""
 
     wanted: Wanted
     link: Link | None = None
+    """The link to the other ranks; None without a launcher."""
     hosts: tuple[str, ...] = ()
-    """Of every rank, when there are several."""
+    """Host of every rank, the master's first; empty without a launcher."""
 
     @property
     def terminal(self) -> bool | None:
-        """False under a launcher, which may give the master a terminal of its own making."""
+        """False under a launcher, which may give the master a pseudo-terminal that nobody watches; otherwise
+        None, which means that the output itself shows it."""
         return None if self.link is None else False
 
     def places(self, config: Config) -> tuple[Place, ...]:
-        """Of those that train. Raises WorldError or ConfigError where they cannot be divided into
-        groups, or cannot share a batch."""
+        """Places of the ranks that train. Raises WorldError or ConfigError if they cannot be divided into
+        groups, or cannot share a batch evenly."""
         if self.link is None:
             return (ALONE,)
         places = layout(self.hosts, self.wanted.devices_per_trial)
@@ -61,20 +64,21 @@ class Ranks:
         return places
 
     def devices(self, config: Config) -> tuple[Described, ...]:
-        """What each rank that trains would bind. Raises as `places`."""
+        """The device that each rank that trains would bind. Raises as `places`, and WorldError if a rank has
+        none."""
         if self.link is None:
             return self.found((device_at(ALONE, self.wanted.device, self.wanted.pretend),))
         return self.found(describe(self.link, self.places(config)))
 
     def first_devices(self, config: Config) -> tuple[Described, ...]:
-        """One of each host. Raises as `places`."""
+        """The device of the first rank of each host. Raises as `devices`."""
         if self.link is None:
             return self.devices(config)
         places = {self.hosts[place.rank]: place for place in reversed(self.places(config))}
         return self.found(describe(self.link, tuple(places.values())))
 
     def found(self, devices: tuple[Described, ...]) -> tuple[Described, ...]:
-        """The same. Raises WorldError where a rank has none."""
+        """Returns the devices unchanged. Raises WorldError if a rank has none."""
         for each in devices:
             if not each.kind:
                 host = self.hosts[each.rank] if self.hosts else socket.gethostname()
@@ -82,7 +86,7 @@ class Ranks:
         return devices
 
     def world(self, config: Config, files: RunFiles) -> World:
-        """Raises as `places`."""
+        """The master's interface to the groups. Starts the worker of a single process. Raises as `places`."""
         places = self.places(config)
         if self.link is None:
             return LocalWorld(files.log(socket.gethostname()), self.wanted.device, self.wanted.pretend)
@@ -90,9 +94,10 @@ class Ranks:
 
 
 def across(wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
-    """Calls `lead` in the process that is the master, and serves it in all others; the exit code.
+    """Calls `lead` in the process that is the master, and serves the master in all others. Returns the exit
+    code.
 
-    Where no launcher started this process and it sees several devices, it starts its ranks itself.
+    If no launcher started this process and it sees several devices, it starts its ranks itself.
     """
     started = launched(os.environ)
     if started is not None:
@@ -127,13 +132,13 @@ def _as_rank(started: Launched, wanted: Wanted, lead: Callable[[Ranks], int]) ->
 def _leave(link: Link, code: int) -> None:
     if dismiss(link):
         disconnect(link)
-    else:  # at the very end, when everything is said
+    else:  # at exit, after all output
         log.warning("some ranks no longer answer; they are being killed")
         atexit.register(abort, link, code)
 
 
 def _start_ranks(num_ranks: int) -> int:
-    """This same command once more, on so many ranks of this host; its exit code.
+    """Runs this same command again under mpiexec, on `num_ranks` ranks of this host. Returns its exit code.
 
     Raises WorldError, with the command to type, where MPI is not installed.
     """
@@ -145,7 +150,8 @@ def _start_ranks(num_ranks: int) -> int:
             f"or load the site's MPI, and run: mpiexec -n {num_ranks} {words}; or use --devices 1"
         )
     command = [mpiexec, "-n", str(num_ranks), "--bind-to", "none", *PROGRAM, *sys.argv[1:]]
-    # As root Open MPI wants to be told twice; whoever started this process as root has decided that.
+    # Open MPI refuses to run as root unless two variables are set. Whoever started this process as root has
+    # made that decision already.
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     environment = os.environ | allowed | {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
     # On SIGINT mpiexec would end all ranks at once, without a result.
@@ -156,10 +162,12 @@ def _start_ranks(num_ranks: int) -> int:
 def run_for_this(
     command: Sequence[str], environment: Mapping[str, str], interrupts: tuple[signal.Signals, signal.Signals]
 ) -> tuple[int, bool]:
-    """Runs a command that does the work of this process; its exit code, and whether Ctrl-C was pressed.
+    """Runs a command that does the work of this process. Returns its exit code, and whether Ctrl-C was
+    pressed.
 
-    It hears of a scheduler's warning by SIGUSR1, which `warned.noted` then has as well, and of the first
-    Ctrl-C and of later ones by `interrupts`: it is in a session of its own, so the terminal sends it none.
+    The command runs in a session of its own, so it gets no signals from the terminal. A scheduler's warning
+    is passed on to it as SIGUSR1, and is noted in `warned.noted` as well; Ctrl-C is passed on as the first of
+    `interrupts`, and every further one as the second.
     """
     process = subprocess.Popen(
         command, env=environment, start_new_session=True, preexec_fn=_warned_without_parent
@@ -184,13 +192,15 @@ def run_for_this(
 
 
 def _warned_without_parent() -> None:
-    """However this process ends, the ranks close their trials: prctl(2), PR_SET_PDEATHSIG."""
+    """Has the kernel send SIGUSR1 to the child when this process ends in any way, so that the ranks close
+    their trials: prctl(2), PR_SET_PDEATHSIG."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGUSR1)
 
 
 def _mpiexec() -> str | None:
-    """Of the MPI that this Python's mpi4py takes: beside the interpreter first."""
+    """Path of the mpiexec that belongs to the MPI of this Python's mpi4py: the one next to the interpreter,
+    else the one in PATH."""
     try:
         import mpi4py  # noqa: F401
     except ImportError:

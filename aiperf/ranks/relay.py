@@ -1,8 +1,8 @@
-"""A rank that is not the master: it speaks for the worker process that it started, over MPI.
+"""A rank that is not the master: it starts a worker process and relays its messages over MPI.
 
-Training runs in a child of the rank, so that what kills a trial's process (a fault in a library, the
-out-of-memory killer, which takes the largest process) leaves the rank, and with it the job, alive on
-every MPI. Only Horovod over MPI must train in the rank itself.
+Training runs in a child of the rank, so that whatever kills a trial's process (a fault in a library, or the
+out-of-memory killer, which takes the largest process) leaves the rank alive, and with it the job, on every
+MPI. Only Horovod over MPI must train in the rank itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from aiperf.wire.messages import FromGroup, Quit, Setup, ToGroup, pack, unpack
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0  # between two looks whether the master is alive while nobody says anything
-RANKS_WITH_A_LOG = 64  # beyond, the ranks of a host share one
+LOOK_SECONDS = 1.0  # between two checks whether the master is alive, while no message arrives
+RANKS_WITH_A_LOG = 64  # with more ranks, those of a host share one log
 
 
 def serve(link: Link, device: str, backend: str, pretend: Assumptions | None = None) -> None:
-    """From the first word of this rank to its last. Ends the process when the master is gone."""
+    """Serves the master from this rank's first message to its last. Ends the process if the master is
+    gone."""
     post = Post(link, device, pretend)
     try:
         while post.place is None:
@@ -48,7 +49,7 @@ def serve(link: Link, device: str, backend: str, pretend: Assumptions | None = N
 
 
 class _Relay:
-    """Hands messages on between the master and the worker process."""
+    """Passes messages on between the master and the worker process."""
 
     def __init__(self, post: Post, place: Place, device: str) -> None:
         self.post, self.place, self.device = post, place, device
@@ -56,7 +57,7 @@ class _Relay:
         self.incarnation = 0
 
     def run(self) -> None:
-        """Until Quit."""
+        """Relays until Quit."""
         try:
             while not isinstance(message := self.post.receive(LOOK_SECONDS, self.worker), Quit):
                 if message is not None:

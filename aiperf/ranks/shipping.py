@@ -1,8 +1,8 @@
-"""Kept weights and ranks' logs on their way through MPI, for hosts that do not see the run directory.
+"""Transfer of kept weights and ranks' logs through messages, for hosts that do not share the run directory.
 
-A file travels in pieces, so that no message grows with the network. A piece is a byte that no JSON begins
-with, 0 for weights and 1 for a log, the number of the trial or of the rank, the piece's, how many there
-are, and content of the file.
+A file is sent in pieces, so that the size of a message does not grow with the network. A piece consists of a
+byte with which no JSON begins (0 for weights, 1 for a log), the number of the trial or rank, the number of
+the piece, the number of pieces, and a part of the file.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from aiperf.files import RunFiles
 PIECE_BYTES = 16 << 20
 HEAD = struct.Struct("<BQII")
 WEIGHTS, LOG = 0, 1
-# Of one rank, which writes at most about 100 bytes every two seconds. A longer log stays where it is.
+# Maximum size of a log that is sent. A rank writes at most about 100 bytes every two seconds. A longer log
+# remains on its host.
 LONGEST_LOG_BYTES = 64 << 20
-# For all logs together, while they keep coming. A result that nobody sees for longer is worth more than they.
+# Time limit for all logs together, as long as pieces keep arriving, because the result is shown only after
+# them.
 LOGS_SECONDS = 120.0
 
 
 def pieces(files: RunFiles, trial: int) -> Iterator[bytes]:
-    """The file of a trial's kept weights. Raises OSError."""
+    """The file of a trial's kept weights in pieces. Raises OSError."""
     yield from _pieces(files.weights(trial), WEIGHTS, trial)
 
 
 def log_pieces(path: Path, rank: int) -> Iterator[bytes]:
-    """The log of a rank that writes no more; nothing if it is too long. Raises OSError."""
+    """The log of a rank that has ended, in pieces; none if it is too long. Raises OSError."""
     if path.stat().st_size <= LONGEST_LOG_BYTES:
         yield from _pieces(path, LOG, rank)
 
@@ -48,16 +50,16 @@ def is_piece(message: bytes) -> bool:
 
 
 class Receiver:
-    """Puts files together; each appears whole or not at all."""
+    """Assembles files from pieces. Each file appears whole or not at all."""
 
     def __init__(self, files: RunFiles, hosts: Sequence[str] = ()) -> None:
-        """`hosts` of all ranks, where logs are to come."""
+        """`hosts` are those of all ranks, which are needed for logs only."""
         self.files, self.hosts = files, hosts
         self.faults: dict[Path, str] = {}
-        """Why the last file that came of these could not be written."""
+        """Reason why the last transfer of a file could not be written, by path."""
 
     def take(self, piece: bytes) -> None:
-        """Pieces of one file come in order."""
+        """Adds a piece. The pieces of one file arrive in order."""
         kind, what, number, num_pieces = HEAD.unpack_from(piece)
         path = self.files.weights(what) if kind == WEIGHTS else self.files.witness(self.hosts[what], what)
         arriving = path.with_suffix(".arriving")
@@ -70,7 +72,7 @@ class Receiver:
                     os.replace(arriving, path)
         except OSError as error:
             self.faults[path] = f"{path} cannot be written ({error.strerror}); free some space"
-            with contextlib.suppress(OSError):  # what is left is overwritten by the next attempt
+            with contextlib.suppress(OSError):  # a remaining file is overwritten by the next attempt
                 arriving.unlink(missing_ok=True)
 
     def _write(self, path: Path, content: bytes, number: int) -> None:

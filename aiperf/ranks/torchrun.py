@@ -1,8 +1,8 @@
 """Messages between the ranks that torchrun started on one host, where no MPI is needed.
 
-Each rank listens at a socket in a folder that only its owner can enter. Two ranks that speak to each other
-have a connection; the kernel holds what the other has not read yet, and wakes who waits for room or for a
-message, so that nobody looks again and again. When a rank dies, torchrun ends the others.
+Each rank listens at a socket in a folder that only its owner can enter. Two ranks that exchange messages have
+a connection. The kernel buffers what the other rank has not read yet, and wakes a rank that waits for room or
+for a message, so no rank has to poll. If a rank dies, torchrun ends the others.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from aiperf.ranks.launched import Launched
 from aiperf.ranks.link import Link, Received, Waited
 
 HEAD = struct.Struct("<QQQ")
-"""Before each message: its length, its source, its tag."""
-READ_BYTES = 1 << 18  # at once, of one connection
+"""Header of each message: its length, its source, its tag."""
+READ_BYTES = 1 << 18  # maximum per read of one connection
 AGAIN_SECONDS = 0.05  # between two attempts to reach a rank that does not listen yet
-CLEARED = 3  # times, for other ranks may still be leaving
-OTHER_FILES = 256  # that the master may have open beside a connection to every rank
+CLEARED = 3  # attempts to remove the folder, because other ranks may still be leaving
+OTHER_FILES = 256  # that the master may open in addition to a connection to every rank
 
 
 @dataclass(eq=False)
@@ -43,10 +43,10 @@ class _Way:
 
 
 class SocketLink(Link):
-    """One rank's way to all others of its host."""
+    """Connection of one rank to all others of its host."""
 
     def __init__(self, launched: Launched, run_id: str) -> None:
-        """Raises WorldError where the ranks are on several hosts."""
+        """Opens the rank's socket. Raises WorldError if the ranks are on several hosts."""
         if int(os.environ.get("LOCAL_WORLD_SIZE", launched.size)) != launched.size:
             raise WorldError("torchrun started ranks on several hosts; use mpiexec or srun there")
         self.rank, self.size, self.fault_tolerant = launched.rank, launched.size, False
@@ -56,11 +56,12 @@ class SocketLink(Link):
         self._parent = os.getppid()
         self._turn = threading.Lock()
         self._ways: dict[int, _Way] = {}
-        """By rank, the one that messages to it take; messages of it may come on another one."""
+        """The connection for messages to each rank, by rank; its own messages may arrive on another
+        connection."""
         self._late: dict[int, deque[memoryview]] = {}
-        """By rank, messages to one that does not listen yet."""
+        """Messages to ranks that do not listen yet, by rank."""
         self._arrived: deque[Received] = deque()
-        # Without --standalone every run is called "none"; two on a host have different ports.
+        # Without --standalone the id of every run is "none"; two runs on a host differ by the port.
         port = os.environ.get("MASTER_PORT", "")
         self._folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run_id}-{port}"
         self._folder.mkdir(mode=0o700, exist_ok=True)
@@ -131,7 +132,7 @@ class SocketLink(Link):
             return bool(self._late) or any(way.leaving for way in self._ways.values())
 
     def _wait(self, seconds: float, beside: Waited | None) -> bool:
-        """Until something happens or so many seconds are over; whether `beside` has something to read."""
+        """Waits at most `seconds` for events and handles them; returns whether `beside` can be read."""
         if beside is not None:
             self._selector.register(beside, selectors.EVENT_READ)
         try:
@@ -153,7 +154,7 @@ class SocketLink(Link):
         return any(key.fileobj is beside for key, _ in events)
 
     def _reach(self, rank: int) -> None:
-        """Connects to a rank and sends what waits for it, unless it does not listen yet, or has left."""
+        """Connects to a rank and sends its waiting messages, unless it does not listen yet, or has left."""
         own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         own.setblocking(False)
         try:
@@ -202,7 +203,8 @@ class SocketLink(Link):
         del way.coming[:begin]
 
     def _push(self, way: _Way) -> None:
-        """Sends what the other has room for; of the rest it is woken."""
+        """Sends as much as the other rank has room for. The selector reports when there is room for the
+        rest."""
         if way.socket.fileno() < 0:
             way.leaving.clear()
             return
@@ -217,13 +219,13 @@ class SocketLink(Link):
                     way.leaving[0] = part[sent:]
         except BlockingIOError:
             wanted |= selectors.EVENT_WRITE
-        except ConnectionError:  # what it sent may still have to be read
+        except ConnectionError:  # the connection stays open, because messages of the other rank may be unread
             way.leaving.clear()
         if self._selector.get_key(way.socket).events != wanted:
             self._selector.modify(way.socket, wanted, way)
 
     def _drop(self, way: _Way) -> None:
-        """The other rank has left. What is said to it still is said to nobody."""
+        """Closes a connection after the other rank has left; messages to it are dropped."""
         self._selector.unregister(way.socket)
         way.socket.close()
         way.leaving.clear()
@@ -232,12 +234,12 @@ class SocketLink(Link):
         return self._folder / str(rank)
 
     def _left(self, rank: int) -> Path:
-        """The name of the same when the rank has left."""
+        """Path to which a rank's socket is renamed when the rank has left."""
         return self._folder / f"{rank}.left"
 
 
 def _allow_files(number: int) -> None:
-    """Raises this process's own limit. Raises WorldError where the hard one is lower."""
+    """Raises this process's soft limit on open files. Raises WorldError if the hard limit is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY != hard < number:
         raise WorldError(

@@ -1,11 +1,12 @@
-"""What the master says to all ranks: from rank to rank along two trees, so that itself it sends few messages.
+"""Messages to all ranks, forwarded from rank to rank along two trees, so that the master sends only a few.
 
-A rank that gives messages on in one tree is a leaf of the other, so one rank that is dead or hangs cuts
-nobody off. Ranks that are known to be so are leaves of both. Where two fail at once, a beat tells each rank
-how many messages there were, and a rank asks the one that brought the beat for those it lacks.
+A rank that forwards messages in one tree is a leaf of the other, so a single rank that is dead or hangs cuts
+no other rank off. Ranks known to be dead are leaves of both trees. If two fail at once, the next beat states
+how many messages there were, and a rank asks the sender of the beat for those that it missed.
 
-On the wire each message begins with a byte that no JSON begins with (shipping has the bytes 0 and 1), the
-number of the last message to all, and a serial number that grows with every message and every beat.
+On the wire each message begins with a byte with which no JSON begins (`shipping` uses the bytes 0 and 1),
+followed by the number of the last message to all, and by a serial number that grows with every message and
+every beat.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from aiperf.wire.messages import ToGroup, pack, unpack
 FAN_OUT = 8  # in each tree: five levels reach 32,768 ranks
 HEAD = struct.Struct("<BIQ")
 DIRECT, TO_ALL, BEAT, MISSING = 2, 3, 4, 5
-"""For one group, after the message to all of that number; a message to all; a beat; a rank's question for the
-messages to all after that number."""
+"""Kinds of messages: one for a single group, to be handled after the message to all with that number; a
+message to all; a beat; and a request for the messages to all after that number."""
 
 
 def children(rank: int, size: int, avoid: Collection[int], fan_out: int = FAN_OUT) -> tuple[int, ...]:
-    """The ranks to which a rank gives on what goes from rank 0 to all of `size`; none twice.
+    """The ranks to which `rank` forwards a message from rank 0 to all `size` ranks, each at most once.
 
-    Those of `avoid`, of which rank 0 is none, are leaves.
+    Ranks in `avoid`, which never contains rank 0, are leaves.
     """
     avoided = sorted(avoid)
-    kept = size - len(avoided)  # that give messages on
+    kept = size - len(avoided)  # ranks that forward messages
     if rank in avoid or rank >= size:
         return ()
     position = rank - bisect_right(avoided, rank)
@@ -43,8 +44,8 @@ def children(rank: int, size: int, avoid: Collection[int], fan_out: int = FAN_OU
         kept - each for each in range(fan_out * mirrored + 1, fan_out * (mirrored + 1) + 1) if each < kept
     ]
     own = dict.fromkeys(_at(each, avoided) for each in (*first, *second) if each != position)
-    # Each avoided rank hears two others: the last positions are leaves of the first tree, the first ones of
-    # the second.
+    # Two ranks send the message to each avoided rank, a leaf of each tree: the last positions are leaves of
+    # the first tree, the first positions are leaves of the second.
     adopted = [
         each
         for index, each in enumerate(avoided)
@@ -63,24 +64,24 @@ def _at(position: int, avoided: Sequence[int]) -> int:
 
 
 def after(number: int, data: bytes) -> bytes:
-    """A message for one group that must be heard after the message to all of that number."""
+    """Wraps a message for one group that must be handled after the message to all with that number."""
     return HEAD.pack(DIRECT, number, 0) + data if number else data
 
 
 def split(data: bytes) -> tuple[int, bytes]:
-    """The number before a message for one group, 0 where there is none, and the message."""
+    """The number that `after` wrote before a message for one group, 0 without one, and the message."""
     if data[:1] != bytes([DIRECT]):
         return 0, data
     return HEAD.unpack_from(data)[1], data[HEAD.size :]
 
 
 def goes_to_all(data: bytes) -> bool:
-    """Whether a message travels along the tree, or is a question for one that does."""
+    """Whether a message travels along the trees, or requests one that does."""
     return data[:1] in (bytes([TO_ALL]), bytes([BEAT]), bytes([MISSING]))
 
 
 class Announcer:
-    """The master's end."""
+    """The master's end of the trees. It keeps all messages, to answer ranks that missed one."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -89,11 +90,11 @@ class Announcer:
 
     @property
     def number(self) -> int:
-        """Of the last message to all; 0: there was none."""
+        """Number of the last message to all; 0 if there was none."""
         return len(self._said)
 
     def say(self, message: ToGroup, avoid: Collection[int], incarnations: Mapping[str, int]) -> None:
-        """`incarnations` of the groups that were started again, by leader."""
+        """Sends a message to all. `incarnations` are those of the groups that were restarted, by leader."""
         self._said[self.number + 1] = self._send(
             TO_ALL, self.number + 1, ToAll(_sorted(avoid), incarnations, message)
         )
@@ -102,7 +103,7 @@ class Announcer:
         self._send(BEAT, self.number, ToAll(_sorted(avoid), {}, MasterBeat()))
 
     def answer(self, received: Received) -> None:
-        """A rank's question for what it missed."""
+        """Answers a rank's request for messages that it missed."""
         _answer(self._link, received, self._said)
 
     def _send(self, kind: int, number: int, content: ToAll) -> bytes:
@@ -115,26 +116,26 @@ class Announcer:
 
 @dataclass(frozen=True)
 class Numbered:
-    """A message to all as a rank has it."""
+    """A message to all, with its number."""
 
     number: int
-    """Of a beat, that of the last message."""
+    """Number of the message; for a beat, that of the last message before it."""
     content: ToAll
 
 
 class Hearer:
-    """A rank's end: it gives each message on once, and asks for those that did not come."""
+    """A rank's end of the trees: it forwards each message once, and requests those that did not arrive."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._heard: dict[int, bytes] = {}
         self._complete = 0
-        """The messages up to this number came."""
+        """All messages up to this number have arrived."""
         self._serial = 0
         self._avoid: tuple[int, ...] = ()
 
     def take(self, received: Received) -> Numbered | None:
-        """What is new in a message that goes to all, once it is given on; None where nothing is."""
+        """Forwards a message that goes to all, and returns it; None if it arrived before, or is a request."""
         kind, number, serial = HEAD.unpack_from(received.data)
         if kind == MISSING:
             _answer(self._link, received, self._heard)

@@ -1,4 +1,5 @@
-"""How many accelerators this process sees, without importing torch into it unless there is one."""
+"""The number of accelerators that this process sees, found without importing torch here: a separate process
+counts them, and only if a driver's device files exist."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from pathlib import Path
 from aiperf.errors import WorldError
 from aiperf.warned import WARNINGS, held
 
-# Files of which the drivers make one for each device: NVIDIA, AMD, Ascend, Intel.
+# Device files of the drivers of NVIDIA, AMD, Ascend and Intel.
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "dri/renderD*")
 COUNT = "from aiperf.device import count_devices as count, first_kind; import sys; kind = sys.argv[1]; "
 COUNT += "print(count(first_kind() if kind == 'auto' else kind))"
@@ -17,7 +18,8 @@ SECONDS = 300.0  # torch on a cold network file system
 
 
 def visible_devices(kind: str, folder: Path = Path("/dev")) -> int:
-    """Devices of the kind, as torch sees them: what the launcher hides does not count. A CPU is one."""
+    """Number of devices of the kind that torch sees; devices that the launcher hides do not count. A CPU is
+    one."""
     if kind == "cpu" or not any(any(folder.glob(pattern)) for pattern in DEVICE_FILES):
         return 1
     command = [sys.executable, "-c", COUNT, kind]

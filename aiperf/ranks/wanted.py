@@ -1,4 +1,4 @@
-"""What a person asks of the ranks: known before any of them is started."""
+"""The user's options for the ranks, which are known before any rank is started."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ BACKENDS = ("ddp", "horovod")
 
 @dataclass(frozen=True)
 class Wanted:
-    """How a person wants the ranks of this leg to work."""
+    """Options for the ranks of one leg, as the user gave them."""
 
     device: str = "auto"
-    """A kind; auto is an accelerator where there is one."""
+    """Kind of device; auto: an accelerator if there is one, else the CPU."""
     devices: int = 0
-    """Of this machine, when no launcher started this process; 0: all."""
+    """Number of devices of this machine to use if no launcher started this process; 0: all."""
     devices_per_trial: int = 0
-    """0: all of a host."""
+    """Number of devices that train one trial together; 0: all devices of a host."""
     backend: str = "ddp"
+    """How the ranks of a group average their gradients, one of `BACKENDS`."""
     silence_seconds: float = 60.0
-    """After so long without a word a group is lost."""
+    """Time in seconds without a message after which a group counts as lost."""
     pretend: Assumptions | None = None
-    """By which the ranks pretend to train; None: they train."""
+    """Assumptions under which the workers only pretend to train; None: they train."""
 
     def __post_init__(self) -> None:
         if self.pretend and self.backend != "ddp":

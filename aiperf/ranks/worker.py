@@ -1,4 +1,4 @@
-"""What works for a rank: a process that trains, or a thread that pretends to."""
+"""The worker of a rank: a process that trains, or a thread that pretends to."""
 
 from __future__ import annotations
 
@@ -12,26 +12,31 @@ from aiperf.wire.layout import Described, Place
 
 
 class RankWorker(Protocol):
+    """A worker as the rank that speaks for it sees it."""
+
     def send(self, data: bytes) -> None:
-        """A packed message; one to a worker that is gone is dropped."""
+        """Sends a packed message; it is dropped if the worker has ended."""
 
     def fileno(self) -> int:
-        """To wait for its next message beside others'."""
+        """File descriptor on which its next message can be waited for together with others."""
 
     def receive(self, seconds: float) -> bytes | None:
-        """The next message, None when none comes in so many seconds. Raises EOFError: it is gone."""
+        """The next message, or None if none arrives within `seconds`. Raises EOFError if the worker has
+        ended."""
 
     def obituary(self) -> str:
-        """Of one that is gone."""
+        """How a worker ended, and its last error, in one line."""
 
     def end(self) -> None:
-        """Once it was asked to quit; in the end, by force."""
+        """Waits for the end of a worker that was asked to quit, and kills it if it does not end."""
 
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        """Ends the worker at once."""
 
 
 def worker_at(place: Place, device: str, log: Path, pretend: Assumptions | None) -> RankWorker:
-    """One that trains on a device of this kind, or pretends. Raises OSError where it cannot be started."""
+    """Starts a worker that trains on a device of this kind, or pretends. Raises OSError if it cannot be
+    started."""
     if pretend is None:
         return WorkerProcess(place, device, log)
     from aiperf.ranks.pretender import Pretender  # safetensors, which looking at results does without
@@ -40,5 +45,5 @@ def worker_at(place: Place, device: str, log: Path, pretend: Assumptions | None)
 
 
 def device_at(place: Place, device: str, pretend: Assumptions | None) -> Described:
-    """What such a worker would have."""
+    """The device that such a worker would bind."""
     return pretended_device(place, pretend) if pretend else describe_device(place, device)

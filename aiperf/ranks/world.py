@@ -1,7 +1,7 @@
-"""The master's way to its groups, and how the processes of a run come to be.
+"""The master's interface to its groups, and its implementation for one machine without MPI.
 
-`World` is what the master knows. Here stands the world of one machine without MPI: one group of one
-rank, in a child process, so that a crash of a trial never takes the master with it.
+`World` is all that the master knows of the ranks. `LocalWorld` is one group of one rank, in a child process,
+so that a crash of a trial never ends the master.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALONE = Place(rank=1, group=(1,), device_index=0, ranks_on_host=1)
 
 @dataclass(frozen=True)
 class Gone:
-    """A group that will say nothing more, unless it is started again."""
+    """News that a group has ended: it sends no further message unless it is restarted."""
 
     reason: str
 
@@ -33,32 +33,32 @@ class World(Protocol):
     """The ranks of each group. The master is not a rank of any."""
 
     def send(self, group: int, message: ToGroup) -> None:
-        """To every rank of the group. Never waits. A message to a group that is gone is dropped;
-        `receive` reports the loss."""
+        """Sends a message to every rank of the group, without waiting. A message to a group that has ended is
+        dropped; `receive` reports the end."""
 
     def send_all(self, message: ToGroup) -> None:
-        """To every rank of every group, as `send`. A group that is started again later does not hear it.
-        What is sent to a group afterwards comes after it; it may come before what was sent to one earlier."""
+        """Sends a message to every rank of every group, as `send`. A group that is restarted later does not
+        receive it. Messages that are sent to a group later arrive after it; it may overtake earlier ones."""
 
     def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
-        """The next message of any rank of any group, or None when none comes in so many seconds.
+        """The next message of any rank and the index of its group, or None if none arrives within `seconds`.
 
-        Nothing that was said before a group was started again is heard after it.
-        Raises WorldError when the world as a whole cannot go on.
+        Messages that a group sent before it was restarted are never returned after the restart. Raises
+        WorldError if the world as a whole cannot continue.
         """
 
     def restart(self, group: int) -> bool:
-        """Starts a group again, whatever became of its processes. False where that cannot be done."""
+        """Starts the processes of a group anew, whatever state they are in. False if that is not possible."""
 
     def close(self) -> None:
         """Ends all groups."""
 
 
 class LocalWorld:
-    """One worker in a child process, or one that pretends."""
+    """One worker in a child process, or one that pretends, in a thread."""
 
     def __init__(self, log: Path, device: str, pretend: Assumptions | None = None) -> None:
-        """`log` takes what the worker prints; `device` is the kind it binds."""
+        """The worker's output goes to `log`; `device` is the kind that it binds."""
         self.groups: tuple[tuple[int, ...], ...] = ((1,),)
         self._log, self._device, self._pretend, self._gone = log, device, pretend, False
         self._start()

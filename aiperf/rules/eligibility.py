@@ -22,7 +22,8 @@ ROUNDING_SECONDS = 1e-6  # the span is a difference of two times
 LONGEST_SEGMENT_SECONDS = 600.0
 SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
 LEAST_SHARE_OF_AN_EPOCH = 1 / 8
-"""Between two validations: validation is credited too, and a run must not consist of validations alone."""
+"""Minimum distance between two validations, because validation is credited too, and a run must not consist of
+validations alone."""
 NO_LIMITS = Seen("the task has no limits of a ranked run", known=False)
 
 
@@ -109,7 +110,7 @@ def error(evidence: Evidence) -> Seen:
 
 
 def trials(evidence: Evidence) -> Seen:
-    """At least one for each group."""
+    """Every group completed at least one trial."""
     replay = evidence.replay
     if not replay.released:
         return Seen(NEVER_STARTED, known=False)
@@ -122,7 +123,7 @@ def trials(evidence: Evidence) -> Seen:
 
 
 def architecture(evidence: Evidence) -> Seen:
-    """The required seed, and the default bounds of candidates."""
+    """The run used the required seed, and the default bounds of candidates."""
     config = evidence.replay.opened.config
     limits = _limits(config)
     if limits is None:
@@ -131,7 +132,7 @@ def architecture(evidence: Evidence) -> Seen:
 
 
 def random_seed(evidence: Evidence) -> Seen:
-    """The one that is pinned for the season, so that nobody chooses a lucky one."""
+    """The run used the random seed that is fixed for the season, so that nobody can choose a lucky one."""
     config = evidence.replay.opened.config
     limits = _limits(config)
     return NO_LIMITS if limits is None else Seen(f"{limits.random_seed}, this season's", _random_seed(config))

@@ -1,4 +1,4 @@
-"""Whether a run has a result, and what is missing if not."""
+"""Whether a run has a result, and what is missing if it has none."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
 
 ERROR = "error: "
-"""The beginning of the reason of a leg that ended with an error."""
+"""Prefix of the reason of a leg that ended with an error."""
 EVERY_GROUP_LOST = "every group is lost"
 TESTING = "the best network is being tested"
 REASON_SHOWN = 300
-"""Characters of a worker's last message."""
+"""Maximum number of characters shown of a worker's last message."""
 
 
 class Answer(Enum):
@@ -26,15 +26,16 @@ class Answer(Enum):
     VALID = "VALID"
     INVALID = "INVALID"
     SIMULATED = "SIMULATED"
-    """It was not measured: workers pretended, or the clock was virtual. It is never a result."""
+    """The run was not measured: workers pretended, or the clock was virtual. It is never a result."""
     NO_RESULT = "NO RESULT"
-    """It ended with nothing to judge."""
+    """The run ended, and has nothing that can be judged."""
     INCOMPLETE = "INCOMPLETE"
-    """It is in progress, or can be continued."""
+    """The run is in progress, or can be continued."""
 
     @property
     def exit_code(self) -> int:
-        """Of every command that gives this answer. 75 is EX_TEMPFAIL of sysexits.h: try again later."""
+        """Exit code of every command that gives this answer. 75 is EX_TEMPFAIL of sysexits.h: try again
+        later."""
         return {
             Answer.VALID: 0,
             Answer.INVALID: 1,
@@ -71,10 +72,11 @@ def can_go_on(replay: Replay) -> bool:
 def shortfall(
     replay: Replay, credited: bool, directory: Path | None = None, growing: bool = False
 ) -> Shortfall | None:
-    """None for a run that ended with a tested network and with credited work.
+    """Why a run has no result; None if it ended with a tested network and with credited work.
 
-    `credited`: whether any segment is. `directory`: of the run, for the command that continues it. `growing`:
-    whether its journal just grew, so that a test which has not ended is still in progress.
+    `credited`: whether any segment is credited. `directory`: the run directory, for the command that
+    continues the run. `growing`: whether the journal has just grown, so that a test that has not ended is
+    still in progress.
     """
     files = RunFiles(directory or Path("RUN"))
     pretending = f" --pretend {files.assumptions}" if replay.opened.origin is Origin.PRETENDED else ""

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from functools import cache
 from math import isclose
 
+from aiperf.hardware.bound import bound_ops_per_second
+from aiperf.hardware.peak import listed
 from aiperf.journal.attempts import Leg
-from aiperf.score.bound import bound_ops_per_second
-from aiperf.score.peak import listed
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Ceiling, Control, Ready, Rung
 from nas.ops import TENSOR_OPS
@@ -41,7 +41,8 @@ def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
 def _of_rung(
     name: str, device: str, rung: Rung, ready: Ready | None, format: str, network: ControlNetwork
 ) -> Iterator[str]:
-    """The task has its network, its examples have a possible size, and the device can be so fast."""
+    """Checks one rung: the task has this network, the examples have a possible size, and the device can be so
+    fast."""
     used = network.named(rung.network)
     if rung.network and used is network:
         yield f"{name} used the network {rung.network!r:.60}, which the task does not have"
@@ -60,7 +61,7 @@ def _of_rung(
 
 @cache  # one size, or a few, for all ranks
 def _least_operations(network: ControlNetwork, size: int) -> int:
-    """For one training example of the control."""
+    """Smallest possible number of tensor operations for one training example of the control."""
     return TENSOR_OPS.mac * least_products(network.graph(size))[0]
 
 
@@ -94,8 +95,8 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
 
 
 def _of_threads(ceiling: Ceiling, ready: Ready | None) -> Iterator[str]:
-    """No more threads than the processor has or the user stated; the chosen number was timed, and has the
-    ceiling's product."""
+    """Checks the threads: no more than the CPU has or the user set, the chosen number was timed, and its
+    product is the ceiling's."""
     name, threads, timed = f"the ceiling of rank {ceiling.rank}", ceiling.threads, ceiling.thread_seconds
     most = None if ready is None or ready.processor is None else ready.processor.logical
     stated = "" if ready is None else ready.settings.get("threads", "")

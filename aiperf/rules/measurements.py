@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.errors import JournalError
+from aiperf.hardware.bound import bound_ops_per_second
 from aiperf.journal.attempts import Leg
 from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.rules.measured import of_leg
 from aiperf.rules.rule import Evidence, Seen
-from aiperf.score.bound import bound_ops_per_second
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.known import task_of
@@ -97,7 +97,7 @@ Most = Callable[[tuple[int, ...]], float]
 
 
 def _bounds(replay: Replay) -> list[Most]:
-    """For each leg."""
+    """The bound for each leg."""
     format = replay.opened.config.training.format
     return [_of_ready(leg.first_devices, format) for leg in replay.legs]
 
@@ -173,7 +173,8 @@ def _least_operations(evidence: Evidence, enough: float) -> float:
 
 
 def _least_of(replay: Replay) -> Callable[[int], tuple[float, float]]:
-    """By trial, the tensor operations of one example in training and in validation that cannot be avoided."""
+    """A function that returns, for a trial, the smallest possible number of tensor operations of one example
+    in training and in validation."""
 
     @cache
     def least(number: int) -> tuple[float, float]:
@@ -187,7 +188,8 @@ def _least_of(replay: Replay) -> Callable[[int], tuple[float, float]]:
 
 
 def _leg_bound(replay: Replay, leg: Leg) -> float | None:
-    """For all devices of a leg."""
+    """Bound in operations per second for all devices of a leg; None if one of them was never ready, or has
+    none."""
     ready = leg.first_devices
     if any(rank not in ready for group in leg.began.groups for rank in group):
         return None

@@ -20,7 +20,8 @@ from nas.record import encode, graph_from_json
 from nas.search import Exhausted
 
 MOST_ASKED = 2_000
-"""Proposals repeated in one run; a few milliseconds each. Of a longer run, every second, third, … one."""
+"""Maximum number of proposals that are repeated for one run, at a few milliseconds each. In a longer run,
+every second, third, … one is repeated."""
 
 
 _NAMES = {"hyper": "hyper-parameters", "round": "round", "epochs": "epochs", "seed": "random seed"}

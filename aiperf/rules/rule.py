@@ -42,7 +42,7 @@ class Evidence:
     recount: Recount
     score: Score
     files: RunFiles | None
-    """Of the run, if they are available next to the journal."""
+    """Files of the run directory; None if only the journal is available."""
 
 
 @dataclass(frozen=True)

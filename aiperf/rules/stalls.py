@@ -15,21 +15,21 @@ from aiperf.journal.columns import pieces
 from aiperf.rules.rule import Evidence
 
 SILENCE_SECONDS = 3 * AFTER_LAST_LINE_SECONDS
-"""A network or a file system may delay reports for as long; shorter silences are not checked."""
+"""Silence in seconds that is not checked: a network or a file system may delay reports for as long."""
 
 SHOWN = 3
 MOST_OF_A_PIECE = 4.0
-"""Times the usual length of a block or validation."""
+"""Largest part of a piece of work that counts, as a multiple of the usual length of a block or validation."""
 
 
 def silent(leg: Leg) -> Iterator[str]:
-    """Unexplained silence."""
+    """Reports a leg with a silence that no stall explains."""
     if leg.longest_silence > SILENCE_SECONDS:
         yield f"leg {leg.index} has no lines for {leg.longest_silence:.0f} s: lines are missing"
 
 
 def told(evidence: Evidence) -> str:
-    """Names the long stalls, if there were any."""
+    """A note on long stalls during which the groups worked on; empty if there were none."""
     long = [stall.seconds for leg in evidence.replay.legs for stall in _long(leg)]
     return f"; the master stalled for {sum(long):.0f} s while the groups worked on" if long else ""
 
@@ -49,7 +49,8 @@ def unwitnessed(evidence: Evidence) -> list[str]:
 
 
 def _long(leg: Leg) -> list[Stall]:
-    """Those within the span: nothing is counted before and after it."""
+    """The long stalls of a leg, cut to its part of the span, because nothing is counted before and after
+    it."""
     if leg.released is None:
         return []
     inside = [Stall(max(stall.begin, leg.released), min(stall.end, leg.end)) for stall in leg.stalls]

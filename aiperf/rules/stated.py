@@ -1,26 +1,27 @@
-"""What a rank states about itself: its device's name, memory and processor, which must fit together."""
+"""Checks of what a rank states about itself: its device's name, memory and CPU must fit together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
 
-from aiperf.device_names import reads_like, refused_letters
-from aiperf.score.bound import ARM, ARM_FLAGS, X86, X86_FLAGS
-from aiperf.score.peak import GIB, PEAKS, listed
+from aiperf.hardware.bound import ARM, ARM_FLAGS, X86, X86_FLAGS
+from aiperf.hardware.device_names import reads_like, refused_letters
+from aiperf.hardware.peak import GIB, PEAKS, listed
 from aiperf.wire.messages import Processor, Ready
 
 MOST_PROCESSORS = 8192
-"""The most that Linux can be built for: NR_CPUS_RANGE_END in arch/x86/Kconfig, the largest of all."""
+"""Largest number of processors for which Linux can be built: NR_CPUS_RANGE_END in arch/x86/Kconfig, the
+largest of all architectures."""
 MOST_OF_THE_MEMORY = 1.02
-"""Relative to the listed memory. Less is not a contradiction: a part of a device, or a device whose memory a
-site limits, may have the name of the whole."""
+"""Largest possible memory relative to the listed one. Less memory is not a contradiction: a part of a device,
+or a device whose memory a site limits, may have the name of the whole."""
 MACHINES = frozenset({*X86, *ARM, "i686", "ppc64le", "riscv64", "s390x", "loongarch64"})
-"""Words of `platform.platform()` that name the processor."""
+"""Words of `platform.platform()` that name the architecture."""
 
 
 def of_rank(ready: Ready) -> Iterator[str]:
-    """What is contradictory or impossible."""
+    """Contradictory or impossible statements of a rank, as sentences."""
     who = f"rank {ready.rank} on {ready.host}"
     yield from (f"{who}: {text}" for text in _of_name(ready.device))
     yield from (f"{who}: {text}" for text in _of_memory(ready))

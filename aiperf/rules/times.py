@@ -17,10 +17,10 @@ from aiperf.wording import counted
 # Work is reported late if the master was busy, never early; a master that is silent for longer than a
 # heartbeat is dead. A network or a file system may delay reports for as long.
 LATE_SECONDS = AFTER_LAST_LINE_SECONDS
-DRIFT = 1e-3  # of one host's clock against another's, of the time that both measure
+DRIFT = 1e-3  # of one host's clock relative to another's, as a fraction of the time that both measure
 JITTER_SECONDS = 0.5
 ROUNDING_SECONDS = 1e-6
-NEWS_SECONDS = 0.1  # by which one message may take longer than the next
+NEWS_SECONDS = 0.1  # by which one message may take longer than the next one
 
 
 def times(evidence: Evidence) -> Seen:

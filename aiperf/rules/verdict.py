@@ -30,7 +30,7 @@ from aiperf.wording import counted
 
 
 class RunClass(Enum):
-    """Of a valid run."""
+    """Class of a valid run."""
 
     RANKED = "ranked"
     SMOKE = "smoke"

@@ -1,1 +1,1 @@
-"""A run, from its configuration to its last line."""
+"""Execution of a run, from its configuration to the last line of its journal."""

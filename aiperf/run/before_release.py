@@ -1,6 +1,7 @@
-"""What follows from the ranks that came up, before the clock starts: most of all, what is refused.
+"""Checks of the ranks that are ready, before the clock starts.
 
-Functions of what the ranks said. Those that refuse raise WorldError for the first fault, with its remedy.
+Pure functions of the ranks' messages. Those named `refuse…` raise WorldError for the first fault, with its
+remedy.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from aiperf.wire.formats import emulation_text
 from aiperf.wire.messages import Ready
 
 LATE_SHOWN = 10
-"""Ranks that are named when they are late: on a large machine whole nodes are, and one line must do."""
+"""Maximum number of late ranks named in a message: on a large machine whole nodes are late, and the message
+is one line."""
 
 
 def refuse_difference(ready: Ready, first: Ready) -> None:
-    """What differs between ranks would make their work incomparable."""
+    """Refuses a rank whose code, data or initial weights differ from the first rank's, since their work would
+    not be comparable."""
     for what in ("code_hash", "data", "initial_weights"):
         if getattr(ready, what) != getattr(first, what):
             raise WorldError(
@@ -30,7 +33,8 @@ def refuse_difference(ready: Ready, first: Ready) -> None:
 
 
 def refuse_idle_devices(ranks: Sequence[Ready]) -> None:
-    """Devices of a host that no rank has, or that several have, are the commonest first mistake."""
+    """Refuses devices of a host that no rank uses, or that several ranks share: the commonest mistake in a
+    first job script."""
     shared = Counter((each.host, each.device_id) for each in ranks if each.device_id)
     for (host, _), num_ranks in shared.items():
         if num_ranks > 1:
@@ -50,14 +54,14 @@ def refuse_idle_devices(ranks: Sequence[Ready]) -> None:
 
 
 def refuse_other_formats(declared: str, ranks: Iterable[Ready]) -> None:
-    """A run whose products are narrower than declared would be INVALID."""
+    """Refuses products in a narrower format than declared, which would make the run INVALID at its end."""
     for ready in ranks:
         for wrong in misdeclared(declared, ready):
             raise WorldError(f"{wrong}; unset the setting that causes this, or declare that format")
 
 
 def refuse_other_clocks(ranks: Iterable[RankReady]) -> None:
-    """So would one whose hosts tell other times of day."""
+    """Refuses hosts whose time of day differs from the master's, which would make the run INVALID as well."""
     for event in ranks:
         if abs(event.clock_offset_seconds) > CLOCK_SECONDS:
             raise WorldError(
@@ -67,14 +71,16 @@ def refuse_other_clocks(ranks: Iterable[RankReady]) -> None:
 
 
 def clock_offset(theirs: float, ours: float, held_up: float) -> float:
-    """A rank's time of day less the master's [s]. A master that was held up, as by its file system, reads old
-    news, and a clock that is behind by no more than that may be right."""
+    """A rank's time of day minus the master's in seconds. A master that was held up for `held_up` seconds, as
+    by a file system that stalls, reads the message late, so a clock that is behind by no more than that may
+    be right, and counts as right."""
     offset = theirs - ours
     return max(offset, min(0.0, offset + held_up)) if held_up > CLOCK_SECONDS else offset
 
 
 def not_in_time(seconds: float, groups: Iterable[tuple[int, ...]], ranks: Iterable[Ready]) -> NotReady:
-    """Why a run does not begin whose groups were not as far after so many seconds; `ranks` were ready."""
+    """The error of a run that cannot begin because its groups were not ready after `seconds`; `ranks` are
+    those that were."""
     ready = {each.rank for each in ranks}
     late = [str(rank) for group in groups for rank in group if rank not in ready]
     which = f", of {len(late)} no word came: rank {', '.join(late[:LATE_SHOWN])}" if late else ""
@@ -82,13 +88,13 @@ def not_in_time(seconds: float, groups: Iterable[tuple[int, ...]], ranks: Iterab
 
 
 def lost(group: int, was_ready: bool, reason: str) -> NotReady:
-    """Why a run does not begin of which a group was lost."""
+    """The error of a run that cannot begin because a group was lost."""
     what = "was lost before the clock started" if was_ready else "failed to start"
     return NotReady(f"group {group} {what}: {reason}")
 
 
 def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
-    """What a person should know of hosts apart from the run's directory and of a format that is emulated."""
+    """Notes for the user: hosts that do not share the run directory, and a format that is emulated."""
     found = []
     if apart := sorted({ready.host for ready in ranks if not ready.sees_run}):
         found.append(

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: lines that renew themselves, or plain lines in a log."""
+"""Progress of a run for the user: lines that are redrawn on a terminal, or plain lines in a log."""
 
 from __future__ import annotations
 
@@ -23,23 +23,26 @@ from aiperf.wording import clock, percent, rate
 from nas.ops import OPS, Ops
 
 PLAIN_SECONDS = 5.0
-"""Between two lines where nobody watches, at the least: a quiet run writes to its journal as often."""
+"""Minimum time in seconds between two lines of a log: a quiet run writes to its journal as often."""
 
 PLAIN_LINES = 60
-"""Of a whole run, about: a line a minute in a run of an hour, so that a log stays short enough to be read."""
+"""Approximate number of lines in the log of a whole run, so that it stays short enough to be read: one per
+minute in a run of an hour."""
 
 LIVE_SECONDS = 0.25
-"""Between two drawings on a terminal: a clock that shows seconds then never skips one."""
+"""Minimum time in seconds between two drawings on a terminal, short enough that a clock with seconds never
+skips one."""
 
 GROUPS_SHOWN, PLAIN_GROUPS_SHOWN = 8, 2
-"""Of the groups that train: what fits on a terminal below the other lines, and what fits into one line."""
+"""Number of training groups shown: as many as fit on a terminal below the other lines, and into one line of a
+log."""
 
 
 class Display:
-    """Shows a replay as it grows. Give `show` to the master."""
+    """Shows a replay as it grows. The master calls `show`."""
 
     def __init__(self, files: RunFiles, terminal: bool | None = None) -> None:
-        """`terminal` says whether a person watches where the output cannot tell."""
+        """`terminal` says whether the output is a terminal, if that cannot be seen from the output itself."""
         self.files = files
         self.console = Console(stderr=False, highlight=False, force_terminal=terminal)
         self.live: Live | None = None
@@ -71,7 +74,8 @@ class Display:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """Whoever watched is gone, or a log's disk is full."""
+        """Stops showing progress after an error: the terminal is gone, or the disk of the log is full. The
+        run itself continues."""
         self._shown = inf
         with suppress(OSError):
             print(f"aiperf-hpc: progress cannot be shown any more ({error.strerror})", file=sys.stderr)
@@ -80,14 +84,14 @@ class Display:
         if self.live is not None:
             self.live.update(self._panel(replay, t), refresh=True)
         else:
-            if not self._said:  # first of all, for who looks into a log wants to know where the rest is
+            if not self._said:  # first, because a reader of the log looks for the other files
                 print(f"run directory: {self.files.directory}", flush=True)
                 if (mark := mark_of(replay.opened.origin)) is not None:
                     print(mark.line, flush=True)
             self._say(_times(replay, t), self._facts(replay) + self._trials(replay))
 
     def _say(self, times: list[str], facts: list[str]) -> None:
-        """A line of a log, unless it would say the same again."""
+        """Prints a line of a log, unless only the clock has changed since the last one."""
         said = " · ".join([*times[1:], *facts])
         if said != self._said:
             print(f"{times[0]} · {said}", file=sys.stdout, flush=True)
@@ -144,7 +148,8 @@ class Display:
 
 
 class _Credit:
-    """Operations of the closed segments so far. A quick sum to look at; `aiperf.score` has the rules."""
+    """Operations of the closed segments so far. This is a quick sum for the display; what is credited in the
+    end is decided by `aiperf.score`."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -165,7 +170,8 @@ class _Credit:
 
 
 def _preparing(replay: Replay) -> str:
-    """What is done before the clock starts, how far it is, and how long a processor takes for it."""
+    """The current step of the preparation before the clock starts, its progress, and how long a CPU takes for
+    it."""
     leg = replay.leg
     ranks = sum(map(len, leg.began.groups))
     ready = sum(map(len, leg.alive.values()))
@@ -188,7 +194,8 @@ def _first(replay: Replay, most: int) -> list[Attempt]:
 
 
 def _times(replay: Replay, t: float) -> list[str]:
-    """Of the leg before its clock runs and after it ended; else of the span, with what is left of it."""
+    """The time to show: that of the leg before the clock starts and after the end; in between that of the
+    span, followed by the time left."""
     leg = replay.leg
     if leg.released is None or leg.ended is not None:
         return [clock(t)]
@@ -196,7 +203,7 @@ def _times(replay: Replay, t: float) -> list[str]:
 
 
 def _plain_seconds(replay: Replay) -> float:
-    """A line a minute in a run of an hour."""
+    """Minimum time in seconds between two lines of a log: about PLAIN_LINES lines per run."""
     leg = replay.leg
     span = 0.0 if leg.released is None or leg.deadline is None else leg.deadline - leg.released
     return max(PLAIN_SECONDS, span / PLAIN_LINES)

@@ -1,4 +1,5 @@
-"""All groups of a leg: who is given the next trial, who has been silent for too long, loss and restarts."""
+"""All groups of a leg: which one gets the next trial, which one has been silent for too long, losses and
+restarts."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from nas.search import Exhausted
 
 
 class Wanting:
-    """Groups with room for a trial: those without any first, else whoever came first."""
+    """Queue of groups with room for a trial: groups without any trial first, otherwise first come, first
+    served."""
 
     def __init__(self) -> None:
         self._idle: dict[int, None] = {}
@@ -35,19 +37,20 @@ class Wanting:
         return self.idle if self._idle else next(iter(self._others), None)
 
     def put(self, index: int, num_trials: int) -> None:
-        """A group has room beside so many trials. It keeps its place."""
+        """Enters a group that has room next to `num_trials` trials; a group that waits already keeps its
+        place."""
         come, gone = (self._others, self._idle) if num_trials else (self._idle, self._others)
         gone.pop(index, None)
         come[index] = None
 
     def remove(self, index: int) -> None:
-        """It has no room."""
+        """Removes a group that has no room."""
         self._idle.pop(index, None)
         self._others.pop(index, None)
 
 
 class Groups:
-    """All groups of a leg. What is done for one of them takes as long however many there are."""
+    """All groups of a leg. The cost of an operation on one group does not depend on the number of groups."""
 
     def __init__(self, ledger: Ledger, world: World, setup: Setup, silence_seconds: float) -> None:
         """`setup` is the first message to a group, also to one that is started again."""
@@ -60,13 +63,13 @@ class Groups:
         self.last_idle = 0.0
         """When a group last ended a trial or was lost."""
         self._in_vain = False
-        """Nothing new was found, and no group ended a trial or was lost since."""
+        """Whether the search found nothing new, and no group has ended a trial or was lost since then."""
         self._alive = set(range(len(self.each)))
         self._at_work: set[int] = set()
         self._wanting = Wanting()
         self._attention = Listening()
         self._just_heard: set[int] = set()
-        """Since the last look."""
+        """Groups that were heard since the last look at the clock."""
         self._silences = Deadlines(lambda index: self.each[index].overdue)
         self._rests = Deadlines(lambda index: self.each[index].rests_until)
 
@@ -80,14 +83,14 @@ class Groups:
 
     @property
     def hungry(self) -> bool:
-        """Whether there is a group to be served, as far as is known."""
+        """Whether some group waits for a trial, and the search may have one."""
         return bool(self._wanting) and not (self.closing or self._in_vain or self.ledger.jobs.exhausted)
 
     def say_all(self, message: ToGroup) -> None:
         self.world.send_all(message)
 
     def say(self, indices: Collection[int], message: ToGroup) -> None:
-        """To some, or to all at once."""
+        """Sends a message to some groups; to all of them as one message along the tree."""
         if len(indices) == len(self.each):
             self.say_all(message)
         else:
@@ -100,7 +103,7 @@ class Groups:
         self._just_heard.add(index)
 
     def note(self, index: int) -> None:
-        """Takes note of what became of a group: to be called after each change of one."""
+        """Updates the indexes of groups; called after each change of a group."""
         group, now = self.each[index], self.ledger.now
         _in(self._alive, index, group.alive)
         _in(self._at_work, index, bool(group.assigned))
@@ -131,7 +134,7 @@ class Groups:
             return
         assert job is not None, "there were trials left"
         left = self._seconds_left()
-        if left is not None and left <= 0:  # over while the job was proposed: nobody would begin it
+        if left is not None and left <= 0:  # the deadline passed while the job was proposed: none begins it
             return
         self.ledger.write(job)
         now = self._attention.at(self.ledger.now)
@@ -141,15 +144,16 @@ class Groups:
         self.world.send(index, Assign(job.trial, job.attempt))
 
     def ended(self, index: int, trial: int, end: float) -> None:
-        """A group is done with a trial."""
+        """A group has ended a trial, at `end`."""
         self.each[index].drop(trial, self.ledger.replay.leg.ceilings)
         self.last_idle, self._in_vain = max(self.last_idle, end), False
 
     def attentive_seconds(self) -> float:
-        """The leg's time less what this process was held up: so long it could hear. Asked all the time."""
+        """The leg's time minus the time for which this process was held up and could not receive messages. To
+        notice that it is held up, it must be called all the time."""
         now = self._attention.look(self.ledger.now)
         for index in self._just_heard:
-            if self.each[index].heard > now:  # in the time that it was held up
+            if self.each[index].heard > now:  # it was heard while this process was held up
                 self.each[index].heard = now
                 self._silences.note(index)
         self._just_heard.clear()
@@ -161,7 +165,7 @@ class Groups:
             self.lose(index, f"was silent for {now - self.each[index].heard:.0f} s")
 
     def lose(self, index: int, reason: str) -> None:
-        """Its trials go to others; it is started again where that can be done."""
+        """Records the loss of a group, gives its trials to others, and restarts it if possible."""
         group = self.each[index]
         self.bury(index, reason)
         if not self.closing and not group.is_given_up and self.world.restart(index):
@@ -170,15 +174,16 @@ class Groups:
             self.world.send(index, self.setup)
 
     def release(self) -> None:
-        """The clock runs, for all; the first to be served is the first of them, not the first that was
-        ready."""
+        """Starts the clock of all groups. They are served first in the order of their numbers, not in the
+        order in which they became ready."""
         self._wanting = Wanting()
         self.say_all(Release(self._seconds_left(), block_seconds=self.block_seconds))
         for index in sorted(self._alive):
             self.note(index)
 
     def go_on(self, index: int) -> None:
-        """A group that was started again is ready. It computes as was chosen before the span."""
+        """Returns a restarted group, which is ready, to the span. It uses the threads and the step times that
+        it had before the span, and measures nothing again."""
         leg = self.ledger.replay.leg
         self.world.send(index, Observe(devices_by_host(event.ready for event in leg.ranks)))
         measured = {rank: leg.ceilings[rank] for rank in self.each[index].ranks if rank in leg.ceilings}
@@ -187,14 +192,15 @@ class Groups:
         self.world.send(index, Release(self._seconds_left(), threads, self.block_seconds, steps))
 
     def bury_at_work(self, since: float, reason: str) -> None:
-        """Those that still work and said nothing since then, on the clock of `attentive_seconds`."""
+        """Gives up the groups at work that sent nothing since `since`, on the clock of
+        `attentive_seconds`."""
         for index in sorted(self._at_work):
             if self.each[index].heard < since:
                 self.bury(index, reason)
                 self.each[index].late = True
 
     def bury(self, index: int, reason: str) -> None:
-        """Records its loss; what it had to do goes to others."""
+        """Records the loss of a group without a restart; other groups take over its trials."""
         self.ledger.write(GroupLost(index, reason))
         self.each[index].lose()
         self.note(index)

@@ -10,19 +10,21 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
 
 LOOK_SECONDS = 5.0
-"""Between two looks at whether the journal is still there: a line of few bytes to a file server."""
+"""Time in seconds between two checks that the journal still exists. Each check is a request to the file
+server, so it is not made for every line."""
 
 
 class Ledger:
-    """Each event goes to the journal first: nothing is known of a run that its journal does not hold.
+    """Writes each event to the journal and then passes it on to the replay and to the search, so that nothing
+    can follow from an event that the journal does not hold.
 
-    The clock of the leg begins with its ledger.
+    The clock of the leg starts with its ledger.
     """
 
     def __init__(
         self, journal: JournalWriter, replay: Replay, jobs: Jobs, clock: Clock | None = None
     ) -> None:
-        """`clock`: the machine's own if it is None."""
+        """`clock` is the machine's own if it is None; a simulation has a virtual one."""
         self.journal, self.replay, self.jobs = journal, replay, jobs
         self.clock = clock or SystemClock()
         self._zero = self.clock.monotonic()
@@ -30,20 +32,23 @@ class Ledger:
 
     @property
     def now(self) -> float:
-        """The leg's time [s]."""
+        """The leg's time in seconds."""
         return moment(self.clock.monotonic() - self._zero)
 
     @property
     def quiet_seconds(self) -> float:
-        """Since the last line."""
+        """Time since the last line in seconds."""
         return self.now - self._written
 
     def write(self, event: Event, now: float | None = None) -> None:
-        """Raises JournalError where it cannot be written, or the journal is no longer where the run's was."""
+        """Writes a line, at `now` or the current time of the leg. A `Stalled` line comes before it if the
+        last line is older than a living master's can be. Raises JournalError if the journal cannot be
+        written, or was removed or replaced."""
         now = self.now if now is None else now
         if now - self._written > AFTER_LAST_LINE_SECONDS and not isinstance(event, LegBegan):
             self._append(now, Stalled())
-        # A trial whose weights found no directory did not fail: the run did.
+        # If the run directory was removed, weights cannot be written and trials fail. So it is checked
+        # whenever a trial ends, and the run then ends with the true reason.
         if now > self._looked + LOOK_SECONDS or isinstance(event, Ended):
             self._looked = now
             self.journal.refuse_if_gone()

@@ -1,6 +1,6 @@
-"""The master: it dispatches trials to groups, hears what becomes of them, and writes the journal.
+"""The master: it dispatches trials to groups, receives their messages, and writes the journal.
 
-Driven by messages, one at a time. Everything that can be derived is read from the replay of the
+It is driven by messages, one at a time. Everything that can be derived is read from the replay of the
 journal as it is being written. It touches no device and holds no weights.
 """
 
@@ -30,36 +30,36 @@ from aiperf.wire import messages
 from nas.search import Exhausted
 
 TICK_SECONDS = 0.25
-"""The longest wait for a message. Limits, silence and the display are looked at so often, and each is a
-matter of seconds; a shorter wait would take time from a trial on the same processor."""
+"""Maximum wait for a message in seconds, and so the interval at which limits, silence and the display are
+checked. Each of these is a matter of seconds; a shorter wait would take time from a trial on the same CPU."""
 
 QUIET_LINE_SECONDS = 5.0
-"""After so long without a line a beat is written. Half of what a leg may be silent: one that was killed
-ends ten seconds after its last line."""
+"""Time in seconds without a line after which the master writes a beat. This is half of
+`AFTER_LAST_LINE_SECONDS`: a leg that was killed ends ten seconds after its last line."""
 
 READY_SECONDS = INITIALISATION_SECONDS
-"""For each step of the initialisation, and for a group that may have to be started again for the test. A
-run that took longer would be INVALID, so nothing is gained by waiting on."""
+"""Time limit in seconds for each step of the initialisation, and for a group that may have to be restarted
+for the test. A run that took longer would be INVALID, so there is no point in waiting longer."""
 
 EARLY_RESTARTS = 1
-"""Of a group before the clock starts. A process may be killed by accident; but where a library or a driver
-does not work, the reason is to be told soon."""
+"""Number of times that a group is restarted before the clock starts. A process may be killed by accident; but
+if a library or a driver does not work, the user should see the reason soon."""
 
 STOP_SECONDS = 30.0
-"""For the groups to obey, after a stop is asked for and after the deadline. They close the running trial
-with a validation, which usually lasts seconds."""
+"""Time limit in seconds for the groups to stop, after a request and after the deadline. They close the
+running trial with a validation, which usually lasts seconds."""
 
 Watch = Callable[[Replay, float], None]
 
 
 @dataclass(frozen=True)
 class Audience:
-    """Whoever looks on."""
+    """Callbacks through which the master informs the user."""
 
     watch: Watch
-    """Called a few times a second with the run so far and the leg's time [s]."""
+    """Called a few times per second with the run so far and the leg's time in seconds."""
     say: Callable[[str], None]
-    """Called with what a person should know."""
+    """Called with a note for the user."""
 
 
 class Master:
@@ -68,7 +68,7 @@ class Master:
     def __init__(
         self, ledger: Ledger, files: RunFiles, world: World, audience: Audience, silence_seconds: float = 60.0
     ) -> None:
-        """A group that says nothing for `silence_seconds` is lost, unless its work may take longer."""
+        """A group that is silent for `silence_seconds` is lost, unless its work may take longer."""
         self.ledger, self.files, self.world, self.audience = ledger, files, world, audience
         self.replay, opened = ledger.replay, ledger.replay.opened
         self.config = opened.config
@@ -81,14 +81,16 @@ class Master:
         self._closing = ""
         self._closing_since = 0.0
         self._all_heard = 0.0
-        """When nothing was left to be heard: a message may have waited since."""
+        """Time of the leg at which no message was waiting. A message that is read now may have arrived at any
+        time since then, by which the clocks of hosts are judged."""
 
     def stop(self, reason: str) -> None:
         """Asks for a clean end; may be called from a signal handler."""
         self._stop_asked = self._stop_asked or reason
 
     def run(self, started: str, command: tuple[str, ...], backend: str = "ddp", host: str = "") -> None:
-        """Raises WorldError when the groups do not come up; what happened stands in the journal."""
+        """Runs the leg to its end. Raises WorldError if the groups cannot be initialised; the journal then
+        records the reason."""
         leg, groups = self.replay.num_legs, self.world.groups
         self.ledger.write(events.LegBegan(leg, started, command, groups, backend, host))
         self._sweep()
@@ -97,13 +99,13 @@ class Master:
                 self._initialise()
                 self._release()
                 while not self._over():
-                    # What has arrived is heard before anything is proposed, which takes a thousand times as
-                    # long; a group without any trial does not wait for that.
+                    # Messages that have arrived are handled before the search proposes a trial, which takes a
+                    # thousand times as long as a message; only a group without any trial is served at once.
                     heard = self._turn(self.groups.lose, 0.0 if self.groups.hungry else TICK_SECONDS)
                     self._check_limits()
                     if not self._closing:
                         self.groups.check_silence()
-                    elif heard is None:  # so nobody is lost who answered in time
+                    elif heard is None:  # no message is waiting, so no group is lost that answered in time
                         self._lose_late()
                     self._serve(only_idle=heard is not None)
         except Exception as error:
@@ -125,7 +127,8 @@ class Master:
             self.files.probe.unlink(missing_ok=True)
 
     def _initialise(self) -> None:
-        """All groups measure at once. One that is lost starts again, and does again what it had done."""
+        """Initialises all groups and lets them measure at the same time. A group that is lost is restarted
+        and repeats what it had done."""
         leg, seconds = self.replay.leg, measuring_seconds(self.config.limits) / 2
         num_ranks = sum(len(group.ranks) for group in self.groups.each)
         self.groups.say_all(self.setup)
@@ -138,7 +141,8 @@ class Master:
                 self._measure(leg.controls, messages.MeasureControl(seconds))
 
     def _observed(self, ready: Sequence[messages.Ready]) -> messages.Observe:
-        """What the groups are to record. Raises WorldError where the ranks are not as they must be."""
+        """The message that starts the recording, once all ranks have passed the checks. Raises WorldError if
+        one does not."""
         declared = self.config.training.format
         before_release.refuse_idle_devices(ready)
         refuse_unrankable(self.config, ready[0].data)
@@ -150,7 +154,8 @@ class Master:
         return messages.Observe(before_release.devices_by_host(ready))
 
     def _measure(self, measured: Mapping[int, object], *asked: messages.ToGroup) -> None:
-        """By the groups that lack it; returns when each has done it or was lost."""
+        """Sends `asked` to the groups that have not measured yet, and returns when each has measured or was
+        lost."""
         losses = [group.losses for group in self.groups.each]
 
         def reached(index: int) -> bool:
@@ -163,7 +168,9 @@ class Master:
         self._await(reached)
 
     def _await(self, reached: Callable[[int], bool]) -> None:
-        """Until every group has. Only the one that is heard may have reached it meanwhile, or fallen back."""
+        """Handles messages until `reached` is true of every group. Only the group of the last message can
+        have changed, so only that one is checked again. Raises StoppedEarly, or NotReady after
+        READY_SECONDS."""
         until = self.ledger.now + READY_SECONDS
         waited = {index for index in range(len(self.groups.each)) if not reached(index)}
         while waited:
@@ -177,7 +184,8 @@ class Master:
                 raise before_release.not_in_time(READY_SECONDS, self.world.groups, ready)
 
     def _lose_early(self, index: int, reason: str) -> None:
-        """Once it is started again: a fault of its node or device will show again."""
+        """Restarts a group that is lost before the clock starts, once: a fault of its node or device will
+        show again, and then the run is refused."""
         group = self.groups.each[index]
         if group.refused:
             raise WorldError(group.refused)
@@ -226,10 +234,11 @@ class Master:
             self.groups.say_all(messages.Stop())
 
     def _lose_late(self) -> None:
-        """Groups whose time to stop is over. One that still speaks, as in a long validation, is waited for
-        after the deadline, where the span is over, and where there is no other. After any other stop it is
-        not: the rules allow no minute between the trials that the stop ends (`rules.planned`); nor does a
-        scheduler wait."""
+        """Gives up the groups whose time to stop is over. A group that still sends messages, as in a long
+        validation, is waited for after the deadline, because the span is over, and if it is the only group.
+        After any other stop it is given up too: `rules.planned` accepts trials that a stop has ended only in
+        the last minute of a leg, so to wait for one group would turn those of the others into a
+        contradiction; nor does a scheduler wait."""
         most = STOP_SECONDS + self.groups.block_seconds  # a stop is seen when a block of steps is done
         since = self.groups.attentive_seconds() - most
         if self._closing_since < since:
@@ -241,17 +250,18 @@ class Master:
         return bool(self._closing) and not self.groups.at_work
 
     def _end_of_span(self) -> float:
-        """The deadline, whatever was credited last; without it, when the last group became idle."""
+        """The end of the span: the deadline if it was reached, whatever was credited last; otherwise the time
+        at which the last group became idle."""
         deadline = self.replay.leg.deadline
         if self._closing == "deadline" and deadline is not None:
             return deadline
         return self.groups.last_idle or self.ledger.now
 
     def _test(self) -> None:
-        """The best network on the test images, once, by any group that is left."""
+        """Has the best network evaluated on the test examples, once, by any group that is left."""
         best, leg = self.replay.best, self.replay.leg
-        # One that is being started again may never come: the link to it may be cut. One that did not stop in
-        # time is asked last.
+        # Groups that are ready come first: one that is being restarted may never answer, if the link to it is
+        # cut. Groups that did not stop in time come last.
         ready_first = sorted(
             enumerate(self.groups.each), key=lambda each: (each[1].late, not leg.is_ready(each[0]))
         )
@@ -267,10 +277,10 @@ class Master:
     # Messages
 
     def _turn(self, on_loss: Callable[[int, str], None], seconds: float) -> int | None:
-        """Waits so long for one message and deals with it: the group that it is of."""
+        """Waits at most `seconds` for one message and handles it; returns the group that sent it."""
         asked, index = self.ledger.now, None
         received = self.world.receive(seconds)
-        if received is None and self.ledger.now > asked + TICK_SECONDS / 2:  # some are dropped unheard
+        if received is None and self.ledger.now > asked + TICK_SECONDS / 2:  # the world drops some unheard
             self._all_heard = asked
         if received is not None:
             index, message = received
@@ -288,7 +298,7 @@ class Master:
         return index
 
     def _expects(self, index: int, message: messages.FromGroup) -> bool:
-        """False for news of an attempt that was taken from the group since."""
+        """False for a message about an attempt that has been taken from the group since it was sent."""
         told: object = message
         if isinstance(message, messages.Validated):
             told = message.segment
@@ -342,16 +352,17 @@ class Master:
     def _finish(self, index: int, message: messages.Finished, end: float) -> None:
         group = self.groups.each[index]
         self.groups.ended(index, message.trial, end)
-        if message.state is State.WAITING:  # it never began, so nothing ended; the group closes
+        if message.state is State.WAITING:  # the trial never began, so no end is recorded; the group closes
             group.closing = True
             return
-        # How old the news was is in `end`; it is not said twice.
+        # The age of the message is already in `end`; the journal does not state it twice.
         self.ledger.write(events.Ended(replace(message, age_seconds=0.0), end))
         best = self.replay.best.number if self.replay.best else None  # which is tested in the end
         self.files.drop_weights(self.ledger.jobs.unneeded(best))
         group.rest_after(message.state, self.ledger.now)
 
     def _sweep(self) -> None:
-        """Removes all weights that nobody needs: also those that a group wrote when it was taken for lost."""
+        """Removes all weights that are not needed, including those that a group wrote after it had been given
+        up."""
         best = {self.replay.best.number} if self.replay.best else set()
         self.files.drop_weights_but(self.ledger.jobs.needed() | best)

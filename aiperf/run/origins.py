@@ -1,5 +1,5 @@
-"""Whether a run goes on as it was begun: by the same program and configuration, measured, or pretended by the
-same assumptions."""
+"""Checks that a run is resumed as it was started: with the same program and configuration, and measured, or
+pretended under the same assumptions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from aiperf.ranks.ranks import Ranks
 
 
 def write_assumptions(pretend: Assumptions | None, files: RunFiles) -> None:
-    """Beside the journal of a run that pretends, so that it can be repeated. Raises JournalError."""
+    """Writes the assumptions of a run that pretends next to its journal, so that it can be repeated. Raises
+    JournalError."""
     if pretend is None:
         return
     try:
@@ -25,8 +26,8 @@ def write_assumptions(pretend: Assumptions | None, files: RunFiles) -> None:
 
 
 def refuse_other_origin(replay: Replay, ranks: Ranks, files: RunFiles) -> None:
-    """What was measured and what was pretended have no sum, and the errors of one assumed machine are no test
-    of what was found on another. Raises ConfigError."""
+    """Refuses to continue a measured run with pretending workers, a pretended one without, or with another
+    machine model: figures of different origins cannot be added up. Raises ConfigError."""
     origin, pretend = replay.opened.origin, ranks.wanted.pretend
     if origin is not Origin.PRETENDED and pretend is not None:
         raise ConfigError(
@@ -42,8 +43,8 @@ def refuse_other_origin(replay: Replay, ranks: Ranks, files: RunFiles) -> None:
 
 
 def refuse_other_program(opened: Opened, files: RunFiles) -> None:
-    """What a run proposes must follow from one program, from its first line to its last. Raises
-    JournalError."""
+    """Refuses a resume by another version of the program or of a library that proposes trials, because all
+    proposals of a run must follow from one program. Raises JournalError."""
     if opened.code_hash != code_hash():
         raise JournalError(
             f"{files.journal} was started by another version of the program ({opened.program}, code "
@@ -58,8 +59,8 @@ def refuse_other_program(opened: Opened, files: RunFiles) -> None:
 
 
 def refuse_edited(config: Config, files: RunFiles) -> None:
-    """A change of the file would have no effect: it says what the run is and is not read again. Raises
-    ConfigError."""
+    """Refuses a run directory whose config.toml was edited after the start: the configuration is in the
+    journal, so the change would silently have no effect. Raises ConfigError."""
     if files.config.exists() and load_preset(str(files.config)) != config:
         raise ConfigError(
             f"{files.config} was edited after the run started, but a run has one configuration; remove the "

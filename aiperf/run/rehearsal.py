@@ -1,4 +1,4 @@
-"""`run --dry-run`: what would run where, and for how long, before anybody waits in a queue."""
+"""`run --dry-run`: what would run where, and for how long, before a job waits in a queue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from aiperf.config import Config
 from aiperf.errors import MissingExtra
-from aiperf.pretending.course import Learnt
+from aiperf.pretending.pretended import Learnt
 from aiperf.pretending.rank import pretended_group, pretended_manifest, pretending_notice
 from aiperf.proposing.forecast import forecast
 from aiperf.ranks.ranks import Ranks
@@ -23,20 +23,23 @@ from aiperf.wording import bytes_text, clock
 from nas.graph import Graph
 
 MEASURED_SECONDS = 10.0
-"""For the rate of the seed on one device. Clocks settle within it, and a person waits for the answer."""
+"""Time in seconds for measuring the seed's rate on one device: long enough for the device's clock to settle,
+short enough for a user who waits for the answer."""
 
 GROUPS_SHOWN = 8
-"""Of the layout: a few show how ranks are numbered, and the others follow the same pattern."""
+"""Number of groups shown in the layout: a few show how ranks are numbered, and the others follow the same
+pattern."""
 
 REASONS_SHOWN = 3
-"""Why the run cannot be ranked: a small run has many reasons, and each would be a line on the terminal."""
+"""Number of reasons shown why the run cannot be ranked: a small run has many, and each would be a line on the
+terminal."""
 
 
 def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
-    """The layout and the forecast, from the data that the run would read; the rate, of examples a second, is
+    """The layout and the forecast, from the data that the run would read. The rate in examples per second is
     measured on a device of this host unless it is given.
 
-    Raises AiperfError for whatever would keep the run from its clock.
+    Raises AiperfError for whatever would keep the clock from starting.
     """
     config, seed, told = checked(config, ranks)
     places = ranks.places(config)
@@ -93,7 +96,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
 
 
 def _rank(config: Config, manifest: Mapping[str, Any], hours: float) -> tuple[str, str]:
-    """How long the run must be to be ranked, or why no length would do."""
+    """The shortest span for which the run can be ranked, or the reasons why it cannot be ranked at all."""
     if wrong := unrankable(config, manifest):
         more = [f"and {len(wrong) - REASONS_SHOWN} more"] * (len(wrong) > REASONS_SHOWN)
         return "cannot be ranked", "; ".join(wrong[:REASONS_SHOWN] + more)
@@ -101,14 +104,15 @@ def _rank(config: Config, manifest: Mapping[str, Any], hours: float) -> tuple[st
 
 
 def _energy(devices: tuple[Described, ...]) -> list[tuple[str, str]]:
-    """What a run would go on without: the extra that reads the sensors. Other vendors bring theirs."""
+    """A note that energy will be unknown, if the extra that reads NVIDIA's sensors is not installed; other
+    vendors' drivers include theirs. The run itself would not fail."""
     if any(each.sensors == "nvidia" for each in devices) and find_spec("pynvml") is None:
         return [("energy", f"unknown: {MissingExtra('pynvml', 'nvidia')}")]
     return []
 
 
 def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, ...]) -> list[tuple[str, str]]:
-    """Who is where: hosts, groups, devices, and what joins them."""
+    """The placement in rows: hosts, groups, backend and devices."""
     hosts = _hosts(ranks)
     on_host = Counter(hosts[place.rank] for place in places)
     groups = list(dict.fromkeys(place.group for place in places))
@@ -129,12 +133,12 @@ def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, .
 
 
 def _hosts(ranks: Ranks) -> tuple[str, ...]:
-    """Of every rank, the master's first."""
+    """Host of every rank, the master's first."""
     return ranks.hosts or (socket.gethostname(),) * 2
 
 
 def _manifest(config: Config, ranks: Ranks, places: tuple[Place, ...]) -> Mapping[str, Any]:
-    """Of the data that the run would read."""
+    """Manifest of the data that the run would read."""
     if ranks.wanted.pretend:
         return pretended_manifest(config)
     from aiperf.data import load
@@ -147,7 +151,7 @@ def _manifest(config: Config, ranks: Ranks, places: tuple[Place, ...]) -> Mappin
 def _examples_per_second(
     config: Config, seed: Graph, ranks: Ranks, described: Described, place: Place
 ) -> tuple[float, str]:
-    """Of the seed in training by one group, and how it is known."""
+    """Training examples per second of the seed on one group, and the origin of this figure in words."""
     training, num_ranks = config.training, len(place.group)
     if ranks.wanted.pretend:
         group = pretended_group(ranks.wanted.pretend, config, seed, place.group)

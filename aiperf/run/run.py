@@ -14,7 +14,7 @@ from types import FrameType
 
 from aiperf import __version__
 from aiperf.code import code_hash
-from aiperf.config import Config, to_toml
+from aiperf.config import BoundsConfig, Config, load_preset, preset_names, to_toml
 from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Opened, Origin
@@ -66,8 +66,8 @@ def starting_graph(config: Config) -> Graph:
     return graph
 
 
-def first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) -> Opened:
-    """Of the journal in this directory."""
+def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) -> Opened:
+    """The first line of the journal in this directory."""
     return Opened(
         version=VERSION,
         run_id=files.directory.name,
@@ -115,19 +115,42 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
     config, seed, told = checked(config, ranks)
     if not ranks.wanted.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
-    if told:
-        _say(told)
+    for line in filter(None, (told, _of_other_bounds(config))):
+        _say(line)
+    origin = Origin.PRETENDED if ranks.wanted.pretend else Origin.MEASURED
     replay = Replay()
-    with _removed_if_refused(files, replay), JournalWriter.begin(files) as journal:
-        write_config(config, files)
+    with (
+        _removed_if_refused(files, replay),
+        new_journal(config, files, seed, origin, replay) as (journal, jobs),
+    ):
         write_assumptions(ranks.wanted.pretend, files)
-        opened = first_line(
-            config, files, seed, Origin.PRETENDED if ranks.wanted.pretend else Origin.MEASURED
-        )
+        _leg(files, ranks, journal, replay, jobs, watch)
+    return replay
+
+
+def _of_other_bounds(config: Config) -> str:
+    """Says that a seed is not searched within the bounds of its preset, which are those of the preset's
+    own."""
+    if config.preset not in preset_names() or config.search.bounds != BoundsConfig():
+        return ""
+    preset = load_preset(config.preset)
+    if preset.search.bounds == BoundsConfig() or preset.seed_architecture == config.seed_architecture:
+        return ""
+    name = config.seed_architecture
+    return f"search.bounds of the preset {config.preset} are for its own seed; {name} has the default bounds"
+
+
+@contextmanager
+def new_journal(
+    config: Config, files: RunFiles, seed: Graph, origin: Origin, replay: Replay
+) -> Iterator[tuple[JournalWriter, Jobs]]:
+    """The journal of a new run and its jobs; `replay` has its first line already."""
+    with JournalWriter.begin(files) as journal:
+        _write_config(config, files)
+        opened = _first_line(config, files, seed, origin)
         journal.write(0.0, opened)
         replay.add(0.0, opened)
-        _leg(files, ranks, journal, replay, _jobs(opened, replay), watch)
-    return replay
+        yield journal, _jobs(opened, replay)
 
 
 def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
@@ -190,7 +213,7 @@ def _say(text: str) -> None:
     print(f"aiperf-hpc: {text}", file=sys.stderr, flush=True)
 
 
-def write_config(config: Config, files: RunFiles) -> None:
+def _write_config(config: Config, files: RunFiles) -> None:
     try:
         files.config.write_text(to_toml(config), encoding="utf-8")
     except OSError as error:

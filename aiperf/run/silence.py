@@ -1,6 +1,7 @@
-"""Who has been silent for too long, without a look at everybody.
+"""Deadlines for the silence of groups, without a scan of all groups.
 
-Most deadlines are put off again and again. Each has one entry in a heap, which is looked at when it is due.
+Most deadlines are postponed again and again. Each group has one valid entry in a heap, which is checked only
+when it is due, so a message of a group costs no operation on the heap.
 """
 
 from __future__ import annotations
@@ -10,22 +11,23 @@ from collections.abc import Callable
 from math import inf
 
 DEAF_SECONDS = 1.0
-"""Between two looks at who is silent, which usually are a quarter of a second apart. If it was longer, this
-process was held up, as by a file system that stalls: what it did not hear meanwhile is no group's silence."""
+"""Time in seconds between two looks at the clock, usually a quarter of a second, beyond which this process
+was held up, as by a file system that stalls. It received no messages meanwhile, so that time is no
+silence."""
 
 
 class Listening:
-    """A clock that stands still while this process is held up."""
+    """A clock that stops while this process is held up."""
 
     def __init__(self) -> None:
         self._looked = self._held_up = 0.0
 
     def at(self, now: float) -> float:
-        """On this clock [s]: the time `now`, as if nobody had been held up since the last look."""
+        """The time `now` on this clock in seconds, assuming no hold-up since the last look."""
         return now - self._held_up
 
     def look(self, now: float) -> float:
-        """To be called all the time: this clock's time [s]."""
+        """This clock's time in seconds. It must be called continually: a long pause counts as a hold-up."""
         deaf, self._looked = now - self._looked, now
         if deaf > DEAF_SECONDS:
             self._held_up += deaf
@@ -33,24 +35,25 @@ class Listening:
 
 
 class Deadlines:
-    """One of each group, which may change at any time."""
+    """One deadline for each group, which may change at any time."""
 
     def __init__(self, due: Callable[[int], float]) -> None:
-        """`due`: of a group, as it is now; infinite for none."""
+        """`due` returns the current deadline of a group; infinite if it has none."""
         self._due = due
         self._heap: list[tuple[float, int]] = []
         self._noted: dict[int, float] = {}
-        """Of each group the entry that counts: no later than its deadline. Other entries are old ones."""
+        """Time of the valid heap entry of each group, which is never later than its deadline. Other entries
+        are stale and skipped."""
 
     def note(self, index: int) -> None:
-        """To be called when a deadline was set, or came nearer. One that was put off is seen by `passed`."""
+        """Must be called if a deadline was set or became earlier. A postponed one is noticed by `passed`."""
         due = self._due(index)
         if due < self._noted.get(index, inf):
             self._noted[index] = due
             heapq.heappush(self._heap, (due, index))
 
     def passed(self, now: float) -> list[int]:
-        """Those whose deadline is over. They are named once."""
+        """The groups whose deadline is over, each once."""
         found = []
         while self._heap and self._heap[0][0] < now:
             at, index = heapq.heappop(self._heap)

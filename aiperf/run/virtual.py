@@ -10,14 +10,12 @@ from aiperf.clock import Clock
 from aiperf.config import Config, with_overrides
 from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
-from aiperf.journal.file import JournalWriter
 from aiperf.journal.replay import Replay
-from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import new_search, new_tuner, resolved
 from aiperf.ranks.world import World
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master
-from aiperf.run.run import first_line, starting_graph, write_config
+from aiperf.run.run import new_journal, starting_graph
 from aiperf.wire.formats import AUTO
 from aiperf.wire.layout import refuse_uneven_batch
 
@@ -45,12 +43,8 @@ def play(
 ) -> Replay:
     """From the first line to the last. Raises AiperfError; what was written stays."""
     seed, replay = starting_graph(config), Replay()
-    with JournalWriter.begin(files) as journal:
-        write_config(config, files)
-        opened = first_line(config, files, seed, Origin.SIMULATED)
-        journal.write(0.0, opened)
-        replay.add(0.0, opened)
-        ledger = Ledger(journal, replay, Jobs.of(config, seed, replay), clock)
+    with new_journal(config, files, seed, Origin.SIMULATED, replay) as (journal, jobs):
+        ledger = Ledger(journal, replay, jobs, clock)
         master = Master(ledger, files, world, Audience(_unwatched, say), silence_seconds)
         started = datetime.fromtimestamp(clock.wall(), timezone.utc).isoformat(timespec="milliseconds")
         try:

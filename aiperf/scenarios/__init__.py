@@ -1,1 +1,1 @@
-"""What MLPerf's LoadGen asks of a network, what its logs say, and what was measured, as plain records."""
+"""The scenarios of MLPerf's LoadGen, its logs, and the measurements, as plain records."""

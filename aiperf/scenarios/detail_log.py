@@ -15,7 +15,7 @@ from nas.bounded import lines, opened
 
 PREFIX = b":::MLLOG "
 LONGEST_LINE = 1 << 26
-"""Bytes: the list of the samples that were loaded stands on one line."""
+"""Maximum length of a line in bytes; it is large because the list of all loaded samples is on one line."""
 NANO = 1e-9
 
 
@@ -26,28 +26,31 @@ class Detail:
     version: str
     valid: bool
     reason: str
-    """Why it is not valid; empty where it is."""
+    """Reason why it is not valid; empty if it is."""
     early_stopping: str
-    """What early stopping found, in LoadGen's words; empty in the scenario that has none."""
+    """Result of early stopping in LoadGen's words; empty in a scenario without it."""
     queries: int
     latencies: Latencies
-    """Of queries, of one sample or of 8; of a sample where all are in one query."""
+    """Latencies of queries, of one sample or of 8; in Offline, where all samples are in one query, of
+    samples."""
     samples_per_second: float
-    """Of a test that stated it; in MultiStream 8 over the mean latency of a query."""
+    """Rate as LoadGen states it; in MultiStream, 8 divided by the mean latency of a query."""
     early_stopping_percentile: float | None
-    """Seconds: the percentile of the scenario that holds with a confidence of 99 %; None where none does."""
+    """The scenario's percentile of the latency in seconds that holds with a confidence of 99 %, as early
+    stopping estimates it; None if there is none."""
     errors: int
-    """That LoadGen itself logged."""
+    """Number of errors that LoadGen itself logged."""
 
 
 def read_detail(path: Path) -> Detail:
-    """Raises AiperfError where the log cannot be read, or is not that of a test which ended."""
+    """LoadGen's verdict from its log. Raises AiperfError if the log cannot be read, or is not that of a test
+    that ended."""
     with _reading(path):
         return detail_of(read_values(path))
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """What the log states, by key. Raises AiperfError where it cannot be read."""
+    """The values in the log, by key. Raises AiperfError if it cannot be read."""
     with _reading(path), opened(path) as file:
         return _values(lines(file, LONGEST_LINE))
 
@@ -64,7 +67,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def detail_of(found: Mapping[str, Any]) -> Detail:
-    """From the values of the log by key. Raises KeyError for a key that is missing."""
+    """LoadGen's verdict from the values in its log. Raises KeyError if a key is missing."""
     scenario = found["effective_scenario"]
     per_query = "per_query_" if scenario == "MultiStream" else ""
     mean_key = f"result_mean_{'query_' if per_query else ''}latency_ns"
@@ -96,7 +99,7 @@ def detail_of(found: Mapping[str, Any]) -> Detail:
 
 
 def _values(logged: Any) -> dict[str, Any]:
-    """By key; of a key that stands several times the last."""
+    """The values by key; if a key appears several times, the last one."""
     found: dict[str, Any] = {}
     for line in logged:
         if line.startswith(PREFIX):
@@ -117,7 +120,8 @@ def _rate(found: Mapping[str, Any], scenario: str, mean: float) -> float:
 
 
 def _reason(found: Mapping[str, Any]) -> str:
-    """LoadGen gives advice only; what was not met stands in keys of its own."""
+    """Why a test is not valid, in words. LoadGen's own text is only advice; which conditions were not met is
+    in separate keys."""
     unmet = [
         text
         for key, text in (

@@ -14,23 +14,24 @@ PERCENTILES: Mapping[str, float] = {
     "99.00": 0.99,
     "99.90": 0.999,
 }
-"""By the name that they have in LoadGen's log."""
+"""Percentiles as fractions, by their names in LoadGen's log."""
 
 
 @dataclass(frozen=True)
 class Latencies:
-    """In seconds."""
+    """Distribution of latencies in seconds."""
 
     number: int
     mean: float
     least: float
     most: float
     percentiles: Mapping[str, float]
-    """By the names of `PERCENTILES`."""
+    """Latencies by the names of `PERCENTILES`."""
 
     @classmethod
     def of(cls, seconds: Iterable[float]) -> Latencies:
-        """At least one. A percentile is the value at the place int(n * p), as in LoadGen's results.cc."""
+        """The distribution of at least one latency. A percentile is the value at index int(n * p) of the
+        sorted ones, as in LoadGen's results.cc."""
         found = sorted(seconds)
         number = len(found)
         percentiles = {name: found[int(number * share)] for name, share in PERCENTILES.items()}

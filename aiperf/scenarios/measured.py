@@ -1,4 +1,4 @@
-"""One scenario: what is asked of the process that measures it, and its answer."""
+"""Request to the process that measures one scenario, and its answer."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ from aiperf.scenarios.latencies import Latencies
 from aiperf.tally import Tally
 
 PERFORMANCE, ACCURACY, TELEMETRY = "performance", "accuracy", "telemetry.jsonl"
-"""Beside the logs of a scenario: those of the test that counts, those of the answers to all samples, and what
-the device's sensors told meanwhile."""
+"""Names in the folder of a scenario: the logs of the test that counts, the logs of the accuracy test, and the
+readings of the device's sensors during the tests."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """To the process of one scenario: LoadGen reads its own configuration at the first call of a process
-    only, and a second scenario would silently get other seeds and tests of 10 s."""
+    """Request to the process of one scenario. Each scenario has a process of its own, because LoadGen reads
+    its configuration only at the first call in a process, and a second scenario would silently get other
+    seeds and tests of 10 s."""
 
     directory: str
-    """The run's."""
+    """Path of the run directory."""
     trial: int
     scenario: str
+    """Name of the scenario, a key of `SCENARIOS`."""
     seconds: float
+    """Minimum duration of a test in seconds."""
     latency_seconds: float
-    """Of a Server test: the bound of its 99th percentile."""
+    """Bound on the 99th percentile of the latency in a Server test."""
     queries_per_second: float | None
-    """Of a Server test; None: the highest that passes is searched for."""
+    """Query rate of a Server test; None: the highest rate that passes is searched for."""
     accuracy: bool
-    """Whether the whole test part is answered as well."""
+    """Whether the accuracy on the whole test part is measured as well."""
     device: str
-    """Its kind."""
+    """Kind of device."""
     data: str
-    """Where the examples are; empty: where the run had them."""
+    """Path of the examples; empty: where the run had them."""
 
 
 @dataclass(frozen=True)
@@ -42,49 +45,52 @@ class Probe:
 
     queries_per_second: float
     seconds: float
-    """Asked for."""
+    """Requested minimum duration of the test."""
     valid: bool
     percentile_seconds: float
-    """Of the latencies, the 99th."""
+    """99th percentile of the latency."""
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """All test examples, answered under LoadGen's AccuracyOnly mode."""
+    """Result of LoadGen's AccuracyOnly mode on all test examples."""
 
     found: Tally
-    """From LoadGen's accuracy log."""
+    """Tally of the answers in LoadGen's accuracy log."""
     recorded: Tally | None
-    """In the journal; None of a trial that was not tested there."""
+    """Tally in the journal; None for a trial that was not tested in the run."""
     latencies: Latencies
-    """By our own stopwatch."""
+    """Latencies by our own stopwatch."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the process of one scenario found."""
+    """Measurements of one scenario."""
 
     device: str
     threads: int
-    """0 where the device is not a processor."""
+    """Number of threads; 0 if the device is not a CPU."""
     format: str
     software: Mapping[str, str]
     tensor_ops: int
-    """Of one sample."""
+    """Tensor operations of one sample."""
     test_seconds: float
-    """That LoadGen was asked for."""
+    """Requested minimum duration of the test."""
     latency_seconds: float
-    """The bound of a Server test."""
+    """Bound on the 99th percentile of the latency in a Server test."""
     detail: Detail | None
-    """None where the search found no rate, which `nothing` then says."""
+    """LoadGen's verdict; None if the search found no rate, for the reason in `nothing`."""
     stopwatch: Latencies | None
-    """Our own, around each query from its issue to its completion."""
+    """Latencies by our own stopwatch, around each query from its issue to its completion."""
     span: tuple[float, float]
-    """Time of day in seconds, around the test."""
+    """Times of day in seconds at the beginning and the end of the test."""
     device_id: str
-    """By which its sensors' readings are found; empty where it has none that are read."""
+    """Identifier of the device in the readings of the sensors; empty if none are read."""
     queries_per_second: float | None
-    """Of a Server test."""
+    """Query rate of a Server test."""
     probes: tuple[Probe, ...]
+    """All tests of a search."""
     nothing: str
+    """Reason why a search found no rate; empty if it did."""
     accuracy: Accuracy | None
+    """None if it was not requested."""

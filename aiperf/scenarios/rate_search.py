@@ -1,4 +1,5 @@
-"""The highest rate of queries that a Server test allows. LoadGen judges a rate; which one is ours to find."""
+"""Search for the highest query rate that passes a Server test. LoadGen judges a given rate, but finds
+none."""
 
 from __future__ import annotations
 
@@ -6,19 +7,20 @@ from collections.abc import Callable, Iterator
 from math import sqrt
 
 FINISHED = 1.05
-"""Between a rate that passed and one that did not: nearer ones differ less than two tests of one rate."""
+"""Ratio between a rate that failed and one that passed at which the search ends: closer rates differ less
+than two tests of one rate do."""
 DOWN, UP, FULL = 0.5, 1.25, 0.95
 """Factors on a rate that failed, on one that passed with none above it known to fail, and on one that
 passed a short test and failed the test of full length."""
 FULL_TESTS = 6
-"""At most so many of full length; each may take ten minutes."""
+"""Maximum number of tests of full length, each of which may take ten minutes."""
 
 
 def highest_rate(passes: Callable[[float, bool], bool], first: float, least: float) -> float | None:
-    """Queries a second; None where no rate from `least` on passes.
+    """The highest rate found, in queries per second; None if no rate from `least` on passes.
 
-    `passes` tests a rate, in full length where told so; the rate that is returned passed its last call, in
-    full length.
+    `passes` tests a rate, with full length if its second argument is true. The returned rate passed the last
+    call, which was one of full length.
     """
     found = _bracketed(lambda rate: passes(rate, False), first, least)
     if found is None:
@@ -30,7 +32,7 @@ def highest_rate(passes: Callable[[float, bool], bool], first: float, least: flo
 
 
 def _bracketed(passes: Callable[[float], bool], first: float, least: float) -> float | None:
-    """By short tests."""
+    """The highest rate that passes short tests; None if none from `least` on does."""
     rate, failed = first, 0.0
     while not passes(rate):
         failed, rate = rate, DOWN * rate

@@ -10,28 +10,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 RULE_SECONDS = 600.0
-"""A test of any scenario; a shorter one is labelled so."""
+"""Minimum duration in seconds of a test of any scenario by MLPerf's rules; results of shorter tests are
+labelled."""
 OFFLINE_SAMPLES = 24_576
-"""Of an Offline test at the least, or the whole set where it has fewer."""
+"""Minimum number of samples of an Offline test; a smaller set is used whole."""
 SERVER_QUERIES = 662
-"""Of a Server test at the least, as mlperf.conf has it for MultiStream: of fewer than 459 LoadGen's early
-stopping cannot tell the 99th percentile, and of so few only where none is late."""
+"""Minimum number of queries of a Server test, as mlperf.conf has it for MultiStream. With fewer than 459
+LoadGen's early stopping cannot estimate the 99th percentile, and with 459 only if no query is late."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """How queries arrive."""
+    """A scenario: how queries arrive, and which figure is reported."""
 
     name: str
-    """As our command calls it."""
+    """Name in our commands."""
     loadgen: str
-    """As LoadGen does."""
+    """Name in LoadGen."""
     samples_per_query: int
-    """0: all in one query."""
+    """Number of samples per query; 0: all samples in one query."""
     percentile: str | None
-    """Of the latencies, the one that is the scenario's figure or bound; None where there is none."""
+    """Percentile of the latency that is the scenario's figure, or on which it has a bound; None without
+    one."""
     figure: str
-    """What a submission reports."""
+    """The figure that a submission reports, in words."""
 
 
 SCENARIOS: Mapping[str, Scenario] = {
@@ -43,11 +45,12 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("offline", "Offline", 0, None, "samples per second"),
     )
 }
-"""By name."""
+"""The scenarios by name."""
 
 
 def user_conf(scenario: Scenario, seconds: float, samples: int, loaded: int) -> str:
-    """The text of LoadGen's user.conf for a set of so many samples, so many of which are loaded at once."""
+    """The text of LoadGen's user.conf for a set of `samples` samples, of which `loaded` are loaded at
+    once."""
     name = scenario.loadgen
     lines = [
         f"*.{name}.min_duration = {round(1000 * seconds)}",

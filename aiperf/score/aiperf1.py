@@ -1,11 +1,11 @@
-"""How AIPerf 1.0 counted, for one labelled column of comparison and never for the score.
+"""Operations as AIPerf 1.0 counted them, for one labelled column of comparison and never for the score.
 
-Its counter described each layer by position, and credited whole epochs. What it did not know
-(gates, dropout, ReLU6, average pools, biases of convolutions) counts nothing here. On its own ResNet-50
-(`resnet50_v1`) it gave 7,806,583,495 forward and 15,246,874,820 backward for an image.
+Its counter described each layer by position, and credited whole epochs. Layers that it did not know (gates,
+dropout, ReLU6, average pools, biases of convolutions) count nothing here. For its own ResNet-50
+(`resnet50_v1`) it gave 7,806,583,495 forward and 15,246,874,820 backward operations per image.
 
-Ren et al., "AIPerf: Automated Machine Learning as an AI-HPC Benchmark", Big Data Mining and Analytics
-4(3), 2021, and the program published with it.
+Ren et al., "AIPerf: Automated Machine Learning as an AI-HPC Benchmark", Big Data Mining and Analytics 4(3),
+2021, and the program published with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nas.layers import Add, BatchNorm, Dense, GlobalPool, Layer, MaxPool, ReLU, 
 
 @dataclass(frozen=True)
 class OldCount:
-    """Operations for one image, as a sum of unlike things that AIPerf 1.0 priced itself."""
+    """Operations for one image, as one sum over all kinds, with AIPerf 1.0's own weights."""
 
     forward: int
     backward: int
@@ -42,7 +42,7 @@ def _softmax(classes: int) -> int:
 # Children share nearly all their layers with their parents.
 @lru_cache(maxsize=1 << 16)
 def _charge(layer: Layer, inputs: tuple[Shape, ...], first: bool) -> tuple[int, int]:
-    """Forward and backward."""
+    """Operations of a layer, forward and backward."""
     x = prod(inputs[0])
     if convolution := layer.convolution(*inputs):
         channels, height, width = layer.shape(*inputs)

@@ -1,7 +1,7 @@
-"""What work counts: segments are credited whole, once, when their validation is in time.
+"""The credited work of a run: a segment is credited as a whole, once, if its validation is in time.
 
-Raw work is every step that was made; goodput is what was credited. Time is never credited or taken away
-here: it lies in the span, whatever was done in it.
+Raw work is every step that was made; goodput is the credited part. The time is not changed here: it is the
+span, whatever was done in it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from nas.ops import OPS, TENSOR_OPS, Ops
 
 @dataclass(frozen=True)
 class Credit:
-    """Which segments of a run are credited, and which block belongs to one that is."""
+    """The credited segments of a run, and the blocks that belong to them."""
 
     segments: frozenset[tuple[int, int]]
-    """Index of the attempt, index of the segment in it."""
+    """Credited segments, as pairs of the index of the attempt and the index of the segment in it."""
     blocks: NDArray[np.bool_]
-    """For each row of `Replay.blocks`."""
+    """Whether each row of `Replay.blocks` belongs to a credited segment."""
 
     def has(self, attempt: Attempt, validation: Validation) -> bool:
         return (attempt.index, validation.segment.index) in self.segments
@@ -37,11 +37,11 @@ class Work:
     """An amount of work."""
 
     kinds: Ops
-    """Operations by kind, before any price."""
+    """Numbers of operations by kind, before they are weighted."""
     operations: int
-    """At the price list of the score."""
+    """Operations with the weights of the score (`nas.ops.OPS`)."""
     tensor_operations: int
-    """Two for each multiply-accumulate, all else 0."""
+    """Operations of products only: two for each multiply-accumulate (`nas.ops.TENSOR_OPS`)."""
     steps: int
     trained_examples: int
     validated_examples: int
@@ -49,8 +49,8 @@ class Work:
 
 
 def credit(replay: Replay) -> Credit:
-    """A segment counts when it was validated within the span and every step of it was applied; after a
-    retry or a resume the same segment of the same trial counts the first time only."""
+    """The credit of a run. A segment is credited if it was validated within the span and every step of it was
+    applied. If it was trained again after a retry or a resume, only the first time is credited."""
     not_applied = _segments_with_lost_steps(replay)
     segments: set[tuple[int, int]] = set()
     known: set[tuple[int, int]] = set()
@@ -66,7 +66,7 @@ def credit(replay: Replay) -> Credit:
 
 
 def work(replay: Replay, counts: Mapping[int, Counted], credit: Credit | None = None) -> Work:
-    """All work of a run, or with `credit` what is credited. A trial without counts adds none."""
+    """All work of a run, or with `credit` the credited part. A trial without counts adds none."""
     column = replay.blocks.column
     chosen = slice(None) if credit is None else credit.blocks
     examples = _by_attempt(replay, column("examples")[chosen], chosen)

@@ -1,4 +1,5 @@
-"""Architectures rebuilt from the seed and their morphisms, and recounted: recorded counts are not trusted."""
+"""Architectures rebuilt from the seed and their morphisms, and counted again, because recorded counts are not
+trusted."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from nas.search import Size
 
 @dataclass(frozen=True)
 class Counted:
-    """What one example costs in one architecture."""
+    """Operations of one example in one architecture."""
 
     graph_key: str
     forward: Ops
@@ -29,7 +30,7 @@ class Counted:
     evaluate: Ops
     parameters: int
     old: OldCount | None = None
-    """As AIPerf 1.0 counted; None if the graph was not available."""
+    """Operations as AIPerf 1.0 counted them; None if the graph was not available."""
     moved: int | None = None
     """Elements that a training example moves, layer by layer; None if the graph was not available."""
 
@@ -40,7 +41,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """A trial's architecture, or why there is none."""
+    """A trial's architecture, or the reason why it cannot be rebuilt."""
 
     trial: Trial
     graph: Graph | None
@@ -49,7 +50,7 @@ class Rebuilt:
 
 @dataclass(frozen=True)
 class Recount:
-    """The counts of a run's architectures by trial number, or why one cannot be counted."""
+    """Counts of a run's architectures by trial number, and the reasons for those that cannot be counted."""
 
     counts: dict[int, Counted]
     failures: dict[int, str]
@@ -71,7 +72,7 @@ def counted(graph: Graph) -> Counted:
 
 
 def recorded(dispatched: Dispatched) -> Counted:
-    """The counts in the line of a dispatch."""
+    """The counts in a line `Dispatched`."""
     return Counted(
         dispatched.graph_key,
         Ops(*dispatched.forward),
@@ -82,9 +83,9 @@ def recorded(dispatched: Dispatched) -> Counted:
 
 
 def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: None) -> Recount:
-    """Every architecture of the run, counted from its lineage; `see` receives each.
+    """The counts of all architectures of the run, rebuilt from their lineage; `see` is called with each.
 
-    Raises JournalError: the seed is not a graph.
+    Raises JournalError if the seed is not a graph.
     """
     config, seed = replay.opened.config, Size.of(_seed(replay))
     bounds, is_halving = config.search.bounds, config.training.schedule == "halving"
@@ -98,7 +99,8 @@ def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: Non
             continue
         counts[entry.trial.number] = counted(entry.graph)
         trial = entry.trial
-        # By halving, one that goes on with its parent's network has the size of the round that proposed it.
+        # With halving, a trial that continues its parent's network has the size of the round in which that
+        # network was proposed.
         goes_on = is_halving and trial.parent is not None and not trial.morphisms
         if not goes_on and not Size.of(entry.graph).within(bounds, seed, trial.round):
             outside.add(entry.trial.number)

@@ -1,4 +1,5 @@
-"""Controls at a rung that all of them have timed: rates of two sizes, or of two batches, are not compared."""
+"""Controls at a rung that all of them have timed, because rates of different sizes or batches cannot be
+compared."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from aiperf.journal.replay import Replay
 from aiperf.wire.messages import Control, Rung
 
 Controls = Mapping[int, Control]
-"""By rank."""
+"""Controls by rank."""
 
 
 def controls_of(replay: Replay) -> Controls:
-    """Of the first leg that measured them."""
+    """Controls of the first leg that measured them."""
     return next((leg.controls for leg in replay.legs if leg.controls), {})
 
 
@@ -30,18 +31,18 @@ def at_common_rung(runs: Sequence[Controls]) -> list[Controls] | None:
 
 
 def comparable(controls: Controls) -> Controls:
-    """At a rung that all ranks have; as they were measured if there is none."""
+    """The controls at the largest rung that all ranks have; unchanged if there is none."""
     (found,) = at_common_rung([controls]) or [controls]
     return found
 
 
 def _order(rung: Rung) -> tuple[bool, str, int, int]:
-    """The task's own network is larger than any that took its place."""
+    """Sort key of a rung: the task's own network comes after any smaller one that replaced it."""
     return not rung.network, rung.network, rung.size, rung.batch_size
 
 
 def _at(order: tuple[bool, str, int, int], control: Control) -> Control:
-    """With that rung as its own; unchanged where it is."""
+    """The control with that rung as its own; unchanged if it is already."""
     *others, own = control.rungs
     if _order(own) == order:
         return control

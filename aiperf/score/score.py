@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit, Work, credit, work
 from aiperf.score.lineage import Counted
-from aiperf.score.peak import peak_ops_per_second
 from aiperf.score.rungs import comparable, controls_of
 from aiperf.score.timeline import Shares, Timeline, shares, timeline
 from aiperf.tally import Tally
@@ -25,20 +25,20 @@ class Quality:
     trial: int
     validation_error: float
     test: Tally | None
-    """On the test part; None while it has not been used."""
+    """Result on the test part; None before the test."""
     error: float | None
-    """On the test part; its floor where it was none."""
+    """Error on the test part; if no answer was wrong, `Tally.floor`."""
     error_is_bound: bool
-    """No test example was wrong: the error is that bound, not a measurement."""
+    """Whether no answer was wrong, so that the error is that lower bound and not a measurement."""
 
 
 @dataclass(frozen=True)
 class ControlResult:
-    """The fixed network on every device, before the span."""
+    """Rate of the control network on all devices, before the span."""
 
     devices: int
     examples_per_second: float
-    """Of all devices together."""
+    """Sum of the rates of all devices."""
     slowest_examples_per_second: float
     slowest_host: str
     slowest_rank: int
@@ -46,7 +46,7 @@ class ControlResult:
 
 @dataclass(frozen=True)
 class Score:
-    """A run in numbers. What is not known is None."""
+    """The figures of a run. Figures that are unknown are None."""
 
     span_seconds: float
     legs: int
@@ -57,7 +57,7 @@ class Score:
     tensor_ops_per_second: float
     raw_ops_per_second: float
     peak_ops_per_second: float | None
-    """Of all devices together, dense, in the declared format."""
+    """Sum of the dense peaks of all devices in the declared format."""
     mfu: float | None
     quality: Quality | None
     regulated_score: float | None
@@ -68,14 +68,15 @@ class Score:
     shares: tuple[Shares, ...]
     timeline: Timeline
     aiperf1_ops_per_second: float | None
-    """As AIPerf 1.0 counted the same run: for comparison with its published results, not a score. None where
-    it had no such task."""
+    """Rate as AIPerf 1.0 would count the same run, for comparison with its published results; it is not a
+    score. None for a task that it did not have."""
 
 
 def score(replay: Replay, counts: Mapping[int, Counted], credited: Credit | None = None) -> Score:
-    """`counts` by trial number, from `lineage.recount`; while a run goes on, from what is recorded.
+    """The figures of a run. `counts` are those of `lineage.recount`, by trial number; during a run those that
+    are recorded.
 
-    `credited`: what `credit` says of this replay, where it is known already.
+    `credited` is the result of `credit` for this replay, if it is known already.
     """
     if credited is None:
         credited = credit(replay)
@@ -105,13 +106,14 @@ def score(replay: Replay, counts: Mapping[int, Counted], credited: Credit | None
 
 
 def regulated(error: float, ops_per_second: float) -> float:
-    """Ren et al., "AIPerf", 2021: the logarithm makes each halving of the error worth the same, and an error
-    of 1 worth nothing."""
+    """Regulated score (Ren et al., "AIPerf", 2021). Because of the logarithm each halving of the error is
+    worth the same, and an error of 1 is worth nothing."""
     return max(0.0, -math.log(error)) * ops_per_second
 
 
 def _regulated(quality: Quality | None, ops_per_second: float) -> float | None:
-    """None also for more right answers than examples: `validate` names them."""
+    """Regulated score; None without an error, and for more correct answers than examples, which `validate`
+    reports."""
     error = None if quality is None else quality.error
     return regulated(error, ops_per_second) if error is not None and error > 0 else None
 
@@ -131,7 +133,8 @@ def _quality(replay: Replay) -> Quality | None:
 
 
 def _available(replay: Replay) -> float | None:
-    """What the devices could have done in the span: the sum of peak times span over the legs."""
+    """Operations that the devices could have done in the span: peak times span, summed over the legs. None if
+    a device has no listed peak."""
     peaks = [(_peak(leg, replay.opened.config.training.format), leg.span_seconds) for leg in replay.legs]
     total = 0.0
     for peak, span in peaks:
@@ -159,7 +162,7 @@ def _by_state(replay: Replay) -> dict[str, int]:
 
 
 def _control(replay: Replay) -> ControlResult | None:
-    """At a rung that all ranks have, if there is one."""
+    """Rate of the control, at a rung that all ranks have if there is one."""
     controls = comparable(controls_of(replay))
     if not controls:
         return None
@@ -174,7 +177,8 @@ def _control(replay: Replay) -> ControlResult | None:
 
 
 def _aiperf1(replay: Replay, counts: Mapping[int, Counted], credited: Credit, span: float) -> float | None:
-    """Completed epochs only, each credited with all training and all validation examples."""
+    """Rate as AIPerf 1.0 would count it: only completed epochs, each with all training and all validation
+    examples."""
     if not replay.legs or not replay.ranks or not task_of(replay.opened.config.data).in_aiperf1:
         return None
     manifest = replay.ranks[0].ready.data

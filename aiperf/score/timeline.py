@@ -1,4 +1,4 @@
-"""When the work of a run was done: all legs on one axis, in seconds of the span."""
+"""The work of a run over time: all legs on one axis, in seconds of the span."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ Array = NDArray[Any]
 LONGEST_BIN_SECONDS = 360.0
 BINS_OF_A_SHORT_RUN = 60
 MOST_BINS = 10_000
-"""Six weeks of the longest; a span of a million years in a hostile journal must not take the memory."""
+"""Maximum number of bins, enough for six weeks of the longest ones; a span of a million years in a hostile
+journal must not exhaust the memory."""
 STABLE_SHARE = 0.95
-"""Of the groups at work: the window is stable."""
+"""Fraction of the groups that must be at work in a bin for it to belong to the stable window."""
 RESAMPLES = 2000
 LEAST_BINS = 4
-"""Fewer give no interval."""
+"""Minimum number of bins for a confidence interval."""
 
 
 @dataclass(frozen=True)
 class Timeline:
-    """Credited operations a second, bin by bin."""
+    """Credited operations per second, bin by bin."""
 
     bin_seconds: float
     ops_per_second: tuple[float, ...]
@@ -48,7 +49,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Shares:
-    """Where the time of one group went, as shares of the span."""
+    """Use of the time of one group, as fractions of the span."""
 
     group: int
     train: float
@@ -57,7 +58,8 @@ class Shares:
 
 
 def timeline(replay: Replay, counts: Mapping[int, Counted], credit: Credit) -> Timeline:
-    """Each step's operations lie at the time that step ended; steps of a block are equally long."""
+    """The timeline of a run. The operations of a step count at the time at which it ended; the steps of a
+    block are assumed to be equally long."""
     span = replay.span_seconds
     if span <= 0:
         return Timeline(0.0, (), None, None, None, None, None)
@@ -85,7 +87,7 @@ def timeline(replay: Replay, counts: Mapping[int, Counted], credit: Credit) -> T
 
 
 def shares(replay: Replay) -> tuple[Shares, ...]:
-    """For each group, over the spans of the legs in which there was such a group."""
+    """The use of time of each group, over the spans of the legs that had this group."""
     found = pieces(replay)
     released = np.array([leg.released or 0.0 for leg in replay.legs])[found.leg]
     end = np.array([leg.end for leg in replay.legs])[found.leg]
@@ -104,7 +106,8 @@ def shares(replay: Replay) -> tuple[Shares, ...]:
 
 
 def interval_of_mean(rates: Array) -> tuple[float, float]:
-    """95 %, by a moving-block bootstrap. The same everywhere: this generator's stream is frozen (NEP 19)."""
+    """95 % confidence interval of the mean, by a moving-block bootstrap. It is the same on every machine,
+    because the stream of this generator is frozen (NEP 19)."""
     num = len(rates)
     block = max(1, round(num ** (1 / 3)))
     random = np.random.RandomState(0)
@@ -115,7 +118,7 @@ def interval_of_mean(rates: Array) -> tuple[float, float]:
 
 
 def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], credit: Credit) -> Array:
-    """Of each piece; 0 for what is not credited or whose architecture is not counted."""
+    """Operations of each piece of work; 0 if it is not credited, or its architecture is not counted."""
     prices = np.zeros((2, len(replay.attempts)))
     for attempt in replay.attempts:
         counted = counts.get(attempt.trial.number)

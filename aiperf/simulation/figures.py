@@ -26,7 +26,7 @@ TYPE_WITHIN = 80
 
 @dataclass(frozen=True)
 class SizeFigures:
-    """Of one simulated size, between release and end of the span where nothing else is said."""
+    """What one simulated size came to, between release and end of the span where nothing else is said."""
 
     nodes: int
     devices: int
@@ -49,11 +49,11 @@ class SizeFigures:
     wait_99_seconds: float
     """99th percentile."""
     journal_bytes: int
-    """Of the whole file."""
+    """Size of the whole file."""
     trial_bytes: float
-    """Of the journal, for each trial that was dispatched."""
+    """Size of the journal's lines for each trial that was dispatched."""
     other_bytes_per_hour: float
-    """Of the journal after the release, beside the lines of trials."""
+    """Size of the journal's other lines after the release, per hour."""
     written_bytes: int
     """Kept weights, to the file system."""
     read_bytes: int
@@ -61,7 +61,7 @@ class SizeFigures:
     """Share of the training and validation that credits nothing."""
     groups_lost: int
     message_seconds: float
-    """Of this machine's processor, measured: for a message after which nothing was proposed."""
+    """Measured CPU time on this machine for a message after which nothing was proposed."""
     proposal_seconds: float
     """The same for a new candidate, beside the message."""
     simulated_seconds: float
@@ -105,7 +105,7 @@ def size_figures(
 
 
 def shares_of_time(replay: Replay) -> tuple[float, float]:
-    """Of all groups' time in the span: in which they trained or validated, and that which was credited."""
+    """Shares of all groups' time in the span: in which they trained or validated, and which was credited."""
     leg, found, credited = replay.leg, pieces(replay), credit(replay)
     available = replay.span_seconds * leg.groups
     if leg.released is None or not available:
@@ -165,7 +165,7 @@ def _seconds(value: float) -> str:
 
 
 def _journal_bytes(path: Path, replay: Replay) -> tuple[int, int]:
-    """Of the lines of trials, and of the others after the release."""
+    """Bytes of the lines of trials, and of the others after the release."""
     trials = beside = 0
     released = False
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""A simulated group: it answers the master as `aiperf.training.worker` does, at the times that are assumed.
+"""A simulated group: the conduct's driver on a virtual clock.
 
 Where a real group has a thread that prepares and one that writes, this one has a process of the simulation.
 """
@@ -11,31 +11,31 @@ from typing import Any
 
 import simpy
 
+from aiperf.conduct.actions import Action, Begin, Close, GiveUp, Keep, Prepare, Say, Train, Validate
+from aiperf.conduct.conduct import Attempt, Conduct
+from aiperf.conduct.events import Answered, Begun, Event, Failed, Prepared, WeightsWritten
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.course import CourseEnd, Learnt, Pretended, Wait
+from aiperf.pretending.pretended import Learnt, Pretended, PretendedTrial
 from aiperf.pretending.rank import (
     pretended_ceiling,
     pretended_control,
     pretended_manifest,
     pretended_ready,
 )
-from aiperf.proposing.pace import WORKING_SECONDS, Pace
+from aiperf.proposing.pace import WORKING_SECONDS
 from aiperf.simulation.machine import start_seconds
 from aiperf.simulation.storage import SharedStorage
-from aiperf.trial import State
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,
     Evaluate,
     Evaluated,
-    Finished,
     FromGroup,
     MeasureCeiling,
-    MeasureControl,
+    Observe,
     Quit,
     Release,
     Setup,
-    Stop,
     ToGroup,
     Working,
 )
@@ -44,7 +44,7 @@ FIRST_PID = 1000
 """Before that of rank 1: a journal has the numbers of processes, and those of a simulation mean nothing."""
 
 
-Course = Generator[simpy.Event, Any, None]
+Process = Generator[simpy.Event, Any, None]
 
 
 @dataclass(frozen=True)
@@ -58,20 +58,10 @@ class Surroundings:
     say: Callable[[int, FromGroup], None]
     """The group's word on its way to the master."""
     hosts: tuple[str, ...]
-    """Of every rank, the master's first."""
+    """The host of every rank, the master's first."""
     code_hash: str
     wall_seconds: float
     """The time of day when the clock of the simulation was 0."""
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A trial on its way."""
-
-    assign: Assign
-    start: simpy.Event
-    """Its value is what the trial starts from, its parent's; None where that could not be read."""
-    asked: float
 
 
 class SimulatedGroup:
@@ -88,13 +78,12 @@ class SimulatedGroup:
         """It waits for the master's first message."""
         self.stop()
         self.incarnation += 1
-        env = self.around.env
-        self._work = simpy.Store(env)
-        self._halted = False
+        self._conduct, self._began = Conduct(), self.around.env.now
         self._last: tuple[int, Learnt] | None = None
-        self._prepared = env.event().succeed()
-        self._pace = Pace(lambda: self._halted, lambda: float(env.now))
-        self._run(self._life())
+        self._prepared = self.around.env.event().succeed()
+        """Trials are prepared one after the other: the end of the last preparation so far."""
+        self._starts: dict[Attempt, PretendedTrial] = {}
+        self._trial: PretendedTrial | None = None
 
     def stop(self) -> None:
         """Whatever it does ends here, and it says nothing more."""
@@ -104,59 +93,46 @@ class SimulatedGroup:
         self._alive = []
 
     def hear(self, message: ToGroup) -> None:
-        """What `Worker._listen` does."""
-        env = self.around.env
-        if isinstance(message, Assign):
-            job = Prepared(message, env.event(), env.now)
-            self._run(self._prepare(job, self._prepared))
-            self._prepared = job.start
-            self._work.put(job)
-        elif isinstance(message, Stop):
-            self._halted = True
+        """A message of the master."""
+        if isinstance(message, Setup):
+            self._run(self._initialise(message))
         else:
-            if isinstance(message, Release):
-                self._pace.release(message.seconds_left, message.block_seconds)
-            self._work.put(message)
+            self._take(message)
 
-    def _run(self, course: Course) -> None:
+    def _take(self, event: Event) -> None:
+        for action in self._conduct.take(event, self.around.env.now):
+            if isinstance(action, Say):
+                self._say(action.aged(self.around.env.now))
+            elif isinstance(action, Prepare):
+                self._prepared, before = self.around.env.event(), self._prepared
+                self._run(self._prepare(action.assign, before, self._prepared))
+            elif isinstance(action, Keep):
+                self._running.keep()
+            elif isinstance(action, Close):
+                self._run(self._write(action, self._running.kept))
+            elif not isinstance(action, Observe | Release | Quit | GiveUp):
+                self._run(self._work(action))
+
+    def _run(self, course: Process) -> None:
         self._alive = [process for process in self._alive if process.is_alive]
         self._alive.append(self.around.env.process(_until_interrupted(course)))
 
     def _say(self, message: FromGroup) -> None:
         self.around.say(self.index, message)
 
-    def _life(self) -> Course:
-        """What `Worker.serve` does."""
-        env, assumed = self.around.env, self.around.assumptions
-        yield from self._initialise()
-        half = assumed.startup.measuring_seconds / 2
-        while not isinstance(job := (yield self._work.get()), Quit):
-            if isinstance(job, MeasureCeiling):
-                yield env.timeout(half)
-                for place in self.places:
-                    self._say(pretended_ceiling(self._pretended, place.rank, self._host(place)))
-            elif isinstance(job, MeasureControl):
-                yield env.timeout(half)
-                for place in self.places:
-                    self._say(pretended_control(self._pretended, place.rank, self._host(place)))
-            elif isinstance(job, Evaluate):
-                yield from self._evaluate(job.trial)
-            elif isinstance(job, Prepared) and self._pace.must_close():
-                assign = job.assign
-                self._say(Finished(assign.trial.number, assign.attempt, State.WAITING, "never began"))
-            elif isinstance(job, Prepared):
-                yield from self._attempt(job)
+    @property
+    def _running(self) -> PretendedTrial:
+        assert self._trial
+        return self._trial
 
-    def _initialise(self) -> Course:
+    def _initialise(self, setup: Setup) -> Process:
         env, ranks = self.around.env, len(self.around.hosts) - 1
-        began, setup = env.now, (yield self._work.get())
-        assert isinstance(setup, Setup), setup
-        config, seed = setup.config, self.around.seed(setup)
+        config = setup.config
+        self._seed = self.around.seed(setup)
         manifest = pretended_manifest(config)
         self._pretended = Pretended(
-            self.around.assumptions, config, seed.graph, manifest, len(self.places), self.speed
+            self.around.assumptions, config, self._seed.graph, manifest, len(self.places), self.speed
         )
-        self._seed = seed
         first = self.incarnation == 1
         num, last = (ranks, self.places[-1].rank) if first else (len(self.places), len(self.places))
         yield env.timeout(start_seconds(self.around.assumptions.startup, num, last))
@@ -170,79 +146,93 @@ class SimulatedGroup:
                     pid=FIRST_PID + each.rank,
                     code_hash=self.around.code_hash,
                     sees_run=True,
-                    seconds=env.now - began,
+                    seconds=env.now - self._began,
                     wall_seconds=self.around.wall_seconds + env.now,
                     device_id=f"{host}:{each.device_index}",
                     visible_devices=each.ranks_on_host,
                 )
             )
 
-    def _prepare(self, job: Prepared, before: simpy.Event) -> Course:
-        """One at a time: the parent's weights from memory where this group trained it last, else read."""
-        env, trial = self.around.env, job.assign.trial
+    def _prepare(self, assign: Assign, before: simpy.Event, over: simpy.Event) -> Process:
+        """The parent's weights from memory where this group trained it last, else read."""
+        env, trial = self.around.env, assign.trial
         yield before
         if trial.parent is None:
-            start: Learnt | None = self._seed
+            parent: Learnt | None = self._seed
         elif self._last is not None and self._last[0] == trial.parent:
-            start = self._last[1]
+            parent = self._last[1]
         else:
-            start = yield from self.around.storage.read(trial.parent, self._pretended.config.training)
+            parent = yield from self.around.storage.read(trial.parent, self._pretended.config.training)
         yield env.timeout(self.around.assumptions.trials.prepare_seconds)
-        job.start.succeed(start)
+        over.succeed()
+        built = None
+        if parent is not None:
+            learnt = parent.child(trial, self.around.assumptions.spread)
+            start = PretendedTrial(self._pretended, trial, assign.attempt, learnt)
+            self._starts[start.number] = start
+            built = start.built
+        self._take(Prepared(trial.number, assign.attempt, built))
 
-    def _attempt(self, job: Prepared) -> Course:
-        env, trial, attempt = self.around.env, job.assign.trial, job.assign.attempt
-        parent = yield job.start
-        if parent is None:
-            reason = f"the weights of trial {trial.parent} are not kept"
-            self._say(Finished(trial.number, attempt, State.FAILED, reason))
-            return
-        yield env.timeout(self.around.assumptions.trials.gap_seconds)
-        prepare_seconds = env.now - job.asked
-        start = parent.child(trial, self.around.assumptions.spread)
-        course = self._pretended.course(trial, attempt, start, self._pace, prepare_seconds)
-        while True:
-            try:
-                said = next(course)
-            except StopIteration as stopped:
-                self._run(self._finish(trial.number, attempt, stopped.value, env.now))
-                return
-            if isinstance(said, Wait):
-                yield from self._wait(said)
-            else:
-                self._say(said)
+    def _work(self, work: Action) -> Process:
+        """Waits as long as the work takes, and answers it."""
+        env, assumed = self.around.env, self.around.assumptions
+        answer: Event
+        if isinstance(work, Train):
+            seconds = self._running.train_seconds(work.steps)
+            yield env.timeout(seconds)
+            answer = self._running.trained(work.steps, seconds, env.now)
+        elif isinstance(work, Validate):
+            yield from self._wait(self._running.validate_seconds)
+            answer = self._running.validated(env.now)
+        elif isinstance(work, Begin):
+            answer = yield from self._begin(work.assign)
+        elif isinstance(work, Evaluate):
+            answer = yield from self._evaluate(work.trial)
+        else:
+            yield env.timeout(assumed.startup.measuring_seconds / 2)
+            measured = pretended_ceiling if isinstance(work, MeasureCeiling) else pretended_control
+            own = (measured(self._pretended, place.rank, self._host(place)) for place in self.places)
+            answer = Answered(tuple(own))
+        self._take(answer)
 
-    def _wait(self, wait: Wait) -> Course:
+    def _begin(self, assign: Assign) -> Generator[simpy.Event, Any, Begun | Failed]:
+        number = assign.trial.number, assign.attempt
+        if number not in self._starts:
+            return Failed(reason=f"the weights of trial {assign.trial.parent} are not kept")
+        yield self.around.env.timeout(self.around.assumptions.trials.gap_seconds)
+        self._trial = self._starts.pop(number)
+        return Begun()
+
+    def _wait(self, seconds: float) -> Process:
         """In a long validation it is said now and then that it goes on."""
-        env, left = self.around.env, wait.seconds
-        while wait.validates and left > WORKING_SECONDS:
+        env = self.around.env
+        while seconds > WORKING_SECONDS:
             yield env.timeout(WORKING_SECONDS)
-            left -= WORKING_SECONDS
+            seconds -= WORKING_SECONDS
             self._say(Working())
-        yield env.timeout(left)
+        yield env.timeout(seconds)
 
-    def _finish(self, trial: int, attempt: int, end: CourseEnd, ended: float) -> Course:
-        """The weights are written, then it is said: a finished trial can be a parent at once."""
-        if end.kept is not None:
-            yield from self.around.storage.write(trial, end.kept, self._pretended.config.training)
-            self._last = (trial, end.kept)
-        age = self.around.env.now - ended
-        self._say(Finished(trial, attempt, end.state, end.reason, age_seconds=age, kept=end.segment))
+    def _write(self, close: Close, kept: Learnt | None) -> Process:
+        """Beside the next trial."""
+        if kept is not None:
+            yield from self.around.storage.write(close.trial, kept, self._pretended.config.training)
+            self._last = (close.trial, kept)
+        self._take(WeightsWritten(close.trial, close.attempt))
 
-    def _evaluate(self, trial: int) -> Course:
+    def _evaluate(self, trial: int) -> Generator[simpy.Event, Any, Answered]:
         learnt = yield from self.around.storage.read(trial, self._pretended.config.training)
         if learnt is None:  # silence, as of a rank that dies of a file that is gone
-            return
+            return Answered(())
         of = self._pretended.manifest["test_examples"]
         seconds = self._pretended.validate_seconds(learnt, of)
         yield self.around.env.timeout(seconds)
-        self._say(Evaluated(trial, self._pretended.tally(learnt, of), seconds))
+        return Answered((Evaluated(trial, self._pretended.tally(learnt, of), seconds),))
 
     def _host(self, place: Place) -> str:
         return self.around.hosts[place.rank]
 
 
-def _until_interrupted(course: Course) -> Course:
+def _until_interrupted(course: Process) -> Process:
     try:
         yield from course
     except simpy.Interrupt:

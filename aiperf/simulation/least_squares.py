@@ -45,7 +45,8 @@ def not_negative(rows: Array, values: Array, needed: int) -> tuple[float, ...]:
 
 
 def fitted_errors(points: Sequence[tuple[int, float, float, int]], start: float) -> Errors:
-    """Of (images of the lineage, operations relative to the seed's, error, trial); `start` is chance."""
+    """Fits the law of errors to (images of the lineage, operations relative to the seed's, error, trial);
+    `start` is chance."""
     images, relative, errors, trials = (np.array(column, dtype=float) for column in zip(*points))
     lowest, highest = max(1.0, images.min() / 10), images.max() * 10
     found, least = (0.0, 1.0, 1.0, 0.0), np.inf

@@ -20,7 +20,7 @@ class SimulatedMachine:
 
     nodes: int
     devices: int
-    """Of a node."""
+    """Devices of a node."""
     devices_per_trial: int = 0
     """0: all of a node."""
 
@@ -38,7 +38,7 @@ class SimulatedMachine:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Of every rank, the master's first."""
+        """The host of every rank, the master's first."""
         digits = max(4, len(str(self.nodes)))
         names = [f"node{number:0{digits}}" for number in range(1, self.nodes + 1)]
         return (names[0], *(name for name in names for _ in range(self.devices)))

@@ -16,7 +16,7 @@ START_WALL_SECONDS = 946_684_800.0
 """The time of day at which every simulation begins, 2000-01-01 UTC: the same one each time."""
 
 SAMPLED = 8
-"""Of so many messages one is timed on this processor: to read its clock takes a twentieth of a message."""
+"""One of so many messages is timed on this processor: reading its clock takes a twentieth of a message."""
 
 
 @dataclass
@@ -28,11 +28,11 @@ class MasterTime:
     waited: array[float] = field(default_factory=lambda: array("d"))
     """Seconds of each message, from its arrival until the master took it."""
     hearing_seconds: float = 0.0
-    """Of this machine's processor, for those turns of the master that were timed and proposed nothing."""
+    """CPU time on this machine for the turns of the master that were timed and proposed nothing."""
     heard: int = 0
     """Messages in those turns."""
     proposing_seconds: float = 0.0
-    """Of this machine's processor, for those that did."""
+    """CPU time on this machine for the timed turns that proposed."""
     proposing_heard: int = 0
     proposed: int = 0
     """Candidates in those turns."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aiperf.errors import JournalError
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.course import Learnt, Pretended
+from aiperf.pretending.pretended import Learnt, Pretended
 from aiperf.pretending.rank import ASSUMPTIONS
 from aiperf.score.credit import credit, work
 from aiperf.score.lineage import rebuilt, recorded
@@ -65,8 +65,8 @@ def throughput(replay: Replay) -> Throughput:
 
 
 def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float]:
-    """Of all groups together, the time [s] of the work of this run: as measured, and as it is assumed for
-    these very networks. So it does not matter where another search would have gone."""
+    """Time of the work of this run, over all groups, in seconds: as measured, and as assumed for the same
+    networks, so that it does not matter where another search would have gone."""
     opened, leg = replay.opened, replay.leg
     manifest = replay.ranks[0].ready.data
     ranks = len(leg.began.groups[0])

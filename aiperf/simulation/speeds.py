@@ -63,11 +63,11 @@ def networks_of(replay: Replay, ranks: int) -> dict[int, NetworkSize]:
 
 @dataclass(frozen=True)
 class SegmentWork:
-    """Of one segment, the first step of a trial apart."""
+    """The speed of one segment; the first step of a trial is apart."""
 
     network: NetworkSize
     step_operations: float
-    """Of one rank."""
+    """Operations of one rank."""
     steps: int
     seconds: float
     segment: Segment
@@ -140,7 +140,8 @@ def of_median(speed: Speed, blocks: float) -> Speed:
 
 
 def block_spread(replay: Replay) -> float:
-    """Of a step's seconds within one attempt, the first block apart; robust, as a standard deviation."""
+    """Spread of the seconds of a step within one attempt without its first block: a robust standard
+    deviation."""
     attempts, steps = replay.blocks.column("attempts"), replay.blocks.column("steps")
     each = replay.blocks.column("seconds") / np.maximum(steps, 1)
     off: list[float] = []
@@ -187,7 +188,7 @@ def network_spread(
 
 
 def first_host(attempt: Attempt) -> str:
-    """Of the group that made it."""
+    """The host of the group that made it."""
     return attempt.leg.devices[attempt.leg.began.groups[attempt.group][0]].host
 
 

@@ -12,7 +12,7 @@ import simpy
 from aiperf.config import TrainingConfig
 from aiperf.files import RunFiles
 from aiperf.pretending.assumptions import Storage
-from aiperf.pretending.course import ELEMENT_BYTES, Learnt
+from aiperf.pretending.pretended import ELEMENT_BYTES, Learnt
 
 
 class SharedStorage:
@@ -62,7 +62,7 @@ class SharedStorage:
         return done
 
     def _rate(self) -> float:
-        """Of each transfer."""
+        """Bandwidth of each transfer, in bytes per second."""
         return min(self._client, self._assumed.bytes_per_second / len(self._ends))
 
     def _serve(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import simpy
 
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.course import Learnt
+from aiperf.pretending.pretended import Learnt
 from aiperf.ranks.world import Gone
 from aiperf.simulation.group import SimulatedGroup, Surroundings
 from aiperf.simulation.machine import SimulatedMachine, node_speed, seconds_to_failure
@@ -167,7 +167,7 @@ class SimulatedWorld:
                 self._break(group, f"{host} failed")
 
     def _plan_crash(self, group: int) -> None:
-        """Of one of its processes; the first crash of several is as many times earlier."""
+        """Time to the first crash of one of the group's processes: with n of them it is n times earlier."""
         ranks, each = self.groups[group], self._each[group]
         what = f"group {group}, start {each.incarnation}"
         hours = self.assumptions.failures.process_hours / len(ranks)

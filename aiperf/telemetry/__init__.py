@@ -1,1 +1,1 @@
-"""What a host and its devices do while a run goes on: recorded once a second, by a process of its own."""
+"""Telemetry of a host and its devices during a run, recorded once per second by a separate process."""

@@ -21,11 +21,11 @@ from aiperf.telemetry.sensor import Reading, Sensor
 
 PERIOD_SECONDS = 1.0
 LOWEST_PRIORITY = 19
-WAIT_SECONDS = 0.5  # for the sensors, together; one that needs longer is unknown in this second
+WAIT_SECONDS = 0.5  # for all sensors together; the value of a slower one is unknown in this second
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit code 0, always: nothing that goes wrong here is a reason to end anything."""
+    """Records until the input is closed. The exit code is always 0, because no fault here may end a run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--file", type=Path, required=True, help="It appends to this one.")
     parser.add_argument("--sensors", default="", help="Of the devices: a module of this package.")
@@ -36,7 +36,8 @@ def main(words: Sequence[str] | None = None) -> int:
     devices = [Sensor(name, partial(_open_device, options.sensors, name)) for name in known]
     record = _Record(options.file)
     record.add(_line(host, devices))
-    # Only now: on a busy machine a start at this priority would come after the clock's.
+    # Only now, because on a busy machine a process that starts at this priority would begin to record after
+    # the clock has started.
     _give_way()
     while _waits():
         record.add(_line(host, devices))
@@ -47,7 +48,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _open_device(sensors: str, identity: str) -> Callable[[], Reading]:
-    """Raises what the module of this name raises where it finds no such device."""
+    """Opens a device with the module of this name. Raises what the module raises if it finds no such
+    device."""
     read: Callable[[], Reading] = import_module(f"aiperf.telemetry.{sensors}").open_device(identity)
     return read
 
@@ -64,7 +66,7 @@ class _Record:
         try:
             file = self._opened()
             whole = b"\n" * self._torn + line.encode() + b"\n"
-            self._torn = file.write(whole) < len(whole)  # a disk takes what it still has room for
+            self._torn = file.write(whole) < len(whole)  # a full disk may take a part of the line
         except OSError as error:
             if not self._told:
                 told = f"telemetry: {self._path} cannot be written ({error.strerror})"
@@ -72,7 +74,8 @@ class _Record:
             self._told = True
 
     def _opened(self) -> FileIO:
-        """A line before may have been cut off by a full disk, or by the death of another recorder."""
+        """Opens the file, and checks whether its last line is complete: a full disk, or the death of an
+        earlier recorder, may have cut it off."""
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = FileIO(self._path, "a+")
@@ -83,14 +86,14 @@ class _Record:
 
 
 def _give_way() -> None:
-    """The lowest priority for every thread: Linux has one for each."""
+    """Sets the lowest priority, for every thread, because Linux has one per thread."""
     threads = [thread.native_id for thread in threading.enumerate()] if sys.platform == "linux" else [0]
     for thread in threads:
         os.setpriority(os.PRIO_PROCESS, thread or 0, LOWEST_PRIORITY)
 
 
 def _waits() -> bool:
-    """Sleeps to the next whole second; False when nobody holds the other end of the input any more."""
+    """Sleeps until the next whole second; returns False if the other end of the input is closed."""
     left = PERIOD_SECONDS - time.time() % PERIOD_SECONDS
     return not select.select([sys.stdin], [], [], left)[0]
 

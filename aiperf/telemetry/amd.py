@@ -1,4 +1,4 @@
-"""Devices of AMD, by AMD SMI: the package amdsmi, which ROCm brings."""
+"""Sensors of AMD's devices, through AMD SMI: the package amdsmi, which is part of ROCm."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from aiperf.telemetry.sensor import Reading, each
 
-# What a device has not is "N/A", or the largest number of the field, which older releases hand on.
+# A value that a device does not have is "N/A"; older releases report the largest number of the field instead.
 ABSENT = (0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
-# Of MI300 and later: time in which something held the device back, since the driver was loaded. AMD SMI, "GPU
-# violations"; what rose since the reading before held it back.
+# For MI300 and later: time for which each cause has throttled the device since the driver was loaded (AMD
+# SMI, "GPU violations"). A cause whose time has risen since the last reading has throttled the device.
 RESIDENCIES: Mapping[str, str] = {
     "prochot_residency_acc": "processor hot",
     "ppt_residency_acc": "power cap",
@@ -18,7 +18,7 @@ RESIDENCIES: Mapping[str, str] = {
     "vr_thm_residency_acc": "temperature of a voltage regulator",
     "hbm_thm_residency_acc": "temperature of memory",
 }
-# Of those before: bits of indep_throttle_status, Linux, drivers/gpu/drm/amd/pm/swsmu/inc/amdgpu_smu.h.
+# For earlier devices: bits of indep_throttle_status, Linux, drivers/gpu/drm/amd/pm/swsmu/inc/amdgpu_smu.h.
 REASONS: Mapping[int, str] = {
     0xFF: "power cap",
     0xFF << 16: "current",
@@ -28,14 +28,15 @@ REASONS: Mapping[int, str] = {
 
 
 def open_device(identity: str) -> Callable[[], Reading]:
-    """`identity` is the UUID as torch tells it. Raises what AMD SMI raises, and LookupError."""
+    """A function that reads the device once. `identity` is the UUID as torch reports it. Raises what AMD SMI
+    raises, and LookupError if there is no such device."""
     import amdsmi
 
     amdsmi.amdsmi_init()
     for handle in amdsmi.amdsmi_get_processor_handles():
         try:
             serial = str(amdsmi.amdsmi_get_gpu_asic_info(handle)["asic_serial"])
-        except amdsmi.AmdSmiLibraryException:  # another device, and a broken one
+        except amdsmi.AmdSmiLibraryException:  # a broken device, which is another one
             continue
         if serial.lower().removeprefix("0x") in _spellings(identity):
             return _Device(amdsmi, handle).read
@@ -43,8 +44,8 @@ def open_device(identity: str) -> Callable[[], Reading]:
 
 
 def _spellings(identity: str) -> Iterator[str]:
-    """HIP's UUID holds the sixteen hexadecimal digits of the serial number as text, which torch prints
-    as the hexadecimal digits of that text."""
+    """Possible serial numbers for a UUID. HIP's UUID contains the sixteen hexadecimal digits of the serial
+    number as text, and torch prints the bytes of that text in hexadecimal digits."""
     digits = identity.lower().removeprefix("gpu-").replace("-", "")
     yield digits
     try:
@@ -54,14 +55,14 @@ def _spellings(identity: str) -> Iterator[str]:
 
 
 class _Device:
-    """Remembers the accumulators of its reading before."""
+    """A device, with the accumulated times of its last reading."""
 
     def __init__(self, smi: Any, handle: Any) -> None:
         self._smi, self._handle = smi, handle
         self._residencies: Mapping[str, float] = {}
 
     def read(self) -> Reading:
-        """What this device has. Raises what AMD SMI raises where there is nothing."""
+        """The values that this device has. Raises what AMD SMI raises if it has none."""
         smi, handle = self._smi, self._handle
         found = each(
             {
@@ -102,7 +103,8 @@ def _residencies(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _throttled(metrics: Mapping[str, Any], before: Mapping[str, float]) -> list[str] | None:
-    """None where the device does not tell, and in the first reading of one that tells by accumulators."""
+    """Reasons why the device is throttled. None if the device does not report them, and in the first reading
+    of one that reports accumulated times."""
     now = _residencies(metrics)
     if now:
         risen = [RESIDENCIES[name] for name in now if name in before and now[name] > before[name]]
@@ -115,6 +117,7 @@ def _throttled(metrics: Mapping[str, Any], before: Mapping[str, float]) -> list[
 
 
 def _joules(count: Any) -> float:
-    """`power` was the name of the accumulator before ROCm 6.2; the resolution is in microjoules."""
+    """Energy in joules. The resolution of the accumulator is in microjoules; before ROCm 6.2 its name was
+    `power`."""
     accumulated = count["energy_accumulator"] if "energy_accumulator" in count else count["power"]
     return float(accumulated) * float(count["counter_resolution"]) / 1e6

@@ -1,4 +1,4 @@
-"""Ascend devices, by DCMI: the library libdcmi.so, which the driver brings."""
+"""Sensors of Ascend devices, through DCMI: the library libdcmi.so, which is part of the driver."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 from aiperf.telemetry.sensor import Reading
 
-# Where the loader finds it, and where drivers put it; not all of them tell the loader so.
+# The library's name, for the loader, and the paths where drivers install it without always registering them
+# with the loader.
 LIBRARIES = ("libdcmi.so", "/usr/local/dcmi/libdcmi.so", "/usr/local/Ascend/driver/lib64/driver/libdcmi.so")
-AI_CORE = 2  # the kind of utilisation, DCMI API reference
+AI_CORE = 2  # kind of utilisation; DCMI API reference
 
 
 class _Hbm(ctypes.Structure):
-    """struct dcmi_hbm_info: sizes in MiB."""
+    """struct dcmi_hbm_info; sizes are in MiB."""
 
     _fields_ = (
         ("memory_size", ctypes.c_ulonglong),
@@ -26,13 +27,14 @@ class _Hbm(ctypes.Structure):
 
 
 class _AiCore(ctypes.Structure):
-    """struct dcmi_aicore_info: MHz."""
+    """struct dcmi_aicore_info; clock rates are in MHz."""
 
     _fields_ = (("freq", ctypes.c_uint), ("cur_freq", ctypes.c_uint))
 
 
 def open_device(identity: str) -> Callable[[], Reading]:
-    """`identity` is npu-N, with the device's number on its host. Raises OSError and LookupError."""
+    """A function that reads the device once. `identity` is npu-N, with the device's number on its host.
+    Raises OSError without the library, and LookupError without the device."""
     dcmi = _library()
     if code := dcmi.dcmi_init():
         raise LookupError(f"dcmi_init answers {code}")
@@ -45,7 +47,7 @@ def open_device(identity: str) -> Callable[[], Reading]:
 
 
 def _library() -> Any:
-    """Raises OSError of the first place where it is in none."""
+    """The loaded library. If it is nowhere, raises the OSError of the first place."""
     first: OSError | None = None
     for place in LIBRARIES:
         try:
@@ -61,7 +63,8 @@ def _read(dcmi: Any, board: int, device: int) -> Iterator[tuple[str, Any]]:
     memory, core = _Hbm(), _AiCore()
 
     def asked(function: str, into: Any, *more: int) -> bool:
-        """False where the device does not have it, or an older library no such function."""
+        """Reads a value; returns False if the device does not have it, or an older library lacks the
+        function."""
         call = getattr(dcmi, function, None)
         return call is not None and int(call(board, device, *more, ctypes.byref(into))) == 0
 

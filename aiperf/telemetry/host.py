@@ -1,4 +1,4 @@
-"""The host: its processor, memory, disks and network, by psutil."""
+"""Sensors of the host, through psutil: CPU, memory, disks and network."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import psutil
 
 from aiperf.telemetry.sensor import Reading, each
 
-LEAST_SECONDS = 0.1  # of which a rate tells anything
-# What psutil raises where /proc is hidden, or written in a way that it does not know.
+LEAST_SECONDS = 0.1  # minimum time over which a rate is meaningful
+# Exceptions of psutil if /proc is hidden, or has a form that psutil does not know.
 FAULTS = (OSError, RuntimeError, ValueError)
 RATES = ("read", "written", "received", "sent")
 
@@ -20,13 +20,13 @@ def open_host() -> Callable[[], Reading]:
 
 
 class _Host:
-    """Rates are over the time since the reading before."""
+    """The host. Its rates are averages since the last reading."""
 
     def __init__(self) -> None:
         self._before = _seen()
 
     def read(self) -> Reading:
-        """Raises what psutil raises where it can tell nothing."""
+        """The values of the host. Raises what psutil raises if it can read none."""
         before, now = self._before, _seen()
         self._before = now
         found = {name: now[name] for name in ("memory_bytes",) if name in now}
@@ -43,8 +43,8 @@ class _Host:
 
 
 def _seen() -> dict[str, float]:
-    """Bytes of memory in use; seconds of all processors, and bytes of all disks and links, since the host
-    began. Without what a container hides."""
+    """Memory in use in bytes; and, since the host was started, seconds of all processors and bytes of all
+    disks and network links. Values that a container hides are left out."""
     asked = {
         "memory": psutil.virtual_memory,
         "times": psutil.cpu_times,

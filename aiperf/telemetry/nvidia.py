@@ -1,4 +1,4 @@
-"""Devices of NVIDIA, by NVML: the package nvidia-ml-py, which provides `pynvml`."""
+"""Sensors of NVIDIA's devices, through NVML: the package nvidia-ml-py, which provides `pynvml`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from aiperf.telemetry.sensor import Reading, each
 
-# Bits of nvmlClocksEventReasons, NVML API reference. "Idle" is none: an idle device is not held back.
+# Bits of nvmlClocksEventReasons, NVML API reference. "Idle" is left out: an idle device is not held back.
 REASONS: Mapping[int, str] = {
     0x002: "application clocks",
     0x004: "power cap",
@@ -21,7 +21,8 @@ REASONS: Mapping[int, str] = {
 
 
 def open_device(identity: str) -> Callable[[], Reading]:
-    """`identity` is the UUID as torch tells it, without NVML's prefix. Raises what NVML raises."""
+    """A function that reads the device once. `identity` is the UUID as torch reports it, without NVML's
+    prefix. Raises what NVML raises."""
     import pynvml
 
     pynvml.nvmlInit()
@@ -30,7 +31,8 @@ def open_device(identity: str) -> Callable[[], Reading]:
 
 
 def _handle(nvml: Any, identity: str) -> Any:
-    """Of the device, or of the slice of one (MIG): CUDA tells the slice's UUID where there is one."""
+    """NVML's handle of the device, or of a MIG instance: if there is one, CUDA reports the instance's
+    UUID."""
     if identity.startswith(("GPU-", "MIG-")):
         return nvml.nvmlDeviceGetHandleByUUID(identity)
     try:
@@ -40,9 +42,10 @@ def _handle(nvml: Any, identity: str) -> Any:
 
 
 def _read(nvml: Any, handle: Any) -> Reading:
-    """What this device has: NVML raises for each value by itself that a device, a driver or a user has not.
+    """The values that this device has. NVML raises separately for each value that the device, the driver or
+    the user's permissions do not allow; such a value is left out.
 
-    Raises what NVML raises for the last one where there is none.
+    Raises what NVML raised for the last value if all of them failed.
     """
     reads: Mapping[str, Callable[[], Any]] = {
         "utilisation": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,

@@ -1,4 +1,4 @@
-"""The process that records, as whoever started it holds it."""
+"""The handle of the process that records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 END_SECONDS = 2.0
-# DCMI does not go together with it: CANN, environment variables, ASCEND_RT_VISIBLE_DEVICES.
+# DCMI does not work with this variable set: CANN, environment variables, ASCEND_RT_VISIBLE_DEVICES.
 NOT_HANDED_ON = ("ASCEND_RT_VISIBLE_DEVICES",)
 
 
@@ -17,9 +17,9 @@ class Recorder:
     """Records into a file until it is closed, or this process ends."""
 
     def __init__(self, file: Path, sensors: str, devices: Sequence[str]) -> None:
-        """`sensors` as `Device.sensors` says, `devices` by identity.
+        """Starts the process. `sensors` is `Device.sensors`; `devices` are given by `Device.identity`.
 
-        Raises OSError where no process can be started.
+        Raises OSError if the process cannot be started.
         """
         command = [sys.executable, "-m", "aiperf.telemetry", "--file", str(file), "--sensors", sensors]
         environment = {name: value for name, value in os.environ.items() if name not in NOT_HANDED_ON}

@@ -1,4 +1,4 @@
-"""A sensor that may vanish, hang or talk nonsense, and never holds anybody up."""
+"""A sensor that may disappear, hang or report nonsense, without delaying the recorder."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from time import monotonic, time
 from typing import Any
 
 Reading = Mapping[str, float | int | Sequence[str] | None]
-"""Values by name, each with its unit in the name; None, or no entry, where one is not known."""
+"""Values by name, each with its unit in the name; an unknown value is None, or has no entry."""
 
-REOPEN_SECONDS = 10.0  # between two attempts to find a sensor that is not there
-# What no device can have: beyond is nonsense, which is as good as no value.
+REOPEN_SECONDS = 10.0  # between two attempts to find a missing sensor
+# Possible values; a value outside its range is nonsense and counts as unknown.
 RANGES: Mapping[str, tuple[float, float]] = {
     "utilisation": (0.0, 1.0),
     "stolen": (0.0, 1.0),
@@ -27,10 +27,11 @@ MOST_BYTES_PER_SECOND = 1e15
 
 
 class Sensor:
-    """Reads in a thread of its own, one reading at a time, so that nobody waits for a device that hangs."""
+    """Reads in a separate thread, one reading at a time, so that a device that hangs delays no other."""
 
     def __init__(self, name: str, open_it: Callable[[], Callable[[], Reading]]) -> None:
-        """`open_it` finds the sensor and gives what reads it; both may raise, or never come back."""
+        """`open_it` finds the sensor and returns a function that reads it; both may raise, or never
+        return."""
         self.name = name
         self._open = open_it
         self._asked, self._answered = threading.Event(), threading.Event()
@@ -39,7 +40,7 @@ class Sensor:
         threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def ask(self) -> None:
-        """Begins a reading, unless the one before has not come back."""
+        """Starts a reading, unless the last one has not returned yet."""
         self._late = self._busy
         if not self._late:
             self._busy = True
@@ -47,10 +48,10 @@ class Sensor:
             self._asked.set()
 
     def answer(self, until: float) -> tuple[Reading, str]:
-        """The plausible values with their time of day, and why there are none.
+        """The plausible values with their time of day, and the reason if there are none.
 
-        Waits up to `until`, on the monotonic clock. What comes after that, or was asked for before, belongs
-        to another time and is dropped.
+        It waits until `until`, on the monotonic clock. A reading that returns later, or was started earlier,
+        belongs to another time and is dropped.
         """
         if self._late or not self._answered.wait(max(0.0, until - monotonic())):
             return {}, "does not answer"
@@ -66,7 +67,7 @@ class Sensor:
                 if read is None and monotonic() >= retry:
                     retry = monotonic() + REOPEN_SECONDS
                     read = self._open()
-                # Its own time: on a busy machine it may come long after it was asked for.
+                # With its own time, because on a busy machine a reading may be made long after the request.
                 self._answer = ({}, fault) if read is None else ({**read(), "wall_seconds": time()}, "")
             except Exception as error:  # a vendor's library is foreign code: what it raises is recorded
                 read, fault = None, f"{type(error).__name__}: {error}"
@@ -78,8 +79,8 @@ class Sensor:
 def each(
     reads: Mapping[str, Callable[[], Any]], faults: type[Exception] | tuple[type[Exception], ...]
 ) -> dict[str, Any]:
-    """What each of these reads; None where it raises one of the faults, for a value that is not known hides
-    no other. Raises the last fault where every one did."""
+    """The result of each of these functions; None if it raises one of `faults`, so that an unknown value does
+    not hide the others. Raises the last fault if all of them raised."""
     found: dict[str, Any] = {}
     last: Exception | None = None
     for name, read in reads.items():
@@ -93,7 +94,7 @@ def each(
 
 
 def plausible(reading: Reading) -> dict[str, Any]:
-    """Without what no device can have."""
+    """The reading without impossible values."""
     return {name: value for name, value in reading.items() if _is_plausible(name, value)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -37,7 +37,9 @@ class Rank:
     training: TrainingConfig
     parallel: Parallel
     log: OwnLog = field(default_factory=NoLog)
-    """Of this rank's own work, written before it is reported."""
+    """Takes this rank's own work before it is reported."""
+    clock: Callable[[], float] = perf_counter
+    """Seconds; all times of trials are taken on it."""
 
 
 class InAdvance:
@@ -71,13 +73,9 @@ class BuiltTrial:
     batches: InAdvance
     prepare_seconds: float
     engine: Engine
-    """That makes its steps: the eager one until another was prepared and checked."""
+    """The engine that makes the steps: the eager one until another was prepared and checked."""
     wanted: str = Engine.name
-    """The engine that is to."""
-    step_seconds: float = math.inf
-    """Of the last block; before the first, not known."""
-    end: int | None = None
-    """The step at which the trial will end, as far as its deadline is known."""
+    """Name of the engine that is to make them."""
     overflows: int = 0
     """Steps that were skipped in closed segments."""
 
@@ -94,7 +92,7 @@ class BuiltTrial:
 def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
     """The network with its starting weights and the optimizer's state on the device, and its first batch
     loaded."""
-    began = perf_counter()
+    began = rank.clock()
     device, parallel = rank.device, rank.parallel
     network = Network(start.graph)
     network.load(start.weights)
@@ -121,7 +119,7 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
         scaler=scaler,
         plan=plan(trial, rank.training, rank.data.train.num_examples),
         batches=InAdvance(batches, device),
-        prepare_seconds=duration(perf_counter() - began),
+        prepare_seconds=duration(rank.clock() - began),
         engine=Engine(passes),
     )
 

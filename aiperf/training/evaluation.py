@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import perf_counter
 
 import torch
 
@@ -38,7 +37,7 @@ def evaluate(
     validation that failed on any rank is none.
     """
     rank.device.synchronise()
-    began = perf_counter()
+    began = rank.clock()
     network.eval()
     objective = objective_of(network.graph)
     judged, examples = objective.nothing(rank.device.torch), 0
@@ -55,7 +54,7 @@ def evaluate(
     whole = objective.tally(*rank.parallel.total(*found))
     own(objective.tally(*found))
     network.train()
-    return whole, duration(perf_counter() - began)
+    return whole, duration(rank.clock() - began)
 
 
 @contextmanager

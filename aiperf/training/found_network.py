@@ -30,8 +30,8 @@ class FoundNetwork:
 def find_network(
     replay: Replay, files: RunFiles, number: int, kind: str, path: str, on_host: bool = False
 ) -> FoundNetwork:
-    """Of a trial. `path` is the data's folder here, or empty for the one that the run read; `on_host`: the
-    examples lie in the host's memory, not on the device.
+    """Loads what a trial found. `path` is the data's folder here, or empty for the one that the run read;
+    `on_host`: the examples lie in the host's memory, not on the device.
 
     Raises what `kept_trial` raises, and DataError where the data are missing or not the run's.
     """

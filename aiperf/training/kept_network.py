@@ -43,8 +43,8 @@ class Kept:
     weights: Mapping[str, np.ndarray]
     """Trained tensors and running statistics."""
     state: Mapping[str, Mapping[str, np.ndarray]]
-    """Of the optimizer, by kind: of each trained tensor an array of its shape, or its number of steps, ().
-    Of muon each tensor has its own kinds. Empty before the first step."""
+    """The optimizer's state by kind: for each trained tensor an array of its shape, or its number of steps,
+    (). With muon each tensor has its own kinds. Empty before the first step."""
 
     def grown(self, morphism: Morphism) -> Kept:
         """What a child of this network starts from."""

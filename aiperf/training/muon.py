@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 COEFFICIENTS, ITERATIONS, LEAST_NORM = (3.4445, -4.7750, 2.0315), 5, 1e-7
-"""Of the Newton-Schulz iteration: Jordan et al., "Muon: An optimizer for hidden layers in neural networks",
-2024, https://kellerjordan.github.io/posts/muon. Singular values come to between about 0.7 and 1.2."""
+"""Coefficients of the Newton-Schulz iteration: Jordan et al., "Muon: An optimizer for hidden layers in neural
+networks", 2024, https://kellerjordan.github.io/posts/muon. Singular values come to between about 0.7 and
+1.2."""
 LIKE_ADAMW = 0.2
 """Times the root of the longer side: an update is then as large as AdamW's, at the same learning rate and
 decay (Liu et al., "Muon is Scalable for LLM Training", arXiv:2502.16982)."""

@@ -16,8 +16,8 @@ from nas.matrices import hidden_matrices
 from nas.modules import Network
 
 SECOND_BETA, EPSILON = 0.95, 1e-8
-"""Of AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019) in language models:
-Brown et al., "Language Models are Few-Shot Learners", 2020, appendix B."""
+"""Decay rates of the two averages of AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization",
+ICLR 2019) in language models: Brown et al., "Language Models are Few-Shot Learners", 2020, appendix B."""
 FUSED = ("cpu", "cuda", "xpu")
 """Kinds of device for which torch has one kernel for all tensors."""
 KEYS: Mapping[str, str] = {
@@ -72,7 +72,7 @@ def state_of(network: Network, optimizer: torch.optim.Optimizer) -> dict[str, di
 def set_state(
     network: Network, optimizer: torch.optim.Optimizer, state: Mapping[str, Mapping[str, np.ndarray]]
 ) -> None:
-    """Of all trained tensors, each kind where and how torch would make it itself.
+    """Sets the state of all trained tensors, each kind where and how torch would make it itself.
 
     Where some tensors have a momentum and others the moments of AdamW, each gets what is its own.
     """

@@ -43,7 +43,7 @@ class Reevaluation:
     test: Again
     validation: Again
     top5: Again | None = None
-    """Of the test; None where the journal has none."""
+    """Result of the test; None where the journal has none."""
 
     @property
     def agrees(self) -> bool:

@@ -1,4 +1,4 @@
-"""One trial on one rank: build it, train it segment by segment, evaluate it.
+"""One trial on one rank: make the steps that its course asks for, evaluate the network, keep the best one.
 
 Nothing inside a step waits for the device: loss and error add up there, and are read at the end of a
 block of steps. Every second is measured with the device synchronised at both ends.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,25 +18,32 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from aiperf.clock import duration, moment
+from aiperf.clock import duration
+from aiperf.conduct.actions import Close, Keep, OfTrial, Say, Train, Validate
+from aiperf.conduct.course import Course
+from aiperf.conduct.events import BlockDone, Built, EngineFailed, ValidationDone
 from aiperf.engines.check import begun, moved, ready
 from aiperf.engines.engine import Engine
 from aiperf.engines.made import KINDS
 from aiperf.engines.objective import NotFinite
-from aiperf.parallel.parallel import agree, gathered, lead, make_step
-from aiperf.proposing.pace import CLOSE_NOW, VALIDATE_NOW, WORKING_SECONDS, Pace
-from aiperf.tally import Tally
+from aiperf.parallel.parallel import agree, gathered, make_step
+from aiperf.proposing.pace import WORKING_SECONDS, Pace
 from aiperf.training.built_trial import BuiltTrial, Rank
 from aiperf.training.evaluation import evaluate, share_statistics
 from aiperf.training.kept_network import Kept
+from aiperf.training.leading import distribute, follow
 from aiperf.training.optimizers import state_of
-from aiperf.trial import Segment, State, StepBlock
-from aiperf.wire.messages import NOTHING_KEPT, Fallback, Started, Steps, Validated, Working
+from aiperf.trial import State
+from aiperf.wire.messages import Assign, Fallback, Steps, Validated, Working
 
-Report = Callable[[Started | Fallback | Steps | Validated | Working], None]
-"""Takes what the leader of the group says, on every rank."""
+Report = Callable[[Fallback | Steps | Validated | Working], None]
+"""Takes the messages of a trial: on every rank what happened there, on the leader also what the group did."""
 
-PREPARE_SECONDS = 900.0  # of an engine in one trial: after that it is taken for one that hangs
+Happened = Callable[[EngineFailed | Working], None]
+"""Takes what happens in the middle of a step or a validation, on every rank."""
+
+PREPARE_SECONDS = 900.0
+"""An engine that takes longer to be ready for one trial is taken for one that hangs."""
 
 
 class Here(RuntimeError):
@@ -43,7 +51,7 @@ class Here(RuntimeError):
 
 
 class Elsewhere(RuntimeError):
-    """The trial failed on another rank, which tells; all ranks know and are ready for the next."""
+    """The trial failed on another rank, which reports it; all ranks know and are ready for the next."""
 
 
 @dataclass(frozen=True)
@@ -52,55 +60,121 @@ class TrialEnd:
 
     state: State
     reason: str
+    """Known to the leader; empty on the other ranks."""
     kept: Kept | None
     segment: int
-    """The one that this validation closed; NOTHING_KEPT without one."""
+    """The segment that this validation closed; NOTHING_KEPT without one."""
 
 
 def train(rank: Rank, attempt: BuiltTrial, pace: Pace, report: Report) -> TrialEnd:
     """Trains to the end of the plan, to early stopping, or until the pace says to close.
 
-    Raises NotFinite, Here, Elsewhere, and what torch raises; whatever was validated before has been reported.
+    All ranks of a group call it. Raises NotFinite, Here, Elsewhere, and what torch raises; whatever was
+    validated before has been reported.
     """
-    torch.manual_seed(attempt.trial.seed + rank.parallel.rank)  # of dropout
-    begin_engine(rank, attempt, 0, report)
-    began = perf_counter()
-    loss, examples = _first_step(rank, attempt)
-    keeper = _Keeper(attempt)
-    best, since_best, done, index = math.inf, 0, 0, 0
-    while done < attempt.plan.steps:
-        end = min(done + attempt.plan.segment_steps, attempt.plan.steps)
-        segment = _Segment(attempt, index, done)
-        if done == 0:
-            segment.tell(rank, 1, loss, examples, began, report)
-            engine = attempt.engine
-            engine.module, attempt.optimizer = rank.parallel.wrap(engine.bare, attempt.optimizer)
-            if rank.parallel.ranks > 1:
-                move_engine(rank, attempt, report)
-        halted = segment.run(rank, end, pace, report)
-        if segment.steps == 0:
-            return keeper.end(State.STOPPED, "the run ended")
-        share_statistics(rank, attempt.network)
-        own = partial(rank.log.answers, attempt.trial.number, attempt.number, index)
-        answers, progress = attempt.engine.answers, SignsOfLife(report)
-        tally, seconds = evaluate(rank, answers, rank.data.validation, progress, own)
-        pace.validate_seconds = seconds
-        closed = segment.closed(tally, seconds)
-        ended = perf_counter()
-        in_time = lead(rank.parallel, int(ended <= pace.deadline))  # the ranks' clocks differ a little
-        if closed.unbounded < best and in_time:  # what came too late chooses nothing
-            best, since_best = closed.unbounded, 0
-            keeper.keep(index)
+    assign, number = Assign(attempt.trial, attempt.number), (attempt.trial.number, attempt.number)
+    course = Course(*number, Built(attempt.network.graph, attempt.plan), pace)
+
+    def happened(event: EngineFailed | Working) -> None:
+        report(Fallback(*number, event.engine, event.reason) if isinstance(event, EngineFailed) else event)
+
+    parallel, trial = rank.parallel, TrainedTrial(rank, attempt, happened)
+    work = deque[OfTrial]([course.first()])
+    while True:
+        leads = parallel.rank == 0
+        action = distribute(parallel, work.popleft()) if leads else follow(parallel, assign)
+        if isinstance(action, Close):
+            return TrialEnd(action.state, action.reason, trial.kept(), action.kept)
+        if (event := trial.do(action)) and leads:
+            for each in course.take(event, rank.clock()):
+                if isinstance(each, Say):
+                    report(each.aged(rank.clock()))  # type: ignore[arg-type]
+                else:
+                    work.append(each)  # type: ignore[arg-type]
+
+
+class TrainedTrial:
+    """Carries out, on one rank, what the course of a trial asks for."""
+
+    def __init__(self, rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
+        self._rank, self._attempt, self._report = rank, attempt, report
+        self._keeper = _Keeper(attempt)
+        self._done = 0
+        """Steps that were made."""
+        torch.manual_seed(attempt.trial.seed + rank.parallel.rank)  # of dropout
+
+    def do(self, action: OfTrial) -> BlockDone | ValidationDone | None:
+        """The event that answers the action."""
+        if isinstance(action, Train):
+            return self._train(action)
+        if isinstance(action, Validate):
+            return self._validate(action.segment)
+        assert isinstance(action, Keep), action
+        self._keeper.keep()
+        return None
+
+    def kept(self) -> Kept | None:
+        """The network at its best validation in time, on the host; None without one."""
+        return self._keeper.kept()
+
+    def close(self) -> None:
+        self._attempt.close()
+
+    def _train(self, action: Train) -> BlockDone:
+        """Raises NotFinite on all ranks of the group."""
+        rank, attempt = self._rank, self._attempt
+        if self._done:
+            began = rank.clock()
+            loss_sum, examples = self._block(action)
         else:
-            since_best += 1
-        logs = _of_logs(rank)
-        report(Validated(closed, perf_counter() - ended, logs))
-        done, index = done + segment.steps, index + 1
-        if (halted or not in_time) and done < attempt.plan.steps:
-            return keeper.end(State.STOPPED, "the run ended")
-        if rank.training.patience and since_best >= rank.training.patience:
-            return keeper.end(State.COMPLETE, f"no better error in {since_best} validations")
-    return keeper.end(State.COMPLETE, "")
+            begin_engine(rank, attempt, 0, self._report)
+            began = rank.clock()
+            loss_sum, examples = _first_step(rank, attempt)
+        block = self._closed(action, loss_sum, examples, began)
+        if not self._done:
+            self._wrap()
+        self._done += action.steps
+        return block
+
+    def _closed(self, action: Train, loss_sum: torch.Tensor, examples: int, began: float) -> BlockDone:
+        """A block that began at `began`, over all ranks. Raises NotFinite."""
+        rank, attempt, steps = self._rank, self._attempt, action.steps
+        loss = _finite_mean(rank.parallel.sum(loss_sum), steps * rank.parallel.ranks)
+        rank.device.synchronise()
+        ended = rank.clock()
+        rank.log.steps(attempt.trial.number, attempt.number, action.segment, steps, examples)
+        (all_examples,) = rank.parallel.total(examples)
+        return BlockDone(steps, all_examples, duration(ended - began), loss, ended)
+
+    def _wrap(self) -> None:
+        """Lets the backward pass average the gradients from the second step on: the first meets no rank."""
+        rank, attempt = self._rank, self._attempt
+        engine = attempt.engine
+        engine.module, attempt.optimizer = rank.parallel.wrap(engine.bare, attempt.optimizer)
+        if rank.parallel.ranks > 1:
+            move_engine(rank, attempt, self._report)
+
+    def _block(self, action: Train) -> tuple[torch.Tensor, int]:
+        """Makes the steps: the sum of their losses, and how many examples this rank saw."""
+        rank, attempt = self._rank, self._attempt
+        loss_sum, examples = torch.zeros((), device=rank.device.torch), 0
+        for step in range(self._done, self._done + action.steps):
+            begin_engine(rank, attempt, step, self._report)
+            loss, seen = _backward(attempt, step, action.end)
+            rank.parallel.step(attempt.optimizer, attempt.scaler, rank.training.gradient_clip)
+            attempt.scaler.update()
+            loss_sum += loss
+            examples += seen
+        return loss_sum, examples
+
+    def _validate(self, segment: int) -> ValidationDone:
+        rank, attempt = self._rank, self._attempt
+        share_statistics(rank, attempt.network)
+        own = partial(rank.log.answers, attempt.trial.number, attempt.number, segment)
+        progress = SignsOfLife(self._report, rank.clock)
+        tally, seconds = evaluate(rank, attempt.engine.answers, rank.data.validation, progress, own)
+        ended = rank.clock()
+        return ValidationDone(tally, seconds, ended, attempt.new_overflows(), _of_logs(rank))
 
 
 def _of_logs(rank: Rank) -> str:
@@ -112,81 +186,6 @@ def _of_logs(rank: Rank) -> str:
     return sha256(gathered(rank.parallel, own)).hexdigest() if own else ""
 
 
-class _Segment:
-    """The steps up to the next validation."""
-
-    def __init__(self, attempt: BuiltTrial, index: int, first_step: int) -> None:
-        self.attempt, self.index, self.first_step = attempt, index, first_step
-        self.steps, self.examples, self.seconds = 0, 0, 0.0
-
-    def run(self, rank: Rank, end: int, pace: Pace, report: Report) -> bool:
-        """Trains up to the step `end`. True when the pace says that the trial must close here."""
-        while self.first_step + self.steps < end:
-            self.attempt.end = lead(rank.parallel, self._end(pace))
-            left = end - self.first_step - self.steps
-            # So many that nobody asks in between.
-            steps = lead(rank.parallel, pace.steps_of_block(self.attempt.step_seconds, self.seconds, left))
-            if steps in (CLOSE_NOW, VALIDATE_NOW):
-                return steps == CLOSE_NOW
-            began = perf_counter()
-            loss_sum, examples = self._block(rank, steps, report)
-            self.tell(rank, steps, loss_sum, examples, began, report)
-        return False
-
-    def _end(self, pace: Pace) -> int:
-        """The step at which the trial will end, its validations included: the plan's last, or one before."""
-        attempt, made = self.attempt, self.first_step + self.steps
-        seconds = self.seconds / self.steps if self.steps else attempt.step_seconds
-        seconds += pace.validate_seconds / attempt.plan.segment_steps
-        return min(attempt.plan.steps, made + 1 + int(min(pace.steps_left(seconds), attempt.plan.steps)))
-
-    def _block(self, rank: Rank, steps: int, report: Report) -> tuple[torch.Tensor, int]:
-        """Makes so many steps: the sum of their losses, and how many examples this rank saw."""
-        attempt = self.attempt
-        loss_sum, examples = torch.zeros((), device=rank.device.torch), 0
-        first = self.first_step + self.steps
-        for step in range(first, first + steps):
-            begin_engine(rank, attempt, step, report)
-            loss, seen = _backward(attempt, step)
-            rank.parallel.step(attempt.optimizer, attempt.scaler, rank.training.gradient_clip)
-            attempt.scaler.update()
-            loss_sum += loss
-            examples += seen
-        return loss_sum, examples
-
-    def tell(
-        self, rank: Rank, steps: int, loss_sum: torch.Tensor, examples: int, began: float, report: Report
-    ) -> None:
-        """Closes a block that this rank began at `began`. Raises NotFinite."""
-        loss = _finite_mean(rank.parallel.sum(loss_sum), steps * rank.parallel.ranks)
-        rank.device.synchronise()
-        ended = perf_counter()
-        trial, attempt = self.attempt.trial.number, self.attempt.number
-        rank.log.steps(trial, attempt, self.index, steps, examples)
-        (all_examples,) = rank.parallel.total(examples)
-        self.steps += steps
-        self.examples += all_examples
-        seconds = duration(ended - began)
-        self.seconds += seconds
-        self.attempt.step_seconds = (ended - began) / steps
-        age = perf_counter() - ended
-        report(Steps(StepBlock(trial, attempt, self.index, steps, all_examples, seconds, loss), age))
-
-    def closed(self, tally: Tally, validate_seconds: float) -> Segment:
-        trial = self.attempt.trial
-        return Segment(
-            trial=trial.number,
-            attempt=self.attempt.number,
-            index=self.index,
-            steps=self.steps,
-            train_examples=self.examples,
-            train_seconds=moment(self.seconds),  # a sum of whole microseconds
-            tally=tally,
-            validate_seconds=validate_seconds,
-            skipped=self.attempt.new_overflows(),
-        )
-
-
 def _first_step(rank: Rank, attempt: BuiltTrial) -> tuple[torch.Tensor, int]:
     """Makes the first step: its loss, and how many examples this rank saw.
 
@@ -195,7 +194,7 @@ def _first_step(rank: Rank, attempt: BuiltTrial) -> tuple[torch.Tensor, int]:
     """
     parallel, failure = rank.parallel, None
     try:
-        loss, examples = _backward(attempt, 0)
+        loss, examples = _backward(attempt, 0, None)
     except Exception as error:  # a trial is foreign code; it is the cause of what is raised below
         failure = error
     if agree(parallel, failure is not None):
@@ -209,11 +208,11 @@ def _first_step(rank: Rank, attempt: BuiltTrial) -> tuple[torch.Tensor, int]:
     return loss, examples
 
 
-def _backward(attempt: BuiltTrial, step: int) -> tuple[torch.Tensor, int]:
+def _backward(attempt: BuiltTrial, step: int, end: int | None) -> tuple[torch.Tensor, int]:
     """Gradients of the step with this index, on this rank's examples: the loss and the number of examples."""
     examples, labels = attempt.batches.next
     for group in attempt.optimizer.param_groups:
-        group["lr"] = attempt.plan.rate(step, attempt.end)
+        group["lr"] = attempt.plan.rate(step, end)
     loss = attempt.engine.step(examples, labels)
     if step + 1 < attempt.plan.steps:
         attempt.batches.load()
@@ -227,18 +226,13 @@ class _Keeper:
         self.attempt = attempt
         self.tensors: dict[str, torch.Tensor] = {}
         self.state: dict[str, dict[str, torch.Tensor]] = {}
-        self.segment = NOTHING_KEPT
 
-    def keep(self, segment: int) -> None:
+    def keep(self) -> None:
         network = self.attempt.network
-        self.segment = segment
         self.tensors = {name: tensor.detach().clone() for name, tensor in network.tensors().items()}
         self.state = state_of(network, self.attempt.optimizer)
 
-    def end(self, state: State, reason: str) -> TrialEnd:
-        return TrialEnd(state, reason, self._kept(), self.segment)
-
-    def _kept(self) -> Kept | None:
+    def kept(self) -> Kept | None:
         if not self.tensors:
             return None
         state = {kind: _arrays(tensors) for kind, tensors in self.state.items()}
@@ -257,7 +251,7 @@ def _finite_mean(loss_sum: torch.Tensor, steps: int) -> float:
     return float(f"{mean:.6g}")  # what a journal shows; a mean over examples says no more
 
 
-def begin_engine(rank: Rank, attempt: BuiltTrial, step: int, report: Report) -> None:
+def begin_engine(rank: Rank, attempt: BuiltTrial, step: int, report: Happened) -> None:
     """Makes the wanted engine that of the trial where this is its first step. One that is made anew for each
     network is checked first; all ranks of a group take it, or none.
 
@@ -275,7 +269,7 @@ def begin_engine(rank: Rank, attempt: BuiltTrial, step: int, report: Report) -> 
     attempt.engine = engine
 
 
-def move_engine(rank: Rank, attempt: BuiltTrial, report: Report) -> None:
+def move_engine(rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
     """Makes the engine ready again where the group has moved the network's tensors: on all ranks, or none."""
     engine = attempt.engine
     with AtWork(report):
@@ -287,8 +281,8 @@ def move_engine(rank: Rank, attempt: BuiltTrial, report: Report) -> None:
         attempt.engine.module = engine.module
 
 
-def _fall_back(attempt: BuiltTrial, reason: str, report: Report) -> None:
-    report(Fallback(attempt.trial.number, attempt.number, attempt.wanted, reason))
+def _fall_back(attempt: BuiltTrial, reason: str, report: Happened) -> None:
+    report(EngineFailed(attempt.wanted, reason))
     attempt.wanted = Engine.name
 
 
@@ -296,7 +290,7 @@ class AtWork:
     """Says now and then that the rank is at work, while its thread waits for a compiler; not without end, for
     a compiler may hang."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Callable[[Working], None]) -> None:
         self._report, self._done = report, threading.Event()
         self._thread = threading.Thread(target=self._say, name="working", daemon=True)
 
@@ -316,10 +310,10 @@ class AtWork:
 class SignsOfLife:
     """Says now and then that a long validation goes on."""
 
-    def __init__(self, report: Report) -> None:
-        self._report, self._said = report, perf_counter()
+    def __init__(self, report: Callable[[Working], None], clock: Callable[[], float]) -> None:
+        self._report, self._clock, self._said = report, clock, clock()
 
     def __call__(self) -> None:
-        if perf_counter() - self._said > WORKING_SECONDS:
-            self._said = perf_counter()
+        if self._clock() - self._said > WORKING_SECONDS:
+            self._said = self._clock()
             self._report(Working())

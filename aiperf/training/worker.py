@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
 import os
-import queue
 import socket
 import threading
 import time
-import traceback
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 from aiperf.code import code_hash
-from aiperf.config import EAGER, ENGINES
+from aiperf.conduct.actions import Begin, Close, GiveUp, OfTrial, Work
+from aiperf.conduct.conduct import Conduct, failure
+from aiperf.conduct.driver import Answer, Driver
+from aiperf.conduct.events import Answered, Begun, Built, EngineFailed, Event, Failed, WeightsWritten
+from aiperf.config import EAGER
 from aiperf.data import load
 from aiperf.device import Device, count_devices
 from aiperf.device.device import is_out_of_memory
@@ -31,28 +33,27 @@ from aiperf.measuring.before_span import RankWork, measure
 from aiperf.measuring.control import measure_control
 from aiperf.measuring.precision import format_rates, observed
 from aiperf.measuring.step_times import Longest, measure_steps
-from aiperf.parallel.parallel import Parallel, agree, lead
-from aiperf.proposing.engine import Expected, choose
-from aiperf.proposing.pace import Pace
+from aiperf.parallel.parallel import Parallel, agree
+from aiperf.proposing.engine import Engines
 from aiperf.proposing.proposals import drawn
 from aiperf.tasks.known import task_of
 from aiperf.telemetry.recorder import Recorder
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.evaluation import Top5, evaluate
 from aiperf.training.kept_network import Kept, read_kept, write_kept
+from aiperf.training.leading import distribute, follow
 from aiperf.training.probe import sees_run
 from aiperf.training.rank_log import StepLog
-from aiperf.training.train import Elsewhere, Here, TrialEnd, train
-from aiperf.trial import State, Trial
+from aiperf.training.train import Elsewhere, Here, TrainedTrial
+from aiperf.trial import Trial
 from aiperf.warned import ALL, held
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,
+    Ceiling,
     Control,
     Evaluate,
     Evaluated,
-    Fallback,
-    Finished,
     FromGroup,
     MeasureCeiling,
     MeasureControl,
@@ -61,16 +62,12 @@ from aiperf.wire.messages import (
     Ready,
     Release,
     Setup,
-    Started,
-    Steps,
     StepTime,
     Stop,
     ToGroup,
-    Validated,
     Working,
 )
 from nas.modules import Network
-from nas.ops import TENSOR_OPS
 from nas.record import graph_from_json
 from nas.search import typical
 from nas.weights import digest, initial
@@ -78,7 +75,7 @@ from nas.weights import digest, initial
 log = logging.getLogger(__name__)
 
 STEPS_SHARE = 0.5
-"""Of the time for the ceilings, once more, for the engines' steps."""
+"""Time to measure the engines' steps, as a share of the time for the ceilings, to which it is added."""
 
 
 class Channel(Protocol):
@@ -91,41 +88,30 @@ class Channel(Protocol):
         """Waits for the next message. Raises EOFError when the master is gone."""
 
 
-@dataclass(frozen=True)
-class _Prepared:
-    """A trial on its way: the future of its network."""
+class Worker(Driver[BuiltTrial]):
+    """One rank of a group.
 
-    assign: Assign
-    attempt: Future[BuiltTrial]
-    asked: float
-    """In `perf_counter` seconds."""
-
-
-class Worker:
-    """One rank of a group: one thread listens, one prepares and one writes while this one trains.
-
-    The leader says what the group does. All ranks do the same work in the same order, and agree on
-    whatever depends on a clock or may fail on one of them.
+    The leader conducts, and sends the others each work of a trial before it is done. All ranks do the same
+    work in the same order, and agree on whatever may fail on one of them.
     """
 
     def __init__(
         self, setup: Setup, channel: Channel, device: Device, place: Place, parallel: Parallel
     ) -> None:
+        self.host = socket.gethostname()
         self.config, self.files, self.probe = setup.config, RunFiles(Path(setup.directory)), setup.probe
         self.seed = graph_from_json(setup.seed_graph)
         self.typical = typical(self.seed, setup.config.search.bounds, drawn(setup.config))
+        engines = Engines(self.config.training, self.typical)
+        super().__init__(Conduct(engines), channel.send, f"rank {place.rank} on {self.host}")
         self.channel, self.device, self.place, self.parallel = channel, device, place, parallel
-        self.host = socket.gethostname()
-        self.work: queue.SimpleQueue[
-            _Prepared | MeasureCeiling | MeasureControl | Release | Evaluate | Quit
-        ] = queue.SimpleQueue()
-        self.halted = threading.Event()
-        self.pace = Pace(self.halted.is_set)
-        self.preparing = ThreadPoolExecutor(1, "prepare")
-        self.writing = ThreadPoolExecutor(1, "write")
+        self.followed: SimpleQueue[ToGroup] = SimpleQueue()
+        """Messages in their order, on a rank that does not lead."""
+        self.assigned: Assign | None = None
+        """The trial that the group is at."""
+        self.trained: TrainedTrial | None = None
         self.last: tuple[int, Kept] | None = None
         self.recorder: Recorder | None = None
-        self.step_times: Mapping[str, StepTime] = {}
 
     def serve(self) -> None:
         """From initialisation to Quit. Raises AiperfError for what ends the run before it began."""
@@ -138,16 +124,84 @@ class Worker:
         self.multiplies = observed(self.device, self.config.training.format)
         self.seed_weights = initial(self.seed, self.config.random_seed)
         with StepLog(self.files.witness(self.host, self.place.rank)) as own:
-            self.rank = Rank(self.device, data, self.config.training, self.parallel, own)
+            self.rank = Rank(self.device, data, self.config.training, self.parallel, own, self.clock)
             self.channel.send(self._ready(data.manifest, time.perf_counter() - began))
             threading.Thread(target=self._listen, name="listen", daemon=True).start()
             try:
-                self._work()
+                self.work()
             finally:
                 if self.recorder is not None:
                     self.recorder.close()
 
-    def _observe(self, message: Observe) -> None:
+    def _listen(self) -> None:
+        """Hears the master. Ends the process when it is gone: nobody would use its work."""
+        message: ToGroup | None = None
+        while not isinstance(message, Quit):
+            try:
+                message = self.channel.receive()
+            except (EOFError, OSError):
+                log.error("the master is gone")
+                os._exit(1)
+            self.hear(message) if self.place.leads else self._queue(message)
+
+    def _queue(self, message: ToGroup) -> None:
+        """On a rank that follows, where no clock decides anything."""
+        if isinstance(message, Observe):
+            self.observe(message)
+        elif not isinstance(message, Stop):
+            if isinstance(message, Assign):
+                self.prepare(message)
+            self.followed.put(message)
+
+    def next_work(self) -> Work:
+        if self.place.leads:
+            work = super().next_work()
+            if isinstance(work, Begin | GiveUp):
+                self.assigned = work.assign
+            if isinstance(work, OfTrial):
+                self._together(partial(distribute, self.parallel, work))
+            return work
+        if self.assigned is None:
+            job = self.followed.get()
+            if not isinstance(job, Assign):
+                assert isinstance(job, Work), job
+                return job
+            self.assigned = job
+        return self._together(partial(follow, self.parallel, self.assigned))
+
+    def _together(self, exchange: Callable[[], OfTrial]) -> OfTrial:
+        """What the ranks of the group exchange. Raises GroupBroken."""
+        try:
+            return exchange()
+        except Exception as error:  # of MPI, of a socket, of a device: whatever joins the group
+            raise self._broken(error) from error
+
+    def take(self, event: Event) -> None:
+        """Only the leader conducts."""
+        if self.place.leads:
+            super().take(event)
+
+    def do(self, work: Work) -> Answer | None:
+        if isinstance(work, MeasureCeiling):
+            return self._own(self._measure_ceiling(work.seconds))
+        if isinstance(work, MeasureControl):
+            return self._own(self._measure_control(work.seconds))
+        if isinstance(work, Evaluate):
+            return Answered((self._evaluate(work.trial),))
+        if isinstance(work, Release):
+            if threads := work.threads.get(str(self.place.rank)):
+                self.device.use_threads(threads)
+            return None
+        assert isinstance(work, OfTrial), work
+        return self._do_of_trial(work)
+
+    def _own(self, message: FromGroup) -> Answered:
+        """What each rank says of itself; of those that follow no conduct says it."""
+        if not self.place.leads:
+            self.channel.send(message)
+        return Answered((message,))
+
+    def observe(self, message: Observe) -> None:
         """The first rank of a host records for all; a run goes on where that cannot be."""
         if self.place.device_index == 0 and self.recorder is None:
             file, devices = self.files.telemetry(self.host), message.devices.get(self.host, ())
@@ -179,86 +233,41 @@ class Worker:
             wall_seconds=time.time(),  # at the moment of sending: to see the probe may take seconds
         )
 
-    def _listen(self) -> None:
-        """Turns messages into work. Ends the process when the master is gone: nobody would use its work."""
-        while True:
-            try:
-                message = self.channel.receive()
-            except (EOFError, OSError):
-                log.error("the master is gone")
-                os._exit(1)
-            if isinstance(message, Assign):
-                attempt = self.preparing.submit(self._prepare, message)
-                self.work.put(_Prepared(message, attempt, time.perf_counter()))
-            elif isinstance(message, Release):
-                self.work.put(message)
-                self.pace.release(message.seconds_left, message.block_seconds)
-            elif isinstance(message, Stop):
-                self.halted.set()
-            elif isinstance(message, Observe):
-                self._observe(message)
-            elif isinstance(message, (MeasureCeiling, MeasureControl, Evaluate, Quit)):
-                self.work.put(message)
-            if isinstance(message, Quit):
-                return
-
-    def _work(self) -> None:
-        while not isinstance(job := self.work.get(), Quit):
-            if isinstance(job, Evaluate):
-                self._evaluate(job.trial)
-            elif isinstance(job, MeasureCeiling):
-                self._measure_ceiling(job.seconds)
-            elif isinstance(job, MeasureControl):
-                self._measure_control(job.seconds)
-            elif isinstance(job, Release):
-                if threads := job.threads.get(str(self.place.rank)):  # of this thread, so here
-                    self.device.use_threads(threads)
-                self.step_times = job.steps or self.step_times
-            elif lead(self.parallel, int(self.pace.must_close())):
-                self._drop(job)
-            else:
-                self._attempt(job)
-        self.writing.shutdown()
-
-    def _measure_ceiling(self, seconds: float) -> None:
+    def _measure_ceiling(self, seconds: float) -> Ceiling:
         training = self.config.training
         work = RankWork(self.typical, training.format, training.batch_size // self.parallel.ranks)
         rank, rate = self.place.rank, self.formats[training.format]
         measured = measure(self.device, work, self.parallel, rank, self.host, rate, seconds)
+        steps: Mapping[str, StepTime] = {}
         if training.step != EAGER:
             examples = max(training.epochs) * self.rank.data.train.num_examples
             longest = Longest(examples // training.batch_size, 60 * self.config.limits.minutes or math.inf)
             share = STEPS_SHARE * seconds
-            self.step_times = measure_steps(
-                self.device, work, training, measured.seed, longest, self.parallel, share
-            )
-            found = self.step_times.get(training.step)
+            steps = measure_steps(self.device, work, training, measured.seed, longest, self.parallel, share)
+            found = steps.get(training.step)
             reason = found.why_not if found else ""
             refuse_unusable(self.seed, self.device, training, self.parallel.ranks, reason)
-        self.channel.send(replace(measured, steps=self.step_times))
         self.device.clean()
+        return replace(measured, steps=steps)
 
-    def _measure_control(self, seconds: float) -> None:
+    def _measure_control(self, seconds: float) -> Control:
         *others, own = measure_control(
             task_of(self.config.data).control, self.device, self.config.training.format, seconds
         )
-        self.channel.send(
-            Control(
-                rank=self.place.rank,
-                host=self.host,
-                device=self.device.name,
-                **vars(own),
-                examples_per_second=own.examples_per_second,
-                others=tuple(others),
-            )
+        return Control(
+            rank=self.place.rank,
+            host=self.host,
+            device=self.device.name,
+            **vars(own),
+            examples_per_second=own.examples_per_second,
+            others=tuple(others),
         )
 
-    def _drop(self, job: _Prepared) -> None:
-        job.attempt.cancel()
-        self._say(Finished(job.assign.trial.number, job.assign.attempt, State.WAITING, "never began"))
-
-    def _prepare(self, assign: Assign) -> BuiltTrial:
+    def start_of(self, assign: Assign) -> BuiltTrial:
         return build(self.rank, assign.trial, assign.attempt, self._start_of(assign.trial))
+
+    def built(self, assign: Assign, start: BuiltTrial) -> Built:
+        return Built(start.network.graph, start.plan)
 
     def _start_of(self, trial: Trial) -> Kept:
         """The child's network, with the weights and optimizer state that its parent's become."""
@@ -274,93 +283,111 @@ class Worker:
             return self.last[1]
         return read_kept(self.files.weights(trial))
 
-    def _attempt(self, job: _Prepared) -> None:
-        trial, number = job.assign.trial, job.assign.attempt
+    def _do_of_trial(self, work: OfTrial) -> Answer | None:
+        """Raises GroupBroken when ranks of the group wait for each other in vain."""
+        if isinstance(work, GiveUp):
+            self.give_up(work)
+            self.assigned = None
+            return None
+        if isinstance(work, Close):
+            self._close(work)
+            return None
         try:
-            attempt = self._prepared(job)
-            key = attempt.network.graph.key
-            waited = time.perf_counter() - job.asked
-            attempt.wanted, why = self._choose(attempt)
-            self._say(Started(trial.number, number, key, waited, attempt.wanted, why))
-            with contextlib.closing(attempt):
-                end = train(self.rank, attempt, self.pace, self._say)
+            return self._begin(work) if isinstance(work, Begin) else self._running.do(work)
         except Elsewhere as error:
             log.info("%s failed on another rank", error)
-            self.device.clean()
+            failed = Failed(here=False)
         except Here as error:
-            self._fail(trial, number, error.__cause__ or error)
-        except NotFinite as error:  # of the whole group
-            if self.place.leads:
-                self._fail(trial, number, error)
+            failed = self._failed(error.__cause__ or error)
+        except NotFinite as error:  # of the whole group, and its leader reports it
+            failed = self._failed(error) if self.place.leads else Failed(here=False)
         except Exception as error:  # a trial is foreign code: its errors end it alone, and are reported
-            self._fail_in_collective(trial, number, error)
-        else:
-            ended = time.perf_counter()
-            self.writing.submit(self._finish, trial.number, number, end, ended)
-
-    def _choose(self, attempt: BuiltTrial) -> tuple[str, str]:
-        """The engine for a trial, and why: on all ranks the one that the leader chooses."""
-        graph, left = attempt.network.graph, self.pace.seconds_left()
-        size = graph.cost.train.price(TENSOR_OPS) / self.typical.cost.train.price(TENSOR_OPS)
-        size *= attempt.trial.hyper.batch_size / self.config.training.batch_size
-        layers = len(graph.nodes) / len(self.typical.nodes)
-        expected = Expected(attempt.plan.steps, size, layers, left)
-        name, why = choose(self.config.training.step, self.step_times, expected)
-        name = ENGINES[lead(self.parallel, ENGINES.index(name))]
-        refused = why_not(name, graph, self.device, self.config.training, self.parallel.ranks)
-        return (EAGER, refused) if refused else (name, why)
-
-    def _prepared(self, job: _Prepared) -> BuiltTrial:
-        """Raises Here, or Elsewhere, when the preparation failed."""
-        failure = job.attempt.exception()
-        if agree(self.parallel, failure is not None):
-            raise (Here if failure else Elsewhere)(f"trial {job.assign.trial.number}: building") from failure
-        return job.attempt.result()
-
-    def _say(self, message: Started | Fallback | Steps | Validated | Working | Finished | Evaluated) -> None:
-        """What the group says once, its leader says."""
-        if self.place.leads:
-            self.channel.send(message)
-
-    def _finish(self, trial: int, attempt: int, end: TrialEnd, ended: float) -> None:
-        """Writes the weights, then tells: a finished trial can be a parent at once."""
-        finished = Finished(trial, attempt, end.state, end.reason, kept=end.segment)
-        try:
-            if end.kept is not None:
-                if self.place.leads:
-                    finished = replace(finished, weights=write_kept(self.files.weights(trial), end.kept))
-                self.last = (trial, end.kept)
-        except OSError as error:
-            path = self.files.weights(trial)
-            reason = f"{path} cannot be written ({error.strerror}); free some space or choose another "
-            "directory"
-            finished = Finished(trial, attempt, State.FAILED, self._signed(reason))
-        self._say(replace(finished, age_seconds=time.perf_counter() - ended))
-
-    def _fail_in_collective(self, trial: Trial, attempt: int, error: Exception) -> None:
-        """Tells, when the failure is this rank's own. Raises GroupBroken in a group of several: the
-        others wait in a collective that will never end, and the group must be started again."""
-        if not self.parallel.is_of_another(error):
-            self._fail(trial, attempt, error)
-        if self.parallel.ranks > 1:
-            raise GroupBroken(f"trial {trial.number} broke the group: {type(error).__name__}: {error}")
-
-    def _fail(self, trial: Trial, attempt: int, error: BaseException) -> None:
-        text = "".join(traceback.format_exception(error))
-        log.error("trial %d, attempt %d failed\n%s", trial.number, attempt, text)
-        self.channel.send(
-            Finished(
-                trial=trial.number,
-                attempt=attempt,
-                state=State.FAILED,
-                reason=self._signed(f"{type(error).__name__}: {error}"),
-                out_of_memory=is_out_of_memory(error),
-                traceback=text,
-            )
-        )
+            if self.parallel.ranks > 1:
+                raise self._broken(error) from error
+            failed = self._failed(error)
+        if not self.place.leads:
+            self._report(failed)
+        self._leave()
         self.device.clean()
+        return failed
 
-    def _evaluate(self, trial: int) -> None:
+    def _begin(self, begin: Begin) -> Begun:
+        """Raises Here, or Elsewhere, when the preparation failed."""
+        start = self.start(begin.assign)
+        failure = start.exception()
+        if agree(self.parallel, failure is not None):
+            reason = f"trial {begin.assign.trial.number}: building"
+            raise (Here if failure else Elsewhere)(reason) from failure
+        attempt, training = start.result(), self.config.training
+        graph, ranks = attempt.network.graph, self.parallel.ranks
+        refused = why_not(begin.engine, graph, self.device, training, ranks)
+        attempt.wanted, reason = (EAGER, refused) if refused else (begin.engine, begin.reason)
+        self.trained = TrainedTrial(self.rank, attempt, self._happened)
+        return Begun(attempt.wanted, reason)
+
+    @property
+    def _running(self) -> TrainedTrial:
+        assert self.trained
+        return self.trained
+
+    def _close(self, close: Close) -> None:
+        trial, kept = close.trial, None
+        try:
+            kept = self._running.kept()
+        except Exception as error:  # the trial's, as while it runs: it is over, so nothing is kept
+            self.take(WeightsWritten(trial, close.attempt, failure=self._failed(error).reason))
+            self._leave()
+            return
+        if self.place.leads:
+            self.write(close, self.files.weights(trial), partial(self._keep, trial, kept))
+        elif kept is not None:
+            self.last = trial, kept
+        self._leave()
+
+    def _keep(self, trial: int, kept: Kept | None) -> str:
+        """Writes what a trial kept, and remembers it, because a child of it may be next: the SHA-256."""
+        if kept is None:
+            return ""
+        written = write_kept(self.files.weights(trial), kept)
+        self.last = trial, kept
+        return written
+
+    def _leave(self) -> None:
+        """Frees what the trial used."""
+        if self.trained:
+            self.trained.close()
+        self.trained, self.assigned = None, None
+
+    def _happened(self, event: EngineFailed | Working) -> None:
+        """Within a work of a trial."""
+        if isinstance(event, EngineFailed):
+            self.take(event)
+        elif self.place.leads:
+            self.channel.send(event)
+
+    def _failed(self, error: BaseException) -> Failed:
+        failed = self.failed(error, is_out_of_memory(error))
+        log.error("%s failed\n%s", self._name, failed.traceback)
+        return failed
+
+    def _broken(self, error: Exception) -> GroupBroken:
+        """The end of a group of several after an error in the middle of a work, which is reported where it
+        is this rank's own: the others wait in a collective that will never end, and must be started again."""
+        if not self.parallel.is_of_another(error):
+            self._report(self._failed(error))
+        return GroupBroken(f"{self._name} broke the group: {type(error).__name__}: {error}")
+
+    def _report(self, failed: Failed) -> None:
+        """Sends a failure of this rank itself, where no conduct will."""
+        if failed.here and self.assigned:
+            self.channel.send(failure(self.assigned, failed))
+
+    @property
+    def _name(self) -> str:
+        assert self.assigned
+        return f"trial {self.assigned.trial.number}"
+
+    def _evaluate(self, trial: int) -> Evaluated:
         kept = self._kept(trial)
         network = Network(kept.graph)
         network.load(kept.weights)
@@ -370,7 +397,4 @@ class Worker:
             tally, seconds = evaluate(self.rank, network, self.rank.data.test, look=top5.look)
         except NotFinite as error:  # on every rank of every group alike
             raise DataError(f"trial {trial}, the best, has no result on the test part: {error}") from None
-        self._say(Evaluated(trial, tally, seconds, top5.total(self.rank)))
-
-    def _signed(self, reason: str) -> str:
-        return f"rank {self.place.rank} on {self.host}: {reason}"
+        return Evaluated(trial, tally, seconds, top5.total(self.rank))

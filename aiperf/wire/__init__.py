@@ -1,1 +1,1 @@
-"""What the processes of a run say to each other, and which of them train together."""
+"""The messages between the processes of a run, and which of them train together."""

@@ -1,4 +1,4 @@
-"""Which format a run multiplies in, where it is not told: the fastest that its devices have natively."""
+"""The number format of a run that names none ("auto"): the fastest one that all its devices have natively."""
 
 from __future__ import annotations
 
@@ -12,24 +12,27 @@ if TYPE_CHECKING:
     from aiperf.wire.layout import Described
 
 AUTO = "auto"
-"""In a configuration; in a journal stands what it came to."""
+"""Value of `training.format` in a configuration; the journal records the format that was chosen."""
 PRODUCTS = ("matrix product", "convolution")
-"""Whose format every rank records."""
+"""Kinds of products whose actual format every rank records."""
 TIE = 1.25
-"""fp16 must be so many times faster than bf16, which needs no scaling of the loss."""
+"""Factor by which fp16 must be faster than bf16 to be chosen, because bf16 needs no scaling of the loss."""
 EMULATED = 1.25
-"""Times slower than fp32: a format of fewer bits that is native is faster."""
+"""Factor by which a format is slower than fp32 if it is taken to be emulated: a native format of fewer bits
+would be faster than fp32."""
 
 
 def with_format(config: Config, devices: Callable[[Config], Sequence[Described]]) -> Config:
-    """The configuration with the format that "auto" comes to; only then `devices` is asked for them."""
+    """The configuration with "auto" replaced by a format. `devices` is called only for "auto", because to
+    describe all devices takes seconds."""
     if config.training.format != AUTO:
         return config
     return with_overrides(config, {"training.format": fastest_format(devices(config))})
 
 
 def fastest_format(devices: Sequence[Described]) -> str:
-    """Of those that all devices have, as the slowest of them multiplies. Raises WorldError: there is none."""
+    """The fastest format that all devices have; its rate is that of the slowest device, for which a group
+    waits. Raises WorldError if they have none in common."""
     common = [format for format in devices[0].formats if all(format in each.formats for each in devices)]
     if not common:
         raise WorldError(
@@ -43,7 +46,8 @@ def fastest_format(devices: Sequence[Described]) -> str:
 
 
 def emulation_text(device: str, format: str, rates: Mapping[str, float]) -> str:
-    """ "bf16 is emulated on …, 50 times slower than fp32"; empty where the format is native, or unknown."""
+    """A note such as "bf16 is emulated on …, 50 times slower than fp32"; empty if the format is native or its
+    rate is unknown."""
     if format not in rates or "fp32" not in rates or EMULATED * rates[format] > rates["fp32"]:
         return ""
     slower = rates["fp32"] / rates[format]

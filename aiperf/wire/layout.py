@@ -1,4 +1,5 @@
-"""Which ranks train together, and on which devices: a function of where the launcher put them."""
+"""The layout of a run: which ranks train together and on which devices, computed from the hosts on which the
+launcher placed them."""
 
 from __future__ import annotations
 
@@ -12,29 +13,29 @@ from aiperf.wire.messages import FromGroup, ToGroup
 
 @dataclass(frozen=True)
 class Hello(FromGroup):
-    """The first word of a rank: where it is."""
+    """The first message of a rank, with the host that it runs on."""
 
     host: str
 
 
 @dataclass(frozen=True)
 class Place(ToGroup):
-    """The answer: what a rank is in this run."""
+    """The answer to `Hello`: the role of a rank in this run."""
 
     rank: int
-    """Of the world; 0 is the master."""
+    """Rank in the world; 0 is the master."""
     group: tuple[int, ...]
-    """The ranks that train one trial together, this one among them; the first leads."""
+    """The ranks that train one trial together, this one among them; the first one leads."""
     device_index: int
-    """Position among the workers of the host."""
+    """Position among the workers of the host, which is the index of the device to bind."""
     ranks_on_host: int
-    """Those that train."""
+    """Number of ranks on the host that train, by which the host's cores are shared."""
     spans_hosts: bool = False
-    """Whether the group does."""
+    """Whether the group spans several hosts."""
 
     @property
     def position(self) -> int:
-        """In the group."""
+        """Position in the group; 0 leads it."""
         return self.group.index(self.rank)
 
     @property
@@ -44,62 +45,65 @@ class Place(ToGroup):
 
 @dataclass(frozen=True)
 class MasterBeat(ToGroup):
-    """The master is alive."""
+    """A heartbeat: the master is alive."""
 
 
 @dataclass(frozen=True)
 class ToAll(ToGroup):
-    """What goes to all groups, from rank to rank."""
+    """A message for all groups, forwarded from rank to rank (`aiperf.ranks.tree`)."""
 
     avoid: tuple[int, ...]
-    """Ranks that are dead, or of groups that are lost: they give nothing on. In rising order."""
+    """Ranks that forward nothing, because they are dead or their group is lost, in rising order."""
     incarnations: Mapping[str, int]
-    """Of the groups that were started again before it was said, by leader: the others are in their first. One
-    that was started again later does not hear it."""
+    """Incarnation of each group that was restarted before the message was sent, by leader; all other groups
+    are in their first. A group that was restarted since then ignores the message."""
     message: ToGroup
 
 
 @dataclass(frozen=True)
 class Disband(ToGroup):
-    """Another rank of the group is dead: stop what is running, and wait for the end of the run."""
+    """Another rank of the group is dead: stop the running work, and wait for the end of the run."""
 
 
 @dataclass(frozen=True)
 class Describe(ToGroup):
-    """What device would you have? Asked of every rank before a rehearsal."""
+    """Request to describe the device that the rank would bind; sent before a rehearsal, and to choose the
+    number format of a run."""
 
 
 @dataclass(frozen=True)
 class Described(FromGroup):
-    """The device of a rank, or why it has none."""
+    """The device that a rank would bind, or the reason why it has none."""
 
     rank: int
     device: str
+    """Name of the device; the reason if there is none."""
     kind: str = ""
+    """Kind of the device as torch names it; empty if there is none."""
     memory_bytes: int = 0
     formats: Mapping[str, float] = field(default_factory=dict)
-    """Operations a second of a small product in each format that it has."""
+    """Operations per second of a matrix product in each format of the device, as `Ready.formats`."""
     sensors: str = ""
-    """The library that tells its power."""
+    """Module of `aiperf.telemetry` that reads its power; empty if there is none."""
 
 
 @dataclass(frozen=True)
 class Lost(FromGroup):
-    """The process that trained for this rank is no more."""
+    """The worker process of this rank has ended."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Bye(FromGroup):
-    """The last word of a rank."""
+    """The last message of a rank."""
 
 
 def layout(hosts: Sequence[str], devices_per_trial: int = 0) -> tuple[Place, ...]:
-    """The places of the ranks 1 and up; `hosts` names the host of every rank, that of the master too.
+    """The places of the ranks from 1 on; `hosts` names the host of every rank, the master's included.
 
-    A group is all ranks of a host, or `devices_per_trial` of them; only a number larger than a host
-    asks for groups that span hosts. Raises WorldError, with the command that would be right.
+    A group is all ranks of a host, or `devices_per_trial` of them; only a number larger than a host has makes
+    groups that span hosts. Raises WorldError, which names the command that would be right.
     """
     on_host: dict[str, list[int]] = {}
     for rank, host in enumerate(hosts[1:], start=1):
@@ -133,7 +137,8 @@ def refuse_uneven_batch(batch_size: int, ranks: int) -> None:
 
 
 def _equal(on_host: dict[str, list[int]], hosts: Sequence[str]) -> int:
-    """How many workers every host has."""
+    """Number of workers of each host. Raises WorldError if the hosts differ, since all groups have one
+    size."""
     counts = {host: len(ranks) for host, ranks in on_host.items()}
     if not counts:
         raise WorldError("the only rank is the master, so none trains; start at least two ranks")
@@ -150,7 +155,7 @@ def _equal(on_host: dict[str, list[int]], hosts: Sequence[str]) -> int:
 
 
 def _host_list(first: str, counts: dict[str, int], most: int) -> str:
-    """Of Open MPI: host:slots; the master takes one slot more on the first host."""
+    """Argument of Open MPI's -host, as "host:slots,…"; the master takes one more slot on the first host."""
     ordered = [first, *(host for host in counts if host != first)]
     return ",".join(f"{host}:{most + (host == first)}" for host in ordered)
 

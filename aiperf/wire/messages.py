@@ -1,9 +1,18 @@
-"""What the master and the groups say to each other: typed records, sent as JSON.
+"""The protocol between the master and the groups: typed records, sent as JSON.
 
-No code and no pickle crosses the wire. Clocks of different hosts are never compared: a time is a
-duration on the sender's clock, or its age at the moment of sending.
+The master sends `ToGroup` messages, a group sends `FromGroup` messages. In the order of a run:
 
-Long, and one file, because every record that crosses the wire is here, with the meaning of each key.
+    Setup → (Meeting, Join) → Ready → Observe, MeasureCeiling → Ceiling → MeasureControl → Control → Release
+    Assign → Started → Steps … → Validated → Steps … → Validated → Finished      for each trial
+    Stop, Evaluate → Evaluated, Quit                                             at the end
+
+No code and no pickle crosses the wire. Clocks of different hosts are never compared: a time is either a
+duration on the sender's clock, or the age of an event when the message was sent, from which the master
+computes when it happened on its own clock. `Ready.wall_seconds` is the one exception. Durations are in
+seconds of a monotonic clock.
+
+The file is long, and one file, because every record that crosses the wire is here, with the meaning and the
+unit of each key. Field names are also the keys of the journal, so they never change.
 """
 
 from __future__ import annotations
@@ -22,32 +31,37 @@ from aiperf.trial import BLOCK_SECONDS, Segment, State, StepBlock, Trial
 from nas.record import RecordError, decode, encode
 
 VERSION = 1
+"""Version of the protocol. Each message carries it, and `unpack` refuses any other, so that ranks with
+different installations of the program are reported as such."""
 TALLIES: tuple[type[Tally], ...] = (Classified, Predicted)
-"""Of this program's tasks: imported here, so that a message with any of them can be read."""
+"""The kinds of this program's tasks, imported here so that a message with any of them can be read."""
 
 
 @dataclass(frozen=True)
 class ToGroup:
-    """From the master to one group."""
+    """A message from the master to a group."""
 
 
 @dataclass(frozen=True)
 class Setup(ToGroup):
-    """The first message: what to initialise for."""
+    """The first message to a group: the run that its ranks initialise for."""
 
     config: Config
     seed_graph: Mapping[str, Any]
+    """The starting architecture as a JSON graph."""
     directory: str
-    """The run's."""
+    """Absolute path of the run directory."""
     probe: str = ""
-    """What the probe file holds: a rank that reads it there shares the directory with the master."""
+    """Random text that the master has written into the probe file of the run directory. A rank that reads the
+    same text there shares the directory with the master; empty: the rank does not check."""
     leg: int = 0
-    """In the first one a rank has no log yet: what lies in its place is of another run."""
+    """Index of this leg, from 0. In leg 0 a rank deletes any log of its own that it finds in the directory,
+    because it must be from another run; in later legs it appends to its log."""
 
 
 @dataclass(frozen=True)
 class Join(ToGroup):
-    """Where the ranks of the group meet, as one of them said."""
+    """The address of the group's leader, passed on to all ranks of the group (see `Meeting`)."""
 
     host: str
     port: int
@@ -55,93 +69,104 @@ class Join(ToGroup):
 
 @dataclass(frozen=True)
 class Observe(ToGroup):
-    """Record from now on what the host and its devices do; the first rank of each host does."""
+    """Start recording telemetry of the host and its devices. Only the first rank of each host records, for
+    all ranks there."""
 
     devices: Mapping[str, tuple[str, ...]]
-    """By host, the identities of the devices that its ranks have."""
+    """Identities of the devices that the ranks use, by host name."""
 
 
 @dataclass(frozen=True)
 class MeasureCeiling(ToGroup):
-    """Find out what the device can do; all groups at once."""
+    """Measure the device's ceilings (`Ceiling`). All groups measure at the same time, as they will train."""
 
     seconds: float
-    """A processor takes about so many, whatever it finds."""
+    """Time budget in seconds, before the span. A CPU uses all of it; an accelerator spends a fixed time on
+    each kind of work. If several engines may be used, timing their steps takes half of it in addition."""
 
 
 @dataclass(frozen=True)
 class MeasureControl(ToGroup):
-    """Time the control; all groups at once."""
+    """Time the task's control network (`Control`). All groups measure at the same time."""
 
     seconds: float
-    """A processor takes about so many."""
+    """Time budget in seconds, before the span. A CPU uses all of it; an accelerator times at least a fixed
+    number of steps and of seconds."""
 
 
 @dataclass(frozen=True)
 class Assign(ToGroup):
-    """Train this trial after those already assigned; prepare it as soon as possible.
+    """Train this trial after those already assigned, and prepare it while the one before is training.
 
-    Every assignment is answered by one `Finished`, of the state WAITING if the trial never began.
+    The group answers each assignment with one `Finished`, in state WAITING if the trial never began.
     """
 
     trial: Trial
     attempt: int
+    """Number of the attempt, from 1. A trial that was lost with its group, or that ran out of memory and gets
+    a smaller batch, is dispatched again under the next number."""
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """The training step of the run's typical network by one engine, on the slowest rank of the group before
-    the span."""
+    """Time of one training step of the run's typical network with one engine, measured before the span on
+    every rank of a group; the slowest rank counts."""
 
     seconds: float
-    """The median of a step; 0 where it cannot be used."""
+    """Median time of a step in seconds; 0 if the engine cannot be used."""
     prepare_seconds: float = 0.0
-    """Before its first step: what it takes to build, capture or compile it."""
+    """Time in seconds to build, capture or compile the engine before its first step."""
     why_not: str = ""
-    """Why it cannot be used."""
+    """Reason why the engine cannot be used; empty if it can."""
     error: float = 0.0
-    """The standard error of the median, as a share of it."""
+    """Standard error of the median, as a fraction of it."""
 
 
 @dataclass(frozen=True)
 class Release(ToGroup):
-    """The clock runs. Training ends in time for the closing validation."""
+    """Start of the span, or, for a group that was restarted, its return to it. From here on trials are
+    assigned. Each group stops training early enough for its closing validation to end by the deadline."""
 
     seconds_left: float | None
-    """To the deadline; None without one."""
+    """Time from now to the deadline in seconds; None without a time limit."""
     threads: Mapping[str, int] = field(default_factory=dict)
-    """By rank, the number that was chosen for one which is started again."""
+    """Number of threads that each rank of a restarted group chose before the span, by rank; a restarted group
+    does not measure again."""
     block_seconds: float = BLOCK_SECONDS
-    """About so long is a block of steps."""
+    """Target length of a block of steps in seconds. It grows with the number of groups, which bounds the rate
+    at which the master receives messages."""
     steps: Mapping[str, StepTime] = field(default_factory=dict)
-    """What a group that is started again had measured; it chooses its engines by them."""
+    """Step times that a restarted group had measured before the span, by engine; it chooses the engine of
+    each trial by them."""
 
 
 @dataclass(frozen=True)
 class Stop(ToGroup):
-    """Close the running trial with a validation, drop what was assigned."""
+    """Close the running trial with a validation, and return the assigned ones untrained."""
 
 
 @dataclass(frozen=True)
 class Evaluate(ToGroup):
-    """Evaluate the kept weights of a trial on the test examples."""
+    """Evaluate the kept weights of a trial on the test examples, once, after the span."""
 
     trial: int
 
 
 @dataclass(frozen=True)
 class Quit(ToGroup):
-    """The run is over."""
+    """The last message: the run is over, and the ranks exit."""
 
 
 @dataclass(frozen=True)
 class FromGroup:
-    """From one group to the master."""
+    """A message from a group to the master. The leader speaks for the group, but each rank is initialised and
+    measured by itself, and a failure is reported by the rank on which it happened."""
 
 
 @dataclass(frozen=True)
 class Meeting(FromGroup):
-    """The leader waits for the other ranks of its group at this address."""
+    """Address at which the leader waits for the other ranks of its group to form a process group. The master
+    passes it on as `Join`; a group of one rank sends none."""
 
     host: str
     port: int
@@ -149,58 +174,72 @@ class Meeting(FromGroup):
 
 @dataclass(frozen=True)
 class Processor:
-    """Of a host whose processor is the device: what bounds its speed."""
+    """Properties of a CPU that bound its speed (`aiperf.hardware.bound`), if the CPU is the device."""
 
     machine: str
-    """x86_64, aarch64 …"""
+    """Architecture as the operating system names it, such as x86_64 or aarch64."""
     logical: int
-    """Processors that the operating system has."""
+    """Number of logical processors of the host."""
     top_hertz: float
-    """With boost; 0 where the host does not state it."""
+    """Highest clock rate in Hz, with boost; 0 if the host does not report it."""
     flags: tuple[str, ...]
-    """Of its instructions, those that multiply vectors or tiles."""
+    """CPU flags of the instruction sets that multiply vectors or tiles (`aiperf.hardware.bound.FLAGS`)."""
     vector_bits: int = 0
-    """Of Arm's scalable vectors; 0 where there are none."""
+    """Length of Arm's scalable vectors (SVE) in bits; 0 without SVE."""
 
 
 @dataclass(frozen=True)
 class Ready(FromGroup):
-    """One rank is initialised: device bound, data loaded and checked."""
+    """One rank is initialised: its device is bound, its data is loaded and checked.
+
+    The master compares these fields between ranks and refuses the run before the clock starts if ranks differ
+    in code, data or initial weights.
+    """
 
     rank: int
     host: str
     pid: int
     device: str
+    """Name of the device as its vendor reports it; the listed peak is looked up by this name."""
     memory_bytes: int
+    """Memory of the device in bytes."""
     software: Mapping[str, str]
+    """Versions of the software that the figures depend on, by name: Python, torch, system, driver."""
     code_hash: str
+    """Hash of the installed program (`aiperf.code`)."""
     data: Mapping[str, Any]
-    """The manifest of the data set as this rank sees it."""
+    """Manifest of the data set as this rank reads it (docs/data.md)."""
     initial_weights: str
     """SHA-256 of the seed's initial weights."""
     wall_seconds: float
-    """The host's own time of day (seconds since 1970), to compare the clocks of the hosts once."""
+    """Time of day of the host in seconds since 1970, read when the message is sent. The master compares it
+    with its own to find hosts whose clocks are not synchronised."""
     seconds: float
-    """From the start of the process to this message."""
+    """Time of the rank's initialisation, loading of the data included, in seconds."""
     visible_devices: int = 1
-    """Of the device's kind, to this rank."""
+    """Number of devices of this kind that the rank can see, by which the master finds devices without a
+    rank."""
     device_id: str = ""
-    """What tells the device from all others of its host; empty for a CPU, and where the driver has none."""
+    """Identifier of the device, unique on its host, such as a UUID; empty for a CPU, and if the driver
+    reports none."""
     sees_run: bool = True
-    """Whether the run directory is the master's own."""
+    """Whether the rank shares the run directory with the master (`Setup.probe`)."""
     multiplies: Mapping[str, str] = field(default_factory=dict)
-    """The format that each kind of product was seen to use where the run's own was declared."""
+    """Number format that each kind of product really used while the run's format was declared, measured by
+    multiplying (`aiperf.measuring.precision`)."""
     formats: Mapping[str, float] = field(default_factory=dict)
-    """Operations a second of a small matrix product on one thread, by format: native ones stand out."""
+    """Operations per second of a matrix product, by format; on a CPU a small one on one thread. A format that
+    the device emulates is slower by orders of magnitude."""
     processor: Processor | None = None
-    """None where the device is none."""
+    """Properties of the CPU; None if the device is not a CPU."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What the rank computes in, by name: threads, ISA, governor, job, container, MPI, variables."""
+    """Settings of the rank's environment, by name: threads, ISA, governor, job, container, MPI, variables."""
 
 
 @dataclass(frozen=True)
 class Refused(FromGroup):
-    """The last word of a rank that cannot take part: its device, data or group is not as it must be."""
+    """The last message of a rank that cannot take part, because its device, data or group does not meet the
+    requirements."""
 
     rank: int
     host: str
@@ -209,81 +248,93 @@ class Refused(FromGroup):
 
 @dataclass(frozen=True)
 class Rate:
-    """Of one kind of work, over many short windows."""
+    """Rate of one kind of work, measured over many short windows."""
 
     fastest: float
-    """The ceiling."""
+    """Highest rate of a window, or on a CPU of a single piece of work; this is the ceiling."""
     typical: float
-    """The median, which ranks are compared by."""
+    """Median rate of the windows, by which ranks are compared."""
     spread: float
-    """Robust standard deviation of the windows, as a share of the median."""
+    """Robust standard deviation of the windows (1.4826 times the median absolute deviation), as a fraction of
+    the median."""
 
 
 @dataclass(frozen=True)
 class Ceiling(FromGroup):
-    """The most that one device can do: short, simple work before the clock starts."""
+    """Ceilings of one device: its highest rates in short and simple work, measured before the clock
+    starts."""
 
     rank: int
     host: str
     device: str
     format: str
+    """Number format of the products, `training.format`."""
     side: int
-    """Of the square matrices that were multiplied fastest; 0 where tall ones were."""
+    """Side of the square matrices that were multiplied fastest; 0 if the tall ones were (`ceiling.TALL`)."""
     product: Rate
-    """Operations a second of them, a multiply-accumulate being two."""
+    """Operations per second of the fastest matrix product; a multiply-accumulate counts as two."""
     copy: Rate
-    """Bytes a second, read and written, within the device's memory."""
+    """Bytes per second, read plus written, of a copy within the device's memory."""
     upload: Rate | None = None
-    """Bytes a second from the host's memory; None where the host is the device."""
+    """Bytes per second from pinned host memory to the device; None for a CPU."""
     all_reduce: Rate | None = None
-    """Bytes of a tensor that is summed over the group, over the time it takes; None for a rank alone."""
+    """Size in bytes of a tensor that is summed over the group, divided by the time of the all-reduce; None
+    for a group of one rank."""
     seed: Rate | None = None
-    """Tensor operations a second of forward and backward passes of the network that is typical of the run:
-    the seed, or what growth makes of it. None where one takes too long to be measured."""
+    """Tensor operations per second of forward and backward passes of the run's typical network (the seed, or
+    the seed grown into the search bounds); None if one pass takes too long to be measured."""
     threads: int = 0
-    """That this rank computes with from now on; 0 where the device is not a processor."""
+    """Number of threads that this rank uses from now on; 0 if the device is not a CPU."""
     thread_seconds: Mapping[str, float] = field(default_factory=dict)
-    """By number of threads the median time [s] of the work that they were chosen by; empty where nothing was
-    to choose."""
+    """Median time in seconds of the work by which the number of threads was chosen, by number of threads;
+    empty without a choice."""
     threads_share: float = 0.0
-    """The share of resampled measurements that choose this number of threads; 0 where too few were made."""
+    """Fraction of bootstrap resamples of the measurements that choose the same number of threads; 0 if too
+    few rounds were timed."""
     steps: Mapping[str, StepTime] = field(default_factory=dict)
-    """By engine; empty where only one may be used."""
+    """Step times by engine; empty if `training.step` is eager, or if a step takes too long to be timed."""
     thread_products: Mapping[str, Rate] = field(default_factory=dict)
-    """By number of threads operations a second of matrix products, `product` with the number in use. Of the
-    others that could be chosen, those that products did not take too long with; empty where nothing was to
-    choose."""
+    """Operations per second of the fastest matrix product, by number of threads; for the number in use this
+    is `product`. A number of threads is missing if its products would have taken too long; the mapping is
+    empty without a choice."""
 
     @property
     def products(self) -> Mapping[str, Rate]:
-        """By number of threads, also where only one was measured."""
+        """`thread_products`, or `product` alone if only one number of threads was measured."""
         return self.thread_products or {str(self.threads): self.product}
 
     @property
     def fastest(self) -> float:
-        """Operations a second of the fastest work that was seen."""
+        """Operations per second of the fastest work that was measured, product or network."""
         return max(self.product.fastest, self.seed.fastest if self.seed else 0.0)
 
 
 @dataclass(frozen=True)
 class Rung:
-    """Training steps of one network on examples of one size; without a name of the task's control network."""
+    """Timed training steps of one control network on examples of one size."""
 
     size: int
+    """Size of an example: side in pixels, or bytes of a window."""
     batch_size: int
     steps: int
     seconds: float
+    """Time of all steps in seconds; on a CPU the median step times their number, because another program may
+    interrupt one of a few steps."""
     network: str = ""
+    """Short name of the smaller control network; empty for the task's control network itself."""
 
     @property
     def examples_per_second(self) -> float:
-        """0 if it took no time, which the rule on measurements reports."""
+        """Training examples per second; 0 if `seconds` is 0, which the rule on measurements reports."""
         return self.batch_size * self.steps / self.seconds if self.seconds > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class Control(FromGroup):
-    """Training steps of the task's control network on synthetic examples, before the clock starts."""
+    """Timed training steps of the task's control network on synthetic examples, before the clock starts.
+
+    The network is fixed, so its rate can be compared between runs that grew different architectures.
+    """
 
     rank: int
     host: str
@@ -291,119 +342,139 @@ class Control(FromGroup):
     batch_size: int
     steps: int
     seconds: float
+    """Time of the steps in seconds, as in `Rung`."""
     examples_per_second: float
+    """Training examples per second: `batch_size` times `steps` over `seconds`."""
     size: int = 224
-    """Of an example: side in pixels, or bytes of a window. A processor takes smaller ones where the
-    largest take too long."""
+    """Size of an example: side in pixels, or bytes of a window. A CPU uses smaller examples if the largest
+    take too long."""
     network: str = ""
-    """The name of the smaller network, where a processor took `ControlNetwork.smaller`."""
+    """Short name of `ControlNetwork.smaller` if a CPU reached only that one; else empty."""
     others: tuple[Rung, ...] = ()
-    """What else a processor timed, from the smallest: controls are compared at a rung that both have."""
+    """Smaller rungs that a CPU timed before this one, the smallest first. Two devices are compared at a rung
+    that both have."""
 
     @property
     def rungs(self) -> tuple[Rung, ...]:
-        """All that were timed, this one last."""
+        """All timed rungs, this control last."""
         return (*self.others, Rung(self.size, self.batch_size, self.steps, self.seconds, self.network))
 
 
 @dataclass(frozen=True)
 class Started(FromGroup):
-    """The first step of a trial is about to begin."""
+    """A trial is prepared, and its first step is about to begin."""
 
     trial: int
     attempt: int
     graph_key: str
-    """Of the architecture the group really built."""
+    """Key of the architecture that the group has built, so that the rules can compare it with the dispatched
+    one."""
     prepare_seconds: float
-    """From assignment to readiness, most of it beside the trial before."""
+    """Time from assignment to readiness in seconds; most of it overlaps with the training of the previous
+    trial."""
     engine: str = "eager"
-    """That is to make its steps."""
+    """Engine that will make the training steps, one of `aiperf.config.ENGINES`."""
     chosen: str = ""
-    """Why this one."""
+    """Reason for the choice of the engine."""
 
 
 @dataclass(frozen=True)
 class Fallback(FromGroup):
-    """The engine of a trial cannot make its step, or makes another one than torch: it is trained eagerly."""
+    """The chosen engine cannot make the steps of this trial, or its step differs from torch's, so the trial
+    is trained eagerly from here on."""
 
     trial: int
     attempt: int
     engine: str
+    """The engine that was given up."""
     reason: str
 
 
 @dataclass(frozen=True)
 class Steps(FromGroup):
-    """A block of steps is finished."""
+    """A block of training steps is finished."""
 
     block: StepBlock
     age_seconds: float
-    """From the end of the last step to the sending of this."""
+    """Time from the end of the last step to the sending of this message, in seconds."""
 
 
 @dataclass(frozen=True)
 class Working(FromGroup):
-    """A long validation goes on."""
+    """A sign of life during long work without news, such as a validation or the compilation of an engine, so
+    that the master does not take the group for lost."""
 
 
 @dataclass(frozen=True)
 class Validated(FromGroup):
-    """A segment is closed by a validation."""
+    """A validation has closed a segment."""
 
     segment: Segment
     age_seconds: float
+    """Time from the end of the validation to the sending of this message, in seconds."""
     logs: str = ""
-    """SHA-256 over those of the logs of the group's ranks so far; empty where none is written."""
+    """SHA-256 over the digests of the logs that the group's ranks have written so far, in rank order; empty
+    if no log is written. Later changes of a log can be detected by it."""
 
 
 NOTHING_KEPT = -1
+"""Value of `Finished.kept` if no validation ended in time, so no weights were kept."""
 
 
 @dataclass(frozen=True)
 class Finished(FromGroup):
-    """A trial ended; the weights of its best validation are on disk if it has any."""
+    """An attempt at a trial has ended. The weights of its best validation are on disk by now, so the trial
+    can become a parent at once."""
 
     trial: int
     attempt: int
     state: State
     reason: str
-    """Why it ended, for a failure with the rank, the host and the traceback's last line."""
+    """Why the trial ended; for a failure, the rank, the host and the error."""
     out_of_memory: bool = False
+    """Whether the failure was a lack of memory."""
     traceback: str = ""
+    """Python traceback of a failure."""
     weights: str = ""
-    """SHA-256 of the file that was kept; empty when there is none."""
+    """SHA-256 of the file of kept weights; empty if none was written."""
     age_seconds: float = 0.0
-    """From the end of its last work to the sending of this (the weights are written in between)."""
+    """Time from the end of the trial's last work to the sending of this message, in seconds; the weights are
+    written in between."""
     kept: int | None = None
-    """The segment after which its network was as it is kept; NOTHING_KEPT without one, None of a trial
-    that failed or never began."""
+    """Index of the segment whose validation was the best, after which the weights were kept; NOTHING_KEPT if
+    there is none; None if the trial failed or never began."""
 
 
 @dataclass(frozen=True)
 class Evaluated(FromGroup):
-    """Kept weights, evaluated on the test examples."""
+    """Result of the kept weights of a trial on the test examples."""
 
     trial: int
     tally: Tally
     seconds: float
+    """Time of the evaluation in seconds."""
     top5: int | None = None
-    """Of the images, those whose label is among the five highest outputs. None where there are no more than
-    five classes, and of language."""
+    """Number of test images whose label is among the five highest outputs; None for five classes or fewer,
+    and for language."""
 
     @property
     def top5_error(self) -> float | None:
+        """Fraction of the test images whose label is not among the five highest outputs."""
         return None if self.top5 is None or not self.tally.of else 1 - self.top5 / self.tally.of
 
 
-_WRITTEN = json.JSONEncoder(allow_nan=False, check_circular=False)  # `json.dumps` makes one each time
+# Made once: `json.dumps` with options would make a new encoder for each message.
+_WRITTEN = json.JSONEncoder(allow_nan=False, check_circular=False)
 
 
 def pack(message: ToGroup | FromGroup) -> bytes:
+    """The message as UTF-8 JSON, with its type and the protocol version."""
     return _WRITTEN.encode({"version": VERSION, **encode(message)}).encode()
 
 
 def unpack(family: type[ToGroup | FromGroup], data: bytes) -> Any:
-    """Raises WorldError for what is not a message of this version."""
+    """The message of this family that `data` encodes. Raises WorldError if it is none, or of another version
+    of the protocol."""
     try:
         record = json.loads(data.decode())
         if record.pop("version", None) != VERSION:

@@ -1,4 +1,4 @@
-"""Training steps of a rank as a profiler recorded them, for those who read them without torch."""
+"""Training steps of a rank as a profiler recorded them: plain records that can be read without torch."""
 
 from __future__ import annotations
 
@@ -8,49 +8,52 @@ from typing import Any
 
 STEP = "step"
 PHASE, NODE = "phase: ", "node: "
-"""What the names of ranges begin with: of a part of the step, of one layer's forward pass."""
+"""Prefixes of the names of ranges: a phase of the step, and the forward pass of one node of the graph."""
 LOAD, FORWARD, LOSS, BACKWARD, OPTIMIZER = "load", "forward", "loss", "backward", "optimizer"
 PHASES = (LOAD, FORWARD, LOSS, BACKWARD, OPTIMIZER)
 COLLECTIVES = ("gloo:", "nccl:", "xccl:", "hccl:")
-"""What torch calls work that several ranks do together, in a thread beside the step."""
+"""Prefixes of torch's names of collective operations, which run in a thread of their own next to the step."""
 
 
 @dataclass(frozen=True)
 class Events:
-    """One profiled step by columns: every range and every operation that its thread did, and the collectives
-    that ran beside it. Nanoseconds from the step's own beginning."""
+    """One profiled step in columns, with one entry per event: the ranges and operations of the step's thread,
+    and the collectives that ran next to it. Times are nanoseconds since the beginning of the step."""
 
     names: tuple[str, ...]
-    """The different ones."""
+    """The distinct names of events."""
     name: tuple[int, ...]
-    """Of each event: its place in `names`."""
+    """Name of each event, as an index into `names`."""
     begin: tuple[int, ...]
     end: tuple[int, ...]
     sequence: tuple[int, ...]
-    """Torch's number of the operation that a backward pass belongs to; -1 where there is none."""
+    """Sequence number that torch gives to a forward operation and to its backward pass, which links the two;
+    -1 without one."""
     layers: tuple[int, ...]
-    """The number that torch gives next before each node of the graph computes, and after the last."""
+    """The next free sequence number of torch before each node of the graph computes, and after the last node.
+    An operation belongs to the node within whose numbers its own lies."""
 
 
 @dataclass(frozen=True)
 class MeasuredMemory:
-    """Bytes of one rank in a training step, as torch allocated them."""
+    """Memory of one rank in a training step in bytes, as torch allocated it."""
 
     weights: int
     statistics: int
     gradients: int
     optimizer_state: int
     examples: int
-    """Of the batch and its targets."""
+    """The batch and its targets."""
     activations: int
-    """Kept from the forward pass and the loss for the backward pass."""
+    """Tensors that the forward pass and the loss keep for the backward pass."""
     peak: int
-    """The most at any moment, all of the above included."""
+    """Highest use at any moment, all of the above included."""
 
 
 @dataclass(frozen=True)
 class PredictedMemory:
-    """Of the same step at its peak, without a device: torch's MemTracker on tensors that have no memory."""
+    """Predicted memory of the same step at its peak in bytes, without a device: torch's MemTracker applied to
+    fake tensors, which have a shape but no memory."""
 
     weights: int
     statistics: int
@@ -58,13 +61,13 @@ class PredictedMemory:
     optimizer_state: int
     examples: int
     activations: int
-    """Temporary tensors among them."""
+    """Activations and temporary tensors together."""
     peak: int
 
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Of this rank's share of the machine, measured by all ranks at once."""
+    """Ceilings of one rank's share of the machine, measured by all ranks at the same time."""
 
     ops_per_second: float
     bytes_per_second: float
@@ -72,35 +75,36 @@ class Ceilings:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the first rank of a group recorded for examples of one size."""
+    """The record of the first rank of a group, for examples of one size."""
 
     graph: Mapping[str, Any]
     ranks: int
     examples: int
-    """Of this rank, in a step."""
+    """Training examples of this rank per step."""
     format: str
     device: str
     threads: int
     memory_bytes: int
-    """Of the device."""
+    """Memory of the device in bytes."""
     software: Mapping[str, str]
     plain_seconds: tuple[float, ...]
-    """Of steps as training makes them, each timed before one under the profiler."""
+    """Times in seconds of steps without the profiler. Plain and profiled steps alternate, so that both see
+    the same disturbances and their difference is the profiler's cost."""
     profiled_seconds: tuple[float, ...]
-    """By the same stopwatch."""
+    """Times in seconds of steps under the profiler, by the same stopwatch."""
     chosen: int
-    """Of the profiled steps that of median length."""
+    """Index of the profiled step of median length, which is the one shown."""
     steps: tuple[Events, ...]
     """The profiled steps."""
     validated: int
-    """Examples of the validation that was timed, without the profiler."""
+    """Number of examples of the validation that was timed, without the profiler."""
     validate_seconds: float
     memory: MeasuredMemory
     modelled: Mapping[str, int]
-    """Bytes by what they hold, by the model of `run --dry-run`."""
+    """Memory in bytes by what it holds, as the model of `run --dry-run` computes it."""
     predicted: PredictedMemory | None = None
-    """None where torch cannot tell without a device."""
+    """None if torch cannot predict the step without a device."""
     ceilings: Ceilings | None = None
-    """None where they were not measured."""
+    """None if they were not measured."""
     trace: str = ""
-    """The file with the trace of the chosen step; empty where none was asked for."""
+    """Name of the file with the trace of the chosen step; empty if no trace was requested."""

@@ -33,44 +33,47 @@ RATES: Mapping[str, Callable[[float], str]] = {
 }
 """The figures of which the median of the runs is judged, and how each is written."""
 COUNTS = ("runs", "earlier_runs")
-"""Keys that alone ask for nothing."""
+"""Keys that are no criterion by themselves."""
 
 
 class Unacceptable(AiperfError):
-    """Runs by which nothing can be accepted."""
+    """The runs cannot decide on acceptance: one is not VALID, or they are not of one kind and size."""
 
 
 @dataclass(frozen=True)
 class Criteria:
-    """What a site asks for, from a TOML file of these keys; 0 or false: not asked."""
+    """What a site requires, from a TOML file with these keys; 0 or false: not required."""
 
     runs: int = 1
-    """At least so many, each with a random seed of its own, which ranked ones need not have."""
+    """Fewest runs. Each needs its own random seed, except ranked ones."""
     ranked: bool = False
-    """Each run is of the class ranked."""
+    """Whether each run must be of the class ranked."""
     min_ops_per_second: float = 0.0
-    """Sustained OPS. This and the other rates are those of the median of the runs."""
+    """Least sustained OPS. This and the other rates are judged by the median of the runs."""
     min_ops_per_second_per_device: float = 0.0
     min_mfu: float = 0.0
-    """A share: 0.35."""
+    """Least MFU, as a share: 0.35."""
     min_control_examples_per_second: float = 0.0
-    """Of all devices together, before the span; at the largest size that all of the runs have timed."""
+    """Least rate of the control, all devices together, in examples per second before the span; at the largest
+    rung that all of the runs have timed."""
     min_ops_per_joule: float = 0.0
-    """Of the devices alone; unknown where no sensor is read."""
+    """Least operations per joule of the devices alone; unknown, which does not pass, if no sensor is read."""
     max_error: float = 0.0
-    """Of each run's best network, on the test part; from 0 to 1."""
+    """Largest test error of each run's best network, from 0 to 1."""
     max_spread: float = 0.0
-    """(greatest − least) / median of the runs' sustained OPS."""
+    """Largest (greatest − least) / median of the runs' sustained OPS."""
     min_node_control: float = 0.0
-    """The slowest control of a node's ranks, as a share of the median of all ranks: 0.95."""
+    """Least rate of the slowest control of a node's ranks, as a share of the median of all ranks: 0.95."""
     no_slow_ranks: bool = False
-    """No rank and no group is an outlier (docs/machine.md)."""
+    """Whether it is required that no rank and no group is an outlier (docs/machine.md)."""
     max_drop: float = 0.0
-    """Of the runs' median sustained OPS and control below that of the earlier runs, as a share: 0.03."""
+    """Largest drop of the runs' median sustained OPS and control below the median of the earlier runs, as a
+    share: 0.03."""
     earlier_runs: int = 5
-    """So many of the earlier runs are taken, the last ones."""
+    """How many of the earlier runs are compared with: the last ones."""
     same_environment: bool = False
-    """Versions, threads, governor and variables are those of the last earlier run, else the first given."""
+    """Whether versions, threads, governor and variables must be those of the last earlier run, or of the
+    first given run if there is no earlier one."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -84,7 +87,7 @@ class Criteria:
 
     @property
     def looks_back(self) -> bool:
-        """Whether earlier runs are asked for."""
+        """Whether a criterion compares with earlier runs."""
         return self.max_drop > 0 or self.same_environment
 
 
@@ -130,7 +133,7 @@ def read_criteria(text: str, where: str) -> Criteria:
 
 
 def accept(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged] = ()) -> Acceptance:
-    """`history`: runs among which the earlier ones are looked for.
+    """`history` holds the runs among which the earlier ones are found.
 
     Raises Unacceptable for a run that is not VALID, and for runs that are not of one kind and size.
     """
@@ -169,7 +172,7 @@ def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]
 
 
 def _medians(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
-    """Rates: one run's is partly luck."""
+    """Judgements of the rates, by their median, because the rate of one run is partly chance."""
     for key, text in RATES.items():
         if least := getattr(criteria, f"min_{key}"):
             yield _bounded(f"min_{key}", _median_of(runs), _median(_rates(runs, key)), least, text)
@@ -185,13 +188,13 @@ def _rates(runs: Sequence[Judged], key: str) -> list[float | None]:
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    """Unknown where one of them is, or all are."""
+    """The median; None if a value is unknown, or if there are none."""
     known = [value for value in values if value is not None]
     return median(known) if known and len(known) == len(values) else None
 
 
 def _median_of(runs: Sequence[Judged]) -> str:
-    """What is judged there."""
+    """What a median is of: "median of 3 runs", or the name of the only run."""
     return f"median of {len(runs)} runs" if len(runs) > 1 else runs[0].replay.opened.run_id
 
 

@@ -24,12 +24,12 @@ class Trained:
     """A trial whose architecture could be counted."""
 
     run: str
-    """Empty where there is one run."""
+    """Name of its run; empty if there is only one run."""
     row: TrialRow
     operations: int
     parameters: int
     epochs: float | None
-    """To the error."""
+    """Epochs until the error was reached; None if it was not."""
 
 
 def trained(runs: Sequence[tuple[str, Sequence[TrialRow]]], error: float) -> list[Trained]:
@@ -42,7 +42,7 @@ def trained(runs: Sequence[tuple[str, Sequence[TrialRow]]], error: float) -> lis
 
 
 def thirds(found: Sequence[Trained]) -> list[tuple[float, float]]:
-    """From and to how many epochs: up to three parts, as equal as the values allow."""
+    """The least and the greatest number of epochs of each part: up to three, as equal as the values allow."""
     values = sorted(one.epochs for one in found if one.epochs is not None)
     cuts = [round(part * len(values) / 3) for part in range(4)]
     found_parts: list[tuple[float, float]] = []
@@ -103,7 +103,7 @@ def _spread(values: Sequence[float]) -> float | None:
 
 
 def _quantile(part: float, values: Sequence[float]) -> float:
-    """Between two values in proportion."""
+    """The quantile, interpolated between two values in proportion."""
     ordered, place = sorted(values), part * (len(values) - 1)
     low, high = ordered[floor(place)], ordered[ceil(place)]
     return low + (high - low) * (place - floor(place))

@@ -23,19 +23,20 @@ from analysis.table import Table
 
 HOSTS_SHOWN = 8
 MEASURE = "aiperf-hpc run --like RUN --repeats 5"
-"""What the spread is measured with."""
+"""The command that measures the spread."""
 JOB = "job"
-"""The number of a batch job: each run has its own, and it changes nothing."""
+"""Key of the batch job's number. It differs between any two runs and changes nothing, so it is not
+compared."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of name, first, second, difference; where nothing differs there are none."""
+    """Tables of name, first, second and difference; a table has no rows if nothing differs."""
 
     names: tuple[str, str]
-    """With the mark of a run that was not measured."""
+    """Names of the two runs, each with its mark if it was not measured."""
     mark: Mark | None
-    """Of both, or of the one that it names."""
+    """The mark of both runs, or one whose text says which run it is about; None if both were measured."""
     says: str
     score: Table
     time: Table
@@ -46,7 +47,7 @@ class Comparison:
 
 
 def compare(first: Judged, second: Judged, spread: RepeatedRuns | None = None) -> Comparison:
-    """`spread`: of runs of their preset, length and size, as far as it was measured.
+    """`spread` is that of runs with the same preset, length and size, if it was measured.
 
     Raises AiperfError for runs of two tasks, and for the spread of other runs.
     """
@@ -85,7 +86,7 @@ def environment(judged: Judged) -> dict[str, str]:
 
 
 def comparison_text(found: Comparison) -> str:
-    """For a terminal."""
+    """The comparison as text for a terminal."""
     parts = [found.says]
     for title in ("score", "time", "configuration", "machine", "software", "surroundings"):
         table: Table = getattr(found, title)
@@ -94,7 +95,7 @@ def comparison_text(found: Comparison) -> str:
 
 
 def table_text(table: Table) -> str:
-    """For a terminal."""
+    """The table as text for a terminal, with columns aligned."""
     rows = [[plain(cell) for cell in row] for row in (table.columns, *table.rows)]
     widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
     return "\n".join(
@@ -162,7 +163,7 @@ def chance_text(rates: Sequence[float], seeds: Collection[int], spread: Repeated
 
 
 def _beside(tables: Mapping[str, Table]) -> str:
-    """What else may have made the difference; the number of a batch job does not."""
+    """A sentence on what else may have made the difference."""
     other = [f"{name} ({len(table.rows)})" for name, table in tables.items() if table.rows]
     if not other:
         return "Their configuration, machine, software and surroundings are the same."
@@ -196,7 +197,8 @@ def _row(first: Figure, second: Figure) -> list[str]:
 
 
 def _control(first: Judged, second: Judged) -> list[str]:
-    """At the largest rung that both runs have; each at its own, and no difference, if they have none."""
+    """The row of the control, at the largest rung that both runs have; if there is none, each at its own rung
+    and without a difference."""
     both = [controls_of(one.replay) for one in (first, second)]
     common = at_common_rung(both)
     shown = common or [comparable(controls) for controls in both]
@@ -213,7 +215,8 @@ def _batches(controls: Controls) -> str:
 
 
 def _ceiling(first: Judged, second: Judged) -> list[str]:
-    """Of matrix products, with the most threads that all ranks of both runs were measured with."""
+    """The row of the ceiling of matrix products, with the most threads that all ranks of both runs were
+    measured with; if there is no such number, each with its own and without a difference."""
     both = [product_ceilings(one.replay) for one in (first, second)]
     common = both[0].keys() & both[1].keys() - {MIXED}
     counts = [most_threads(common)] * 2 if common else [most_threads(each) for each in both]

@@ -36,39 +36,39 @@ REACHED = (
 
 @dataclass(frozen=True)
 class Spent:
-    """From the release of the run up to a moment, by all its nodes, whether they worked or waited."""
+    """What all nodes of a run spent from its release up to a moment, whether they worked or waited."""
 
     seconds: float
     node_hours: float
     money: float | None
-    """None where no price is known."""
+    """Cost in the currency of the price; None if no price was given."""
     joules: float | None
-    """Of the devices only; None where it is not known."""
+    """Energy of the devices only; None if it is not known."""
     epochs: float | None
     """Passes over the training examples by all networks of the search; None where it is not known."""
 
 
 @dataclass(frozen=True)
 class RunCost:
-    """One run against an error. None: not known, or not reached."""
+    """What one run spent to reach an error. None: not known, or not reached."""
 
     run: str
     random_seed: int
     nodes: int
     devices: int
     falls: Sequence[Fall]
-    """Of the best validation error."""
+    """Each fall of the best validation error, in the order of time."""
     first: Fall | None
     """The first validation that found the error, or a lower one."""
     test_error: float | None
-    """Of the best network, once, after the span."""
+    """Test error of the best network, measured once, after the span."""
     top5_error: float | None
     why_not: str
     """Why the error is not reached; empty where it is, in a validation and in the test."""
     spent: Spent | None
-    """Up to `first`."""
+    """What was spent up to `first`."""
     whole: Spent
-    """Up to the end of the run."""
+    """What was spent up to the end of the run."""
     verdict: str
 
     @property
@@ -77,7 +77,7 @@ class RunCost:
 
     @property
     def to_error(self) -> Spent | None:
-        """None where the error is not reached."""
+        """What was spent to reach the error; None if it was not reached."""
         return self.spent if self.is_reached else None
 
 
@@ -88,7 +88,7 @@ class CostStudy:
     error_text: str
     price: Price | None
     mark: Mark | None
-    """Of all runs."""
+    """The mark that all runs share; None if they were measured."""
     masters_known: bool
     """Whether every journal names the master's node."""
 
@@ -157,7 +157,7 @@ def _spent(run: Judged, seconds: float, price: Price | None) -> Spent:
 
 
 def cost_text(found: CostStudy) -> list[str]:
-    """What must be known before the figures are read: a sentence each."""
+    """The sentences that a reader needs before the figures."""
     num, reached = len(found.runs), len(found.reached)
     if num == 1:
         lines = [f"An error of {found.error_text} was {_SAID[found.runs[0].why_not]}."]

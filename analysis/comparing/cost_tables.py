@@ -38,7 +38,7 @@ def cost_table(found: CostStudy) -> Table:
 
 
 def whole_table(found: CostStudy) -> Table:
-    """The same runs from their release to their end."""
+    """What each run spent from its release to its end."""
     columns = ["run", "nodes", "devices", "epochs", "time", "hours", "node-hours"]
     columns += [*([found.price.unit] if found.price else []), "energy"]
     rows = [
@@ -81,8 +81,8 @@ def _amounts(spent: Spent | None, found: CostStudy) -> list[Cell]:
 
 
 def _together(found: CostStudy, before: int) -> Iterator[list[Cell]]:
-    """What the runs come to together: the median, the olympic mean, the variation. `before`: columns without
-    a sum."""
+    """The rows of all runs together: the median, the olympic mean, the variation. The first `before` columns
+    have no such figure."""
     each = [run.to_error for run in found.runs]
     seconds = [inf if one is None else one.seconds for one in each]
     columns: list[tuple[list[float] | None, Callable[[float], str]]] = [

@@ -1,4 +1,4 @@
-"""A run beside the earlier ones of its machine: what changed in its figures and in its environment."""
+"""A run compared with the earlier ones of its machine: what changed in its figures and environment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from analysis.readings.judged import Judged
 from analysis.readings.key import Figure, figures, num_devices
 
 HELD = ("ops_per_second", "control_examples_per_second")
-"""What a machine that became slower has less of."""
+"""Keys of the figures that fall when a machine becomes slower."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Drop:
 
     figure: Figure
     share: float | None
-    """Of the median; below 0 where the runs have more. None: unknown of one run, or of all earlier ones."""
+    """The difference as a share of that median; below 0 if the runs have more. None if the figure is unknown
+    for one of the runs or for all earlier ones."""
     earlier: int
     """Earlier runs that have the figure."""
 
@@ -39,9 +40,10 @@ class Drop:
 
 
 def earlier(run: Judged, others: Sequence[Judged], most: int) -> list[Judged]:
-    """The last VALID ones that began before it, with its configuration, data, devices and size, oldest first.
+    """The last `most` VALID runs that began before `run`, with its configuration, data, devices and size,
+    oldest first.
 
-    Their code may be another: a new version of the program is one of the changes that a site looks for, and
+    Their code may differ: a new version of the program is one of the changes that a site looks for, and
     `environment` names it.
     """
     same = [
@@ -67,14 +69,16 @@ def drops(runs: Sequence[Judged], before: Sequence[Judged]) -> list[Drop]:
 
 
 def _median(each: Sequence[Figure]) -> Figure:
-    """Unknown where one of them is."""
+    """The figure with the median of its values; unknown if one value is."""
     values = [one.value for one in each if one.value is not None]
     return replace(each[0], value=median(values) if len(values) == len(each) else None)
 
 
 def _control(runs: Sequence[Judged], other: Judged, own: float | None) -> float | None:
-    """What the other run's control is where `own` is that of the runs: they are compared at a rung that all
-    have; None if they have none."""
+    """The other run's control, scaled so that it compares with `own`, the median control of the runs.
+
+    Both are taken at a rung that all have, because rates of two rungs do not compare. None if there is none.
+    """
     common = at_common_rung([controls_of(each.replay) for each in (*runs, other)])
     if own is None or common is None:
         return None
@@ -90,7 +94,7 @@ def _drop(own: Figure, theirs: Sequence[float | None]) -> Drop:
 
 
 def changes(before: Judged, after: Judged) -> list[str]:
-    """What of the environment differs, a text for each name: "governor: performance, was powersave"."""
+    """The differences of the environment, one text per name: "governor: performance, was powersave"."""
     old, new = environment(before), environment(after)
     return [
         f"{name}: {new.get(name, 'absent')}, was {old.get(name, 'absent')}"

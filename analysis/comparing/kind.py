@@ -23,7 +23,7 @@ class MixedError(AiperfError):
 
 
 def refuse_twice(runs: Sequence[Judged]) -> None:
-    """Raises MixedError for a run that is given a second time, however many of its lines."""
+    """Raises MixedError for a run that is given twice, even if one of the two journals has fewer lines."""
     seen: dict[str, Judged] = {}
     for run in runs:
         if first := seen.get(run.replay.begin_chain):
@@ -75,13 +75,13 @@ def unlike(first: Judged, other: Judged) -> list[str]:
 
 
 def kind_key(run: Judged) -> str:
-    """Equal for runs of one kind and size."""
+    """A hash that is equal for runs of one kind and size."""
     kind = sorted(_kind(run).items())
     return sha256(repr((num_devices(run.replay), kind)).encode()).hexdigest()
 
 
 def _kind(run: Judged) -> Mapping[str, Any]:
-    """All that must agree: configuration, data, code, device."""
+    """All values that must agree, by name: configuration, data, code, device."""
     opened = run.replay.opened
     settings = facts.flat(asdict(opened.config))
     ranks = [event.ready for leg in run.replay.legs for event in leg.ranks]

@@ -23,7 +23,7 @@ class Published:
 
 
 def published(run: Judged) -> list[Published]:
-    """For comparison with runs like this one. Raises AiperfError where AIPerf 1.0 had not its task."""
+    """Published results to compare this run with. Raises AiperfError if AIPerf 1.0 did not have its task."""
     task = task_of_run(run.replay)
     if not task.in_aiperf1:
         raise AiperfError(

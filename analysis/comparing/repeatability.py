@@ -28,7 +28,8 @@ from analysis.readings.key import num_devices, task_of_run
 
 LEAST_RUNS = 2
 PROBABILITY = 0.95
-"""Of an interval of the median where there are runs enough for it: six."""
+"""Least probability that the interval covers the median. It takes six runs; the interval of fewer spans them
+all and covers less."""
 
 FIGURES: Mapping[str, str] = {
     "ops_per_second": "sustained OPS",
@@ -59,7 +60,8 @@ CAUSES: Mapping[tuple[bool, bool], tuple[str, str]] = {
         "needs two runs of different random seeds with different choices",
     ),
 }
-"""By whether two runs have the same random seed and the same choices: the name, and what it takes to know."""
+"""Name of each cause and the runs that are needed to judge it, by whether two runs have the same random seed
+and the same choices."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Repeat:
     choices: str
     """What was chosen before the span: "bf16, 2 threads, fused steps"."""
     figures: Mapping[str, float | None]
-    """By the keys of `FIGURES`."""
+    """Figures, by the keys of `FIGURES`."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class RepeatedRuns:
 
     preset: str
     minutes: float
-    """Of the span; 0 without a limit."""
+    """Length of the span in minutes; 0 without a limit."""
     machine: str
     """ "8 × NVIDIA A100-SXM4-80GB on 1 host"."""
     devices: int
@@ -88,7 +90,7 @@ class RepeatedRuns:
     control: str
     """What the control is and in what it is stated: "images/s, ResNet-50 v1.5 at 112²"; why it is unknown."""
     runs: tuple[Repeat, ...]
-    """In the order in which they began."""
+    """The runs, in the order in which they began."""
 
     def __post_init__(self) -> None:
         if len(self.runs) < LEAST_RUNS:
@@ -122,7 +124,7 @@ class Varied:
     """The interval of the median."""
     high: float | None = None
     probability: float | None = None
-    """That it covers the median of all such runs."""
+    """Probability that the interval covers the median of all such runs."""
 
 
 @dataclass(frozen=True)
@@ -131,12 +133,12 @@ class Cause:
 
     name: str
     runs: int
-    """In at least one of the pairs."""
+    """Number of runs that are in at least one of the pairs."""
     pairs: int
     variations: Mapping[str, float | None]
-    """By the keys of `FIGURES`, the coefficient of variation."""
+    """The coefficient of variation, by the keys of `FIGURES`."""
     needs: str
-    """What it takes to know more; empty where there is a pair."""
+    """The runs that are needed to judge this cause; empty if there is a pair."""
 
 
 def spread(runs: Sequence[Judged]) -> RepeatedRuns:
@@ -164,7 +166,7 @@ def spread(runs: Sequence[Judged]) -> RepeatedRuns:
 
 
 def unfit(run: Judged) -> str:
-    """Why a run has no place among repeated ones, "INCOMPLETE: …"; empty for one that has."""
+    """Why a run cannot be one of several repeated ones, "INCOMPLETE: …"; empty if it can."""
     ended = run.replay.leg.ended if run.replay.legs else None
     if ended is not None and ended.reason == "interrupted":
         return f"shorter than the others: it was interrupted after {clock(run.score.span_seconds)}"
@@ -186,8 +188,9 @@ def varied(found: RepeatedRuns, key: str) -> Varied:
 
 
 def _interval(num: int) -> tuple[int, float]:
-    """How many of so many sorted values lie outside of the interval on each side, and its probability: each
-    value is below the median as a toss is heads. As narrow as `PROBABILITY` allows, else of all values."""
+    """How many of `num` sorted values lie outside the interval on each side, and its probability: each value
+    is below the median with probability one half. The interval is as narrow as `PROBABILITY` allows; with too
+    few values it spans all of them."""
     outside, tail = 0, 0.5**num
     while 1 - 2 * (tail + comb(num, outside + 1) * 0.5**num) >= PROBABILITY:
         outside += 1
@@ -218,22 +221,24 @@ def _cause(found: RepeatedRuns, same: tuple[bool, bool], means: Mapping[str, flo
 
 
 def _of_pairs(pairs: Iterable[tuple[Repeat, Repeat]], key: str, mean: float) -> float | None:
-    """Of all pairs of a sample it is the sample's coefficient of variation."""
+    """The coefficient of variation by pairs, from half of their mean squared difference. Over all pairs of a
+    sample it equals that of the sample. None if no pair has the figure."""
     values = [(one.figures[key], other.figures[key]) for one, other in pairs]
     squares = [(a - b) ** 2 for a, b in values if a is not None and b is not None]
     return sqrt(fsum(squares) / (2 * len(squares))) / mean if squares and mean > 0 else None
 
 
 def largest_by_chance(found: RepeatedRuns) -> float | None:
-    """What two more such runs differ by in sustained OPS in 95 of 100 cases, at most, as a share of their
-    mean: the prediction interval of a difference, for a normal distribution."""
+    """The largest difference in sustained OPS between two more such runs in 95 of 100 cases, as a share of
+    their mean: the prediction interval of a difference, for a normal distribution."""
     rates = found.known("ops_per_second")
     known = variation(rates).value
     return None if known is None else _student(len(rates) - 1) * sqrt(2) * known
 
 
 def _student(freedom: int) -> float:
-    """Beyond the table by its expansion (Abramowitz and Stegun, 26.7.5), to two thousandths."""
+    """The quantile of `STUDENT`; beyond that table by its expansion (Abramowitz and Stegun, 26.7.5), which is
+    exact to two thousandths."""
     if freedom <= len(STUDENT):
         return STUDENT[freedom - 1]
     z = statistics.NormalDist().inv_cdf(0.975)
@@ -246,7 +251,7 @@ def kind_text(preset: str, minutes: float, devices: int) -> str:
 
 
 def kind_of(run: Judged) -> str:
-    """As `RepeatedRuns.kind`, of one run."""
+    """The kind of one run, worded as `RepeatedRuns.kind`."""
     config = run.replay.opened.config
     return kind_text(config.preset, config.limits.minutes, num_devices(run.replay))
 
@@ -279,8 +284,8 @@ def _repeat(run: Judged, control: ControlReading | None) -> Repeat:
 
 
 def _choices(run: Judged) -> str:
-    """What the ranks measured and chose, of many ranks each number of threads once; and whether the run was
-    stopped and resumed."""
+    """What the ranks measured and chose: number format, threads (each number once) and engines of the steps;
+    and the number of legs if the run was resumed."""
     replay = run.replay
     threads = sorted({ceiling.threads for leg in replay.legs for ceiling in leg.ceilings.values()} - {0})
     began = [attempt.began.started for attempt in replay.attempts if attempt.began is not None]
@@ -295,7 +300,7 @@ def _choices(run: Judged) -> str:
 
 
 def _controls(runs: Sequence[Judged]) -> list[ControlReading | None]:
-    """Of each run, at the largest size of examples that all of them have timed."""
+    """The control of each run, at the largest rung that all of them have timed; None for each without one."""
     task = task_of_run(runs[0].replay)
     common = at_common_rung([controls_of(run.replay) for run in runs])
     return [reading_of(task, each) for each in common] if common else [None] * len(runs)

@@ -33,7 +33,7 @@ def spread_json(found: RepeatedRuns) -> str:
 
 
 def read_spread(raw: bytes, where: str) -> RepeatedRuns:
-    """What `spread_json` wrote. Raises AiperfError, which names `where`."""
+    """The spread in an output of `spread_json`. Raises AiperfError, which names `where`."""
     try:
         record = strict.parsed(raw)
         if not isinstance(record, dict) or record.get("form") != FORM:
@@ -49,7 +49,7 @@ def read_spread(raw: bytes, where: str) -> RepeatedRuns:
 
 
 def spread_text(found: RepeatedRuns) -> str:
-    """For a terminal: each run, each figure over all runs, and each cause."""
+    """The spread as text for a terminal: each run, each figure over all runs, and each cause."""
     mark = mark_of(found.origin)
     of = f"{counted(len(found.runs), 'run')} of {found.kind}, {counted(found.seeds, 'random seed')}"
     head = f"{of}: {found.machine}"

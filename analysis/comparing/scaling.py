@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from aiperf.journal.events import Origin
 from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.rules.ending import Answer
-from aiperf.wording import plain, rates
+from aiperf.wording import harmless, plain, rates
 from analysis.comparing.kind import MixedError, refuse_twice, refuse_unlike
-from analysis.exports.csv_table import harmless
 from analysis.readings import facts
 from analysis.readings.judged import Judged
 from analysis.readings.key import COUNT, SHARE, Figure, figures, num_devices
@@ -43,28 +42,28 @@ class ScalingPoint:
     devices: int
     ops_per_second: float
     interval: tuple[float, float] | None
-    """95 %, of the stable window."""
+    """95 % interval of the OPS in the stable window; None without such a window."""
     efficiency: float
     """Weak scaling efficiency, (OPS_N / N) / (OPS_N0 / N0); N are devices."""
     training_share: float
-    """Of the groups' time."""
+    """Share of its time that a group trained, as a mean over the groups."""
     busy_share: float
     """The same with the validations: the utilisation."""
     verdict: str
     figures: Mapping[str, Figure]
-    """Of its score."""
+    """Figures of its score, by key."""
 
 
 @dataclass(frozen=True)
 class Scaling:
     points: Sequence[ScalingPoint]
-    """From the smallest to the largest."""
+    """Runs from the smallest to the largest."""
     base_devices: int
-    """N0."""
+    """N0, the number of devices of the smallest runs."""
     base_ops_per_second: float
     """Mean of the runs of that size."""
     origin: Origin = Origin.MEASURED
-    """Of all runs."""
+    """Origin of all runs; runs of two origins are refused."""
 
     @property
     def mark(self) -> Mark | None:
@@ -72,7 +71,7 @@ class Scaling:
 
 
 def nothing_to_compare(run: Judged) -> str:
-    """Why a run has no place in a table; "" for one that has."""
+    """Why a run cannot be in a table; "" if it can."""
     if not _credited(run):
         return "it has no credited work"
     return f"NO RESULT: {run.verdict.cause}" if run.verdict.answer is Answer.NO_RESULT else ""
@@ -114,8 +113,8 @@ def table(found: Scaling) -> Table:
 
 
 def _row(point: ScalingPoint, found: Scaling) -> Mapping[str, Cell]:
-    """By column. A mark stands at the run, and at the figures that a study is made for; at each it would make
-    the table wider than a page."""
+    """The cells by column. Only the run and the figures that a study is made for are marked: marks at all
+    figures would make the table wider than a page."""
     known = point.figures
     low, interval = (point.interval[0], rates(*point.interval)) if point.interval else (0.0, "none")
     sustained = known["ops_per_second"]
@@ -137,7 +136,8 @@ def _row(point: ScalingPoint, found: Scaling) -> Mapping[str, Cell]:
 
 
 def csv_text(found: Scaling) -> str:
-    """Every figure in full; empty is: not known. Of runs that were not measured each line says so first."""
+    """All figures unrounded; an empty cell is not known. Each line of runs that were not measured begins with
+    their origin."""
     out, origin = io.StringIO(), {} if found.mark is None else {"origin": found.mark.word}
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([*origin, *CSV_COLUMNS, "interval_low", "interval_high", "base_devices"])
@@ -162,7 +162,7 @@ def markdown_text(found: Scaling) -> str:
 
 
 def _marked_down(cell: str) -> str:
-    """As text: a run may be called anything."""
+    """A cell with Markdown's characters escaped, because a run may have any name."""
     return re.sub(r"([\\|<`\[])", r"\\\1", plain(cell))
 
 

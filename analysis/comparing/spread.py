@@ -1,6 +1,6 @@
 """Several runs as one figure: the median, MLPerf's olympic mean, and the coefficient of variation.
 
-A run that never reached what was asked is infinity: it is slower than all that did.
+A run that did not reach the target counts as infinity: it is slower than all that did.
 """
 
 from __future__ import annotations
@@ -11,25 +11,25 @@ from dataclasses import dataclass
 from math import inf, isfinite
 
 LEAST_RUNS = 3
-"""Of an olympic mean: of two, none is left."""
+"""Fewest runs for an olympic mean: of two, none is left without the fastest and the slowest."""
 
 
 @dataclass(frozen=True)
 class Summed:
     value: float | None
     why_not: str = ""
-    """Why there is none, in a few words."""
+    """Why there is no value, in a few words."""
 
 
 def median(values: Sequence[float]) -> Summed:
-    """Infinite where half of the runs, or more, never got there."""
+    """The median; no value if half of the runs or more did not reach the target."""
     middle = statistics.median(values)
     return Summed(middle) if isfinite(middle) else Summed(None, "not reached")
 
 
 def olympic(values: Sequence[float]) -> Summed:
-    """The mean without the fastest and the slowest run. One that never got there may be the slowest; with two
-    there is no result (MLPerf Training Rules, section "Benchmark Results")."""
+    """The mean without the fastest and the slowest run. The slowest may be one that did not reach the target;
+    with two of those there is no result (MLPerf Training Rules, section "Benchmark Results")."""
     if len(values) < LEAST_RUNS:
         return Summed(None, f"needs {LEAST_RUNS} runs")
     if values.count(inf) > 1:
@@ -38,8 +38,8 @@ def olympic(values: Sequence[float]) -> Summed:
 
 
 def variation(values: Sequence[float]) -> Summed:
-    """The standard deviation over the mean, of a sample of runs. Of those alone that got there it would be
-    too small, so there is none where one did not."""
+    """The coefficient of variation: the sample's standard deviation over its mean. There is none if a run did
+    not reach the target, because that of the other runs alone would be too small."""
     if inf in values:
         return Summed(None, f"{values.count(inf)} not reached")
     mean = statistics.fmean(values)

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping
 
-from aiperf.wording import plain
+from aiperf.wording import harmless
 from analysis.exports.result import unmeasured
 from analysis.readings.judged import Judged
 from analysis.readings.trials import TrialRow, median_error, rows
@@ -32,12 +32,13 @@ COLUMNS: Mapping[str, Callable[[TrialRow], object]] = {
     "tensor_ops_per_byte": lambda row: row.intensity,
 }
 MEDIAN = "epochs_to_median_error"
-"""Of each trial to the median of all their lowest errors, counted since its weights were new."""
+"""Column of the epochs that each trial took to the median of all their lowest errors, counted since its
+weights were new."""
 
 
 def csv_text(judged: Judged) -> str:
-    """Empty is: not known. Times are seconds of the span. Of a run that was not measured each line begins
-    with its origin."""
+    """An empty cell is not known. Times are seconds of the span. Each line of a run that was not measured
+    begins with its origin."""
     out, origin = io.StringIO(), unmeasured(judged.replay)
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([*origin, *COLUMNS, MEDIAN])
@@ -47,9 +48,3 @@ def csv_text(judged: Judged) -> str:
         epochs = None if error is None else row.epochs_to(error)
         writer.writerow([*origin.values(), *(cell(row) for cell in COLUMNS.values()), epochs])
     return out.getvalue()
-
-
-def harmless(text: str) -> str:
-    """A line that no spreadsheet takes for a formula (OWASP, "CSV Injection")."""
-    text = plain(text)
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text

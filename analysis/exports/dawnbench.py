@@ -34,7 +34,7 @@ TASKS = {CIFAR_10.title: "CIFAR10", IMAGENET_1K.title: "ImageNet"}
 @dataclass(frozen=True)
 class DawnbenchEntry:
     name: str
-    """Of both files, without the ending."""
+    """Name of both files, without the ending."""
     record: dict[str, Any]
     rows: list[tuple[float, float, float]]
     """Epochs of the whole search, hours, top-1 accuracy in per cent."""
@@ -106,7 +106,7 @@ def _rows(replay: Replay) -> Iterator[tuple[float, float, float]]:
 
 
 def _date(replay: Replay) -> str:
-    """Of the start: DAWNBench's is the day of submission, which nobody knows here."""
+    """Day on which the run started. DAWNBench means the day of submission, which is not known here."""
     try:
         return datetime.fromisoformat(replay.legs[0].began.started).date().isoformat()
     except ValueError:

@@ -1,4 +1,4 @@
-"""What `infer` found on a network of a run: kept beside the journal, a file for each trial and scenario."""
+"""What `infer` found on a network of a run: kept next to the journal, one file per trial and scenario."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nas.record import RecordError, decode, encode
 FORM = "aiperf-hpc/inference/1"
 SINGLE, MULTI = "single-stream", "multi-stream"
 DAWNBENCH_IMAGES = 10_000
-"""Of which DAWNBench states latency and cost (Coleman et al., 2017)."""
+"""Number of images for which DAWNBench states latency and cost (Coleman et al., 2017)."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,17 @@ class Inference:
 
     run_id: str
     begin_chain: str
-    """Of the run's journal: it tells the run from all others."""
+    """Hash of the line that began the run's first leg: it tells the run from all others."""
     trial: int
     example: str
     """What a sample is: "image", or "window" of a text."""
     scenario: str
     measured: Measured
     joules: float | None
-    """Of the device over the test; None: not known."""
+    """Energy of the device over the test; None: not known."""
     ceiling_ops_per_second: float | None
-    """The fastest work that the run saw on such a device; None where it saw none."""
+    """Ceiling of matrix products that the run measured on such a device in this format; None if it did
+    not."""
     form: str = FORM
 
     @property
@@ -71,7 +72,8 @@ class Inference:
 
     @property
     def share_of_ceiling(self) -> float | None:
-        """Tensor operations of the answered samples a second."""
+        """Tensor operations of the answered samples per second, as a share of the ceiling; None if
+        unknown."""
         detail, ceiling = self.measured.detail, self.ceiling_ops_per_second
         if detail is None or ceiling is None:
             return None
@@ -79,14 +81,15 @@ class Inference:
 
     @property
     def dawnbench_seconds(self) -> float | None:
-        """DAWNBench's 10,000 images, one at a time; None but for the accuracy pass of `single-stream`."""
+        """Seconds for DAWNBench's 10,000 images, one at a time; None without the accuracy pass of
+        `single-stream`."""
         accuracy = self.measured.accuracy
         if accuracy is None or self.scenario != SINGLE:
             return None
         return DAWNBENCH_IMAGES * accuracy.latencies.mean
 
     def dawnbench_cost(self, price: Price) -> float | None:
-        """Of those, on one node that does nothing else."""
+        """Cost of those images on one node that does nothing else; None if their time is not known."""
         seconds = self.dawnbench_seconds
         return None if seconds is None else price.money(seconds / 3600)
 
@@ -97,7 +100,7 @@ class Inference:
 
 
 def found(files: RunFiles, replay: Replay, trial: int, scenario: str, measured: Measured) -> Inference:
-    """With what the run and the sensors tell beside the measurement."""
+    """The measurement with the energy that the sensors recorded and the ceiling that the run measured."""
     file, limits = files.inference_logs(trial, scenario) / TELEMETRY, limits_of(replay)
     alike = limits is not None and (limits.device, limits.format) == (measured.device, measured.format)
     return Inference(
@@ -122,7 +125,7 @@ def save(files: RunFiles, inference: Inference) -> None:
 
 
 def load_all(files: RunFiles, replay: Replay) -> list[Inference]:
-    """Of this very run, by trial, in the order of the scenarios.
+    """The results on networks of this run, by trial and in the order of the scenarios.
 
     Raises AiperfError for a file that is damaged, or of another run.
     """

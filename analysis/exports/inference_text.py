@@ -15,7 +15,7 @@ from launch.price import Price
 
 WIDTH = 24
 MOST_DIFFERENCE = 0.05
-"""Between LoadGen's latencies and those of our own stopwatch."""
+"""Largest relative difference between LoadGen's latencies and those of our own stopwatch."""
 COLUMNS = (
     *("trial", "scenario", "LoadGen's verdict", "figure", "samples/s"),
     *("accuracy against the journal", "J/sample", "of the ceiling"),

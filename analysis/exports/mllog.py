@@ -29,7 +29,7 @@ NONE: Mapping[str, Any] = {}
 def mllog_text(judged: Judged, settings: Mapping[str, Any] = NONE) -> str:
     """All lines in the order of their times. Those of a leg follow its master's clock.
 
-    `settings`: keys at the beginning that are added to ours, or stand in their place.
+    `settings` are keys at the beginning that are added to ours, or replace them.
 
     Raises AiperfError for a run that was not measured: MLPerf has no key that would say so.
     """
@@ -134,7 +134,7 @@ def _evaluated(
 
 
 def _examples_of_best(attempt: Attempt) -> int:
-    """After how many the network was as it was tested."""
+    """Number of training examples until the validation whose network was tested."""
     best = attempt.best_validation
     upto = [closed.segment for closed in attempt.validations if best and closed.end <= best.end]
     return sum(segment.train_examples for segment in upto)

@@ -20,7 +20,7 @@ from analysis.readings.key import task_of_run
 BENCHMARKS = ("resnet",)
 DIVISIONS = ("open", "closed")
 STATUSES = ("cloud", "onprem", "preview", "research")
-"""As rule set 4.0.0 has them."""
+"""Values that rule set 4.0.0 allows."""
 
 
 @dataclass(frozen=True)

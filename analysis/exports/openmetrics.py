@@ -24,7 +24,7 @@ METRICS = {
     "validation_error": "validation_error_ratio",
     "error": "test_error_ratio",
 }
-"""By figure, with its unit at the end of the name, as OpenMetrics asks for."""
+"""Names by figure. The unit is at the end of the name, as OpenMetrics requires."""
 
 
 def openmetrics_text(judged: Judged) -> str:

@@ -13,7 +13,7 @@ from analysis.table import aligned
 
 FORM = "aiperf-hpc/profile/1"
 NODES_SHOWN, OPERATIONS_SHOWN = 20, 10
-"""On a terminal: those that take longest. JSON and page have all."""
+"""Most rows on a terminal: those that take longest. JSON and page have all."""
 PHASES_NOTE = (
     "Each moment is counted in one row. A phase with all-reduce is time in which both worked; all-reduce\n"
     "alone is time in which the step waited for it."
@@ -29,7 +29,7 @@ MEMORY_NOTE = (
 
 
 def profile_text(profiles: Sequence[Profile], trial: str) -> str:
-    """Of one network on examples of each size; operations and nodes of the largest."""
+    """The profile of one network on examples of each size; operations and nodes are those of the largest."""
     largest = profiles[-1]
     parts = [
         _head(largest, trial),
@@ -183,7 +183,7 @@ def _called(part: StepPart) -> list[str]:
 
 
 def _longest(found: Profile) -> list[NodeTime]:
-    """In the order of the graph."""
+    """The nodes that take longest, in the order of the graph."""
     kept = sorted(found.nodes, key=lambda node: node.seconds, reverse=True)[:NODES_SHOWN]
     return [node for node in found.nodes if node in kept]
 

@@ -52,7 +52,7 @@ def answered(verdict: Verdict) -> dict[str, Any]:
 
 
 def unmeasured(replay: Replay) -> dict[str, str]:
-    """For machines: where the figures of a run come from that was not measured; of a measured one nothing."""
+    """The key `origin` and its value for a run that was not measured; nothing for a measured one."""
     mark = mark_of(replay.opened.origin)
     return {} if mark is None else {"origin": mark.word}
 

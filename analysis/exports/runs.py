@@ -26,16 +26,17 @@ class Listed:
     verdict: str = "unreadable"
     run_class: str | None = None
     started: str = ""
-    """Of its first leg, in the form of ISO 8601."""
+    """Start of its first leg, in the form of ISO 8601."""
     preset: str = ""
     figures: tuple[float | None, ...] = (None,) * len(FIGURES)
-    """As `FIGURES` names them: devices, seconds, operations per second, from 0 to 1."""
+    """Values of `FIGURES`: a count, seconds, operations per second, and an error from 0 to 1."""
     shown: tuple[str, ...] = ("",) * len(FIGURES)
     problem: str = ""
 
     @classmethod
     def of(cls, files: RunFiles) -> Listed:
-        """Of a long run that was never validated, what the journal states is taken (`glance`)."""
+        """Reads a run. The figures of a long run that was never validated are those that the journal states,
+        because a recount takes long (`glance`)."""
         name = files.directory.name
         try:
             judged = glance(files)
@@ -61,12 +62,12 @@ class Listed:
 
 
 def runs_text(found: Sequence[Listed]) -> str:
-    """The oldest first, as they were started; then what could not be read."""
+    """One line per run, the oldest first; then those that could not be read."""
     return aligned([COLUMNS, *(each.row for each in _in_order(found))])
 
 
 def runs_json(found: Sequence[Listed]) -> str:
-    """A list of objects; null is: not known."""
+    """A list of objects, one per run; null means not known."""
     records = [asdict(each) | dict(zip(FIGURES, each.figures)) for each in _in_order(found)]
     for record in records:
         del record["figures"], record["shown"]

@@ -67,7 +67,7 @@ def findings_text(verdict: Verdict) -> str:
 
 
 def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) -> str:
-    """Where a run stands, in a few lines. `silent_seconds`: since its journal grew."""
+    """Where a run stands, in a few lines. `silent_seconds` is the time since its journal grew."""
     best, growing = replay.best, silent_seconds <= LONGEST_SILENCE_SECONDS
     mark, task = mark_of(replay.opened.origin), task_of_run(replay)
     found = shortfall(replay, bool(credit(replay).segments), files.directory, growing)
@@ -97,7 +97,7 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
 
 
 def _above(mark: Mark | None) -> list[str]:
-    """What must be read before any figure."""
+    """The line that must be read before any figure, if there is one."""
     return [] if mark is None else [mark.line]
 
 
@@ -120,7 +120,7 @@ def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:
 
 
 def _verdict(verdict: Verdict) -> str:
-    """What contradicts stands with the rules."""
+    """The verdict in a few words; the reasons of an INVALID one are shown with the rules."""
     if verdict.run_class:
         return f"{verdict.answer.value}, class {verdict.run_class.value}"
     why = "" if verdict.answer is Answer.INVALID else f": {verdict.lacks}"

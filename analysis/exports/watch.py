@@ -54,7 +54,8 @@ def _slow(texts: Sequence[str]) -> list[str]:
 
 
 def _table(groups: Sequence[GroupNow], rates_of: str, most: int) -> list[str]:
-    """Those that do not train first: they are what somebody looks for."""
+    """At most `most` groups. Those that do not train have priority, because they are what a reader looks
+    for."""
     if not groups:
         return []
     order = sorted(groups, key=lambda group: (group.doing == "training", group.group))

@@ -18,7 +18,7 @@ from analysis.readings.key import task_of_run
 from analysis.readings.trials import rows
 
 TRIALS_SHOWN = 2_000
-"""In the figure of the trials of all runs."""
+"""Most trials in the figure of the trials of all runs."""
 
 
 def cost_html(found: CostStudy, runs: Sequence[Judged]) -> str:

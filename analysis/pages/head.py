@@ -26,10 +26,10 @@ KEY = (
     "goodput",
     "control_examples_per_second",
 )
-"""Figures that are read first. Then energy and, where a price is known, money; at last:"""
+"""Keys of the figures that are read first. Energy and, with a price, money follow, and then `OLD`."""
 OLD = "aiperf1_ops_per_second"
 SHOWN = 3
-"""Of what needs a look; the section on devices has more."""
+"""Most slow ones, and most losses, that are shown first; the section on devices has more."""
 STYLES = {
     Answer.VALID: "",
     Answer.INVALID: "refuted",
@@ -37,12 +37,12 @@ STYLES = {
     Answer.NO_RESULT: "empty",
     Answer.INCOMPLETE: "so-far",
 }
-"""How the page stands, by the style sheet: figures crossed out or grey."""
+"""Class of the style sheet by answer: figures are crossed out or grey."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a run beside its journal."""
+    """What is known of a run in addition to its journal."""
 
     system: str = ""
     """What its owner calls the machine."""
@@ -51,7 +51,7 @@ class About:
     others: Sequence[tuple[str, Judged]] = ()
     """Runs of other machines to compare it with, each with the name of its machine; empty: not known."""
     tables: Sequence[tuple[str, Table]] = ()
-    """Each with its title."""
+    """Further tables of the page, each with its title."""
     back: str = ""
     """The page of the ranking that this one belongs to."""
 
@@ -61,22 +61,22 @@ NOTHING_MORE = About()
 
 @dataclass(frozen=True)
 class PageHead:
-    """As the template shows it."""
+    """The top of a page, in the names of the template."""
 
     title: str
     eyebrow: str
     headline: str
-    """Beside the title, where a browser names the page."""
+    """Shown next to the title in a browser's name of the page."""
     conclusion: str
     attention: Sequence[tuple[str, str]]
-    """What was slow or lost, and which."""
+    """ "slow" or "lost", and a sentence on one such rank or group."""
     word: str
     outcome: str
     """Colour of the word: passed, failed or unknown."""
     text: str
     style: str
     key: Sequence[Figure]
-    """None of a run without a result."""
+    """Figures that are read first; empty for a run without a result."""
 
 
 def head(judged: Judged, about: About, devices: DeviceReadings) -> PageHead:
@@ -134,7 +134,7 @@ def _energy(judged: Judged, devices: DeviceReadings) -> Figure:
 
 
 def _money(judged: Judged, price: Price) -> Figure:
-    """By the hour of a node, as `cost` has it."""
+    """The cost by node-hours, as `cost` computes it."""
     hours = node_hours(judged.replay)
     unit = Unit(lambda value: f"{figure(value)} {price.currency}".rstrip())
     about = "Of all nodes over the span, busy or idle."

@@ -28,7 +28,7 @@ class Drawn:
     wide: Markup
     narrow: Markup
     marks: Mapping[str, Any] | None
-    """What the script needs to answer a pointer."""
+    """Places and names that the script needs to react to a pointer."""
 
 
 def drawn(picture: Picture, parents: Mapping[int, int | None] | None = None) -> Drawn:
@@ -103,7 +103,7 @@ def _columns(marks: Marks) -> dict[str, list[float]]:
 
 
 def _places(names: list[int], parents: Mapping[int, int | None]) -> list[int]:
-    """For each mark the place of its parent's mark; -1 where it has none."""
+    """For each mark the place of its parent's mark; -1 if it has none."""
     place = {name: index for index, name in enumerate(names)}
     found = []
     for name in names:

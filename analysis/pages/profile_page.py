@@ -29,7 +29,7 @@ MEMORY_SHOWN = ("weights", "gradients", "optimizer state", "activations", "peak"
 
 
 def profile_html(profiles: Sequence[Profile], name: str) -> str:
-    """Of the network on examples of each size; operations and nodes of the largest."""
+    """The page of one network on examples of each size; operations and nodes are those of the largest."""
     largest = profiles[-1]
     return page(
         "profile.html",
@@ -156,7 +156,7 @@ def _sizes(profiles: Sequence[Profile]) -> Table:
 
 
 def _parts(title: str, parts: Sequence[StepPart]) -> Table:
-    """With the calls where they are counted."""
+    """The table of parts of a step, with the number of calls if it is counted."""
     counted = any(part.calls is not None for part in parts)
     cells: list[list[Cell]] = [
         [

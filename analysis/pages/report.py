@@ -57,7 +57,7 @@ from analysis.table import Table
 from nas.ops import OPS, TENSOR_OPS, Ops
 
 TRIALS_SHOWN = 2_000
-"""In the search's figure and in the table of trials."""
+"""Most trials in the search's figure and in the table of trials."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """What the template shows."""
+    """The report, in the names of the template."""
 
     head: PageHead
     subtitle: str
@@ -220,7 +220,7 @@ def _devices(judged: Judged, devices: DeviceReadings) -> Section:
 
 
 def _inference(judged: Judged) -> list[Section]:
-    """Where `infer` measured a network of the run."""
+    """The section on inference, if `infer` measured a network of the run."""
     kept = load_all(judged.files, judged.replay)
     return [Section("inference", "Inference", [], facts=inference_table(kept))] if kept else []
 

@@ -19,20 +19,20 @@ TRIALS_A_COEFFICIENT = 4
 """A fit of many coefficients to few trials follows each trial, also that of a slow group, which then looks
 normal. So the fit gets one coefficient for every four trials."""
 LEAST_AMOUNT, MOST_AMOUNT = 1e-6, 1e9
-"""Of seconds, steps and examples of a block. A journal may hold any number, and outside these a logarithm or
-a quotient could overflow."""
+"""Range of the seconds, steps and examples of a block; blocks outside are left out. A journal may hold any
+number, and outside this range a logarithm or a quotient could overflow."""
 DRIFT_SECONDS = 15.0
 """A quarter of the shortest window that is looked through (`outliers.WINDOW_SECONDS`): what slows all groups
 for a part of a window is taken away where it happened."""
 LEAST_BLOCKS = 4
-"""Of a trial before a time, to compare what comes after."""
+"""Fewest blocks of a trial before a time that its later blocks are compared with."""
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class BlockTimes:
-    """Blocks of steps of a leg: how long each took, against what the work of all groups lets expect."""
+    """Blocks of steps of a leg: how long each took, relative to what the work of all groups lets expect."""
 
     ends: Array
     """In seconds of the span."""
@@ -126,7 +126,7 @@ class BlockTimes:
 
     @cached_property
     def _rows(self) -> Mapping[int, NDArray[np.int64]]:
-        """Of each attempt."""
+        """Rows of each attempt, by its index."""
         parts = _parted(self.attempts, np.arange(len(self.attempts)))
         return dict(zip(np.unique(self.attempts).tolist(), parts))
 
@@ -180,7 +180,7 @@ def _drift(ends: Array, groups: NDArray[np.int64], slowness: Array) -> Array:
 
 
 def _operations(replay: Replay) -> Array:
-    """Of one training example, by attempt and kind."""
+    """Operations of one training example, forward and backward, by attempt and kind."""
     passes = [(attempt.dispatched.forward, attempt.dispatched.backward) for attempt in replay.attempts]
     kinds: Array = np.array(passes, dtype=np.float64).sum(axis=1)
     return np.clip(kinds, 0.0, 1e18)
@@ -195,7 +195,7 @@ def _parted(keys: NDArray[np.int64], values: NDArray[Any]) -> list[NDArray[Any]]
 
 
 def _medians(keys: NDArray[np.int64], values: Array, least: int = 1) -> tuple[NDArray[np.int64], Array]:
-    """The keys that have so many values at the least, in their order, and the median of each.
+    """The keys that have at least `least` values, in their order, and the median of each.
 
     The rows are sorted by key, then by value, so the values of a key are neighbours and its median stands in
     their middle. A loop over the keys with `np.median` would be slow for a long run.

@@ -19,19 +19,19 @@ LOSSES_SHOWN = 5
 
 @dataclass(frozen=True)
 class GroupHealth:
-    """Of all groups of the last leg; those that were lost, of any leg."""
+    """How many groups the last leg has and how many of them were slow; how many were lost in any leg."""
 
     total: int
     slow: int
     """Below the others, or with a rank that is."""
     lost: int
-    """And not back at the end of the leg."""
+    """Lost, and not back at the end of the leg."""
     back: int
     """Lost, and started again."""
 
     @property
     def told(self) -> list[str]:
-        """ "2 slow", "1 lost"; what there was none of is left out."""
+        """ "2 slow", "1 lost"; a number of 0 is left out."""
         parts = ((self.slow, "slow"), (self.lost, "lost"), (self.back, "lost and restarted"))
         return [f"{number:,} {what}" for number, what in parts if number]
 
@@ -71,7 +71,7 @@ def losses_text(replay: Replay) -> list[str]:
 def conclusion(
     replay: Replay, score: Score, verdict: Verdict, validated: bool, health: GroupHealth, system: str = ""
 ) -> str:
-    """One sentence for a reader who reads no other. `system`: what its owner calls the machine."""
+    """The run in one sentence. `system` is its owner's name for the machine."""
     machine = devices_and_hosts(replay)
     if verdict.answer is Answer.NO_RESULT:
         return f"The run {f'of {system} ' if system else ''}on {machine} has no result."

@@ -23,12 +23,12 @@ from analysis.table import Cell, Table
 
 DEVICES_SHOWN = 64
 MIXED = ""
-"""In place of a number of threads: ranks were measured with different ones."""
+"""Key in place of a number of threads if the ranks were measured with different numbers."""
 
 
 @dataclass(frozen=True)
 class DeviceReadings:
-    """What was recorded of them, and what follows."""
+    """What the devices used, and which were slow."""
 
     usage: Usage
     slow: tuple[Outlier, ...]
@@ -51,9 +51,11 @@ def ceiling_text(replay: Replay, score: Score) -> str:
 
 
 def product_ceilings(replay: Replay) -> Mapping[str, float]:
-    """By number of threads, operations a second of matrix products of all ranks together, before the span.
+    """OPS of matrix products of all ranks together, before the span, by number of threads.
 
-    Only with numbers that all ranks were measured with; without one, their own together as MIXED."""
+    It has the numbers that all ranks were measured with. If there is none, each rank counts with its own, as
+    MIXED.
+    """
     measured = next(([*leg.ceilings.values()] for leg in replay.legs if leg.ceilings), [])
     counts = set[str]().union(*(one.products for one in measured[:1]))
     counts = counts.intersection(*(one.products for one in measured))
@@ -82,8 +84,7 @@ def threads_text(replay: Replay) -> str:
 
 
 def choice_text(replay: Replay) -> str:
-    """How the number of threads was chosen, by the rank that was least sure; empty where nothing was to
-    choose."""
+    """How the number of threads was chosen, by the rank that was least sure; empty if nothing was chosen."""
     measured = next(([*leg.ceilings.values()] for leg in replay.legs if leg.ceilings), [])
     chosen = [ceiling for ceiling in measured if ceiling.thread_seconds]
     if not chosen:
@@ -100,7 +101,7 @@ def choice_text(replay: Replay) -> str:
 
 
 def _in_order(count: str) -> tuple[int, str]:
-    """As numbers are; a journal may hold any text."""
+    """Sorting key of a number of threads, which is text here, because a journal may hold any text."""
     return len(count), count
 
 

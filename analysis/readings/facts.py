@@ -18,7 +18,7 @@ from aiperf.wording import bytes_text, plain
 from analysis.table import Table
 
 VALUES_SHOWN = 4
-"""Of one name that differs between ranks, as which cores a rank is bound to does."""
+"""Most values shown of a name that differs between ranks, such as the cores that a rank is bound to."""
 _QUESTIONS = {Kind.INTEGRITY: "is it true?", Kind.ELIGIBILITY: "is it ranked?"}
 
 
@@ -28,7 +28,7 @@ def devices_text(replay: Replay) -> str:
 
 
 def devices_and_hosts(replay: Replay) -> str:
-    """The same for who sets the mark elsewhere."""
+    """The same without the mark, for callers that set it elsewhere."""
     if not replay.legs or not replay.ranks:
         return "no rank was ready"
     by_rank = replay.leg.devices
@@ -39,9 +39,10 @@ def devices_and_hosts(replay: Replay) -> str:
 
 
 def packed_text(replay: Replay) -> str:
-    """How images were decoded beforehand, "packed at 256² by Pillow 13.0.0, …"; empty where they were not.
+    """How images were decoded beforehand, "packed at 256² by Pillow 13.0.0, …"; empty if they were not.
 
-    A journal is anybody's, and so are these words of it."""
+    Anybody can write a journal, so its words are shortened here and stripped of control characters.
+    """
     if replay.manifest.get("name") != PACKED:
         return ""
     packed = replay.manifest.get("packed")
@@ -74,7 +75,7 @@ def machine(replay: Replay) -> Table:
 
 
 def software(replay: Replay) -> dict[str, str]:
-    """Versions by name."""
+    """Versions of the software, by name."""
     return _of_ranks([ready.software for ready in _ready(replay)])
 
 
@@ -97,9 +98,9 @@ class StepsMade:
     engine: str
     because: str
     instead_of: str
-    """The engine that failed, as `because` says; empty where the first choice made them."""
+    """The engine that failed, as `because` says; empty if the first choice made them."""
     trials: int
-    """That began; one that was begun again counts again."""
+    """Number of trials that began; one that began again counts again."""
 
 
 def engines(replay: Replay) -> list[StepsMade]:
@@ -138,7 +139,7 @@ def _ready(replay: Replay) -> list[Ready]:
 
 
 def _of_ranks(told: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Each name with its value; where ranks differ with the commonest ones, and how many have them."""
+    """Each name with its value; if ranks differ, the most frequent values and how many ranks have each."""
     found = {}
     for name in dict.fromkeys(name for one in told for name in one):
         values = Counter(one.get(name, "absent") for one in told)

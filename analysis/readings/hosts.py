@@ -23,22 +23,22 @@ from analysis.table import Cell, Table
 from nas.ops import OPS
 
 RANKS_SHOWN = 64
-"""One by one; beyond, hosts are shown."""
+"""Most ranks that are shown one by one; of more, the hosts are shown."""
 
 
 @dataclass(frozen=True)
 class ControlReading:
-    """How fast the control network was trained, in what the task states rates in."""
+    """How fast the control network was trained, in the task's unit of rates."""
 
     amount: Amount
     per_second: float
-    """Of all devices together."""
+    """Rate of all devices together."""
     slowest: float
     slowest_host: str
     network: str
     """ "ResNet-50 v1.5 at 224²", or "… at 64² and 112²" where devices were too slow for more."""
     sizes: str
-    """Of its examples, "224²"; of the smaller network "windows of 64 bytes by gpt-4x128"."""
+    """Sizes of its examples, "224²"; with a smaller network "windows of 64 bytes by gpt-4x128"."""
 
     @property
     def text(self) -> str:
@@ -46,12 +46,12 @@ class ControlReading:
 
 
 def control_reading(replay: Replay) -> ControlReading | None:
-    """At a rung that all ranks have; at those that each has if none is common."""
+    """The control at a rung that all ranks have; as each rank measured it if they have none in common."""
     return reading_of(task_of(replay.opened.config.data), comparable(controls_of(replay)))
 
 
 def reading_of(task: Task, controls: Controls) -> ControlReading | None:
-    """None if no rank measured it."""
+    """The reading of the controls by rank; None if no rank measured one."""
     if not controls:
         return None
     rates = {rank: _rate_of(task.amount, control) for rank, control in controls.items()}
@@ -74,7 +74,7 @@ def reading_of(task: Task, controls: Controls) -> ControlReading | None:
 
 @dataclass(frozen=True)
 class ControlNetworkCost:
-    """What one training example of the control network takes, counted as those of the trials are."""
+    """What one training example of the control network costs, counted as those of the trials are."""
 
     name: str
     """With the size of its examples, as "ResNet-50 v1.5 at 224²"."""
@@ -82,11 +82,11 @@ class ControlNetworkCost:
     operations: int
     parameters: int
     intensity: float | None
-    """Tensor operations for each byte moved, by the model of `roofline`."""
+    """Tensor operations per byte moved, by the model of `roofline`."""
 
 
 def control_cost(replay: Replay) -> ControlNetworkCost | None:
-    """Of the largest network and examples that a rank measured; None where none did."""
+    """The cost of the largest network and examples that a rank measured; None if none did."""
     controls = controls_of(replay)
     if not controls:
         return None
@@ -113,16 +113,16 @@ class GroupNow:
     trial: int | None
     origin: str
     share: float
-    """Of the trial's planned steps."""
+    """Share of the trial's planned steps that is done."""
     epochs: int
     error: float | None
     """Lowest validation error of the trial so far."""
     per_second: float | None
-    """Of its training, in what the snapshot says."""
+    """Rate of its training, in the unit that the snapshot names; None before the first block."""
 
 
 def hosts(replay: Replay) -> Table:
-    """One row a rank, of many ranks one a host: its devices and how the control ran there."""
+    """One row per rank, or per host if there are many ranks: its devices and how the control ran there."""
     ranks = {event.ready.rank: event for leg in replay.legs for event in leg.ranks}
     return _by_host(replay, ranks) if len(ranks) > RANKS_SHOWN else _by_rank(replay, ranks)
 
@@ -157,7 +157,7 @@ def _by_rank(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
 
 
 def _rates(replay: Replay) -> tuple[Amount, Mapping[int, float]]:
-    """Of the control by rank, at a rung that all have, and in what they are stated."""
+    """The unit of rates, and the control's rate by rank, at a rung that all ranks have."""
     amount = task_of(replay.opened.config.data).amount
     controls = comparable(controls_of(replay))
     return amount, {rank: _rate_of(amount, control) for rank, control in controls.items()}
@@ -178,7 +178,7 @@ def _offset(seconds: float) -> Cell:
 
 
 def groups_now(replay: Replay) -> tuple[GroupNow, ...]:
-    """Of the last leg."""
+    """What each group of the last leg is doing."""
     leg, running = replay.leg, replay.running
     hosts = {event.group: event.ready.host for event in leg.ranks}
     return tuple(

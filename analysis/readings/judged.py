@@ -32,12 +32,12 @@ class Judged:
     files: RunFiles
     replay: Replay
     recount: Recount
-    """From the lineage where `validated`, else as the journal states it."""
+    """Counted operations: from the lineage if `validated`, else as the journal states them."""
     credit: Credit
     score: Score
     verdict: Verdict
     validated: bool
-    """Every architecture was counted again, now or by an earlier `validate` of this very journal."""
+    """Whether every architecture was recounted, now or by an earlier `validate` of exactly this journal."""
     layers: Mapping[str, int] | None
     """Credited operations by kind of layer, as the score prices them; None where no graph was rebuilt."""
 
@@ -48,8 +48,7 @@ class Judged:
 
 
 def refuse_two_tasks(first: Judged, other: Judged) -> None:
-    """Raises AiperfError: what one network learns costs other operations than what another does, and an error
-    of one is not an error of the other."""
+    """Raises AiperfError for runs of two tasks, whose operations and errors do not compare."""
     one, another = (task_of(judged.replay.opened.config.data).name for judged in (first, other))
     if one != another:
         raise AiperfError(
@@ -71,7 +70,8 @@ def read_run(files: RunFiles) -> Replay:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """What is read stays: the collector of cycles would look through millions of objects again and again."""
+    """Switches the collector of cycles off: what is read stays, and it would look through millions of objects
+    again and again."""
     there_is_one = gc.isenabled()
     gc.disable()
     try:
@@ -120,10 +120,10 @@ def _examined(files: RunFiles, replay: Replay, show: Callable[[int], object]) ->
 
 
 def glance(files: RunFiles) -> Judged:
-    """As `examine` where that is quick; of a longer run with the operations that are recorded.
+    """As `examine` for a run with few trials; a longer run is judged with the operations that are recorded.
 
-    What needs the rebuilt architectures is then as `validate` found it on this very journal, else "unknown",
-    never taken for granted.
+    What needs the rebuilt architectures is then as `validate` found it on exactly this journal, else
+    "unknown", never assumed.
     """
     replay = read_run(files)
     with _set_aside(replay):

@@ -43,11 +43,11 @@ EXPLAINED = tuple(
         ("control", "control_examples_per_second"),
     )
 )
-"""For pages that show these figures in the heads of a table."""
+"""Names and explanations for pages that show these figures in the heads of a table."""
 
 
 LEAST_CHANGE = 1e-7
-"""A smaller one is of sums that were rounded otherwise."""
+"""A smaller change comes from sums that were rounded otherwise, and is shown as 0.00."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,11 @@ class Figure:
     aside: str = ""
     """What it rests on, in a few words."""
     unknown: str = "unknown"
-    """What stands for a value that there is not."""
+    """Text that is shown if there is no value."""
     help: str = ""
-    """What it is."""
+    """Explanation of the figure, from `TERMS`."""
     mark: Mark | None = None
-    """Of a run that was not measured."""
+    """Mark of a run that was not measured; None of a measured one."""
 
     @property
     def label(self) -> str:
@@ -110,7 +110,7 @@ class Figure:
 
 
 def figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
-    """By key, which is the name for machines."""
+    """The figures by key, which is their name in JSON and CSV."""
     mark = mark_of(replay.opened.origin)
     return {key: replace(one, mark=mark, help=TERMS[key]) for key, one in _figures(replay, score).items()}
 

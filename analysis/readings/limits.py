@@ -1,4 +1,4 @@
-"""The most that devices were seen to do: by `peak`, or by a run before its clock started."""
+"""The ceilings of devices, as measured by `peak` or by a run before its clock started."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from statistics import median
 from aiperf.config import FORMATS
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.journal.strict import once
-from aiperf.score.peak import peak_ops_per_second
 from aiperf.wire.messages import Rate
 from aiperf.wording import percent, rate, scaled
 from analysis.table import aligned
@@ -32,18 +32,18 @@ class Limits:
     device: str
     format: str
     ops_per_second: float
-    """Of matrix products."""
+    """Ceiling of matrix products."""
     bytes_per_second: float
-    """Read and written."""
+    """Ceiling of memory: bytes read and written."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """Matrices of one side, multiplied in one format: operations a second."""
+    """Rate of matrix products of one size in one format, in operations per second."""
 
     format: str
     side: int
-    """Of square ones; 0 for tall ones."""
+    """Side of the square matrices; 0 for tall ones."""
     rate: Rate
 
 
@@ -56,7 +56,7 @@ class Machine:
     software: Mapping[str, str]
     products: tuple[Record, ...]
     copy: Rate
-    """Bytes a second, read and written."""
+    """Bytes per second, read and written."""
     upload: Rate | None
     form: str = FORM
 
@@ -66,9 +66,9 @@ class Machine:
         return max(found, key=lambda record: record.rate.fastest, default=None)
 
     def limits(self, formats: Sequence[str]) -> Limits:
-        """In the first of these formats that was measured.
+        """The limits in the first of these formats that was measured.
 
-        Raises AiperfError where none was, or where a rate is none.
+        Raises AiperfError if none was measured, or if a rate is not a positive number.
         """
         product = next(filter(None, map(self.fastest, formats)), None)
         if product is None:
@@ -81,7 +81,8 @@ class Machine:
 
 
 def limits_of(run: Replay) -> Limits | None:
-    """The median of the ranks in the run's last leg that measured; None where none did, or tells nonsense."""
+    """The median over the ranks in the last leg that measured; None if none did, or if its values are not
+    possible."""
     ceilings = next((list(leg.ceilings.values()) for leg in reversed(run.legs) if leg.ceilings), [])
     if not ceilings or ceilings[0].format not in FORMATS:
         return None
@@ -93,10 +94,10 @@ def limits_of(run: Replay) -> Limits | None:
 
 
 def read_limits(path: Path, formats: Sequence[str]) -> Limits:
-    """From what `peak -o` wrote, in the first of these formats that it has, or from the directory of a run,
-    which has its own format.
+    """The limits in an output of `peak -o`, in the first of these formats that it has, or in the directory of
+    a run, in the run's own format.
 
-    Raises AiperfError for what is neither.
+    Raises AiperfError for a path that is neither.
     """
     if path.is_dir():
         found = limits_of(replay(read_journal(RunFiles(path).journal)))
@@ -121,7 +122,7 @@ def machine_json(machine: Machine) -> str:
 
 
 def machine_text(machine: Machine) -> str:
-    """A row a format and size; the fastest of a format beside the listed peak."""
+    """One row per format and size; the fastest of a format is also compared with the listed peak."""
     rows = [["format", "side", "fastest", "typical", "spread", "of the listed peak"]]
     for record in machine.products:
         best = machine.fastest(record.format) is record

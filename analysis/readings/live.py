@@ -1,4 +1,4 @@
-"""A run as it goes on: its journal followed line by line, and what it says now."""
+"""A run as it goes on: its journal, followed line by line, and where the run stands now."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from nas.ops import OPS, Ops
 
 BINS = 60
 LONGEST_SILENCE_SECONDS = 60.0
-"""A living master writes every few seconds."""
+"""Time without a new line after which a run counts as silent: a living master writes every few seconds."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Snapshot:
     state: str
     span_seconds: float
     left_seconds: float | None
-    """To the deadline, or as the trials so far suggest; None where nothing tells."""
+    """Time to the deadline, or as the trials so far suggest; None if neither is known."""
     ops_per_second: float
-    """Credited so far, over the span so far."""
+    """Credited operations so far, over the span so far."""
     curve: Sequence[float]
     """OPS by bin of all steps that were made, whether credited later or not."""
     bin_seconds: float
@@ -51,18 +51,18 @@ class Snapshot:
     trials: Mapping[str, int]
     groups: Sequence[GroupNow]
     rates_of: str
-    """What rates are stated in, as "images"."""
+    """The unit of rates, such as "images"."""
     slow: Sequence[str]
     """Ranks and groups far below the others, as of the last whole minute of the span."""
     verdict: tuple[str, str] | None = None
-    """Of a run that has ended: the word, and a sentence after it."""
+    """The verdict of a run that has ended: the word, and a sentence after it; None before."""
     mark: Mark | None = None
 
 
 def silent_seconds(files: RunFiles) -> float:
-    """Since the journal grew last, by the clocks of this host and of its file system.
+    """Seconds since the journal last grew, by the clocks of this host and of its file system.
 
-    Raises JournalError for one that is gone.
+    Raises JournalError for a journal that is gone.
     """
     try:
         return max(0.0, time.time() - files.journal.stat().st_mtime)
@@ -71,9 +71,9 @@ def silent_seconds(files: RunFiles) -> float:
 
 
 class Follower:
-    """Reads what was appended since it last looked, and disturbs nothing.
+    """Reads what was appended since the last call, and disturbs nothing.
 
-    Operations are those that the journal states: nobody waits for them to be counted again.
+    Operations are those that the journal states, because a recount takes too long while a run goes on.
     """
 
     def __init__(self, files: RunFiles) -> None:
@@ -82,16 +82,17 @@ class Follower:
         self._reader = JournalReader(files.journal)
         self._credited = 0
         self._known: set[tuple[int, int]] = set()
-        """Trial and segment: what is tried again counts the first time only."""
+        """Trials and segments that were credited: a segment that is tried again counts the first time
+        only."""
         self._prices: list[int] = []
-        """Of one training example, by attempt."""
+        """Operations of one training example, by attempt."""
         self._judged: tuple[int, tuple[str, str] | None] = (0, None)
-        """As of so many lines."""
+        """Number of lines of the journal, and the verdict on them."""
         self._slow: tuple[object, Sequence[str]] = (None, ())
-        """As of when, and who."""
+        """The minute, and the slow ranks and groups that were found in it."""
 
     def update(self) -> bool:
-        """Whether there was anything new. Raises JournalError."""
+        """Reads the new lines, and returns whether there were any. Raises JournalError."""
         before = self.replay.lines
         for line in self._reader.new_lines():
             self.replay.add_line(line)
@@ -112,7 +113,8 @@ class Follower:
         return shortfall(self.replay, self._credited > 0, self.files.directory, growing)
 
     def snapshot(self, silent_seconds: float = 0.0) -> Snapshot:
-        """After `update` saw a first line. `silent_seconds`: since the journal grew last."""
+        """Where the run stands, once `update` has read a line. `silent_seconds` is the time since the journal
+        grew."""
         replay = self.replay
         span, best = _span(replay), replay.best
         curve, bin_seconds = self._curve(span)
@@ -136,7 +138,8 @@ class Follower:
         )
 
     def _verdict(self, silent_seconds: float) -> tuple[str, str] | None:
-        """Once, when a run has ended and its best network was tested: as `report` has it."""
+        """The verdict as `report` shows it, examined once, when the run has ended and its best network was
+        tested."""
         ended = self.replay.legs and self.replay.leg.ended is not None
         if not ended or self.shortfall(silent_seconds) is not None:
             return None
@@ -147,7 +150,8 @@ class Follower:
         return self._judged[1]
 
     def _named(self, span: float) -> Sequence[str]:
-        """Once a minute: in a long run it takes seconds to say."""
+        """The slow ranks and groups, searched for once per minute, because in a long run that takes
+        seconds."""
         leg = self.replay.leg if self.replay.legs else None
         moment = leg and (leg.index, leg.released, leg.ended is None, span // WINDOW_SECONDS)
         if self._slow[0] != moment:
@@ -173,7 +177,7 @@ class Follower:
             self._credited += self._prices[attempt.index] * segment.train_examples + evaluate * segment.of
 
     def _curve(self, span: float) -> tuple[list[float], float]:
-        """Work lies evenly over the time that its block took."""
+        """OPS by bin, and the length of a bin; the work of a block is spread evenly over its time."""
         replay = self.replay
         if span <= 0 or not len(replay.blocks):
             return [], 0.0
@@ -202,7 +206,8 @@ def _state(replay: Replay, found: Shortfall | None, silent_seconds: float) -> st
 
 
 def _span(replay: Replay) -> float:
-    """Up to the last line: a leg that goes on has not yet the beat that one that was killed is given."""
+    """The span up to the last line: the beat that is added to a leg that was killed is not added to one that
+    goes on."""
     span = replay.span_seconds
     if replay.legs and replay.leg.ended is None and replay.leg.released is not None:
         leg = replay.leg

@@ -1,4 +1,4 @@
-"""Who was busy when, and where the time of the groups went."""
+"""Which group was busy when, and how the groups spent their time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from aiperf.score.credit import Credit
 from aiperf.trial import State
 
 PARTS = ("train", "validate", "prepare", "wait", "lost")
-"""In the order in which they are shown. Work that was not credited is lost, and so is what comes after
-the loss of a group; prepare is what a group waited for its next network to be ready."""
+"""Parts of a group's time, in the order in which they are shown. Work that was not credited is lost, and so
+is the time after the loss of a group; prepare is the time that a group waited for its next network to be
+ready."""
 
 
 @dataclass(frozen=True)
@@ -32,22 +33,22 @@ class Bar:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """The groups' time."""
+    """How the groups spent their time."""
 
     num_groups: int
     span_seconds: float
     bars: tuple[Bar, ...]
     lost: tuple[tuple[int, float, float], ...]
-    """Group, and from when to when it was gone."""
+    """Group, and from when to when it was lost, in seconds of the span."""
     seconds: NDArray[np.float64]
-    """A row for each group, a column for each of PARTS."""
+    """Seconds: a row for each group, a column for each of PARTS."""
     span_of_group: NDArray[np.float64]
     resumed: tuple[float, ...]
-    """Where the legs after the first begin."""
+    """When the legs after the first begin, in seconds of the span."""
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of the span of all groups together; they add up to 1."""
+        """Share of each part in the span of all groups together; the shares add up to 1."""
         total = float(self.span_of_group.sum())
         return {
             part: float(self.seconds[:, i].sum()) / total if total else 0.0 for i, part in enumerate(PARTS)
@@ -69,7 +70,7 @@ def occupancy(replay: Replay, credited: Credit) -> Occupancy:
     for group, begin, end in lost:
         seconds[group, PARTS.index("lost")] += end - begin
     _gaps(replay, axis, bars, seconds)
-    wait = PARTS.index("wait")
+    wait = PARTS.index("wait")  # all that is left of a group's span, so it is computed last
     seconds[:, wait] = np.maximum(0.0, span_of_group - np.delete(seconds, wait, axis=1).sum(axis=1))
     return Occupancy(num_groups, replay.span_seconds, bars, lost, seconds, span_of_group, resumed)
 
@@ -77,7 +78,7 @@ def occupancy(replay: Replay, credited: Credit) -> Occupancy:
 def _work(
     replay: Replay, credited: Credit, axis: SpanAxis, seconds: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Adds up train, validate and lost; gives the end of the last piece of each attempt."""
+    """Adds up train, validate and lost; returns the end of the last piece of each attempt."""
     found = pieces(replay)
     end = axis.of(found.leg, found.end)
     inside = end - axis.of(found.leg, found.end - found.seconds)
@@ -124,7 +125,8 @@ def _lost_groups(replay: Replay, axis: SpanAxis, bars: Sequence[Bar]) -> tuple[t
 
 
 def _gaps(replay: Replay, axis: SpanAxis, bars: Sequence[Bar], seconds: NDArray[np.float64]) -> None:
-    """Of the gap before a bar, what its network took to be ready since it was sent to the group."""
+    """Adds up prepare: the part of the gap before a bar in which the group waited for its network to be
+    ready, from when the network was sent to it."""
     begun = [attempt for attempt in replay.attempts if attempt.began is not None]
     free: dict[int, float] = {}
     order = sorted(range(len(bars)), key=lambda place: (bars[place].group, bars[place].begin))

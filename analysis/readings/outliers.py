@@ -1,4 +1,4 @@
-"""Who is slow: ranks before the span, by equal work, and groups within it, by comparable work.
+"""Slow ranks before the span, by equal work, and slow groups within it, by comparable work.
 
 A rate is an outlier when it lies below the median by more than three robust standard deviations and by more
 than 5 %. The deviation is that between ranks or groups, and never taken as smaller than what a single one
@@ -24,8 +24,10 @@ from analysis.readings.usage import DeviceUse, Usage
 
 WINDOW_SECONDS = 60.0
 MOST_WINDOWS = 240
+"""Windows are this long, and longer in a run that would have more than `MOST_WINDOWS` side by side."""
 FEW_WINDOWS = 4
-"""In so few, chance does not name anybody."""
+"""With at most this number of windows, one slow window is enough to name a group: chance names none in so
+few."""
 
 
 @dataclass(frozen=True)
@@ -34,18 +36,20 @@ class Outlier:
 
     hosts: tuple[str, ...]
     devices: tuple[str, ...]
-    """Names, with what tells it from the others of its host where it is one; several where a group is."""
+    """Names of its devices; that of a single one includes its identity, which tells it from others of its
+    host."""
     who: str
     """rank 3, or group 2."""
     when: str
     """before the span, or the times within it."""
     share: float
-    """Of the median's rate."""
+    """Its rate as a share of the median rate."""
     evidence: str
 
 
 def outliers(replay: Replay, usage: Usage | None = None) -> tuple[Outlier, ...]:
-    """Of the last leg, the slowest first. `usage` adds what the devices' sensors tell."""
+    """Slow ranks and groups of the last leg, the slowest first. `usage` adds what the devices' sensors
+    report."""
     if not replay.legs:
         return ()
     leg = replay.leg
@@ -62,7 +66,8 @@ def outlier_text(outlier: Outlier) -> str:
 
 
 def _before(leg: Leg) -> Iterator[Outlier]:
-    """Ranks by equal work on devices of one name; of several reasons the worst."""
+    """Slow ranks, by equal work on devices of one name; a rank that is slow in several kinds is named for the
+    worst."""
     by_device: dict[str, list[Ceiling]] = {}
     for ceiling in leg.ceilings.values():
         by_device.setdefault(ceiling.device, []).append(ceiling)
@@ -93,7 +98,7 @@ def _before(leg: Leg) -> Iterator[Outlier]:
 
 
 def _kinds(ceilings: Sequence[Ceiling]) -> Iterator[tuple[str, str, list[Rate]]]:
-    """What all of these ranks measured."""
+    """Each kind of work that all of these ranks measured: its name, unit and rates."""
     kinds: Mapping[str, tuple[str, list[Rate | None]]] = {
         "matrix products": ("OPS", _products(ceilings)),
         "copying memory": ("B/s", [one.copy for one in ceilings]),
@@ -107,14 +112,15 @@ def _kinds(ceilings: Sequence[Ceiling]) -> Iterator[tuple[str, str, list[Rate]]]
 
 
 def _products(ceilings: Sequence[Ceiling]) -> list[Rate | None]:
-    """With the most threads that all of them were measured with; None for each if none is common."""
+    """Rates with the most threads that all of them were measured with; None for each if no number is
+    common."""
     common = set(ceilings[0].products).intersection(*(one.products for one in ceilings))
     count = max(common, key=lambda count: (len(count), count), default="")
     return [one.products.get(count) for one in ceilings]
 
 
 def _during(replay: Replay, leg: Leg) -> Iterator[Outlier]:
-    """Groups by comparable work, in windows of a minute; a long run has longer ones."""
+    """Slow groups, by comparable work in windows of a minute; a long run has longer windows."""
     work = BlockTimes.of(replay, leg)
     if work is None:
         return
@@ -165,7 +171,7 @@ def _ready(leg: Leg, group: int) -> list[Ready]:
 
 
 def _with_sensors(outlier: Outlier, leg: Leg, usage: Usage | None) -> Outlier:
-    """With what the sensors of its devices tell beside those of the others."""
+    """The outlier with what the sensors of its devices report, compared with those of the others."""
     if usage is None:
         return outlier
     if outlier.who.startswith("group"):

@@ -22,13 +22,13 @@ class Progress:
     """Times are seconds of the span."""
 
     ended: NDArray[np.float64]
-    """Of each trial that ended with a validation, in the order of their arrival."""
+    """End of each trial that ended with a validation, in the order of their arrival."""
     errors: NDArray[np.float64]
-    """Its lowest validation error."""
+    """Lowest validation error of each of these trials."""
     best_from: NDArray[np.float64]
-    """The times at which the best error fell,"""
+    """Times at which the best error fell."""
     best: NDArray[np.float64]
-    """and to what."""
+    """The best error from each of these times on."""
     best_trials: Sequence[int]
     bin_ends: NDArray[np.float64]
     regulated: NDArray[np.float64]
@@ -41,19 +41,20 @@ class Fall:
     """A validation that found a lower error than all before it."""
 
     seconds: float
-    """Of the span."""
+    """Time of the validation, in seconds of the span."""
     error: float
     trial: int
     node_hours: float
-    """Of all nodes of the run, busy or not, from the release until then."""
+    """Node-hours of all nodes of the run, busy or not, from the release until then."""
     epochs: float | None
     """Passes over the training examples that all networks of the search had made by then; None where the
     number of training examples is not known."""
 
 
 def falls(replay: Replay) -> list[Fall]:
-    """Of the best validation error, in the order of time, from the validations themselves: `progress` knows
-    an error only when its trial has ended. Only of trials whose network may be the best one."""
+    """The falls of the best validation error, in the order of time. They are taken from the validations
+    themselves, because `progress` knows an error only when its trial has ended, and only from trials whose
+    network may be the best one."""
     axis = SpanAxis(replay)
     seen = sorted(
         (axis.at(attempt.leg, closed.end), closed.segment.error, attempt.trial.number)
@@ -71,7 +72,7 @@ def falls(replay: Replay) -> list[Fall]:
 
 
 def epochs_until(replay: Replay) -> Callable[[float], float | None]:
-    """How many epochs of training validations had closed by a second of the span."""
+    """A function of a second of the span: the epochs of training that validations had closed by then."""
     axis = SpanAxis(replay)
     trained = sorted(
         (axis.at(attempt.leg, closed.end), closed.segment.train_examples)
@@ -98,7 +99,7 @@ def node_hours(replay: Replay, until: float = math.inf) -> float:
 
 
 def num_nodes(leg: Leg) -> int:
-    """Hosts of its ranks, and the master's, where the journal names it."""
+    """Number of hosts of its ranks and of the master, if the journal names the master's."""
     return len({event.ready.host for event in leg.ranks} | ({leg.began.host} - {""}))
 
 
@@ -139,7 +140,8 @@ def progress(replay: Replay, score: Score) -> Progress:
 def _best_by(
     times: NDArray[np.float64], ended: NDArray[np.float64], lowest: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The lowest error known at each time. Arrivals may be told a little out of order."""
+    """The lowest error known at each time. Arrivals are sorted first, because they may be reported a little
+    out of order."""
     order = np.argsort(ended, kind="stable")
     places = np.searchsorted(ended[order], times, side="right")
     best = np.minimum.accumulate(lowest[order]) if len(order) else lowest
@@ -147,5 +149,5 @@ def _best_by(
 
 
 def _smallest(replay: Replay) -> float:
-    """What counts where no validation example was wrong."""
+    """The error that counts if no validation example was wrong."""
     return next((v.segment.tally.floor for attempt in replay.attempts for v in attempt.validations), 0.5)

@@ -1,4 +1,4 @@
-"""Who lies too low among a few: medians and median deviations, which an outlier cannot move."""
+"""Which of a few values are too low: medians and median deviations, which an outlier cannot move."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 DEVIATIONS = 3.0
 LEAST_SHARE = 0.05
+"""A value is too low if it is below the median by more than `DEVIATIONS` robust standard deviations and by
+more than this share of it."""
 LEAST_NUMBER = 4
-"""Of fewer nobody can say who is the odd one."""
+"""Fewest values that are compared: of fewer, it is not known which one is the odd one."""
 # 1.4826 makes a median deviation the standard deviation of a normal distribution; in small samples it comes
 # out too small by these factors (Croux and Rousseeuw, "Time-efficient algorithms for two highly robust
 # estimators of scale", COMPSTAT 1992).
@@ -23,7 +25,7 @@ Array = NDArray[np.float64]
 
 
 def below(values: Array, own: Array) -> Iterator[int]:
-    """Indices of logarithms that lie too low. `own`: deviation of each by itself."""
+    """Indices of the logarithms that are too low. `own` is the deviation of each by itself."""
     if len(values) < LEAST_NUMBER:
         return
     distance = np.median(values) - values

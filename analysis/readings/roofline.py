@@ -22,7 +22,8 @@ from nas.graph import Graph, Node
 from nas.ops import OPS, TENSOR_OPS
 
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
-"""Of an activation. Weights and their gradients are fp32 and read or written once a step."""
+"""Bytes of an activation by format. Weights and their gradients are fp32, and read or written once per
+step."""
 WEIGHT_BYTES = 4
 NOTE = (
     "Modelled: every layer reads its inputs from memory and writes its output, forward and backward;\n"
@@ -37,11 +38,11 @@ class LayerLimit:
     name: str
     layer: str
     operations: int
-    """At the price of OPS."""
+    """Number of operations at the price of OPS."""
     tensor_operations: int
     bytes: float
     compute_seconds: float
-    """Of its tensor operations at the ceiling of matrix products."""
+    """Seconds of its tensor operations at the ceiling of matrix products."""
     memory_seconds: float
 
     @property
@@ -54,12 +55,12 @@ class LayerLimit:
 
 
 def roofline(graph: Graph, limits: Limits, batch_size: int) -> tuple[LayerLimit, ...]:
-    """Every layer, forward and backward, for one example of a batch on one device."""
+    """The limits of every layer, forward and backward, for one example of a batch on one device."""
     return tuple(_limit(graph, node, limits, batch_size) for node in graph.nodes)
 
 
 def example_seconds(graph: Graph, limits: Limits, batch_size: int) -> float:
-    """Of one training example on one device."""
+    """Seconds of one training example on one device."""
     return sum(layer.seconds for layer in roofline(graph, limits, batch_size))
 
 
@@ -84,13 +85,14 @@ def _bytes(graph: Graph, node: Node, element: int, batch_size: int) -> float:
 
 
 def moved_bytes(elements: int, weights: int, element: int, batch_size: float) -> float:
-    """For one example. Weights are read twice and their gradient is written, once a step of a device."""
+    """Bytes moved for one example. Weights are read twice and their gradient is written once per step of a
+    device, so the examples of a batch share them."""
     return elements * element + 3 * weights * WEIGHT_BYTES / batch_size
 
 
 def intensity(found: Counted, format_: str, batch_size: float) -> float | None:
-    """Tensor operations of a training example for each byte moved, with so many examples on a device; None
-    where the format or the architecture is not known."""
+    """Tensor operations of a training example per byte moved, with `batch_size` examples on a device; None if
+    the format or the architecture is not known."""
     if format_ not in BYTES or found.moved is None:
         return None
     moved = moved_bytes(found.moved, found.parameters, BYTES[format_], batch_size)

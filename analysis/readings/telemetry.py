@@ -1,8 +1,8 @@
-"""What the hosts measured beside a run, where they did: telemetry/<host>.jsonl of the run directory.
+"""What the hosts measured during a run, if they did: telemetry/<host>.jsonl of the run directory.
 
 A line is a JSON object with `wall_seconds`, the host's time of day in seconds since 1970, and any numbers;
 objects inside it (of a device, of a sensor) are flattened by name, and equal names of several devices
-are averaged. What a name measures it says itself: `power_watts`, `utilisation`, `memory_bytes`.
+are averaged. A name includes its unit: `power_watts`, `utilisation`, `memory_bytes`.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ from nas.bounded import lines, opened
 
 BINS = 240
 LEAST_BIN_SECONDS = 2.0
-"""Hosts measure once a second: in a shorter bin there may be nothing, and no line goes through it."""
+"""Shortest bin. Hosts measure once per second: a shorter bin may be empty, and no line is drawn through
+it."""
 MOST_QUANTITIES = 24
 COUNTER = "energy_joules"
-"""Since the driver was loaded: its sum over the span tells something, its curve does not."""
+"""A counter since the driver was loaded: its rise over the span tells something, its curve does not."""
 TIME = "wall_seconds"
 NAME = re.compile(r"[a-z][a-z0-9_.]{0,60}")
 LONGEST_LINE = 1 << 20
-"""Bytes; a host of sixteen devices takes a hundredth of it."""
+"""Longest line in bytes; that of a host with sixteen devices has a hundredth of it."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """One measured thing over the span, in bins; not a number where no host measured."""
+    """One measured quantity over the span, in bins; not a number in bins in which no host measured."""
 
     name: str
     lowest: NDArray[np.float64]
-    """Of the hosts' means in a bin."""
+    """Lowest of the hosts' means in each bin; next, their median and the highest."""
     median: NDArray[np.float64]
     highest: NDArray[np.float64]
 
@@ -53,10 +54,10 @@ class Quantity:
 class Telemetry:
     hosts: int
     edges: NDArray[np.float64]
-    """Of the bins, in seconds of the span."""
+    """Edges of the bins, in seconds of the span."""
     quantities: tuple[Quantity, ...]
     unread: int
-    """Lines that are no measurement."""
+    """Number of lines that are not a measurement."""
 
 
 def read_telemetry(files: RunFiles, replay: Replay) -> Telemetry | None:
@@ -91,11 +92,11 @@ def read_telemetry(files: RunFiles, replay: Replay) -> Telemetry | None:
 
 
 class HostClock:
-    """From a host's time of day to the span. The legs' starts are by the master's clock; how far the host's
-    is off was compared once, when its ranks became ready."""
+    """Converts a host's time of day to seconds of the span. The legs' starts are by the master's clock; the
+    offset of the host's clock was measured once, when its ranks became ready."""
 
     def __init__(self, replay: Replay, host: str, until: float = math.inf) -> None:
-        """`until`: seconds of the span, after which nothing is looked at."""
+        """`until` is the second of the span after which nothing is read."""
         self._axis, self._legs = SpanAxis(replay), list[tuple[float, float, float, Leg]]()
         self._spans: dict[str, list[tuple[float, float]]] = {}
         for leg in replay.legs:
@@ -130,7 +131,8 @@ class HostClock:
 
 
 def records(path: Path) -> Iterator[dict[str, Any] | None]:
-    """Each line's object; None for what is none. A last line without an end is still being written."""
+    """Each line's object; None for a line that is not one. A last line without an end is still being written,
+    and is left out."""
     try:
         with opened(path) as file:
             before = b"\n"
@@ -152,7 +154,7 @@ def _record(raw: bytes) -> dict[str, Any] | None:
 
 
 def _numbers(record: Mapping[str, Any] | list[Any], path: str = "") -> Iterator[tuple[str, float]]:
-    """Lists are of devices: their members have one name."""
+    """Numbers by dotted name. A list holds devices, whose numbers share their names."""
     items = (
         ((path, item) for item in record)
         if isinstance(record, list)

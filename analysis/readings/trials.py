@@ -31,30 +31,30 @@ class TrialRow:
     state: State
     reason: str
     error: float | None
-    """The lowest on validation."""
+    """Lowest validation error."""
     operations: int | None
-    """OPS of one training example; None where its architecture is not counted."""
+    """Operations of one training example; None if its architecture was not counted."""
     parameters: int | None
     group: int
     attempts: int
     engine: str
-    """That made its steps; empty where nothing chose one, or it has not begun."""
+    """Engine that made its steps; empty if none was chosen, or if it has not begun."""
     epochs: int
     batch_size: int
     learning_rate: float
     examples: int
-    """Trained in the last attempt."""
+    """Examples trained in the last attempt."""
     began: float | None
     """Seconds of the span; None for one that has not begun."""
     ended: float | None
     intensity: float | None = None
-    """Tensor operations of a training example for each byte that it moves, as `roofline` models it; None
-    where the architecture was not rebuilt."""
+    """Tensor operations of a training example per byte that it moves, as `roofline` models it; None if the
+    architecture was not rebuilt."""
     falls: tuple[tuple[float, float], ...] = ()
-    """Each fall of its validation error: after so many epochs since its weights were new, to this."""
+    """Each fall of its validation error: epochs since its weights were new, and the error from then on."""
 
     def epochs_to(self, error: float) -> float | None:
-        """Since its weights were new, with those of its ancestors; None where it did not reach the error."""
+        """Epochs to an error since its weights were new, with those of its ancestors; None if not reached."""
         return next((epochs for epochs, found in self.falls if found <= error), None)
 
     @property
@@ -63,7 +63,7 @@ class TrialRow:
 
 
 def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
-    """In the order of their numbers."""
+    """The trials as rows, in the order of their numbers."""
     axis, found, curves = SpanAxis(replay), [], _Curves(replay)
     for number in sorted(replay.trials):
         story = replay.trials[number]
@@ -104,7 +104,7 @@ def _engine(attempt: Attempt) -> str:
 
 
 def _intensity(replay: Replay, attempt: Attempt, counted: Counted) -> float | None:
-    """On a device of its group, each of which has an equal part of the batch."""
+    """Tensor operations per byte on a device of its group, each of which has an equal part of the batch."""
     batch_size = attempt.trial.hyper.batch_size / len(attempt.leg.began.groups[attempt.group])
     return intensity(counted, replay.opened.config.training.format, batch_size)
 
@@ -119,7 +119,8 @@ class _Curves:
         """Epochs of the weights that each trial leaves to its children."""
 
     def falls(self, number: int) -> tuple[tuple[float, float], ...]:
-        """Of trials in the order of their numbers: a parent is asked for before its child."""
+        """The falls of one trial. Trials must be asked for in the order of their numbers, because a child
+        starts from the epochs of its parent."""
         attempt = self._trials[number].attempts[-1]
         done = self._kept.get(attempt.trial.parent, 0.0)
         found: list[tuple[float, float]] = []
@@ -134,13 +135,13 @@ class _Curves:
 
 
 def median_error(found: Sequence[TrialRow]) -> float | None:
-    """Of the lowest validation error of each trial: half of them reach it."""
+    """The median of the trials' lowest validation errors, which at least half of them reach."""
     errors = [row.error for row in found if row.error is not None]
     return statistics.median_high(errors) if errors else None
 
 
 def line_of_descent(found: Mapping[int, TrialRow], number: int) -> list[TrialRow]:
-    """From the seed, or the first child of it, to this trial."""
+    """The trials from the seed, or from its first child, to this one."""
     line: list[TrialRow] = []
     wanted: int | None = number
     while wanted is not None and wanted in found and len(line) <= len(found):
@@ -150,7 +151,8 @@ def line_of_descent(found: Mapping[int, TrialRow], number: int) -> list[TrialRow
 
 
 def most_telling(found: Sequence[TrialRow], at_most: int) -> list[TrialRow]:
-    """All; of more, the best quarter and others at even distances, each with all its ancestors, by number."""
+    """All rows; of more than `at_most`, the best quarter and others at even distances, each with all its
+    ancestors, by number."""
     if len(found) <= at_most:
         return list(found)
     by_number = {row.number: row for row in found}
@@ -168,7 +170,8 @@ def most_telling(found: Sequence[TrialRow], at_most: int) -> list[TrialRow]:
 
 
 def _far_apart(spread: Sequence[TrialRow]) -> list[TrialRow]:
-    """In an order of which any beginning is spread over the whole."""
+    """The rows in an order whose every beginning is spread over the whole: by multiples of the golden
+    ratio."""
     golden = (5**0.5 - 1) / 2
     order = sorted(range(len(spread)), key=lambda place: (place * golden) % 1)
     return [spread[place] for place in order]

@@ -1,6 +1,6 @@
 """What the devices of a run used while its clock ran: energy, clocks, and how long they were held back.
 
-Summed over exactly the scored span, from what was recorded once a second. A device that tells nothing, or
+Summed over exactly the scored span, from what was recorded once per second. A device that reports nothing, or
 not enough, is unknown, and then so is the sum over all.
 """
 
@@ -22,13 +22,13 @@ from aiperf.journal.replay import Replay
 from analysis.readings.telemetry import HostClock, records
 
 LONGEST_GAP_SECONDS = 5.0
-"""Between two samples; where there are none for longer, nobody knows what the device did."""
+"""Longest time between two samples over which a reading is believed."""
 LARGEST = 1e18
-"""Of any reading in its unit; joules of a device in a million years."""
+"""Largest reading that is believed, whatever its unit: in joules, a device uses it in a million years."""
 
 MOST_DIFFERENCE = 4.0
-"""Between a counter of energy and the integral of the power: sensors that work differ by some per cent, in a
-span of seconds by more; one that is read in a wrong unit by ten or a thousand."""
+"""Largest factor between a counter of energy and the integral of the power. Sensors that work differ by some
+per cent, in a span of seconds by more; one that is read in a wrong unit differs by ten or a thousand."""
 
 Samples = tuple[NDArray[np.float64], NDArray[np.float64]]
 
@@ -42,16 +42,18 @@ class DeviceUse:
     """Its identity."""
     joules: float | None
     by_counter: bool
-    """From the device's own counter of energy; otherwise its power is integrated."""
+    """Whether the energy is from the device's own counter; otherwise its power is integrated."""
     contradictory: bool
-    """One of the two reports many times the energy of the other: one is wrong, and nobody knows which."""
+    """Whether one of the two reports many times the energy of the other: one is wrong, and it is not known
+    which."""
     mean_clock_hertz: float | None
     least_clock_hertz: float | None
     mean_temperature_celsius: float | None
     throttled_seconds: Mapping[str, float] | None
-    """By reason, as the device's driver calls it; None where it never said whether there was one."""
+    """Seconds in which the device was throttled, by the driver's name of the reason; None if it never
+    reported whether there was one."""
     span_seconds: float
-    """Of the legs in which a rank had it."""
+    """Length of the spans of the legs in which a rank had the device."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +66,16 @@ class Usage:
 
     @property
     def joules(self) -> float | None:
-        """Of the devices only: no processor, memory, fan or switch is in it."""
+        """Energy of the devices only, without the rest of the nodes: memory, fans, switches."""
         return None if self.missing else math.fsum(device.joules or 0.0 for device in self.devices)
 
     def ops_per_joule(self, operations: int) -> float | None:
-        """Of these operations: OPS/W. None where the energy is not known."""
+        """Operations per joule, which is OPS/W; None if the energy is not known."""
         return operations / self.joules if self.joules else None
 
 
 def read_usage(files: RunFiles, replay: Replay, until: float = math.inf) -> Usage:
-    """From the recorded files beside the journal, up to `until` seconds of the span."""
+    """What was used up to `until` seconds of the span, from the recorded files next to the journal."""
     wanted: dict[str, dict[str, None]] = {}
     nameless = 0
     begins = SpanAxis(replay).begins
@@ -105,7 +107,7 @@ def _missing(found: Sequence[DeviceUse], nameless: int) -> str:
 
 
 def use_over(file: Path, device: str, span: tuple[float, float]) -> DeviceUse:
-    """Of one device between two times of day, from what was recorded into a file."""
+    """What one device used between two times of day, from a recorded file."""
     return _use("", device, _readings(file, [device])[device], [span])
 
 
@@ -117,7 +119,7 @@ def _of_host(
 
 
 def _readings(file: Path, devices: Iterable[str]) -> dict[str, list[tuple[float, dict[str, Any]]]]:
-    """Of each device its readings, with the times of day of the host."""
+    """The readings of each device, each with the host's time of day."""
     samples: dict[str, list[tuple[float, dict[str, Any]]]] = {device: [] for device in devices}
     for record in records(file):
         at, told = (record or {}).get("wall_seconds"), (record or {}).get("devices")
@@ -179,8 +181,8 @@ def _within(column: Samples, spans: Sequence[tuple[float, float]]) -> NDArray[np
 def _risen(column: Samples, span: tuple[float, float]) -> float | None:
     """How far a counter rose in the span; between two samples it rises evenly.
 
-    None where it is not known around both ends, where it fell (it then began anew), and where it did not rise
-    at all: no device needs nothing.
+    None if it is not known around both ends, if it fell (it then started anew), or if it did not rise at all,
+    because no device runs without energy.
     """
     times, values = column
     if span[1] <= span[0]:
@@ -216,7 +218,8 @@ def _reaches(times: NDArray[np.float64], span: tuple[float, float]) -> bool:
 
 
 def _contradict(counted: float | None, integrated: float | None) -> bool:
-    """A power of nothing is that of a sensor that is not there, or of the second die of one device."""
+    """Whether the two differ by more than sensors that work. A power of 0 contradicts nothing: it is that of
+    an absent sensor, or of the second die of one device."""
     if not counted or not integrated:
         return False
     low, high = sorted((counted, integrated))
@@ -232,7 +235,8 @@ def _over(parts: Sequence[float | None]) -> float | None:
 def _throttled(
     readings: Sequence[tuple[float, dict[str, Any]]], spans: Sequence[tuple[float, float]]
 ) -> Mapping[str, float] | None:
-    """A reason holds from the sample that tells it to the next one."""
+    """Seconds by reason, the longest first. A reason holds from the sample that reports it to the next
+    one."""
     seconds: dict[str, float] = {}
     told = False
     for (at, reading), (until, _) in pairwise(readings):

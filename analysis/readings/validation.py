@@ -1,4 +1,4 @@
-"""What `validate` found, kept beside the journal: a report of a long run need not count it again."""
+"""What `validate` found, kept next to the journal, so that a report of a long run need not recount."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KeptValidation:
     """The findings on one state of one journal, by one version of the program."""
 
     chain: str
-    """Of the journal's last line."""
+    """Hash of the journal's last line."""
     lines: int
     program: str
     code_hash: str
@@ -33,7 +33,7 @@ class KeptValidation:
 
 
 def save(files: RunFiles, replay: Replay, verdict: Verdict, layers: Mapping[str, int]) -> None:
-    """Raises AiperfError where the directory cannot be written."""
+    """Writes the findings. Raises AiperfError if the directory cannot be written."""
     kept = KeptValidation(replay.last_chain, replay.lines, __version__, code_hash(), verdict.findings, layers)
     try:
         files.validation.write_text(json.dumps(encode(kept), indent=1) + "\n", encoding="utf-8")
@@ -42,7 +42,7 @@ def save(files: RunFiles, replay: Replay, verdict: Verdict, layers: Mapping[str,
 
 
 def load(files: RunFiles, replay: Replay) -> KeptValidation | None:
-    """None where there is none of this very journal by this very program."""
+    """The findings on exactly this journal by exactly this program; None if there are none."""
     try:
         kept = decode(KeptValidation, strict.parsed(read_bytes(files.validation)))
     except (OSError, ValueError, RecordError):  # absent, unreadable or of another version: it is made anew

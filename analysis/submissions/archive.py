@@ -52,7 +52,7 @@ HEADERS = (
 
 
 class ArchiveError(AiperfError):
-    """What is no archive of a submission, or a hostile one."""
+    """The file is not an archive of a submission, or is a hostile one."""
 
 
 def write_archive(path: Path, files: Mapping[str, Path]) -> None:

@@ -12,7 +12,7 @@ from aiperf.journal.strict import once
 
 
 class CanonicalError(AiperfError, ValueError):
-    """What is not JSON, or not in the canonical form."""
+    """The text is not JSON, or not in the canonical form."""
 
 
 def canonical(value: Any) -> bytes:

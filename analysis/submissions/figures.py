@@ -17,15 +17,17 @@ from aiperf.journal.replay import Replay
 from aiperf.wire.messages import Ceiling, Rate
 
 SHARE = 0.05
-"""Of the figures of the run that has fewer. Two honest runs share less than a thousandth by chance, at 10^5
-blocks of two seconds that vary by 0.1 %."""
+"""Least share of equal figures that makes two runs one, relative to the run with fewer figures. Two honest
+runs share less than a thousandth by chance, with 10^5 blocks of two seconds that vary by 0.1 %."""
 LEAST = 3
-"""Figures that are the same: one or two may be chance in a short run."""
+"""Fewest equal figures that make two runs one: one or two may be chance in a short run."""
 MOST = 200_000
-"""Figures of a kind that are kept; of more a sample, the same of equal figures. So many that to hide
-a run among invented figures takes gigabytes of them."""
+"""Most figures of a kind that are kept; of more, a sample that depends on the figures alone, so that equal
+figures give equal samples. The number is large enough that to hide a run among invented figures takes
+gigabytes of them."""
 ROUND = 4
-"""A figure of so few digits was not measured: a limit, a default, nothing."""
+"""Significant digits of a figure that was not measured: a figure with no more than these is a limit, a
+default or 0."""
 
 
 Place = tuple[tuple[tuple[int, int], int], int | str]
@@ -57,7 +59,7 @@ class Sample:
 
 
 Figures = Mapping[str, Sample]
-"""By kind."""
+"""Samples of the figures, by kind."""
 
 
 def measured(replay: Replay) -> Figures:
@@ -147,7 +149,8 @@ def _durations(replay: Replay) -> Iterator[tuple[Place, tuple[int, int], float]]
 
 
 def _digits(digits: int, *values: float) -> Iterator[str]:
-    """Of what was measured."""
+    """The measured ones of the values, as text of `digits` significant digits; those of `ROUND` are left
+    out."""
     return (f"{value:.{digits}g}" for value in values if float(f"{value:.{ROUND}g}") != value)
 
 

@@ -13,8 +13,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from aiperf.cpu_names import is_processor
 from aiperf.errors import AiperfError, ConfigError
+from aiperf.hardware.cpu_names import is_processor
 from aiperf.journal.replay import Replay
 from aiperf.scenarios.detail_log import read_values
 from aiperf.scenarios.measured import ACCURACY, PERFORMANCE
@@ -32,11 +32,11 @@ from nas.record import graph_to_json
 SCENARIOS = ("single-stream", "multi-stream", "offline")
 """Required of `resnet` on an edge system; the checker looks for all of them in the closed division only."""
 STATUSES = {"cloud": "available", "onprem": "available", "preview": "preview", "research": "rdi"}
-"""Of a machine: MLPerf Inference's word by that of MLPerf Training."""
+"""Status of a machine: MLPerf Inference's word by that of MLPerf Training."""
 MODEL = "aiperf-hpc"
 """The open division's own name for a network; model_mapping.json says of which benchmark it is."""
 MORE_FIELDS = ("host_network_card_count", "system_type_detail")
-"""Of MLPerf Inference's system description, beside those of MLPerf Training's."""
+"""Fields of MLPerf Inference's system description that MLPerf Training's does not have."""
 MEANINGFUL = (
     *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count"),
     *("host_memory_capacity", "host_memory_configuration", "host_storage_capacity", "host_storage_type"),
@@ -60,13 +60,14 @@ LEAST: Mapping[str, Mapping[str, int]] = {
     ACCURACY: {},
 }
 SHOWN_BYTES = 4096
-"""Of the log of answers, from its start and its end: as truncate_accuracy_log.py leaves it."""
+"""Bytes kept of the log of answers at its start, and as many at its end: as truncate_accuracy_log.py does."""
 MOST_BYTES = 50 << 20
-"""Of a file in a submission (repository_checks.sh)."""
+"""Largest file in a submission, in bytes (repository_checks.sh)."""
 
 
 def inference_files(judged: Judged, entry: MlperfEntry, given: Mapping[str, str]) -> dict[str, bytes]:
-    """Content by path in the folder. `given`: fields of the system description, by a person.
+    """Content by path in the folder. `given` are the fields of the system description that a person filled
+    in.
 
     Raises AiperfError for a run or results that cannot be an entry, with the first reason.
     """
@@ -108,7 +109,7 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def _unfit(judged: Judged, name: str, inference: Inference | None, recorded: Tally) -> str:
-    """Why this result is no part of a submission; empty where it is."""
+    """Why this result cannot be part of a submission; empty if it can."""
     if inference is None:
         required = ", ".join(SCENARIOS)
         return f"{judged.files.inference_directory} has no result of {name}, and MLPerf requires {required}"
@@ -130,7 +131,11 @@ def _unfit(judged: Judged, name: str, inference: Inference | None, recorded: Tal
 
 
 def _system(found: list[Inference], entry: MlperfEntry, given: Mapping[str, str]) -> dict[str, str]:
-    """Of one node with the one device that answered; what a person said of others is refused."""
+    """The description of one node with the one device that answered.
+
+    Raises AiperfError for another device in `given`, and for scenarios that were measured on different
+    devices.
+    """
     measured = found[0].measured
     if any(
         (m := each.measured).device != measured.device or m.software != measured.software for each in found

@@ -7,8 +7,8 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from aiperf.device_names import ALIKE
 from aiperf.errors import AiperfError
+from aiperf.hardware.device_names import ALIKE
 from aiperf.wording import plain
 from nas.bounded import read_text
 
@@ -52,7 +52,7 @@ def read_keys(path: Path) -> Register:
 
 
 def line_of(public: str, site: str) -> str:
-    """What a register holds of a key. Raises AiperfError for a name that no line can hold."""
+    """The line of a register for a key. Raises AiperfError for a name that a line cannot hold."""
     return " ".join(_entry(f"{public} {site}", "--site"))
 
 
@@ -72,7 +72,7 @@ def _entry(line: str, where: str) -> tuple[str, str]:
 
 
 def _refuse_alike(register: Register, path: Path) -> None:
-    """Two sites of one look could be taken for each other."""
+    """Refuses a register in which two sites look alike: one could be taken for the other."""
     spelt: dict[str, str] = {}
     for site in register.values():
         if (other := spelt.setdefault(_folded(site), site)) != site:
@@ -80,7 +80,7 @@ def _refuse_alike(register: Register, path: Path) -> None:
 
 
 def _folded(name: str) -> str:
-    """Without case, accents, spaces and scripts."""
+    """The name without differences of case, accents, spaces and scripts."""
     letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold())
     return "".join(_letters(letters)).translate(_LOOKALIKES).translate(ALIKE)
 

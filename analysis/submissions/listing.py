@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiperf import __version__
-from aiperf.wording import moment, percent, plain, rate, rates
-from analysis.exports.csv_table import harmless
+from aiperf.wording import harmless, moment, percent, plain, rate, rates
 from analysis.pages.page import page
 from analysis.readings.key import EXPLAINED
 from analysis.submissions.canonical import canonical
@@ -52,7 +51,7 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "control_size": lambda entry: entry.control_size,
     "page": lambda entry: entry.page,
 }
-"""With the unit in the name; empty, or null, is: not known."""
+"""Columns by name, which includes the unit; an empty value, or null, is not known."""
 
 
 def index_html(made: Standing) -> str:

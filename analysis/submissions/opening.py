@@ -20,7 +20,8 @@ from analysis.submissions.signature import SignatureError, verify
 from nas.bounded import file_digest, read_bytes
 
 LARGEST_BYTES = 32 << 20
-"""Of a file that is taken in whole: a manifest of all files that an archive may hold has two thirds of it."""
+"""Largest file that is read whole. A manifest of as many files as an archive may hold has two thirds of
+it."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,13 @@ class Unpacked:
     signed_by: str | None
     """The public key, where there is a signature and it fits."""
     reasons: Sequence[Reason]
-    """Against the package as a whole."""
+    """Reasons against the package as a whole."""
 
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Unpacked]:
-    """Raises AiperfError for what is no archive, a hostile one, or holds no manifest of this version."""
+    """Raises AiperfError for a file that is not an archive, a hostile archive, and one without a manifest of
+    this version."""
     with tempfile.TemporaryDirectory(prefix="aiperf-hpc-") as temporary:
         names = read_archive(path, Path(temporary))
         files = PackageFiles(Path(temporary))
@@ -60,10 +62,10 @@ def unpacked(path: Path) -> Iterator[Unpacked]:
 
 @contextmanager
 def opened_run(path: Path) -> Iterator[RunFiles]:
-    """The run of a package, in a folder that is gone afterwards; of several runs one as PACKAGE/NAME.
+    """The run of a package, in a folder that is removed afterwards; PACKAGE/NAME is one of several runs.
 
-    Raises AiperfError where the package is not as it was sealed, and names its files as
-    parts of the package.
+    Raises AiperfError if the package was changed after it was sealed. Errors name its files as parts of the
+    package.
     """
     package, wanted = (path.parent, path.name) if path.parent.is_file() else (path, "")
     with unpacked(package) as found:
@@ -81,7 +83,7 @@ def opened_run(path: Path) -> Iterator[RunFiles]:
 
 
 def system_of(files: RunFiles, path: Path) -> Mapping[str, str]:
-    """The description of the system in an opened package, beside one of its runs."""
+    """The description of the system in the opened package that a run is part of."""
     folder = files.directory.parents[1]
     system = parsed(PackageFiles(folder).system, "system.json", [one.name for one in folder.iterdir()])
     check("system-1", system, f"{path}: system.json")

@@ -41,7 +41,7 @@ class Contact:
 
 @dataclass(frozen=True)
 class PackageFiles:
-    """What lies where in an unpacked submission."""
+    """The files of an unpacked submission."""
 
     folder: Path
 
@@ -145,7 +145,7 @@ def _copy_weights(run: RunFiles, target: RunFiles) -> None:
 def _refuse(
     output: Path, system: Mapping[str, str], contact: Contact, licence: str, created: str, key: Path | None
 ) -> None:
-    """Raises AiperfError for what no run can make right."""
+    """Raises AiperfError for what is wrong whatever the run is."""
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise AiperfError(f"{output} cannot be written; give a file in an existing folder with -o")
     refuse_existing(output)

@@ -163,7 +163,7 @@ def _page(submission: Submission, run: Checked, entry: Entry) -> str:
 
 
 def _runs(entry: Entry) -> Iterator[tuple[str, Table]]:
-    """Those that it stands for."""
+    """The table of the runs that an entry stands for."""
     if entry.others:
         low, high = entry.ops_range
         rows = [
@@ -175,7 +175,7 @@ def _runs(entry: Entry) -> Iterator[tuple[str, Table]]:
 
 
 def _aside(submission: Submission, signer: Signer) -> Sequence[tuple[str, Table]]:
-    """What a package knows beside the journal, for the page of its run."""
+    """What a package says in addition to the journal, for the page of its run."""
     key = submission.signed_by
     signed = signer.text if key is None else f"{signer.text}; Ed25519, public key {key}"
     about = [

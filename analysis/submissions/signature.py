@@ -13,11 +13,12 @@ from aiperf.errors import AiperfError, MissingExtra
 from nas.bounded import read_bytes
 
 CONTEXT = b"aiperf-hpc package manifest 1\n"
-"""Before what is signed, so that a signature of anything else cannot be passed off as one of a manifest."""
+"""Prefix of what is signed, so that a signature of anything else cannot be passed off as one of a
+manifest."""
 
 
 class SignatureError(AiperfError):
-    """A key that is none, or a signature that does not fit."""
+    """The file is not a key, or the signature does not fit."""
 
 
 def make_key(path: Path) -> str:

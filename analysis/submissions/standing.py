@@ -13,11 +13,11 @@ from analysis.submissions.figures import Figures, is_same_run
 
 
 class Right(IntEnum):
-    """To a run that is claimed twice: who has more stands."""
+    """Right to a run that several packages claim: the claimant with more right is ranked."""
 
     UNSIGNED = 0
     SIGNED = 1
-    """By a key that the register does not hold: anybody makes one."""
+    """Signed with a key that is not registered; anybody can make one."""
     REGISTERED = 2
 
 
@@ -29,11 +29,11 @@ class Signer:
     party: str
     """Equal where one hand packed: the registered site, the key, or the package itself."""
     name: str
-    """Of the registered site; else the key; empty for an unsigned package."""
+    """Name of the registered site; else the key; empty for an unsigned package."""
 
     @property
     def party_of_several(self) -> str:
-        """Equal for packages that may be of one submitter: unsigned ones have nobody who says otherwise."""
+        """Equal for packages that may be of one submitter: nothing tells unsigned ones apart."""
         return "" if self.right is Right.UNSIGNED else self.party
 
     @property
@@ -63,7 +63,7 @@ class Entry:
     data: str
     """Name of the images, or of the text."""
     data_sha256: str
-    """Of the list of the images; of the text."""
+    """SHA-256 of the list of the images, or of the text."""
     packed: str
     """How the images were decoded beforehand; empty where they were not."""
     vendor: str
@@ -76,14 +76,14 @@ class Entry:
     regulated_score: float | None
     mfu: float | None
     ops_per_joule: float | None
-    """Of the devices only, as measured over the span."""
+    """Operations per joule of the devices only, as measured over the span."""
     error: float | None
     control_examples_per_second: float | None
     """Examples of the task's control network, all devices together."""
     control_rate: str
     """The same in what the task states rates in: "38,400 images/s"."""
     control_size: str
-    """Of its examples: "224²"."""
+    """Size of the control's examples: "224²"."""
     signer: Signer
     contested_by: Sequence[str] = ()
     """Packages that claim the same run with no less right."""
@@ -101,7 +101,7 @@ class Entry:
 
     @property
     def runs(self) -> int:
-        """That it stands for."""
+        """How many runs it stands for, itself included."""
         return 1 + len(self.others)
 
     @property
@@ -118,7 +118,7 @@ class RefusedPackage:
     package: str
     reasons: Sequence[str]
     page: str = ""
-    """Of a run that is valid, and has no place."""
+    """File name of its own page, for a run that is valid but not ranked; else empty."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class ValidRun:
     run: str
     """Its folder in the package."""
     lines: int
-    """Of its journal."""
+    """Number of lines of its journal."""
     figures: Figures
     kind: str = ""
     """Equal where configuration, code, data, devices and their number are; the random seed may differ."""
@@ -156,7 +156,7 @@ class RankedList:
     data: str
     data_sha256: str
     entries: Sequence[Entry]
-    """By sustained OPS."""
+    """Entries by sustained OPS, the highest first."""
 
     @property
     def task(self) -> Task:
@@ -183,8 +183,9 @@ class Standing:
 
 
 def standing(found: Sequence[ValidRun], refused: Sequence[RefusedPackage], runs: int = 1) -> Standing:
-    """`refused`: packages, or runs of them, that nobody need compare with others. `runs`: so many of each
-    system are asked for; where it is more than one, the run with the median OPS stands for all."""
+    """`refused` holds packages, or runs of them, that were refused before they are compared. `runs` is the
+    number of runs that each system must have; if it is more than one, the run with the median OPS stands for
+    all."""
     latest, repeated = _latest(found)
     kept, lost = _settled(latest, found)
     few = list[RefusedPackage]()
@@ -194,7 +195,8 @@ def standing(found: Sequence[ValidRun], refused: Sequence[RefusedPackage], runs:
 
 
 def _medians(kept: Sequence[ValidRun], least: int) -> tuple[list[ValidRun], list[RefusedPackage]]:
-    """Of an even number the lower of the two in the middle."""
+    """For each system the run with the median OPS (of an even number the lower of the two in the middle), and
+    the refused runs of systems with fewer than `least`."""
     systems = defaultdict[tuple[object, ...], list[ValidRun]](list)
     for one in sorted(kept, key=lambda one: one.entry.ops_per_second):
         entry = one.entry
@@ -214,7 +216,7 @@ def _medians(kept: Sequence[ValidRun], least: int) -> tuple[list[ValidRun], list
 
 
 def _latest(found: Sequence[ValidRun]) -> tuple[list[ValidRun], list[RefusedPackage]]:
-    """Of what one hand packed a run stands once, by its longest journal; of equals the first."""
+    """Each run once per signer, by its longest journal (of equal ones the first), and the refused copies."""
     kept, refused = list[ValidRun](), list[RefusedPackage]()
     for one in sorted(found, key=lambda one: -one.lines):
         same = next((other for other in kept if _same_hand(one, other) and _same(one, other)), None)
@@ -230,9 +232,9 @@ def _latest(found: Sequence[ValidRun]) -> tuple[list[ValidRun], list[RefusedPack
 def _settled(
     latest: Sequence[ValidRun], found: Sequence[ValidRun]
 ) -> tuple[list[ValidRun], list[RefusedPackage]]:
-    """Who has less right than another claimant does not stand.
+    """The runs that no claimant with more right contests, and the refused ones.
 
-    Each pair is looked at by itself: a forgery out of two runs makes them no rivals of each other.
+    Each pair is compared by itself: a forgery made of two runs does not make those two rivals of each other.
     """
     kept, refused = list[ValidRun](), list[RefusedPackage]()
     stronger = {one.place: _rivals(one, found, more=True) for one in latest}
@@ -261,7 +263,8 @@ def _lists(entries: Iterable[Entry]) -> list[RankedList]:
 
 
 def _order(one: RankedList) -> tuple[object, ...]:
-    """Of sets of data none is judged by how many used it: anybody invents runs."""
+    """Sorting key of a list. It does not use how many runs a set of data has, because anybody can invent
+    runs."""
     known = any(entry.signer.right is Right.REGISTERED for entry in one.entries)
     return one.run_class != "ranked", one.division, not known, one.data, one.data_sha256
 
@@ -275,7 +278,7 @@ def _same_hand(one: ValidRun, other: ValidRun) -> bool:
 
 
 def _rivals(one: ValidRun, others: Sequence[ValidRun], more: bool) -> list[ValidRun]:
-    """Claimants of its run from another hand, of more right or of the same."""
+    """Claimants of its run by other signers, with more right than its own or with the same."""
     right = one.signer.right
     return [
         other

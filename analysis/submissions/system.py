@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aiperf.cpu_names import is_processor, read_processor_name
+from aiperf.hardware.cpu_names import is_processor, read_processor_name
 from aiperf.journal.replay import Replay
 from aiperf.rules.verdict import RunClass
 from aiperf.wording import bytes_text
@@ -93,7 +93,7 @@ def from_this_machine(replay: Replay, root: Path = Path("/")) -> dict[str, str]:
 
 
 def largest(replays: Sequence[Replay]) -> Replay:
-    """The run that a description of several is of: the one with the most ranks."""
+    """The run that the description of several must fit: the one with the most devices."""
     return max(replays, key=num_devices)
 
 
@@ -104,7 +104,8 @@ def division(runs: Sequence[Judged]) -> str:
 
 
 def contradictions(system: Mapping[str, str], runs: Sequence[Judged]) -> list[str]:
-    """Where a description says otherwise than the journal of the largest run, or more than all allow."""
+    """Where a description contradicts the journal of the largest run, or claims a division that not all runs
+    allow."""
     told = from_journal(largest([run.replay for run in runs]))
     wrong = [
         f"{name} is {system[name]!r:.80}, the journal says {told[name]!r:.80}"
@@ -117,7 +118,7 @@ def contradictions(system: Mapping[str, str], runs: Sequence[Judged]) -> list[st
 
 
 def _processor(text: str) -> dict[str, str]:
-    """Of Linux' /proc/cpuinfo."""
+    """Sockets and cores per socket, from the text of Linux's /proc/cpuinfo."""
     found = {}
     if sockets := set(re.findall(r"^physical id\s*:\s*(\d+)$", text, re.MULTILINE)):
         found["host_processors_per_node"] = str(len(sockets))

@@ -26,7 +26,8 @@ from nas.bounded import file_digest, read_text
 NOT_OF_THE_JOURNAL = frozenset({"verdict"})
 """Parts of a result that depend on who validates; only its two answers are compared."""
 RELATIVE_ERROR = 1e-9
-"""Between two machines' sums of the same numbers; integers are compared exactly."""
+"""Largest relative difference between two machines' sums of the same numbers; integers are compared
+exactly."""
 SHOWN = 5
 _NOT_TESTED = "these are not the weights of the network that was tested"
 
@@ -56,12 +57,12 @@ class Submission:
     signed_by: str | None
     """The public key, where there is a signature and it fits."""
     reasons: Sequence[Reason]
-    """Against the package as a whole."""
+    """Reasons against the package as a whole."""
     runs: Sequence[Checked]
 
     @property
     def answer(self) -> Answer:
-        """That of its worst run; INVALID also for what is wrong with the package."""
+        """The answer on its worst run; INVALID also for what is wrong with the package."""
         if self.reasons or any(run.reasons for run in self.runs):
             return Answer.INVALID
         answers = {run.judged.verdict.answer for run in self.runs}
@@ -142,7 +143,7 @@ def _needless(judged: Judged) -> Iterator[Path]:
 
 
 def _differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
-    """What a result claims otherwise than its journal says."""
+    """Where a claimed result contradicts the one from its journal."""
     for answer in ("valid", "class", "answer"):
         said, found = (one["verdict"].get(answer) for one in (claimed, own))
         if said != found:

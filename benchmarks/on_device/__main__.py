@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def identify(device: Device) -> dict[str, str]:
-    """What all figures of a folder are of."""
+    """The device and the software that all figures of a folder are of."""
     found = {
         "device": device.name,
         "memory": f"{device.memory_bytes / 2**30:.1f} GiB",
@@ -55,7 +55,7 @@ def identify(device: Device) -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: what is not a finite number is unknown."""
+    """The value for JSON: a number that is not finite is unknown."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What the device does at the most in each format, by `aiperf-hpc peak`, against the list of peaks."""
+"""What the device achieves at most in each format, by `aiperf-hpc peak`, compared with the list of peaks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from aiperf.hardware.peak import listed, peak_ops_per_second
 from aiperf.journal.strict import once
-from aiperf.score.peak import listed, peak_ops_per_second
 from analysis.readings.limits import Machine
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, figures, row
@@ -16,9 +16,9 @@ from nas.record import decode, encode
 
 SECONDS, SMALL_SECONDS = 40.0, 6.0
 BEYOND = 1.02
-"""Times a listed peak: more means a wrong list, or a clock above the vendor's boost."""
+"""Largest multiple of a listed peak: more means a wrong list, or a clock above the vendor's boost."""
 LEAST_SHARE = 0.5
-"""Of a listed peak: a product of large matrices that is slower has something in its way."""
+"""Least share of a listed peak: if a product of large matrices is slower, something slows the device down."""
 FULL_FORMATS = ("bf16", "fp16")
 
 
@@ -55,5 +55,5 @@ def _measured(setting: Setting) -> Machine:
 
 
 def read(path: Path) -> Machine:
-    """What `peak -o` wrote."""
+    """The output of `peak -o`."""
     return decode(Machine, json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=once))

@@ -13,10 +13,10 @@ from aiperf.device import Device, bind
 from aiperf.engines.check import begun
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.made import KINDS
+from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.measuring.ceiling import measure_copy, measure_products
 from aiperf.measuring.training_step import batch, placed
 from aiperf.parallel.parallel import Solo
-from aiperf.score.peak import peak_ops_per_second
 from analysis.readings.limits import Limits
 from analysis.readings.roofline import example_seconds
 from benchmarks.on_device.parts import Setting
@@ -127,7 +127,7 @@ def measure(setting: Setting) -> Figures:
 
 
 def _fitting(device: Device, graph: Graph, format: str, setting: Setting) -> Prepared:
-    """With half the batch as long as one of the engines has no room beside the others."""
+    """Prepared engines; the batch is halved until all of them have room in memory."""
     size = SMALL_BATCH if setting.is_small else BATCH
     while size > 2:
         try:

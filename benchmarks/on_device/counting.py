@@ -20,11 +20,11 @@ from nas.seeds import residual, resnet50
 
 COUNTER, PROFILER = "FlopCounterMode", "torch.profiler"
 KERNELS = 8
-"""Longest ones that are recorded in the JSON."""
+"""Number of the longest kernels, which are recorded in the JSON."""
 
 
 def measure(setting: Setting) -> Figures:
-    """Tensor operations of one training image; another number than the counter's is a fault."""
+    """Tensor operations of one training image; a number other than the counter's is a fault."""
     device = bind(setting.kind, 0)
     device.declare(device.formats[0])
     side, images = (64, 2) if setting.is_small else (224, 8)
@@ -45,8 +45,8 @@ def measure(setting: Setting) -> Figures:
 
 
 def _gradients(grad: Any, reads: Any, weight: Any, *rest: Any, out_shape: Any = None) -> int:
-    """Of a convolution: each that is wanted has the products of the forward pass. Torch 2.13's own formula
-    multiplies the weights' by the number of groups."""
+    """Operations for the gradients of a convolution: each one that is needed has as many products as the
+    forward pass. Torch 2.13's own formula multiplies those of the weights by the number of groups."""
     wanted = rest[-1]
     return int(2 * sum(wanted[:2]) * prod(grad) * prod(weight[1:]))
 

@@ -111,7 +111,7 @@ def _eager(device: Device, case: Case) -> tuple[Engine, tuple[Tensor, Tensor]]:
 
 
 def _in_ddp(device: Device, name: str) -> tuple[str, float]:
-    """The same with what averages gradients over a group, here of one rank."""
+    """The same in DDP, which averages gradients over a group, here of one rank."""
     with tempfile.TemporaryDirectory() as folder:
         store = FileStore(str(Path(folder) / "store"), 1)
         where = device.torch if device.kind == "cuda" else None
@@ -148,7 +148,7 @@ def _wrapped(device: Device, name: str) -> tuple[str, float]:
 
 
 def _joined(network: torch.nn.Module, device: Device) -> torch.nn.Module:
-    """As aiperf/parallel/ddp.py does it."""
+    """The network in DDP, as aiperf/parallel/ddp.py wraps it."""
     devices = None if device.kind == "cpu" else [device.index]
     return DistributedDataParallel(
         network, device_ids=devices, gradient_as_bucket_view=True, **OWN_STATISTICS

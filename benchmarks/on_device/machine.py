@@ -11,15 +11,15 @@ from importlib import metadata
 
 import psutil
 
-from aiperf.cpu_names import read_processor_name
 from aiperf.device import bind, count_devices
 from aiperf.engines.made import KINDS
-from aiperf.score.peak import GIB, listed
+from aiperf.hardware.cpu_names import read_processor_name
+from aiperf.hardware.peak import GIB, listed
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, figures, row
 
 NEEDED = ("torch", "numpy", "safetensors", "scikit-learn", "pillow", "psutil", "click", "rich", "tomli-w")
-"""By a run: setup.py, REQUIRED and RUN."""
+"""Packages that a run needs: setup.py, REQUIRED and RUN."""
 OPTIONAL: Mapping[str, str] = {
     "triton": "the compiled engine on a device",
     "nvidia-ml-py": "sensors of NVIDIA",
@@ -70,7 +70,7 @@ def _version(package: str) -> str:
 
 
 def _commit() -> str:
-    """Empty where there is no git, or only the files."""
+    """The commit of the checkout; empty without git, or if it is not a clone."""
     if not shutil.which("git"):
         return ""
     answer = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)

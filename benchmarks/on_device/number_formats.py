@@ -12,11 +12,12 @@ from benchmarks.on_device.rows import Figures, figures, row
 
 SIDE = 512
 BITS = {"fp32": 24, "tf32": 11, "bf16": 8, "fp16": 11}
-"""Of the significand, the hidden one included."""
+"""Bits of the significand, the hidden one included."""
 MARGIN = 4.0
-"""Times one rounding of each factor and of the result: what the error of a product may be, of its norm."""
+"""Largest error of a product relative to its norm, in roundings of the format: each factor and the result are
+rounded once."""
 ACCUMULATED = SIDE**0.5 * 2.0**-24
-"""Of sums of so many products in fp32, whose errors add up as a random walk."""
+"""Error of sums of `SIDE` products in fp32, relative to their norm: the roundings add up as a random walk."""
 
 
 def measure(setting: Setting) -> Figures:
@@ -39,7 +40,7 @@ def measure(setting: Setting) -> Figures:
 
 
 def _error(kind: str, format: str) -> float:
-    """Of a product of random matrices against fp64, as a share of its norm."""
+    """Error of a product of random matrices, compared with fp64, as a share of its norm."""
     device = bind(kind, 0)
     device.declare(format)
     generator = torch.Generator().manual_seed(0)

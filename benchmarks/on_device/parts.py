@@ -15,10 +15,10 @@ class Setting:
     """What every part is given."""
 
     kind: str
-    """Of the device, as torch calls it."""
+    """Kind of the device, as torch names it."""
     folder: Path
     span_seconds: float
-    """Of each run."""
+    """Length of the span of each run."""
 
     @property
     def is_small(self) -> bool:
@@ -38,10 +38,10 @@ class Part:
     title: str
     module: str
     seconds: tuple[float, float]
-    """About, beside spans: of an accelerator, of a processor."""
+    """Expected time without the spans of runs: on an accelerator, on a CPU."""
     words: tuple[str, ...] = ()
     spans: int = 0
-    """Runs in it, each of a span."""
+    """Number of runs in it, each with a span."""
     after: str = ""
     """The part whose run it reads."""
 
@@ -81,5 +81,5 @@ PARTS = (
     *(_run(preset, engine) for engine in ENGINES[1:] for preset in RUNS),
 )
 IDENTITY = Part("identity", "Identity", "", (30.0, 15.0))
-"""No part of the page: every call begins with it, for figures of two machines must not lie in one folder."""
+"""Not on the page: every call begins with it, because figures of two machines must not be in one folder."""
 BY_NAME: Mapping[str, Part] = {part.name: part for part in PARTS}

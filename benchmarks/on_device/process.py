@@ -22,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 END_SECONDS = 15.0
-# Of processes, so that what a part starts ends with it.
+# A group of processes, so that what a part starts ends with it.
 OWN_GROUP: Mapping[str, Any] = (
     {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
 )
@@ -50,7 +50,7 @@ def wait(command: Sequence[str], output: int, seconds: float) -> int | None:
 
 
 def environment() -> dict[str, str]:
-    """Of all processes: the checkout need not be installed."""
+    """The environment of all processes, in which the checkout need not be installed."""
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1"}
 

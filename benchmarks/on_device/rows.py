@@ -17,8 +17,8 @@ def row(
     by: str = "",
     compared: bool = True,
 ) -> Row:
-    """One line of the page; None is unknown. `by`: who expects it. The ratio stands where both are numbers
-    and the two may be compared."""
+    """One line of the page; None is unknown. `by` is the source of the expected value. There is a ratio if
+    both are numbers that may be compared."""
     numbers = isinstance(found, int | float) and isinstance(expected, int | float) and compared
     ratio = float(found) / float(expected) if numbers and expected else None  # type: ignore[arg-type]
     return {"what": what, "found": found, "unit": unit, "expected": expected, "by": by, "ratio": ratio}

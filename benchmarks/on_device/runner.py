@@ -22,11 +22,11 @@ from benchmarks.on_device.process import wait
 from benchmarks.on_device.state import DONE, FAILED, UNFINISHED, Measured, StateError
 
 SLOWEST = 4.0
-"""Times what a part is expected to take: after that it hangs."""
+"""Multiple of a part's expected time after which it is assumed to hang."""
 LEAST_SECONDS = 60.0
-"""That a part may take, however short it is expected to be."""
+"""Time that every part may take, however short it is expected to be."""
 LONGER = 1.5
-"""Times what a part had when the time was over: what it is expected to need in the next call."""
+"""Multiple of the time that an unfinished part had: it is expected to need as much in the next call."""
 FIRST_SECONDS = 1.0
 
 
@@ -42,7 +42,7 @@ class Ended:
 
 
 def pending(measured: Measured) -> tuple[Part, ...]:
-    """Those without figures, in their order; a part that reads a run comes after it."""
+    """Parts without figures, in their order; a part that reads a run comes after it."""
     return tuple(part for part in PARTS if measured.state(part.name) in ("", UNFINISHED))
 
 
@@ -98,8 +98,8 @@ def go_on(
 
 
 def run_part(part: Part, setting: Setting, seconds: float, is_whole: bool) -> Ended:
-    """Its process, which is ended after so many seconds: as failed where these were `is_whole`, all that it
-    will ever get, else as unfinished."""
+    """Runs a part in its own process, which is ended after `seconds`: as failed if they are all that it will
+    ever get (`is_whole`), else as unfinished."""
     log = log_of(part, setting)
     log.parent.mkdir(parents=True, exist_ok=True)
     result = log.with_suffix(".json")
@@ -120,7 +120,7 @@ def run_part(part: Part, setting: Setting, seconds: float, is_whole: bool) -> En
 
 
 def log_of(part: Part, setting: Setting) -> Path:
-    """What its process prints."""
+    """File with the output of a part's process."""
     return setting.folder / "logs" / f"{part.name}.log"
 
 
@@ -149,7 +149,8 @@ def _write(measured: Measured, part: Part, ended: Ended) -> None:
 
 
 def forget(measured: Measured, names: Sequence[str]) -> None:
-    """So that these parts are made again, and those that read their runs; `all` begins anew."""
+    """Drops the figures of these parts, and of those that read their runs, so that they are measured again;
+    `all` drops everything."""
     if "all" in names:
         measured.parts, measured.identity = {}, {}
     for name in names:

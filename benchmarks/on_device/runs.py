@@ -22,7 +22,7 @@ from nas.record import encode
 
 AUTO, COMPILED = "auto", "compiled"
 MOST_REST = 0.02
-"""Of the span, neither training nor validating: the goal of benchmarks/overhead.py."""
+"""Largest share of the span with neither training nor validation: the goal of benchmarks/overhead.py."""
 # A processor does not train ResNet-50 at 224² to a validation within a minute.
 SMALL_SYNTHETIC = {
     "data.size": "32",
@@ -37,7 +37,7 @@ SMALL_SEED = "residual-4-8-16"
 
 
 def measure(setting: Setting, preset: str, engine: str) -> Figures:
-    """What is not VALID, or was trained by another engine than the one asked for, is a fault."""
+    """A run that is not VALID, or was trained by another engine than the one asked for, is a fault."""
     if reason := _unusable(setting, engine):
         return figures([], left_out=reason)
     directory = setting.run(f"{preset}-{engine}")
@@ -69,7 +69,7 @@ def measure(setting: Setting, preset: str, engine: str) -> Figures:
 
 
 def _unusable(setting: Setting, engine: str) -> str:
-    """Why no such run is made; empty where it is."""
+    """Why such a run is left out; empty if it is made."""
     if engine == AUTO:
         return ""
     if engine not in KINDS:

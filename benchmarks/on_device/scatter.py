@@ -14,7 +14,7 @@ from nas.morphisms import MIX
 CHILDREN, SMALL_CHILDREN = 30, 4
 SECONDS, SMALL_SECONDS = 90.0, 4.0
 MODELS = {False: "h100", True: "laptop"}
-"""By whether the device is a processor."""
+"""Machine model, by whether the device is a CPU."""
 
 
 def measure(setting: Setting) -> Figures:

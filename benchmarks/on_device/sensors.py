@@ -27,11 +27,12 @@ IDLE_SECONDS, LOAD_SECONDS = 5.0, 20.0
 SMALL_SECONDS = 2.0
 PERIOD_SECONDS = 0.5
 WORK_SECONDS = 1.0
-"""That is submitted before each reading: the vendor's tool takes a part of a second to answer."""
+"""Length of the work that is submitted before each reading: the vendor's tool takes a part of a second to
+answer."""
 SETTLED = 4
 """Readings at work that are left out: power rises for some seconds."""
 ALLOWED: Mapping[str, float] = {"power_watts": 0.1, "clock_hertz": 0.05, "energy_joules": 0.1}
-"""How far from the vendor's tool, which reads at another moment, a value may be."""
+"""Largest relative difference from the vendor's tool, which reads at another moment."""
 UNITS: Mapping[str, str] = {
     "power_watts": "W",
     "clock_hertz": "Hz",
@@ -52,12 +53,13 @@ NVIDIA: Mapping[str, tuple[str, float]] = {
     "utilization.gpu": ("utilisation", 0.01),
     "memory.used": ("memory_bytes", float(1 << 20)),
 }
-"""What `nvidia-smi --query-gpu` is asked, with the names and units here."""
+"""Fields that `nvidia-smi --query-gpu` is asked for, with the names and factors here."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """At one moment, on the monotonic clock [s]."""
+    """Values at one moment, in seconds of the monotonic clock: of the program's sensor and of the vendor's
+    tool."""
 
     at: float
     own: Values
@@ -149,7 +151,7 @@ def _differs(name: str, state: str, value: float | None, expected: float | None)
 
 
 def joules(readings: Sequence[Reading]) -> tuple[float | None, float | None]:
-    """Between the first and the last reading: of the device's own counter, and of the tool's power."""
+    """Energy between the first and the last reading: by the device's own counter, and by the tool's power."""
     own = [each.own["energy_joules"] for each in readings if "energy_joules" in each.own]
     powered = [(each.at, each.tool["power_watts"]) for each in readings if "power_watts" in each.tool]
     told = sum(
@@ -187,13 +189,13 @@ def _tool(device: Device) -> tuple[str, Callable[[], Values]]:
 
 
 def _answer(command: Sequence[str]) -> str:
-    """Empty where it fails."""
+    """Output of a command; empty if it fails."""
     answer = subprocess.run(command, capture_output=True, text=True, timeout=20)
     return answer.stdout if answer.returncode == 0 else ""
 
 
 def of_nvidia(line: str) -> dict[str, float]:
-    """What stands in one line of nvidia-smi; a value that it has not, as "[N/A]", is left out."""
+    """The values in one line of nvidia-smi; a missing one, "[N/A]", is left out."""
     found = {}
     for (name, factor), text in zip(NVIDIA.values(), line.strip().split(",")):
         try:

@@ -29,11 +29,11 @@ class Measured:
 
     folder: Path
     settings: dict[str, Any]
-    """What all parts have in common: kind of device, seconds of a run."""
+    """Settings that all parts have in common: kind of device, seconds of a run."""
     identity: dict[str, str] = field(default_factory=dict)
     """Device, driver, versions, program: as the first part saw them."""
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By name: state, began, seconds, figures, error."""
+    """Parts by name: state, began, seconds, figures, error."""
 
     @property
     def json(self) -> Path:
@@ -44,7 +44,7 @@ class Measured:
         return self.folder / "device.txt"
 
     def state(self, part: str) -> str:
-        """Empty where it was not begun."""
+        """State of a part; empty if it was not begun."""
         return str(self.parts.get(part, {}).get("state", ""))
 
     def record(self) -> dict[str, Any]:
@@ -73,9 +73,9 @@ class Measured:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """So that one call at a time measures in the folder; its file is never removed.
+    """Holds a lock, so that one call at a time measures in the folder; its file is never removed.
 
-    Raises StateError where another call is at work, or no lock can be had.
+    Raises StateError if another call is at work, or if the file cannot be locked.
     """
     path = folder / "device.lock"
     with path.open("ab") as file:
@@ -95,7 +95,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def opened(folder: Path, settings: dict[str, Any]) -> Measured:
-    """What lies in the folder; nothing yet where there is none.
+    """The figures in the folder; none if it has no file of figures.
 
     Raises StateError for another program's file, a damaged one, or one of other settings.
     """
@@ -121,7 +121,7 @@ def opened(folder: Path, settings: dict[str, Any]) -> Measured:
 
 
 def _fault(record: dict[str, Any], settings: dict[str, Any]) -> str:
-    """What of its structure is not as it is written here; empty where all is."""
+    """What is wrong with the structure of a file of figures; empty if nothing is."""
     had, identity, parts = (record.get(name) for name in ("settings", "identity", "parts"))
     if not isinstance(had, dict) or had.keys() != settings.keys():
         return f"its settings are not {' and '.join(settings)}"
@@ -163,7 +163,7 @@ def _is_row(found: dict[str, Any]) -> bool:
 
 
 def _has(value: Any, kind: type, each: type = object) -> bool:
-    """Whether it is of this type, and all in it of that."""
+    """Whether a container is of type `kind`, and all its members of type `each`."""
     return isinstance(value, kind) and all(isinstance(one, each) for one in value)
 
 

@@ -1,1 +1,1 @@
-"""Of text: figures to compare with, the bundled text, and an outside mark."""
+"""Benchmarks of text: figures to compare with, the bundled text, and an outside mark."""

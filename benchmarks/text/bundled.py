@@ -13,12 +13,13 @@ from hashlib import sha256
 from pathlib import Path
 
 LARGEST_FILE = 24 << 10
-"""In bytes. The test part, a twentieth, then has many files, and is no one subject."""
+"""Largest file that is taken, in bytes. The test part, a twentieth, then has many files on several
+subjects."""
 
 
 def joined(folder: Path) -> bytes:
-    """Its small files one after the other, by the SHA-256 of their names: by the names themselves, the test
-    part would be another subject than the rest."""
+    """The small files of a folder one after the other, sorted by the SHA-256 of their names: sorted by the
+    names, the test part would have another subject than the rest."""
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*.rst.txt")]
     small = [name for name in names if (folder / name).stat().st_size <= LARGEST_FILE]
     return b"".join((folder / name).read_bytes() for name in sorted(small, key=_shuffled))

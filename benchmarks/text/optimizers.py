@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _pair(rate: float, seed: int, steps: int) -> tuple[list[float], list[float]]:
-    """Of each optimizer bits per byte, and the seconds of all steps."""
+    """Bits per byte of each optimizer, and the seconds of all its steps."""
     config = with_overrides(
         load_preset("text"),
         {"data.training_examples": 0, "data.validation_examples": 256, "training.format": "bf16"},

@@ -34,9 +34,9 @@ class Twin:
 
     of: str
     share: float = 1.0
-    """Of the trained tensors; statistics are taken whole."""
+    """Factor of the trained tensors; statistics are taken whole."""
     gradient: float = 1.0
-    """What arrives of the parent's gradient."""
+    """Share of the parent's gradient that arrives."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,16 @@ class Edit:
 
     child: Graph
     channels: Mapping[str, Channels] = field(default_factory=dict)
-    """Of the outputs that differ from the parent's. Where they go from there is followed."""
+    """Channels of the outputs that differ from the parent's, by node. `follow` finds where they go from
+    there."""
     zeros: frozenset[str] = frozenset()
     """New tensors that start at zero."""
     magnitudes: frozenset[str] = frozenset()
-    """New tensors that start without a sign."""
+    """New tensors that start with absolute values."""
     twins: Mapping[str, Twin] = field(default_factory=dict)
     """Nodes that take their tensors, or shares of them, from a node of the parent."""
     seed: int = 0
-    """Of all other new values."""
+    """Seed of all other new values."""
 
     def new(self, node: Node, tensor: str, shape: Shape) -> Array:
         """Starting values for a tensor of the child, or for the `shape` of some of its rows."""

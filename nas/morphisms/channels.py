@@ -75,7 +75,7 @@ class Reading:
         return self.groups == self.was_groups and self.rows.identical and self.columns.identical
 
     def blocks(self) -> Iterator[Block]:
-        """One for each pair of groups with something to take. Ungrouped layers have one.
+        """One block for each pair of groups with something to take. Ungrouped layers have one.
 
         A row of weights has columns for the channels of its own group only. So a column's number is that of
         the channel, less the first of the group; and what another group of the parent read is not there.
@@ -95,7 +95,7 @@ class Reading:
             )
 
     def keeps(self) -> bool:
-        """Whether every copied output channel still sees, once, all that it saw.
+        """Whether every copied output channel still reads, once, all that it read.
 
         `bincount` adds up, for each channel that a group of the parent read, the shares of its copies.
         """

@@ -35,7 +35,7 @@ class DeepenBasic(Morphism):
 
     node: str
     channels: int
-    """Between the two convolutions."""
+    """Number of channels between the two convolutions."""
     seed: int
     kernel: int = 3
 

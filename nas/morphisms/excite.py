@@ -32,7 +32,7 @@ class SqueezeExcite(Morphism):
 
     node: str
     features: int
-    """Between the two dense layers."""
+    """Number of features between the two dense layers."""
     seed: int
 
     def edit(self, graph: Graph) -> Edit:

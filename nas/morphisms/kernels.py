@@ -21,7 +21,7 @@ class EnlargeKernel(Morphism):
 
     node: str
     kernel: int
-    """After the edit."""
+    """Side of the kernel after the edit."""
 
     def edit(self, graph: Graph) -> Edit:
         wider = _larger(self.node, _convolution(graph, self.node), self.kernel)
@@ -31,7 +31,8 @@ class EnlargeKernel(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> EnlargeKernel:
-        """A step of two, of square spatial kernels only: a 1×1 would cost nine times as much."""
+        """Enlarges a square spatial kernel by two. No 1×1 is proposed, because it would cost nine times as
+        much."""
         kernels = {
             node.name: node.layer.kernel
             for node in graph.nodes
@@ -50,7 +51,7 @@ class Ungroup(Morphism):
 
     node: str
     groups: int
-    """After the edit; a divisor of those before."""
+    """Number of groups after the edit; a divisor of that before."""
 
     def edit(self, graph: Graph) -> Edit:
         layer = _convolution(graph, self.node)
@@ -63,7 +64,7 @@ class Ungroup(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> Ungroup:
-        """Half as many or so, or one."""
+        """One group, or the largest divisor of their number that is at most half of it."""
         sites = [node.name for node in graph.nodes if node.layer.groups > 1]
         node = choose(rng, sites, "grouped convolution")
         groups = graph.node[node].layer.groups
@@ -91,5 +92,5 @@ def _larger(name: str, layer: Conv2d | DepthwiseConv2d, kernel: int) -> Conv2d |
 
 
 def _area(graph: Graph, name: str) -> tuple[int, ...]:
-    """Of what a node reads."""
+    """Height and width of what a node reads."""
     return graph.shapes[graph.node[name].inputs[0]][1:]

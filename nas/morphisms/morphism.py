@@ -55,7 +55,8 @@ class Morphism:
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> Morphism:
-        """One that applies, its place and size drawn from `rng`. Raises MorphismError: there is no place."""
+        """A morphism that applies, its place and size drawn from `rng`. Raises MorphismError if there is no
+        place."""
         raise NotImplementedError
 
     def edit(self, graph: Graph) -> Change:

@@ -94,7 +94,7 @@ class ConcatSkip(Morphism):
 
 
 def _above(graph: Graph, node: str, names: Sequence[str]) -> list[str]:
-    """Those of `names`, which are in the graph's order, that stand above `node`."""
+    """The ones of `names` that come before `node` in the graph, in the order of `names`."""
     place = {name: index for index, name in enumerate(graph.shapes)}
     return [name for name in names if place[name] < place[node]]
 

@@ -92,6 +92,7 @@ def live(layer: Windowed, area: Sequence[int]) -> bool:
 
 
 def rounded(width: float, multiple: int = 1) -> int:
-    """Up to a multiple of 8 (of 4 below 8), as matrix units like it, and of `multiple`."""
+    """The width, rounded up to a multiple of 8 (of 4 below 8), which suits matrix units, and of
+    `multiple`."""
     step = lcm(8 if width >= 8 else 4, multiple)
     return ceil(width / step) * step

@@ -22,7 +22,7 @@ class BranchSplit(Morphism):
 
     node: str
     share: float
-    """Of the first branch, at least one half."""
+    """Share of γ and β that the first branch keeps, at least one half."""
 
     def edit(self, graph: Graph) -> Edit:
         convolution = _branch(graph, self.node)

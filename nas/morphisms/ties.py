@@ -27,8 +27,8 @@ def ties(graph: Graph) -> list[Tie]:
     root = {name: name for name in graph.shapes}
 
     def find(name: str) -> str:
-        """One name for all that are tied. Each way that is gone is halved, so that the next is short (Tarjan
-        and van Leeuwen, "Worst-case analysis of set union algorithms", JACM 31(2), 1984)."""
+        """One name for all that are tied. Each search halves its path, so that the next is short (Tarjan and
+        van Leeuwen, "Worst-case analysis of set union algorithms", JACM 31(2), 1984)."""
         while root[name] != name:
             root[name] = name = root[root[name]]
         return name

@@ -30,7 +30,7 @@ class Widen(Morphism):
 
     node: str
     channels: int
-    """After the edit."""
+    """Number of channels after the edit."""
     seed: int
 
     def edit(self, graph: Graph) -> Edit:
@@ -46,7 +46,7 @@ class WidenTrunk(Morphism):
     """As `Widen`, for all the layers whose outputs additions and gates tie to one width."""
 
     node: str
-    """One of them."""
+    """One of these layers."""
     channels: int
     seed: int
 
@@ -64,7 +64,7 @@ class WidenByCopies(Morphism):
 
     node: str
     channels: int
-    """After the edit; at most twice as many as before."""
+    """Number of channels after the edit; at most twice as many as before."""
     seed: int
 
     def edit(self, graph: Graph) -> Edit:
@@ -80,7 +80,7 @@ class WidenTrunkByCopies(Morphism):
     """As `WidenByCopies`, for all the layers whose outputs additions and gates tie to one width."""
 
     node: str
-    """One of them."""
+    """One of these layers."""
     channels: int
     seed: int
 
@@ -93,7 +93,7 @@ class WidenTrunkByCopies(Morphism):
 
 
 Filling = Callable[[int, int, np.random.Generator], Channels]
-"""From the old and the new number of channels: which copies which."""
+"""A function of the old and the new number of channels: which channel copies which."""
 
 
 def _unread(old: int, new: int, rng: np.random.Generator) -> Channels:
@@ -142,7 +142,7 @@ def _trunks(graph: Graph) -> list[Tie]:
 
 
 def _copyable(sites: Sequence[Tie]) -> list[Tie]:
-    """Without those where dropout, in training, would tear the copies of a channel apart."""
+    """The ties without those in which a dropout, in training, would make copies of a channel differ."""
     return [tie for tie in sites if not tie.torn]
 
 

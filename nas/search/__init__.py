@@ -39,15 +39,16 @@ __all__ = [
 SEARCHES: Mapping[str, type[Search]] = dict(
     zip(OWN_SEARCHES, (Evolution, Foresight, RandomSearch, Bayesian), strict=True)
 )
-"""Those of this program, by the name a configuration gives them."""
+"""Searches of this program, by the name in a configuration."""
 
 
 def search_named(name: str) -> type[Search]:
-    """One of this program, or of another package. Raises SearchError."""
+    """The search of that name, of this program or of another package. Raises SearchError."""
     return SEARCHES[name] if name in SEARCHES else installed_search(name)
 
 
 def distributions_of_search(name: str) -> tuple[str, ...]:
-    """Whose versions its proposals follow from, beside this program. Raises SearchError."""
+    """Distributions on whose versions its proposals depend, in addition to this program. Raises
+    SearchError."""
     own = () if name in SEARCHES else (distribution_of(name),)
     return (*own, *search_named(name).libraries)

@@ -75,7 +75,7 @@ class Bayesian(Search):
         return seen[int(np.argmax(improvement))].candidate
 
     def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
-        """Where no parent had a child ready: any of them."""
+        """Any parent, for the case that none had a child ready."""
         return rng.choice(living)
 
     def tell(self, observation: Observation) -> None:
@@ -127,7 +127,8 @@ class Bayesian(Search):
 
 
 def expected_improvement(mean: np.ndarray, deviation: np.ndarray, best: float) -> np.ndarray:
-    """On an error `best`, of errors that are normally distributed; each (number,)."""
+    """Expected improvement on the error `best` by errors that are normally distributed; each array is
+    (number,)."""
     deviation = np.maximum(deviation, 1e-9)
     z = (best - mean) / deviation
     below = np.array([0.5 * math.erfc(-each / math.sqrt(2)) for each in z])

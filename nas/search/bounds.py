@@ -84,7 +84,8 @@ class Size:
         return all(own <= most * of_seed for own, of_seed, _, most in self._compared(bounds, seed, round_))
 
     def _compared(self, bounds: Bounds, seed: Size, round_: int) -> Iterator[tuple[int, int, float, float]]:
-        """Each figure, the seed's, and the least and the most multiple of it."""
+        """Each figure, that of the seed, and the least and the greatest multiple of the seed's that is
+        allowed."""
         operations = in_round(bounds.min_operations, bounds.max_operations, bounds, round_)
         activations = in_round(bounds.min_activations, bounds.max_activations, bounds, round_)
         layers = in_round(bounds.min_layers, bounds.max_layers or inf, bounds, round_)

@@ -20,11 +20,11 @@ LEAST_NOISE = 1e-3  # of a validation error: no curve is believed to be smoother
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of the error after so many examples."""
+    """An estimate of the error after a number of examples."""
 
     error: float
     deviation: float
-    """Standard deviation; 0 where the error was observed."""
+    """Standard deviation of the error; 0 if it was observed."""
 
 
 def extrapolate(curve: Sequence[tuple[int, float]], examples: int) -> Estimate:

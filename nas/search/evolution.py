@@ -30,9 +30,9 @@ class Evolution(Search):
 
 
 class Foresight(Evolution):
-    """The same, but errors are compared at the longest schedule: as observed there, else as a law fitted to
-    the validation curve says, and one standard deviation more, lest hope wins.
-    """
+    """As `Evolution`, but errors are compared at the longest schedule: as observed there, or else as a law
+    fitted to the validation curve predicts, plus one standard deviation, so that an uncertain estimate does
+    not win."""
 
     libraries = ("numpy",)  # the fit
 

@@ -33,7 +33,8 @@ class Forest:
         self._next_growth = 2 * LEAST_IN_LEAF
 
     def tell(self, features: np.ndarray, value: float) -> None:
-        """Raises ValueError for what is not a number: a tree would not take it, and it must not be lost."""
+        """Adds an observation. Raises ValueError for one that is not a number: no tree can hold it, and it
+        must not be dropped."""
         if not (np.isfinite(features).all() and np.isfinite(value)):
             raise ValueError(f"an observation that is not a number: {value} at {features}")
         if self.num_told == len(self._values):

@@ -1,4 +1,4 @@
-"""Asynchronous successive halving: who is trained on, without waiting for a rung to be full.
+"""Asynchronous successive halving: which trials are trained on, without waiting for a rung to be full.
 
 Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020.
 """
@@ -10,11 +10,11 @@ from bisect import insort
 from collections.abc import Container
 
 FACTOR = 3
-"""One in so many of a rung is trained on to the next."""
+"""One in this number of trials of a rung is trained on to the next rung."""
 
 
 class Halving:
-    """The rungs of a run: whoever is free goes on with a trial of one of them, or begins a new one."""
+    """The rungs of a run: a group that is free goes on with a trial of one of them, or begins a new one."""
 
     def __init__(self, num_rungs: int) -> None:
         self._rungs: list[list[tuple[float, int, int]]] = [[] for _ in range(num_rungs)]
@@ -23,7 +23,7 @@ class Halving:
         self._arrivals = 0
 
     def rung_after(self, parent: int) -> int:
-        """Of a trial that goes on with that one."""
+        """Rung of a trial that goes on with `parent`."""
         return self._rung[parent] + 1
 
     def dispatched(self, number: int, promoted: int | None) -> None:
@@ -33,7 +33,8 @@ class Halving:
             self._promoted[promoted] = number
 
     def stopped(self, number: int) -> None:
-        """By the end of a leg, which says nothing of it: another may go on with the same one."""
+        """A trial was stopped by the end of a leg, which says nothing about it: another may go on with the
+        same one."""
         self._promoted = {old: by for old, by in self._promoted.items() if by != number}
 
     def tell(self, number: int, error: float) -> None:

@@ -153,12 +153,13 @@ class Search:
         return None
 
     def children_of(self, parent: Living, rng: random.Random, round_: int) -> Iterator[Candidate]:
-        """Those drawn once for all; where networks grow, those that have the size of the round."""
+        """The children that were drawn once for all; if networks grow, children that have the size of the
+        round."""
         return self._grown(parent, rng, round_) if self.grows else parent.children
 
     def _grown(self, parent: Living, rng: random.Random, round_: int) -> Iterator[Candidate]:
-        """By walks until one comes to nothing: the random numbers are those of this call, because what is too
-        large for a round may suit the next one."""
+        """Children by walks, until one finds nothing. The random numbers are those of this call, because a
+        network that is too large for a round may suit the next one."""
         while grown := self._growth.walk(parent.trial.graph, rng, round_, self._is_new):
             yield Candidate(parent.observation.number, *grown)
 
@@ -181,17 +182,18 @@ class Search:
                 return
 
     def _shuffled_kinds(self, rng: random.Random) -> list[type[Morphism]]:
-        """To be taken from the end: each is next with its share in the mix of those that are left. So
-        where the likely kinds have no place or are too large, the others have their turn.
+        """Kinds of morphisms, to be taken from the end: each is next with its share in the mix of those that
+        are left. So if the likely kinds have no place or are too large, the others have their turn.
 
-        Efraimidis and Spirakis, "Weighted random sampling with a reservoir", Information Processing
-        Letters 97(5), 2006.
+        Efraimidis and Spirakis, "Weighted random sampling with a reservoir", Information Processing Letters
+        97(5), 2006.
         """
         keys = {kind: rng.random() ** (1 / share) for kind, share in zip(self._kinds, self._shares)}
         return sorted(self._kinds, key=keys.__getitem__)
 
     def _child_of_seed(self, rng: random.Random, round_: int) -> Candidate:
-        """One step from the seed; more where all that is met on the way is known already, or has to grow."""
+        """A child of the seed by one step, or by more if all nearer ones are known already or have to
+        grow."""
         for steps in WALKS:
             walked = (
                 self._growth.walk(self.seed, rng, round_, self._is_new)

@@ -27,7 +27,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Observation:
-    """What became of a completed trial."""
+    """The result of a completed trial."""
 
     number: int
     schedule: int
@@ -68,4 +68,4 @@ class Living:
     trial: StoredTrial
     observation: Observation
     children: Iterator[Candidate]
-    """Those it may have, one after the other."""
+    """Children that it may have, one after the other."""

@@ -25,4 +25,4 @@ __all__ = [
 ]
 
 TUNERS: Mapping[str, type[Tuner]] = dict(zip(NAMES, (Untuned, NniTuner, OptunaTuner), strict=True))
-"""By the name a configuration gives them."""
+"""Tuners, by the name in a configuration."""

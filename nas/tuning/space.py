@@ -13,10 +13,10 @@ class Point:
     """
 
     rate: float
-    """Of the configured learning rate, for the configured batch: it grows with the batch (Goyal et al.,
-    "Accurate, Large Minibatch SGD", arXiv:1706.02677)."""
+    """Multiple of the configured learning rate, for the configured batch: the rate grows with the batch
+    (Goyal et al., "Accurate, Large Minibatch SGD", arXiv:1706.02677)."""
     batch: float
-    """Of the configured batch."""
+    """Multiple of the configured batch."""
     weight_decay: float
     label_smoothing: float
     dropout: float
@@ -25,7 +25,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Dimension:
-    """One of them: any number from `low` to `high`, or one of the `choices`."""
+    """The range of one hyper-parameter: any number from `low` to `high`, or one of the `choices`."""
 
     low: float
     high: float
@@ -39,15 +39,15 @@ class Dimension:
         return min(max(value, self.low), self.high)
 
     def with_value(self, value: float) -> Dimension:
-        """As much larger as it takes to contain this: a tuner then receives the value itself."""
+        """The range, widened to contain this value, so that a tuner receives the value itself."""
         return replace(self, low=min(self.low, value), high=max(self.high, value))
 
 
 Space = Mapping[str, Dimension]
-"""By the name of the field of `Point`. What is not in it is not tuned: each child has its parent's."""
+"""Ranges by field of `Point`. A field that is missing is not tuned: each child has its parent's value."""
 
 MULTIPLES = (0.25, 4.0)
-"""Of a configured value, the smallest and the largest."""
+"""Smallest and largest multiple of a configured value."""
 
 SPACE: Space = {
     "rate": Dimension(*MULTIPLES, log=True),
@@ -57,7 +57,7 @@ SPACE: Space = {
     "dropout": Dimension(0.0, 0.4),
     "momentum": Dimension(0.8, 0.98),
 }
-"""Of images, which are trained by SGD."""
+"""The space of images, which are trained by SGD."""
 
 TEXT_DROPOUT = Dimension(0.0, 0.4)
 TEXT_MOMENTUM = Dimension(0.8, 0.95)
@@ -67,8 +67,8 @@ Update Rules", arXiv:2208.09632)."""
 
 
 def text_space(configured: Point) -> Space:
-    """Of language, around the configuration. Label smoothing is not tuned, because the probabilities
-    themselves are scored; nor is weight decay where there is none, which has no multiples."""
+    """The space of language, around the configuration. Label smoothing is not tuned, because the
+    probabilities themselves are scored; nor is a weight decay of 0, which has no multiples."""
     decay = configured.weight_decay
     low, high = (decay * multiple for multiple in MULTIPLES)
     return {

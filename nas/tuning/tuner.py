@@ -1,4 +1,4 @@
-"""What every tuner is: the two calls, and what is the same for all."""
+"""The interface of a tuner, and what is the same for all."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ lineage stays in it, and selection works on it as on the architecture."""
 DIGITS = 6  # of a proposal, that count: people read it, and a factor that is taken out again must vanish
 
 Values = Mapping[str, float]
-"""Of a point, what the space has."""
+"""Values of a point, by the names that the space has."""
 
 
 class Tuner:
-    """Proposes from all that was told, and from those that are still running.
+    """Proposes hyper-parameters from the reported losses and from the trials that are still running.
 
     A proposal follows from the random seed, the trial's number and what was dispatched, told and dropped
     before, in that order: so a run is continued, and its proposals are made again, from its journal.
     """
 
     library = ""
-    """That it needs; empty for none."""
+    """Library that it needs; empty for none."""
 
     def __init__(self, random_seed: int, space: Space) -> None:
         """Raises ModuleNotFoundError where the library is not installed."""
@@ -36,7 +36,8 @@ class Tuner:
         self._running: dict[int, Point] = {}
 
     def ask(self, number: int, start: Point) -> Point:
-        """For the trial of that number, whose parent had `start`. It counts once it is dispatched."""
+        """A proposal for the trial of that number, whose parent had `start`. It counts once it is
+        dispatched."""
         # Seeded by text: equal on every machine and far apart for neighbours.
         rng = random.Random(f"{self.random_seed} hyper-parameters of {number}")
         proposed = self._proposal(rng.getrandbits(32))
@@ -75,7 +76,7 @@ class Tuner:
         return {name: dimension.nearest(getattr(point, name)) for name, dimension in self.space.items()}
 
     def _proposal(self, random_seed: int) -> Values:
-        """For all of the space, the same for the same calls before and the same seed."""
+        """Values for the whole space; the same after the same calls and for the same seed."""
         raise NotImplementedError
 
     def _began(self, number: int, values: Values) -> None:

@@ -39,7 +39,8 @@ class AiperfHpc(rfm.RunOnlyRegressionTest):
     """More options of `aiperf-hpc run`."""
     num_nodes = variable(int, value=1)
     num_devices = variable(int, value=1)
-    """Of a node. Only a scheduler is asked for them; with the local one a run uses what the machine has."""
+    """Devices per node, for which a scheduler is asked; under the local one a run uses what the machine
+    has."""
 
     executable = "aiperf-hpc"
     keep_files = ["run/journal.jsonl", "run/config.toml", "run/result.json"]
@@ -75,7 +76,7 @@ class AiperfHpc(rfm.RunOnlyRegressionTest):
 
     @property
     def result(self):
-        """What `aiperf-hpc report --json` wrote: docs/results.md."""
+        """The output of `aiperf-hpc report --json`: docs/results.md."""
         return json.loads((Path(self.stagedir) / "run/result.json").read_text(encoding="utf-8"))
 
     @sanity_function
@@ -91,7 +92,7 @@ class AiperfHpc(rfm.RunOnlyRegressionTest):
 
     @run_before("performance")
     def figures(self):
-        """What a machine does not tell is left out: unknown is not zero."""
+        """Figures of the run; one that is not known is left out, because unknown is not zero."""
         result = self.result
         score, energy = result["score"], result["energy"]
         control = score["control"] or {}

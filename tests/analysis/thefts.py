@@ -96,7 +96,7 @@ def scale(by: Callable[[random.Random], float]) -> Theft:
 
 
 def noise(seed: int) -> Callable[[Record, random.Random], object]:
-    """Of a segment the same in its block and in its validation."""
+    """Noise on the seconds, the same in a segment's blocks and in its validation."""
 
     def change(record: Record, rng: random.Random) -> None:
         work = timed(record)

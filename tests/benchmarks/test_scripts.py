@@ -96,7 +96,7 @@ def test_the_page_of_scaling_has_the_columns_of_pretending_workers() -> None:
 @pytest.mark.mpi
 @pytest.mark.torch
 def test_the_page_of_scaling_has_the_rows_of_dispatching_programs() -> None:
-    """Of the other programs, the tests' own environment has mpi4py."""
+    """The tests' own environment has one of the other programs, mpi4py."""
     output = started("dispatch.py", "--groups", 2, "--rounds", 1, "--seconds", 0.3, "--others", sys.prefix)
     (table,) = tables(output)
     assert column(table) in map(column, of_page("scaling.md"))
@@ -127,7 +127,7 @@ def test_the_page_of_scaling_has_the_rows_of_grown_networks(capsys: pytest.Captu
 
 
 def test_what_a_morphism_adds_to_a_rate_and_what_a_child_keeps_is_found() -> None:
-    """Of a machine that follows the model but for what each network has of its own."""
+    """A machine follows the model, except for a deviation of each network."""
     preset = load_preset("digits")
     networks, rng = scatter.children(preset, 80), Random(1)
     speed, offsets = Speed(5e10, 1e-3, 1e-4), [0.0]
@@ -196,7 +196,7 @@ def bundled_text_of(size: int) -> bytes:
 @pytest.mark.slow
 @pytest.mark.torch
 def test_the_page_of_search_has_the_rows_of_searches_against_their_seed() -> None:
-    (table,) = tables(started("quality.py", "--seeds", 1, "--seconds", 2))
+    (table,) = tables(started("quality.py", "--seeds", 1, "--seconds", 5))
     (page,) = (each for each in of_page("search.md") if table[0][1] in each[0])
     assert column(table) == column(page)
 

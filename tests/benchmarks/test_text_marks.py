@@ -45,7 +45,7 @@ def test_the_counted_model_is_witten_and_bells(order: int) -> None:
 def test_the_test_part_alone_is_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a file, which is read piece by piece."""
+    """The file is read piece by piece."""
     monkeypatch.setattr(reading, "CHUNK_BYTES", 100)
     (tmp_path / "text").write_bytes(bytes(950) + TEXT[:50])
     main(str(tmp_path / "text"))

@@ -23,16 +23,24 @@ FLOORS: tuple[Mapping[str, str], ...] = (
     {"aiperf.tasks": "", "aiperf.scenarios": ""},
     {"aiperf.config": "tomli_w", "aiperf.data": "numpy torch PIL"},
     {"aiperf.wire": "", **dict.fromkeys(TASK_TRAINING, "torch")},
-    {"aiperf.journal": "numpy"},
+    {"aiperf.journal": "numpy", "aiperf.hardware": ""},
     {"aiperf.score": "numpy", "aiperf.proposing": "", "launch": ""},
-    {"aiperf.rules": "numpy", "aiperf.device": "torch psutil", "aiperf.pretending": "tomli_w"},
-    {"aiperf.parallel": "torch", "aiperf.engines": "torch", "analysis.readings": "numpy"},
-    {"aiperf.measuring": "torch", "analysis.exports": "prometheus_client"},
-    {"aiperf.training": "numpy torch safetensors", "analysis.comparing": ""},
+    {"aiperf.rules": "numpy", "aiperf.device": "torch psutil", "aiperf.conduct": ""},
+    {
+        "aiperf.pretending": "tomli_w",
+        "aiperf.parallel": "torch",
+        "aiperf.engines": "torch",
+        "analysis.readings": "numpy",
+    },
+    {"aiperf.measuring": "torch", "analysis.exports": "prometheus_client", "analysis.comparing": ""},
+    {
+        "aiperf.training": "numpy torch safetensors",
+        "analysis.pages": "numpy jinja2 markupsafe matplotlib",
+    },
     {
         "aiperf.ranks": "mpi4py",
         "aiperf.inference": "torch",
-        "analysis.pages": "numpy jinja2 markupsafe matplotlib",
+        "analysis.submissions": "jsonschema cryptography",
     },
     {
         "aiperf.run": "rich",
@@ -40,7 +48,6 @@ FLOORS: tuple[Mapping[str, str], ...] = (
         "aiperf.on_nni": "",
         "aiperf.simulation": "numpy simpy",
         "aiperf.profiling": "torch",
-        "analysis.submissions": "jsonschema cryptography",
     },
     {"aiperf.commands": "click rich"},
 )

@@ -30,7 +30,7 @@ BOUNDARIES: Mapping[str, str] = {
     "aiperf/telemetry/sensor.py": "a vendor's library is foreign code; what it raises stands in the record",
     "aiperf/training/train.py": "a first step that fails is made known to the group, then raised",
     "aiperf/training/worker.py": "a trial is foreign code; the master is told whatever it raises",
-    "aiperf/training/pretending_worker.py": "the same of a trial that is only pretended",
+    "aiperf/conduct/driver.py": "what another thread cannot handle is raised again on that of the work",
     "aiperf/ranks/post.py": "the thread that hears the master must not end unseen; its rank ends with it",
     "aiperf/ranks/pretender.py": "what would end a worker's process ends its thread, as the master hears",
 }
@@ -128,7 +128,8 @@ def test_only_the_face_of_a_package_names_what_it_has() -> None:
 
 @cache
 def nodes() -> dict[str, list[ast.AST]]:
-    """Of each module, what the rules look at; to walk through all of them takes a second."""
+    """The nodes of each module that the rules look at, kept because to walk through all trees takes a
+    second."""
     kinds = (ast.ClassDef, ast.ImportFrom, ast.Call, ast.ExceptHandler)
     trees = {relative(path): ast.parse(path.read_text(encoding="utf-8")) for path in sources(*PACKAGES)}
     return {

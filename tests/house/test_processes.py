@@ -71,7 +71,7 @@ def _ignore_interrupts() -> None:
 
 
 def outcomes(folder: Path) -> dict[str, list[str]]:
-    """Of each test, one entry each time that it ran: how it went wrong, or nothing."""
+    """For each test, one entry per execution: its failure, or nothing."""
     found: dict[str, list[str]] = {}
     for case in ElementTree.parse(folder / "report.xml").iter("testcase"):
         name = f"{case.get('classname')} {case.get('name')}".replace("tests.test_", "")

@@ -33,7 +33,7 @@ def expect_none(faults: Iterable[str]) -> None:
 
 
 def module_name(path: Path) -> str:
-    """Of a file in the repository: aiperf/data/__init__.py is aiperf.data."""
+    """Name of the module in a file of the repository: aiperf/data/__init__.py is aiperf.data."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

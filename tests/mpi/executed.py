@@ -28,7 +28,8 @@ BATCH = 2
 
 
 def tensor_operations(replay: Replay, directory: Path) -> int:
-    """Of all credited segments: trained examples forward and backward, validated ones forward."""
+    """Tensor operations of all credited segments: trained examples forward and backward, validated ones
+    forward."""
     trained, validated = Counter[int](), Counter[int]()
     credited = set(_credited(replay))
     for path in directory.glob("logs/*.steps.jsonl"):

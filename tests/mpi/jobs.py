@@ -42,13 +42,13 @@ class Mpi:
         return str(self.folder / "python")
 
     def command(self, num_ranks: int, *program: str, options: tuple[str, ...] = ()) -> list[str]:
-        """Of `timeout` too: it leaves no stuck launcher."""
+        """The words that start a program on ranks, under `timeout`, so that no stuck launcher is left."""
         own = ["--oversubscribe"] if self.name == "openmpi" else []
         mpiexec = [str(self.folder / "mpiexec"), "-n", str(num_ranks), "--bind-to", "none"]
         return ["timeout", "-k", "5", "900", *mpiexec, *own, *options, *program]
 
     def run(self, num_ranks: int, *words: object, options: tuple[str, ...] = ()) -> list[str]:
-        """The command `aiperf-hpc` on so many ranks."""
+        """The words that start `aiperf-hpc` on ranks."""
         program = (self.python, "-c", PROGRAM, *map(str, words))
         return self.command(num_ranks, *program, options=options)
 
@@ -170,14 +170,14 @@ def started(command: list[str], directory: Path, **environment: str) -> Iterator
 
 
 def environ(**more: str) -> dict[str, str]:
-    """Of a job: this checkout, a short control, one thread a rank."""
+    """The environment of a job: this checkout, a short control, one thread per rank."""
     path = os.pathsep.join([str(ROOT), str(QUICK), os.environ.get("PYTHONPATH", "")])
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return os.environ | allowed | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | more
 
 
 def told(directory: Path) -> Replay:
-    """A run as its journal has it so far, without a contradiction."""
+    """A run in its journal so far, which must not contradict itself."""
     found = Replay()
     for line in JournalReader(RunFiles(directory).journal).new_lines():
         found.add_line(line)

@@ -41,7 +41,7 @@ def test_compressed_gradients_are_nearly_the_same(tmp_path: Path) -> None:
 
 
 def test_a_run_is_valid_and_credited_with_what_its_ranks_executed(tmp_path: Path) -> None:
-    """Of text; the next test is of images."""
+    """A run of text; the next test has one of images."""
     run_preset("text", OPEN_MPI, "1+2", tmp_path / "run", "horovod")
 
 

@@ -66,12 +66,13 @@ def _rank(event: object) -> int:
 
 
 def steps_of_beta(directory: Path) -> int:
-    """Of which the master knows."""
+    """Steps of the group on the second host that the master knows of."""
     return sum(attempt.steps for attempt in told(directory).attempts if attempt.group == 1)
 
 
 def beta_is_training(directory: Path) -> bool:
-    """And goes on for some seconds: before the first step of a trial, silence is borne for longer."""
+    """Whether it trains and goes on for some seconds: before a trial's first step, a longer silence is
+    allowed."""
     newest = [each for each in told(directory).attempts if each.group == 1 and each.began is not None][-1]
     return newest.ended is None and 0 < len(newest.validations) < EPOCHS / 2
 

@@ -28,10 +28,10 @@ pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(900)]
 
 AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 SLOWED = 4
-"""The rank; with one device a trial, group 3."""
+"""The rank that is slowed; with one device per trial, it is group 3."""
 NAMED_SECONDS = 60.0
 CONTROL = Path("/sys/fs/cgroup/cpu")
-"""Of version 1; writable for root."""
+"""Control groups of version 1; only root may write there."""
 
 
 def command(*words: object) -> str:
@@ -40,7 +40,8 @@ def command(*words: object) -> str:
 
 
 def slow_lines(directory: Path) -> list[str]:
-    """What `status` says of who is slow; from this process, for on a busy machine a new one is late."""
+    """The lines of `status` on slow ranks, made in this process, because on a busy machine a new one is
+    late."""
     files = RunFiles(directory)
     return named_in(status_text(replay(read_journal(files.journal)), files))
 

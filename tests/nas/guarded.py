@@ -41,7 +41,7 @@ class Case:
 
 
 def convolutions(share: int) -> Iterator[Case]:
-    """Of all combinations that the search can produce one in `share`, the same ones each time."""
+    """One in `share` of all combinations that the search can produce, the same ones each time."""
     kernels, strides, formats = (1, 3, 5, 7), (1, 2, 4), ("fp32", "bf16")
     every = itertools.product(WIDTHS, WIDTHS, kernels, strides, SIDES, (1, 2, 5), formats, (1, 2))
     drawn = random.Random(share)
@@ -65,7 +65,8 @@ def strided_pixels() -> Iterator[Case]:
 
 
 def few() -> Iterator[Case]:
-    """Of both known faults what a second computes; the other is of strides wider than the image."""
+    """A few cases of both known faults, which take about a second; the other one needs strides wider than the
+    image."""
     for kernel, stride, side, format in itertools.product((3, 7), (2, 3), (1, 2), ("fp32", "bf16")):
         yield Case(3, Conv2d(8, kernel, stride), side, 2, format, 1)
     for channels in (4, 12):

@@ -15,7 +15,7 @@ from nas.weights import Array
 
 
 def random_weights(graph: Graph, seed: int = 0) -> dict[str, Array]:
-    """Of a size that keeps a deep network's numbers near 1."""
+    """Weights and statistics of a size that keeps a deep network's numbers near 1."""
     rng = np.random.default_rng(seed)
     drawn = {name: rng.normal(0, np.prod(shape[1:]) ** -0.5, shape) for name, shape in graph.weights.items()}
     drawn |= {name: rng.uniform(0.5, 2, shape) for name, shape in graph.statistics.items()}

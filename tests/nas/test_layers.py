@@ -64,7 +64,7 @@ def sums(row: str, number: int) -> dict[str, Cost]:
 
 
 def each(**numbers: int) -> Ops:
-    """Of what is made at every one of 5 positions."""
+    """Operations of 5 positions, from those of one."""
     return Ops(**numbers) * 5
 
 
@@ -277,7 +277,7 @@ def test_weights_and_statistics() -> None:
     ],
 )
 def test_what_is_the_same_is_written_in_one_way_and_as_it_always_was(layer: Layer, text: str) -> None:
-    """Of the text of its layers an architecture's key is made, and journals hold keys."""
+    """An architecture's key is made of the text of its layers, and journals hold keys."""
     assert repr(layer) == text
 
 

@@ -22,7 +22,7 @@ def of_layer(side: int, convolution: Conv2d) -> tuple[int, int]:
 
 
 def taps_by_hand(side: int, kernel: int, stride: int) -> int:
-    """Of all windows, those that fall on the image, one by one."""
+    """The taps of all windows that fall on the image, counted one by one."""
     reach = (kernel - 1) // 2
     starts = range(-reach, side + reach - kernel + 1, stride)
     return sum(
@@ -40,7 +40,7 @@ def taps_by_hand(side: int, kernel: int, stride: int) -> int:
 def test_padding_and_what_an_algorithm_can_save_are_left_out(
     side: int, kernel: int, saving: int, stride: int
 ) -> None:
-    """Of the first layer nothing wants a gradient of what it reads: two passes, and one in validation."""
+    """The first layer needs no gradient of what it reads: it has two passes, and one in validation."""
     products = 2 * 3 * taps_by_hand(side, kernel, stride)
     assert of_layer(side, Conv2d(3, kernel, stride)) == (int(2 * products / saving), int(products / saving))
 

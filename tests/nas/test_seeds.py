@@ -155,7 +155,7 @@ def test_grouped_keys_and_a_gated_mlp_by_hand() -> None:
 
 
 def test_what_published_mfu_counts() -> None:
-    """Of a position: 6 for each weight that multiplies, 12 · layers · width · positions (PaLM, app. B)."""
+    """Per position: 6 for each weight that multiplies, 12 · layers · width · positions (PaLM, app. B)."""
     graph = gpt2_small_bytes()
     multiplying = 12 * 12 * 768 * 768 + 768 * 256
     pairs = all_pairs(graph)

@@ -79,7 +79,7 @@ class Nni:
         return not self.processes()
 
     def shown(self, what: str) -> Any:
-        """What its web page asks its manager for."""
+        """An answer of the manager to its web page."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/nni/{what}", timeout=60) as page:
             return json.load(page)
 
@@ -88,7 +88,7 @@ class Nni:
         return "\n".join(f"== {path}\n{path.read_text(errors='replace')[-3000:]}" for path in found)
 
     def processes(self) -> list[psutil.Process]:
-        """Of this NNI: they have its home, or its run, in their words."""
+        """Processes of this NNI: those with its folder in their command lines."""
         found = []
         for process in psutil.process_iter():
             try:

@@ -38,7 +38,7 @@ class Machine:
         self._write("python", f'#!/bin/sh\ncase "$*" in\n{cases}  *) {told};;\nesac\n')
 
     def torch_says(self, true: str) -> None:
-        """Of what its torch is asked, only this is true."""
+        """Its torch answers yes to this question alone."""
         case = f"  *'if {true} else'*) exit 0;;\n  *) echo 2.13.0+cpu >&2; exit 1;;\n"
         self._write("python", f'#!/bin/sh\ncase "$*" in\n{case}esac\n')
 

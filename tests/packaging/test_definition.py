@@ -18,7 +18,7 @@ from tests.packaging.recipes import DEFINITION, header, interpreter, said, secti
 pytestmark = [pytest.mark.recipes, pytest.mark.slow, pytest.mark.torch, pytest.mark.timeout(1800)]
 
 PYTHON = "3.11"
-"""Of bookworm."""
+"""Version of Python in Debian bookworm."""
 
 
 class Container:

@@ -94,27 +94,27 @@ class Job:
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def told(self) -> Replay:
-        """The run as its journal has it, without a contradiction."""
+        """The run in its journal, which must not contradict itself."""
         found = replay(read_journal(RunFiles(self.directory).journal))
         assert found.faults == []
         return found
 
     def field(self, name: str) -> str:
-        """Of what `scontrol show job` tells."""
+        """The value of a field in the output of `scontrol show job`."""
         told = self.cluster.run("scontrol", "--oneliner", "show", "job", self.id)
         found = re.search(rf"\b{name}=(\S*)", told)
         assert found is not None, told
         return found[1]
 
     def told_so_far(self) -> str:
-        """What Slurm and the job say, for whoever has to find out why it waits."""
+        """The output of Slurm and of the job, to find out why it waits."""
         nodes = self.cluster.run("sinfo", "-hN", "-o", "%n %T %E")
         log = (self.cluster.work / "slurm/log/slurmctld.log").read_text(encoding="utf-8", errors="replace")
         job = self.cluster.run("scontrol", "show", "job", self.id)
         return "\n".join([self.output, job, nodes, *log.splitlines()[-30:]])
 
     def wait_for(self, words: str, count: int = 1) -> None:
-        """Until so many lines of the journal hold these words. Fails when the job ends before."""
+        """Waits until these words are in the journal `count` times. Fails if the job ends before."""
         journal, until = RunFiles(self.directory).journal, time.monotonic() + WAIT_SECONDS
         while not journal.exists() or journal.read_text(encoding="utf-8").count(words) < count:
             assert time.monotonic() < until, f"no {words}; {self.told_so_far()}"

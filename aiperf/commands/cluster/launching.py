@@ -36,7 +36,7 @@ STUDIES = {
     "scaling": "aiperf.commands.cluster.studying:scaling",
     "status": "aiperf.commands.cluster.studying:status",
 }
-"""Commands that read journals, which no other does."""
+"""Commands of this group that read journals; they are imported only when called."""
 
 
 @click.group(cls=ListedGroup, commands=Imported(STUDIES))
@@ -112,7 +112,8 @@ def init_site(output: Path) -> None:
 
 
 def _installation() -> str:
-    """A line of shell that finds this installation; not every one, as conda's, has a script to source."""
+    """A line of shell that activates this installation. Not every environment has a script to source; conda's
+    have none."""
     activate = Path(sys.prefix, "bin", "activate")
     if activate.exists():
         return f"source {shlex.quote(str(activate))}"
@@ -121,7 +122,7 @@ def _installation() -> str:
 
 
 def _asked(*words: str) -> str:
-    """What a command answers; nothing where it is not there, fails, or hangs."""
+    """The output of a command; empty if it does not exist, fails or hangs."""
     try:
         answer = subprocess.run(words, capture_output=True, text=True, timeout=ASK_SECONDS)
     except (OSError, subprocess.TimeoutExpired):

@@ -173,7 +173,8 @@ def _job_id(files: StudyFiles, nodes: int) -> str:
 
 
 def _run(directory: Path) -> Replay | JournalError | None:
-    """What its journal tells, or what is wrong with that: the other sizes are shown all the same."""
+    """The run in a directory; None before it has started, and the error if its journal cannot be read, so
+    that the other sizes are still shown."""
     path = RunFiles(directory).journal
     try:
         return replay(read_journal(path)) if path.exists() and path.stat().st_size else None
@@ -182,7 +183,8 @@ def _run(directory: Path) -> Replay | JournalError | None:
 
 
 def _submit(study: Study, files: StudyFiles, sizes: Sequence[StudySize]) -> None:
-    """What is to be submitted, and the table after it and after what goes on already."""
+    """Submits the missing sizes, and the job for the table, which starts after them and after those in
+    progress."""
     scheduler = SCHEDULERS[study.scheduler]
     for size in sizes:
         if size.to_submit:

@@ -1,4 +1,4 @@
-"""Scripts on their way to a scheduler."""
+"""Checking, writing and submitting of batch scripts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.options import PATH, Number, writing
-from aiperf.commands.running import run as run_command
+from aiperf.commands.run_options import run_options
 from aiperf.config import Config
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.pretending.assumptions import assumed
@@ -34,7 +34,8 @@ DECIDED: Mapping[str, tuple[str, str]] = {
     "same_seed": ("--same-seed", "several runs have 1, 2, …, or the season's if ranked"),
     "random_seed": ("--random-seed", "several runs have 1, 2, …, or the season's if ranked"),
 }
-"""Options of a run that a script gives itself: a person's own would be passed over, or refused in the job."""
+"""Options of a run that a script sets itself. If the user gave them, they would be ignored, or refused in the
+job."""
 
 site_option = click.option(
     "--site", type=PATH, default="site.toml", show_default=True, help="Site file of the machine."
@@ -48,12 +49,20 @@ hours_option = click.option(
 )
 
 
-def run_context(options: Sequence[str], hours: float, several: bool) -> click.Context:
-    """The run's options as jobs will give them, read now: errors are reported before a job waits for hours.
+@click.command()
+@run_options
+def _parsed(**parameters: object) -> int:
+    """The options of `run`, only to be parsed: the jobs run it."""
+    raise AssertionError(parameters)
 
-    `several`: whether more than one run is asked for. Raises ConfigError, and what click raises.
+
+def run_context(options: Sequence[str], hours: float, several: bool) -> click.Context:
+    """The run's options as jobs will pass them, parsed now, so that errors are reported before a job waits
+    for hours.
+
+    `several`: whether there is more than one run. Raises ConfigError, and what click raises.
     """
-    context = run_command.make_context("aiperf-hpc run", list(options))
+    context = _parsed.make_context("aiperf-hpc run", list(options))
     for name, (option, instead) in DECIDED.items():
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if given and (several or name != "random_seed"):
@@ -63,15 +72,16 @@ def run_context(options: Sequence[str], hours: float, several: bool) -> click.Co
 
 
 def agree(context: click.Context, asked: Asked, config: Config, jobs: Sequence[Job]) -> None:
-    """Says what the jobs will run and what it costs, and asks where no option chose it.
+    """Prints what the jobs will run and what it costs, and asks for confirmation unless an option has chosen
+    it.
 
-    Raises ConfigError for ranked runs with a random seed other than the season's, where there is no terminal
-    to ask on, where the answer is no, and where the assumptions do not exist.
+    Raises ConfigError for ranked runs with another random seed than the season's, if there is no terminal to
+    ask on, if the answer is no, and if the assumptions do not exist.
     """
     _refuse_other_season(config)
     click.echo(plan_text(asked, config, jobs), err=True)
     if pretend := context.params.get("pretend"):
-        assumed(pretend)  # a job would find out after it waited
+        assumed(pretend)  # checked now, because a job would report it only after it has waited
         click.echo(
             f"aiperf-hpc: nothing is trained: the workers only wait, as predicted by {pretend} says", err=True
         )
@@ -89,7 +99,8 @@ def agree(context: click.Context, asked: Asked, config: Config, jobs: Sequence[J
 
 
 def _refuse_other_season(config: Config) -> None:
-    """A ranked run with another random seed than the season's would be refused when its job has waited."""
+    """Refuses a ranked run with another random seed than the season's now; otherwise its job would be refused
+    after it has waited."""
     if config.ranked:
         from aiperf.tasks.known import task_of
 
@@ -99,7 +110,7 @@ def _refuse_other_season(config: Config) -> None:
 
 
 def plan_text(asked: Asked, config: Config, jobs: Sequence[Job]) -> str:
-    """Two lines: what all of these jobs run, and for how long on how many nodes."""
+    """The plan in two lines: what these jobs run, and for how long on how many nodes."""
     data = " in ".join(filter(None, (config.data.name, config.data.path)))
     spans = [job.span_node_hours for job in jobs]
     spent = "1 node-hour" if sum(spans) == 1 else f"{figure(sum(spans))} node-hours"
@@ -119,8 +130,8 @@ def plan_text(asked: Asked, config: Config, jobs: Sequence[Job]) -> str:
 
 
 def write_script(path: Path, text: str) -> None:
-    """Raises AiperfError for a script that bash cannot read to its end, and where another text is there
-    already: a person may have edited it."""
+    """Writes a script. Raises AiperfError if bash cannot parse it, and if a file with other contents exists,
+    because the user may have edited it."""
     _refuse_broken(text)
     with writing(path):
         if path.exists() and read_text(path) != text:
@@ -133,17 +144,18 @@ def write_script(path: Path, text: str) -> None:
 
 
 def _refuse_broken(text: str) -> None:
-    """What a site file gives may begin what it does not end: a block, a quote, a text for a command."""
+    """Refuses a script that bash cannot parse: lines of a site file may begin a block, a quote or a
+    here-document without ending it."""
     try:
         read = subprocess.run(["bash", "-n"], input=text.encode(), capture_output=True, timeout=SECONDS)
-    except (OSError, subprocess.TimeoutExpired):  # scripts may be written where no bash is
+    except (OSError, subprocess.TimeoutExpired):  # scripts may be written on a machine without bash
         return
     if told := read.stderr.decode(errors="replace").splitlines():
         raise AiperfError(f"bash cannot read the script ({told[0]}); fix setup in the site file")
 
 
 def hand_in(scheduler: Scheduler, script: Path, after: Sequence[str] = ()) -> str:
-    """Submits a script, to begin after these jobs; the new job's id."""
+    """Submits a script that starts after these jobs; returns the new job's id."""
     answer = _ran(scheduler.submit(after), read_text(script))
     try:
         return scheduler.submitted(answer)
@@ -156,7 +168,7 @@ def job_states(scheduler: Scheduler, jobs: Sequence[str]) -> Mapping[str, JobSta
 
 
 def _ran(words: list[str], given: str) -> str:
-    """Raises AiperfError with the last line of what the command said."""
+    """The output of a command. Raises AiperfError with the last line of its output if it fails."""
     try:
         answer = subprocess.run(words, input=given, capture_output=True, text=True, timeout=SECONDS)
     except FileNotFoundError:

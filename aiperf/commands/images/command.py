@@ -1,4 +1,4 @@
-"""Sub-commands that prepare images and look whether they come fast enough."""
+"""Sub-commands that prepare images, and measure whether they are loaded fast enough."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from aiperf.wire.layout import Described
 from aiperf.wording import bytes_text, clock
 
 PROGRESS_SECONDS = 5.0
-"""Between two lines of progress."""
+"""Time in seconds between two lines of progress."""
 
 
 @click.group(cls=ListedGroup)
@@ -132,7 +132,7 @@ def bench(asked: Asked, device: str, beside: Path | None, seconds: float) -> int
 
 
 class _ImagesDone:
-    """How many images are done, printed every few seconds."""
+    """Prints every few seconds how many images are finished."""
 
     def __init__(self, verb: str, total: int, finished: int = 0) -> None:
         self._verb, self._total = verb, total
@@ -141,7 +141,7 @@ class _ImagesDone:
 
     def __call__(self, done: int) -> None:
         self._done, now = done, time.monotonic()
-        if not self._began:  # until now processes have started, which is no work
+        if not self._began:  # until the first call processes were starting, which does not count
             self._first, self._began, self._printed = done, now, now
         if now - self._printed < PROGRESS_SECONDS:
             return
@@ -151,16 +151,16 @@ class _ImagesDone:
 
     @property
     def text(self) -> str:
-        """Without a rate where the first images were also the last: it is counted from then on."""
+        """The progress in words; without a rate if no image has been finished since the first call."""
         rate = f", {self._rate:,.0f} images per second" if self._done > self._first else ""
         return f"{self._done:,} of {self._total:,} images {self._verb}{rate}"
 
     @property
     def _rate(self) -> float:
-        """Of what was done now."""
+        """Images per second since the first call, without those that were finished before."""
         return (self._done - self._first) / max(time.monotonic() - self._began, 1e-9)
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Sub-commands that look at several runs at once."""
+"""Sub-commands that compare several runs."""
 
 from __future__ import annotations
 
@@ -73,8 +73,7 @@ def spread(paths: tuple[Path, ...], as_json: bool) -> None:
 
 
 def spread_of(paths: Sequence[Path], as_json: bool = False) -> str:
-    """The spread as text. Of runs that are found in a directory those that are not complete are left out, and
-    reported. Raises MixedError."""
+    """The spread as text. Incomplete runs in a directory are left out, and reported. Raises MixedError."""
     with extra("report"):
         from analysis.comparing.repeatability import spread as spread_over
         from analysis.comparing.repeatability import unfit
@@ -104,14 +103,15 @@ def _bytes(path: Path) -> bytes:
 
 
 def refuse_no_table() -> None:
-    """Raises MissingExtra where the table of a study could not be made."""
+    """Raises MissingExtra if the table of a study cannot be made."""
     with extra("report"):
         import analysis.pages.study  # noqa: F401
 
 
 def write_table(directories: Sequence[Path], output: Path, published: bool, tolerant: bool = False) -> int:
-    """Writes the study into `output` and prints its table; with the published points beside, or not.
-    A tolerant one leaves out runs with nothing to compare, and says so. Returns how many it left out."""
+    """Writes the study into `output` and prints its table. `published`: also draw the published points.
+    `tolerant`: leave out runs that have nothing to compare, and report them. Returns the number of runs that
+    were left out."""
     with extra("report"):
         from analysis.comparing import scaling as study
         from analysis.comparing.published import published as by_others

@@ -12,7 +12,7 @@ from aiperf.commands.looking.machine import priced
 from aiperf.commands.looking.opening import opened
 from aiperf.commands.looking.reporting import write
 from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
-from aiperf.commands.submitting import given_system
+from aiperf.commands.system_description import given_system
 from aiperf.errors import ConfigError
 from analysis.exports.mlperf import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry, mlperf_text
 from analysis.readings.judged import Judged, glance

@@ -1,4 +1,5 @@
-"""What the site file says of a machine to those who look at its runs: its name, its owner, a node's price."""
+"""Properties of a machine from its site file, for commands that show runs: its name, its owner, a node's
+price."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from launch.price import Price, parse_price
 from launch.site import Site, load_site
 
 SITE = Path("site.toml")
-"""Read where it lies here, as `launch` does."""
+"""Site file in the current folder, which is read if it exists, as `launch` does."""
 
 price_option = click.option(
     "--price",
@@ -29,12 +30,12 @@ def site_option(purpose: str) -> Callable[[Any], Any]:
 
 
 def known_site(path: Path | None) -> Site | None:
-    """The site file that was given, else the one that lies here, if one does. Raises ConfigError."""
+    """The given site file, otherwise the one in the current folder; None without one. Raises ConfigError."""
     return load_site(path or SITE) if path is not None or SITE.is_file() else None
 
 
 def priced(text: str | None, site: Path | None) -> Price | None:
-    """What was typed; else what the site file states, if there is one. Raises ConfigError."""
+    """The price that was typed, otherwise that of the site file; None without one. Raises ConfigError."""
     if text is not None:
         return parse_price("--price", text)
     known = known_site(site)

@@ -1,4 +1,4 @@
-"""The trained networks of a run, written as files of other programs."""
+"""Export of the trained networks of a run to files of other programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeptTrial:
-    """The network of a trial, and what is to be said of it."""
+    """The network of a trial, with notes for the exported file."""
 
     number: int
     network: Kept
@@ -34,14 +34,15 @@ class KeptTrial:
 
 
 def best_trial(run: Replay, files: RunFiles) -> int:
-    """Raises JournalError where no network has been validated."""
+    """Number of the best trial. Raises JournalError if no network has been validated."""
     if run.best is None:
         raise JournalError(f"{files.journal}: no network has been validated yet, so there is no best one")
     return run.best.number
 
 
 def kept(run: Replay, files: RunFiles, number: int) -> KeptTrial:
-    """Raises AiperfError for a run that trained nothing, and for a trial whose weights are not there."""
+    """The kept network of a trial. Raises AiperfError for a run that trained nothing, and for a trial whose
+    weights are missing."""
     with extra("run"):
         from aiperf.training.kept_trial import kept_trial
     refuse_marked(run.opened.origin, files.directory, "be written with weights")
@@ -60,8 +61,8 @@ def kept(run: Replay, files: RunFiles, number: int) -> KeptTrial:
 
 
 def write_torch(trial: KeptTrial, path: Path) -> None:
-    """The Python file, and its weights beside it. Raises ConfigError for another ending, DataError for a
-    layer that has no words there."""
+    """Writes the Python file, and the weights next to it. Raises ConfigError for another file extension,
+    DataError for a layer that cannot be exported."""
     if path.suffix != ".py":
         raise ConfigError(f"--torch {path}: a Python file ends with .py")
     with extra("run"):
@@ -80,7 +81,8 @@ def write_torch(trial: KeptTrial, path: Path) -> None:
 
 
 def write_onnx(trial: KeptTrial, path: Path) -> None:
-    """Raises DataError for a layer that has no words there, MissingExtra without the library."""
+    """Writes the ONNX file. Raises DataError for a layer that cannot be exported, MissingExtra without the
+    library."""
     with extra("onnx"):
         from nas.portable.onnx_file import onnx_file
 

@@ -1,4 +1,4 @@
-"""What a person may name where a run is looked at: its directory, or a package of it."""
+"""The argument of commands that show a run: its directory, or a package of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from aiperf.files import RunFiles
 
 @contextmanager
 def opened(path: Path) -> Iterator[RunFiles]:
-    """A run's directory, or the run of a package: unpacked for as long as this lasts, checksums compared."""
+    """A context with the files of a run directory, or of a package, which is unpacked for its duration after
+    its checksums are checked."""
     if not (path.exists() or path.parent.is_file()):
         raise AiperfError(f"{path} does not exist; give a run directory or a package")
     if path.is_dir() or not (path.is_file() or path.parent.is_file()):

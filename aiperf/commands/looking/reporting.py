@@ -77,8 +77,8 @@ def report(
 
 
 def _named(path: Path, judged: Judged, site: Path | None) -> tuple[str, str]:
-    """The machine and its owner: as a package states them, of a measured run as the site file does; else
-    empty."""
+    """Names of the machine and its owner, from the package, or for a measured run from the site file;
+    otherwise empty."""
     if judged.files.directory != path:
         from analysis.submissions.opening import system_of
 
@@ -89,13 +89,14 @@ def _named(path: Path, judged: Judged, site: Path | None) -> tuple[str, str]:
 
 
 def _other(path: Path, files: RunFiles) -> tuple[str, Judged]:
-    """The site file here is not of another machine."""
+    """The machine's name and the findings of another run, to be compared with. The site file here is not
+    used, because it may belong to another machine."""
     judged = glance(files)
     return "" if files.directory == path else _named(path, judged, None)[0], judged
 
 
 def beside(path: Path, files: RunFiles, name: str) -> Path:
-    """Where what is made of a run is written: into its directory, or beside its package."""
+    """Path for a file that is made from a run: in its directory, or next to its package."""
     if files.directory == path:
         return path / name
     package = path if path.is_file() else path.parent
@@ -104,7 +105,7 @@ def beside(path: Path, files: RunFiles, name: str) -> Path:
 
 
 def write(path: Path, content: bytes) -> Path:
-    """Raises AiperfError where the system refuses."""
+    """Writes a file and returns its path. Raises AiperfError if the system refuses."""
     with writing(path):
         path.write_bytes(content)
     return path

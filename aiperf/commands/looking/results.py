@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import click
 
-from aiperf.commands.extras import refuse_no_run
+from aiperf.commands.extras import extra, refuse_no_run
 from aiperf.commands.looking.opening import opened
 from aiperf.commands.options import (
     device_option,
@@ -34,7 +35,7 @@ NOT_JUDGED = 2
 
 
 def result_text(run: Replay, files: RunFiles) -> tuple[str, Verdict]:
-    """Everything a person wants to know at the end of a run, and the verdict in it."""
+    """The summary of a run for its end, and the verdict that it contains."""
     evidence = evidence_of(run, files)
     verdict = judge_by(evidence)
     return summary_text(run, evidence.score, verdict, files), verdict
@@ -61,7 +62,7 @@ def score(path: Path, as_json: bool) -> int:
             text = json.dumps({**told, **record, "engines": encode(engines(run))})
         else:
             text = summary_text(run, evidence.score, verdict, files)
-        # Of a package the folder is gone afterwards.
+        # The folder of a package is removed afterwards.
         click.echo(text.replace(str(files.directory), str(path)))
         return verdict.answer.exit_code
 
@@ -108,9 +109,7 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
     if again:
         refuse_no_run()
     if path.is_file():
-        from aiperf.commands.submitting import validate_package
-
-        return validate_package(path, partial(_reevaluated, device=device, data=data) if again else None)
+        return _validate_package(path, partial(_reevaluated, device=device, data=data) if again else None)
     if not path.is_dir():
         raise AiperfError(f"{path} does not exist; give a run directory or a package")
     files = RunFiles(path)
@@ -120,6 +119,38 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
     _keep(judged)
     agrees = _reevaluated(run, files, device, data) if again else True
     return (verdict.answer if agrees else Answer.INVALID).exit_code
+
+
+def _validate_package(path: Path, again: Callable[[Replay, RunFiles], bool] | None = None) -> int:
+    """Prints every rule's finding for every run, then the answer with the reasons; gives its exit code.
+
+    `again` evaluates the best network of a run again, and answers whether it agrees.
+    """
+    with extra("report"):
+        from analysis.submissions.verify import checked
+    with checked(path, partial(click.echo, err=True)) as submission:
+        for run in submission.runs:
+            click.echo(f"runs/{run.name}")
+            click.echo(findings_text(run.judged.verdict))
+        for reason in [*submission.reasons, *(reason for run in submission.runs for reason in run.reasons)]:
+            click.echo(plain(f"{reason.where}: {reason.text}"))
+        signed = "not signed" if submission.signed_by is None else f"signed by {submission.signed_by}"
+        click.echo(f"manifest {submission.manifest_sha256}, {signed}")
+        agrees = [_agrees(again, run.judged, path) for run in submission.runs] if again else []
+        answer = submission.answer if all(agrees) else Answer.INVALID
+        click.echo(f"package {answer.value}")
+        return answer.exit_code
+
+
+def _agrees(again: Callable[[Replay, RunFiles], bool], judged: Judged, path: Path) -> bool:
+    files, tested = judged.files, judged.replay.tested
+    where = f"{path}: runs/{files.directory.name}"
+    if tested is not None and not files.weights(tested.trial).is_file():
+        raise AiperfError(f"{where} has no weights; ask for a package made with `package --with-weights`")
+    try:
+        return again(judged.replay, files)
+    except AiperfError as error:
+        raise AiperfError(str(error).replace(str(files.directory), where)) from None
 
 
 def _reevaluated(run: Replay, files: RunFiles, device: str, data: str) -> bool:
@@ -138,7 +169,8 @@ def _reevaluated(run: Replay, files: RunFiles, device: str, data: str) -> bool:
 
 
 def _keep(judged: Judged) -> None:
-    """A run of somebody else's may lie where nothing can be written: it is validated all the same."""
+    """Stores the findings next to the journal. If the directory cannot be written to, the run is validated
+    all the same, and this is reported."""
     try:
         validation.save(judged.files, judged.replay, judged.verdict, judged.layers or {})
     except AiperfError as error:

@@ -1,4 +1,4 @@
-"""The sub-command that shows a run in a browser while it goes on."""
+"""The sub-command that shows a run in a browser during the run."""
 
 from __future__ import annotations
 
@@ -25,23 +25,27 @@ from analysis.readings.live import Follower, Snapshot
 
 LOOPBACK, PORT = "127.0.0.1", 8321
 NAMES = (LOOPBACK, "localhost", "[::1]")
-"""By which a browser may ask; the last is where a tunnel may begin."""
+"""Host names under which a browser may request the page; the last one is for a tunnel."""
 LEAST_SECONDS = 5.0
-"""Between two looks at the journal."""
+"""Minimum time in seconds between two reads of the journal."""
 SHARE_OF_TIME = 0.05
-"""At most so much of the time is spent on pages: a login node has other users, the run its disk."""
+"""Maximum fraction of the time that is spent on making pages, because a login node has other users, and the
+run uses the same disk."""
 
 MOST_CONNECTIONS = 64
-"""At once, each with a thread; a page is sent in milliseconds."""
+"""Maximum number of simultaneous connections, each with a thread; a page is sent in milliseconds."""
 BURST_SECONDS = 0.25
-"""For one of them to end when one more comes."""
+"""Time in seconds that one more connection waits for one of them to end."""
 BACKLOG = 1024
-"""Connections that the system holds until they are taken; Linux cuts it to net.core.somaxconn."""
+"""Number of connections that the system holds until they are accepted; Linux limits it to
+net.core.somaxconn."""
 REQUEST_SECONDS = 10.0
-"""For a whole request to come: a browser sends it at once, one that connects ahead of need is let go."""
+"""Time limit in seconds for a whole request to arrive. A browser sends it at once; a connection that a
+browser opens in advance is closed."""
 ANSWER_SECONDS = 30.0
-"""For an answer to be taken."""
+"""Time limit in seconds for the client to receive an answer."""
 LINGER_SECONDS = 2.0
+"""Time in seconds after which a refused connection is closed."""
 
 
 @click.command()
@@ -64,7 +68,7 @@ def serve(directory: Path, port: int) -> None:
 
 
 class LivePage:
-    """The page of a run, made anew at most every few seconds, and for all who ask at once."""
+    """The page of a run. It is made at most every few seconds, once for all clients."""
 
     def __init__(self, files: RunFiles) -> None:
         self.files = files
@@ -74,7 +78,7 @@ class LivePage:
         self._wait, self._next = LEAST_SECONDS, 0.0
 
     def html(self) -> str:
-        """Raises JournalError."""
+        """The page as HTML. Raises JournalError if the journal cannot be read, or has no line yet."""
         with extra("report"):
             from analysis.pages.live_page import live_html
         with self._lock:
@@ -91,7 +95,7 @@ class LivePage:
             return self._made
 
     def metrics(self) -> str:
-        """Raises JournalError."""
+        """The figures in the OpenMetrics format. Raises JournalError as `html`."""
         with extra("report"):
             from analysis.exports.openmetrics import live_openmetrics_text
         self.html()
@@ -103,7 +107,8 @@ class LivePage:
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each of a bounded number of connections, and a time limit for each."""
+    """An HTTP server with a thread for each connection, a maximum number of connections, and a time limit for
+    each."""
 
     request_queue_size = BACKLOG
 
@@ -111,13 +116,15 @@ class _Server(ThreadingHTTPServer):
         self._slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._is_full = False
         self._due: dict[socket.socket, float] = {}
-        """Of each connection that has a thread: until when its request must be here."""
+        """Time by which the whole request must have arrived, by connection that has a thread."""
         self._refused: deque[tuple[float, socket.socket]] = deque()
-        """Each with the time at which it is closed: a client that still sends would lose its answer."""
+        """Refused connections, each with the time at which it is closed. They are not closed at once, because
+        a client that is still sending would lose the answer."""
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        # The first one beyond the bound waits, which lets the others finish; if none does, the next do not.
+        # The first connection beyond the maximum waits, which lets others finish; if none does, further ones
+        # do not wait.
         self._is_full = not self._slots.acquire(timeout=0 if self._is_full else BURST_SECONDS)
         if self._is_full:
             self._refuse(request)
@@ -126,7 +133,7 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def heard(self, request: socket.socket) -> None:
-        """The whole request is here; the answer has a time limit of its own."""
+        """The whole request has arrived; the answer has a separate time limit."""
         self._due[request] = math.inf
 
     def shutdown_request(self, request: Any) -> None:
@@ -135,7 +142,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Between two requests, and twice a second."""
+        """Enforces the time limits; called between two requests, and twice per second."""
         now = monotonic()
         for request in [request for request, due in list(self._due.items()) if due < now]:
             _say(request, HTTPStatus.REQUEST_TIMEOUT, f"no whole request in {REQUEST_SECONDS:g} s")
@@ -155,13 +162,13 @@ class _Server(ThreadingHTTPServer):
         self._refused.append((monotonic() + LINGER_SECONDS, request))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser may turn away before the page is sent: that is worth no line."""
+        """Ignores a client that has closed the connection before the page is sent."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
 
 def _say(request: socket.socket, status: HTTPStatus, text: str) -> None:
-    """Without waiting: what is as short as this fits into the system's buffer."""
+    """Sends a short answer without waiting, because it fits into the system's buffer."""
     head = f"HTTP/1.0 {status.value} {status.phrase}\r\nContent-Type: text/plain; charset=utf-8\r\n"
     head += f"Content-Length: {len(text) + 1}\r\nConnection: close\r\n\r\n"
     with suppress(OSError):  # it is gone already
@@ -178,8 +185,8 @@ def make_server(live: LivePage, port: int) -> ThreadingHTTPServer:
         def do_GET(self) -> None:
             assert isinstance(self.server, _Server)
             self.server.heard(self.connection)
-            # A page elsewhere could point its own name at this address: only our own names are answered,
-            # at any port, for a tunnel may begin at another one.
+            # Another web site could resolve its own name to this address (DNS rebinding), so only our own
+            # names are answered; at any port, because a tunnel may use another one.
             name = re.sub(r":\d+$", "", self.headers.get("Host", ""))
             if name not in NAMES:
                 self._answer(HTTPStatus.FORBIDDEN, "text/plain", f"open this page as {' or '.join(NAMES)}\n")
@@ -206,7 +213,7 @@ def make_server(live: LivePage, port: int) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Every request is one of ours; none is worth a line."""
+            """Prints nothing for a request."""
 
     try:
         return _Server((LOOPBACK, port), Handler)

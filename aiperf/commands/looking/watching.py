@@ -15,11 +15,11 @@ from analysis.readings.live import Follower
 
 LEAST_SECONDS = 1.0
 SHARE_OF_TIME = 0.05
-"""At most so much of the time is spent on reading and showing."""
+"""Maximum fraction of the time that is spent on reading and showing."""
 
 
 def watch_run(files: RunFiles) -> None:
-    """Returns when the run has a result or can have none, or after Ctrl-C. Raises JournalError."""
+    """Shows the run until it has a result or cannot have one, or until Ctrl-C. Raises JournalError."""
     follower, console = Follower(files), Console(highlight=False)
     follower.update()
     with Live(console=console, auto_refresh=False, screen=False) as live:
@@ -42,6 +42,6 @@ def watch_run(files: RunFiles) -> None:
 
 
 def _over(follower: Follower) -> bool:
-    """Nothing more comes: there is a result, or there will be none."""
+    """Whether the run has a result, or will have none."""
     found = follower.shortfall(follower.silent_seconds)
     return found is None or found.answer is Answer.NO_RESULT

@@ -1,4 +1,4 @@
-"""Which assumptions a person chose: a machine's name or a file, and single numbers beside."""
+"""The assumptions that the user chose: by a machine's name or a file, with changes of single numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT = "h100"
 
 
 def chosen(words: Sequence[str], otherwise: Assumptions | None = None) -> Assumptions:
-    """`otherwise`: what is assumed where no name is given. Raises ConfigError."""
+    """The assumptions that these words state; `otherwise` is used without a name. Raises ConfigError."""
     names = [word for word in words if "=" not in word]
     if len(names) > 1 or (names and otherwise is not None):
         several = " and ".join([*(["what --calibrate found"] if otherwise is not None else []), *names])
@@ -30,7 +30,7 @@ def chosen(words: Sequence[str], otherwise: Assumptions | None = None) -> Assump
 
 
 def _with(assumptions: Assumptions, setting: str) -> Assumptions:
-    """With one number set otherwise, and a name that says so."""
+    """The assumptions with one number changed, which their name then includes."""
     key, value = parse_setting(setting)
     part, _, name = key.partition(".")
     record: dict[str, Any] = asdict(assumptions)

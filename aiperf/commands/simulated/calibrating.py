@@ -1,4 +1,4 @@
-"""Assumptions from a run, and a run beside the simulation of it."""
+"""Assumptions derived from a run, and the comparison of a run with its simulation."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ with extra("simulate"):
     from aiperf.simulation.prediction import machine_of, prediction_rows, throughput, work_seconds
 
 OTHERS = 4
-"""Simulations of one run beside that with its random seed, which predicts it: with another one, a search goes
-another way and finds networks of another size. How far apart they are is how much of a result is luck."""
+"""Number of simulations of a run with other random seeds, in addition to the one with its own seed, which
+predicts it. With another seed a search takes another path and finds networks of another size. The differences
+between these simulations show how much of a result is luck."""
 
 
 def calibrated(run: Path) -> Assumptions:
-    """Prints what the run tells, and what not. Raises JournalError."""
+    """The assumptions that follow from a run. Prints which numbers are from the run, and which are unknown.
+    Raises JournalError."""
     found = calibrate(read_journal(RunFiles(run).journal), chosen(()))
     rows = [[each.names, "from the run" if each.known else "not known"] for each in found.found]
     names = aligned(rows).split("\n")

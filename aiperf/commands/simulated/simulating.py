@@ -1,4 +1,4 @@
-"""One run on the simulated world: here the simulation and the real run meet."""
+"""One simulated run: the real master, journal and search on a simulated world."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ with extra("simulate"):
     from aiperf.simulation.world import SimulatedWorld
 
 SETTLED = (100_000, 50, 1000)
-"""Of the collector of cycles: a simulation makes millions of objects and few cycles, and what the journal
-tells stays; to look through all of it again and again would take longer than the simulation."""
+"""Thresholds of Python's cyclic garbage collector. A simulation creates millions of objects, few cycles, and
+keeps its journal in memory; with the default thresholds, collections would take longer than the
+simulation."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ def simulate_run(
     measures_master: bool = False,
     repeat: int = 0,
 ) -> Simulated:
-    """Writes the run directory. `repeat`: how often speeds and failures of the machine were drawn before, for
-    the same search. Raises AiperfError."""
+    """Simulates a run and writes its directory. `repeat` is the number of the draw of the machine's speeds
+    and failures, for the same search. Raises AiperfError."""
     ranks = machine.devices_per_trial or machine.devices
     refuse_no_examples(config)
     config = virtual_config(config, ranks, assumptions.format)
@@ -75,7 +76,8 @@ def refuse_there(directory: Path) -> None:
 
 
 def _command(machine: SimulatedMachine, assumptions: Assumptions, text: str) -> tuple[str, ...]:
-    """What stands in the journal: without its directory, so that equal simulations have equal journals."""
+    """The command that the journal records, without the directory, so that equal simulations have equal
+    journals."""
     return (
         *("aiperf-hpc", "simulate", "--nodes", str(machine.nodes), "--devices", str(machine.devices)),
         *("--devices-per-trial", str(machine.devices_per_trial)),
@@ -100,5 +102,5 @@ def _few_collections() -> Iterator[None]:
 
 
 def run_directory(directory: Path, nodes: int, repeat: int) -> Path:
-    """Of a size; the repeats are counted from 0."""
+    """Directory of the simulation of a size; repeats are counted from 0."""
     return directory / f"{nodes}-nodes{f'-repeat-{repeat}' if repeat else ''}"

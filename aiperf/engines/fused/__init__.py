@@ -1,6 +1,6 @@
-"""Training on a processor with what lies between the convolutions in few passes over memory.
+"""Training on a CPU with few passes over memory for the layers between the convolutions.
 
-`kernels.c` is compiled by the compiler of the machine when it is first needed. See docs/performance.md.
+`kernels.c` is compiled by the machine's compiler when it is first needed. See docs/performance.md.
 """
 
 from aiperf.engines.fused.engine import Fused

@@ -1,4 +1,4 @@
-"""Batch norm with the addition of a residual and the ReLU behind it."""
+"""Batch norm together with the addition of a residual and the ReLU that follow it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from aiperf.engines.fused.tensors import (
 
 
 class Activation(IntEnum):
-    """As in kernels.c."""
+    """Activation after a batch norm; the values are those in kernels.c."""
 
     NOTHING = 0
     RELU = 1
@@ -33,7 +33,8 @@ class Activation(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Normalise:
-    """A step of the plan: reads images and the residual if there is one, (batch, channels, height, width)."""
+    """A step of the plan: a batch norm of images (batch, channels, height, width), plus the residual, if
+    there is one, and with an activation."""
 
     module: nn.BatchNorm2d
     activation: Activation = Activation.NOTHING
@@ -44,7 +45,8 @@ class Normalise:
             raise Unfit("a batch norm with another `forward`, as over a group, is not fused")
 
     def __call__(self, images: Tensor, residual: Tensor | None = None) -> Any:
-        """One tensor, or a tuple of one for each reader. Raises Unfit, and ValueError as torch does."""
+        """The normalised images as one tensor, or as a tuple with one tensor for each reader. Raises Unfit,
+        and ValueError as torch does."""
         norm = self.module
         self._refuse(images, residual)
         if torch.is_grad_enabled():
@@ -85,7 +87,8 @@ class _Normalised(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         statistics = weight.new_empty(2 * len(weight))
         out = _forward(images, residual, module, activation, statistics)
-        # For a ReLU alone its sign is computed once more from the images, which spares reading it.
+        # For a ReLU without a residual, the sign is computed again from the images, which saves reading the
+        # output.
         by_images = residual is None and activation is Activation.RELU
         kept = None if by_images or not activation else out
         ctx.save_for_backward(images, kept, weight, bias, statistics)
@@ -95,14 +98,14 @@ class _Normalised(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Ioffe and Szegedy, "Batch Normalization", ICML 2015, section 3."""
+        """Gradients as in Ioffe and Szegedy, "Batch Normalization", ICML 2015, section 3."""
         given = two(gradients)
         if given is None:
             return (None,) * 7
         images, out, weight, bias, statistics = ctx.saved_tensors
         first, second = given
         to_images, to_weight, to_bias = empty_like(images), torch.empty_like(weight), torch.empty_like(bias)
-        # Behind nothing that masks it, the residual's gradient is the sum's own.
+        # Without an activation that masks it, the residual's gradient is that of the sum.
         masked = ctx.has_residual and (ctx.activation or second is not None)
         to_residual = empty_like(images) if masked else first if ctx.has_residual else None
         channels = images.shape[1]
@@ -134,7 +137,8 @@ def _forward(
     activation: Activation,
     statistics: Tensor | None,
 ) -> Tensor:
-    """In training it moves the running statistics. `statistics` receives mean and 1 / deviation."""
+    """Computes the output; in training it also updates the running statistics. Mean and 1 / deviation are
+    written to `statistics`."""
     out, channels = empty_like(images), images.shape[1]
     if module.training and statistics is None:
         statistics = module.weight.new_empty(2 * channels)

@@ -1,4 +1,4 @@
-"""Compiles the kernels for the processor that this process is on, once for each processor and compiler."""
+"""Compiles the kernels for the CPU on which this process runs, once for each CPU and compiler."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ HERE = Path(__file__).parent
 MAIN = HERE / "kernels.c"
 SOURCES = (MAIN, HERE / "batchnorm.h", HERE / "images.h")
 
-# Nothing of -ffast-math: NaN and infinity must pass. What is allowed lets loops become vectors.
-# -O3 takes twice as long and makes nothing faster.
+# No -ffast-math, because NaN and infinity must be kept. The flags below allow loops to be vectorised.
+# -O3 compiles for twice as long, and the kernels are no faster.
 VECTORS = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fopenmp-simd")
 FLAGS = ("-std=gnu99", *VECTORS, "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 OTHERS_WRITE = 0o022
 SECONDS = 120
-"""Longest time of a compilation; it takes 3 s on one core of today."""
+"""Time limit of a compilation in seconds; it takes 3 s on one core of today."""
 
-# What a user sets to keep torch and oneDNN from instructions that the processor has: ours obey as well. The
-# order is from the lowest; each is passed to the compiler instead of, or beside, -march=native.
+# A user can keep torch and oneDNN from using some instructions of the CPU; our kernels obey the same
+# variables. The levels are listed from the lowest; their flags replace, or are added to, -march=native.
 LOWERED: Mapping[str, tuple[str, ...]] = {
     "baseline": ("-march=x86-64",),
     "sse41": ("-march=x86-64", "-msse4.1"),
@@ -41,18 +41,19 @@ LIMITS: Mapping[str, Mapping[str, str]] = {
         "AVX2_VNNI_2": "avx2",
     },
 }
-"""Values that lead to less than -march=native; the rest (AVX512_CORE…) is not below what the kernels use."""
+"""Level for each value of these variables that limits the kernels. Other values (AVX512_CORE…) allow all that
+the kernels use."""
 
 
 class NotBuilt(Exception):
-    """Why there are no kernels, in one line."""
+    """There are no kernels; the message gives the reason in one line."""
 
 
 def built(environment: Mapping[str, str]) -> Path:
-    """The shared library for this processor, compiled if this compiler has made none that is whole.
+    """Path of the shared library for this CPU. It is compiled unless an intact one of this compiler exists.
 
-    A node without a compiler takes what a compiler made elsewhere for the same processor: compute nodes often
-    have none, and share the user's cache with the login node that does. Raises NotBuilt.
+    A node without a compiler uses a library that was compiled elsewhere for the same CPU: compute nodes often
+    have no compiler, but share the user's cache with a login node that has one. Raises NotBuilt.
     """
     words = environment.get("CC", "").split() or ["cc"]
     program = shutil.which(words[0], path=environment.get("PATH"))
@@ -66,7 +67,7 @@ def built(environment: Mapping[str, str]) -> Path:
         name = f"{kind}-{_version(program, words)}"
         command = [program, *words[1:], *FLAGS, *flags]
         return _whole(folder, name) or _compile(command, folder, name)
-    # RuntimeError: a user without a home.
+    # RuntimeError: the user has no home folder.
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         raise NotBuilt(f"{program or words[0]} does not compile the kernels: {error}") from error
 
@@ -76,7 +77,8 @@ def _whole(folder: Path, name: str) -> Path | None:
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether its bytes are those of its name: to load a file that is cut off ends the process."""
+    """Whether the contents match the digest in the file's name: loading a truncated file kills the
+    process."""
     try:
         return file.stem.endswith(f"-{_digest(file)}")
     except OSError:
@@ -98,7 +100,7 @@ def _processor_flags(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _kind(flags: tuple[str, ...]) -> str:
-    """Of what the file is for: sources, instruction sets, and the processor."""
+    """Digest of what determines the use of a library: sources, flags, and the CPU."""
     asked = "\0".join((*FLAGS, *flags)).encode()
     return _short(
         *(source.read_bytes() for source in SOURCES),
@@ -109,7 +111,8 @@ def _kind(flags: tuple[str, ...]) -> str:
 
 
 def _version(program: str, words: list[str]) -> str:
-    """Of what makes the file: the compiler, what it says of itself, and what the user has it told."""
+    """Digest of what else determines its contents: the path of the compiler, its version, and the user's
+    flags."""
     answer = subprocess.run(
         [program, "--version"], capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False
     )
@@ -124,7 +127,7 @@ def _short(*parts: bytes) -> str:
 
 
 def _instructions() -> str:
-    """What identifies the processor for the compiler: its model and its instruction sets."""
+    """Text that identifies the CPU for the compiler: its model and its instruction sets."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -139,14 +142,14 @@ def _instructions() -> str:
 
 
 def _folder(environment: Mapping[str, str]) -> Path:
-    """The user's cache, or one among the temporary files where that is not writable. Raises NotBuilt."""
+    """The user's cache folder, or one for temporary files if that is not writable. Raises NotBuilt."""
     home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or "~").expanduser() / ".cache"
     last = NotBuilt("no folder to compile into")
     temporary = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}"
     for folder in (Path(home) / "aiperf-hpc", temporary):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Code is loaded from it: nobody else may have put it there.
+            # Code is loaded from this folder, so no other user may be able to write to it.
             state = folder.stat()
             own = state.st_uid == os.getuid() and not state.st_mode & OTHERS_WRITE
             if own and os.access(folder, os.W_OK | os.X_OK):
@@ -158,7 +161,8 @@ def _folder(environment: Mapping[str, str]) -> Path:
 
 
 def _compile(command: list[str], folder: Path, name: str) -> Path:
-    """Into a file of this process, which then takes its name at once: many ranks may compile together."""
+    """Compiles into a temporary file, which is then renamed atomically, because many ranks may compile at the
+    same time."""
     handle, own = tempfile.mkstemp(suffix=".so", dir=folder)
     os.close(handle)
     try:

@@ -1,4 +1,4 @@
-"""The fused engine: the network with what lies between its convolutions in few passes over memory."""
+"""The fused engine: the layers between the network's convolutions take few passes over memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from aiperf.engines.fused.plan import fuse
 from nas.modules import Network
 
 FEW = 2
-"""Images: one alone may have a single value of each channel, of which a batch norm learns nothing."""
+"""Number of images in a trial step: one image may have a single value per channel, which a batch norm refuses
+in training."""
 
 
 class Fused(Engine):
@@ -31,7 +32,7 @@ class Fused(Engine):
         return fused
 
     def prepare(self, images: Tensor, labels: Tensor) -> None:
-        """Finds out on few images whether the kernels take what each step reads. Raises Unfit."""
+        """Checks on a few images that the kernels support the inputs of each step. Raises Unfit."""
         self.passes.loss(self.module, images[:FEW], labels[:FEW])
 
     @classmethod

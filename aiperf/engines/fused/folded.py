@@ -1,10 +1,11 @@
-"""Wide convolutions of few channels, as convolutions of twice the channels over half the width.
+"""Wide convolutions of few channels, computed as convolutions of twice the channels over half the width.
 
-A register holds 16 numbers of 32 bits, and oneDNN fills one with channels: a convolution to 4 or 8
-channels uses a quarter or a half of it. With the channels last in memory, two neighbouring pixels of C are
-one of 2C, so the same memory is an image of half the width. The kernel that does the same there has zeros in
-it: at 5 pixels a fifth more to multiply, at 3 pixels twice as much, which does not pay. A number that is not
-finite reaches one more pixel, for zero times infinity is not a number.
+A register holds 16 numbers of 32 bits, and oneDNN fills it with channels: a convolution to 4 or 8 channels
+uses a quarter or a half of it. With the channels last in memory, two neighbouring pixels of C channels are
+one pixel of 2C channels, so the same memory is an image of half the width. The kernel that computes the same
+there contains zeros: for a width of 5 pixels there is a fifth more to multiply, for 3 pixels twice as much,
+which does not pay. A number that is not finite reaches one more pixel, because zero times infinity is not a
+number.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from torch.nn.functional import conv2d
 from aiperf.engines.fused.tensors import is_own, refuse_unfit
 
 PIXELS = 2
-"""That become one; with 4 the zeros are too many."""
+"""Number of pixels that become one. With 4 there are too many zeros."""
 LEAST_KERNEL, MOST_CHANNELS = 5, 8
-"""Of the kernels' width, and of the channels on the narrower side, where it was seen to pay: 1.2 to 1.5 times
-as fast, forward and backward. A convolution of 24 to 16 channels took 1.1 times as long."""
+"""Minimum width of the kernel, and maximum number of channels on the narrower side, for which folding was
+measured to pay: 1.2 to 1.5 times as fast, forward and backward. With 24 to 16 channels a convolution took 1.1
+times as long."""
 
 
 def is_worth_folding(conv: nn.Conv2d, columns: int) -> bool:
-    """Whether the folded convolution of images of that width is possible, and the faster one."""
+    """Whether a convolution of images with `columns` pixels per row can be folded, and is faster so."""
     height, width = conv.kernel_size
     plain = type(conv) is nn.Conv2d and conv.stride == (1, 1) and conv.groups == 1
     centred = conv.padding == ((height - 1) // 2, (width - 1) // 2) and height % 2 and width % 2
@@ -37,7 +39,7 @@ def is_worth_folding(conv: nn.Conv2d, columns: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """A step of the plan: a convolution, of images (batch, channels, height, width). Raises Unfit."""
+    """A step of the plan: a folded convolution of images (batch, channels, height, width). Raises Unfit."""
 
     module: nn.Conv2d
 
@@ -54,7 +56,8 @@ class Folded:
 
 
 def _folded(weight: Tensor) -> Tensor:
-    """(channels out, channels in, height, width) to twice the channels out and in, height, fewer columns."""
+    """The folded kernel of a weight (channels out, channels in, height, width): twice the channels out and
+    in, the same height, fewer columns."""
     channels, reads, height, width = weight.shape
     taps = weight.reshape(-1, width) @ _places(width).to(weight.dtype)
     taps = taps.view(channels, reads, height, PIXELS, PIXELS, -1).permute(3, 0, 4, 1, 2, 5)

@@ -1,4 +1,4 @@
-"""The mean of an image's channel, its gate, and each stride-th pixel of it."""
+"""Steps on images: the mean of each channel, a gate for each channel, and every stride-th pixel."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from aiperf.engines.fused.tensors import address, empty_like, for_readers, refus
 
 @dataclass(frozen=True, eq=False)
 class Gated:
-    """A step of the plan: images (batch, channels, height, width) times 2 · sigmoid of (batch, channels)."""
+    """A step of the plan: images (batch, channels, height, width) times 2 · sigmoid(z), with z (batch,
+    channels)."""
 
     readers: int = 1
 
     def __call__(self, images: Tensor, z: Tensor) -> Any:
-        """One tensor, or a tuple of one for each reader. Raises Unfit."""
+        """The gated images as one tensor, or as a tuple with one tensor for each reader. Raises Unfit."""
         refuse_unfit(images)
         refuse_unlike(images, z, images.shape[:2])
         gates = 2 * torch.sigmoid(z)
@@ -42,7 +43,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Pixels:
-    """A step of the plan: each stride-th pixel, for all strided 1x1 convolutions of the same images."""
+    """A step of the plan: every stride-th pixel, for all strided 1x1 convolutions of the same images."""
 
     stride: tuple[int, int]
 
@@ -55,7 +56,7 @@ class Pixels:
 
 @dataclass(frozen=True, eq=False)
 class OfPixels:
-    """A step of the plan: a 1x1 convolution whose stride is taken already."""
+    """A step of the plan: a 1x1 convolution without its stride, on images from `Pixels`."""
 
     module: nn.Conv2d
 
@@ -129,6 +130,6 @@ def _copy_pixels(
 
 
 def _sizes(images: Tensor) -> tuple[int, int, int, bool]:
-    """Images, pixels of one, channels, and whether they are bf16."""
+    """Number of images, pixels per image, channels, and whether the images are bf16."""
     batch, channels, height, width = images.shape
     return batch, height * width, channels, images.dtype == torch.bfloat16

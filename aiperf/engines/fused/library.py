@@ -22,22 +22,24 @@ _SIGNATURES = {
     "pixels": (*[_ADDRESS] * 2, *[_LONG] * 6, *[_INT] * 2),
 }
 
-# Of the runtime that torch has loaded, whatever its name: GNU's, Intel's and LLVM's export them all.
+# Functions of the OpenMP runtime that torch has loaded: GNU's, Intel's and LLVM's all export them.
 _RUNTIME = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
-# Of malloc.h. Memory that is freed, of large tensors above all, goes back to the system, and each step then
-# takes a page fault for every 4 KiB: up to 8,500 of them in a step of a grown digits network.
+# Options of mallopt, from malloc.h. By default freed memory, of large tensors above all, returns to the
+# system, and each step then takes a page fault for every 4 KiB: up to 8,500 in a step of a grown network for
+# the digits.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _NEVER = 2**31 - 1
 _LARGEST = (2**30, 2**25)
-"""Of what comes from the heap. Before version 2.35 glibc takes at most 32 MiB."""
+"""Sizes in bytes up to which memory is taken from the heap, to be tried in this order: glibc before version
+2.35 accepts at most 32 MiB."""
 
-# What the kernels read: numbers of 32 bits, or of 16 with the exponent of those.
+# Formats that the kernels read: fp32, and bf16, which has the same exponent.
 TYPES = (torch.float32, torch.bfloat16)
 
 
 def unavailable() -> str:
-    """Why networks cannot be fused in this process, in one line; empty when they can."""
+    """Reason why networks cannot be fused in this process, in one line; empty if they can."""
     if sys.platform != "linux":
         return f"fused steps need Linux; this is {sys.platform}"
     try:
@@ -65,23 +67,25 @@ def kernels() -> ctypes.CDLL:
 
 @cache
 def hold_memory() -> None:
-    """Makes this process keep the memory that tensors leave for the next ones, where malloc is glibc's."""
+    """Makes this process keep freed memory for the next tensors, if its malloc is glibc's."""
     process = ctypes.CDLL(None)
     if not hasattr(process, "mallopt"):
         return
-    # The threshold first: once a trim is set, glibc no longer raises it by itself.
+    # The mmap threshold first: once a trim threshold is set, glibc no longer raises it by itself.
     if any(process.mallopt(_MMAP_THRESHOLD, most) for most in _LARGEST):
         process.mallopt(_TRIM_THRESHOLD, _NEVER)
 
 
 def call(name: str, *arguments: object) -> None:
-    """Calls a kernel, which says whether it had memory, on torch's threads of this thread."""
+    """Calls a kernel with as many threads as torch uses in this thread. Raises MemoryError if the kernel
+    could not allocate memory."""
     if getattr(kernels(), name)(*arguments, torch.get_num_threads()):
         raise MemoryError(f"no memory for the sums of {name}")
 
 
 def _runtime() -> list[int | None]:
-    """Addresses in torch's own runtime. A second one would start threads beside it on the same cores."""
+    """Addresses of the functions in torch's own OpenMP runtime. A second runtime would start further threads
+    on the same cores."""
     process = ctypes.CDLL(None)
     try:
         return [ctypes.cast(getattr(process, name), ctypes.c_void_p).value for name in _RUNTIME]

@@ -1,4 +1,4 @@
-"""Rewrites the plan of a network so that what can be one pass over memory is one step."""
+"""Rewrites the plan of a network so that layers that can share one pass over memory become one step."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class _Step:
     reads: tuple[int, ...]
     place: int
     layer: Layer | None
-    """What it computes, as long as it is one layer."""
+    """The layer that the step computes; None if it computes several, or a part of one."""
 
 
 @dataclass(frozen=True)
 class _Pick:
-    """One reader's tensor of a step that has a tensor for each."""
+    """Selects the tensor of one reader from a step that returns a tensor for each reader."""
 
     reader: int
 
@@ -39,12 +39,12 @@ class _Pick:
 
 
 def fuse(network: Network) -> None:
-    """Makes the network take fewer passes over memory on a processor; its tensors stay as they are.
+    """Makes the network take fewer passes over memory on a CPU; its tensors stay as they are.
 
-    Its gradients are then found in another order of sums, and bf16 is rounded less often. Nothing of it goes
-    back to torch's own modules later: a step raises Unfit for images that its kernel does not take. The
-    process keeps the memory that it once had: `hold_memory`. Raises Unfit where a batch norm's `forward` is
-    replaced, as by `aiperf.parallel.batchnorm.synchronise`.
+    Gradients are then summed in another order, and bf16 is rounded less often. No step falls back to torch's
+    own modules later: it raises Unfit for images that its kernel does not support. The process keeps freed
+    memory from now on (`hold_memory`). Raises Unfit if the `forward` of a batch norm is replaced, as by
+    `aiperf.parallel.batchnorm.synchronise`.
     """
     hold_memory()
     layers = [node.layer for node in network.graph.nodes]
@@ -55,7 +55,8 @@ def fuse(network: Network) -> None:
 
 
 def _readers(steps: list[_Step]) -> dict[int, list[int]]:
-    """Indices of the steps that read a place, a step once for each time that it reads it."""
+    """Indices of the steps that read each place, by place. A step is listed once for each time that it reads
+    it."""
     found: dict[int, list[int]] = {step.place: [] for step in steps}
     for index, step in enumerate(steps):
         for place in step.reads:
@@ -64,7 +65,8 @@ def _readers(steps: list[_Step]) -> dict[int, list[int]]:
 
 
 def _with_pixels(steps: list[_Step]) -> list[_Step]:
-    """Strided 1x1 convolutions read the pixels that they need, taken once for all of the same images."""
+    """Makes strided 1x1 convolutions read only the pixels that they need. These are extracted once for all
+    convolutions of the same images."""
     taken: dict[tuple[int, tuple[int, int]], int] = {}
     free = max(place for step in steps for place in (*step.reads, step.place)) + 1
     found: list[_Step] = []
@@ -90,7 +92,8 @@ def _skips_pixels(conv: nn.Conv2d) -> bool:
 
 @dataclass
 class _Merges:
-    """Which steps become one: by the index of the last."""
+    """The steps that are merged into one: the merged step by the index of its last member, and the members
+    that are gone."""
 
     steps: list[_Step]
     readers: dict[int, list[int]] = field(init=False)
@@ -101,12 +104,14 @@ class _Merges:
         self.readers = _readers(self.steps)
 
     def only_reader(self, index: int) -> int | None:
-        """Of a step's output, unless another batch norm has it already."""
+        """Index of the only reader of a step's output; None if there are several, or if the reader is merged
+        with another batch norm already."""
         found = self.readers[self.steps[index].place]
         return found[0] if len(found) == 1 and found[0] not in (*self.gone, *self.made) else None
 
     def merge(self, index: int) -> None:
-        """A batch norm with an addition and an activation behind it, as far as nobody else reads between."""
+        """Merges a batch norm with an addition and an activation that follow it, if no other step reads the
+        intermediate results."""
         norm, members = self.steps[index], [index]
         activation = Activation.NOTHING
         reads = norm.reads
@@ -133,7 +138,8 @@ class _Merges:
 
 def _joined(steps: list[_Step]) -> list[_Step]:
     merges = _Merges(steps)
-    # The last first: where two batch norms meet in an addition, the earlier one's output is there in time.
+    # From the last to the first: if two batch norms feed one addition, the later one takes it, because the
+    # output of the earlier one is computed by then.
     for index in reversed(range(len(steps))):
         if type(steps[index].layer) is BatchNorm:
             merges.merge(index)
@@ -141,7 +147,8 @@ def _joined(steps: list[_Step]) -> list[_Step]:
 
 
 def _single(steps: list[_Step], columns: list[int]) -> Iterator[_Step]:
-    """Layers that are computed in another way, each by itself. `columns`: of the images at each place."""
+    """Replaces single layers that have a faster implementation. `columns` is the width of the images at each
+    place."""
     for step in steps:
         if type(step.layer) is Gate:
             yield replace(step, run=Gated())
@@ -154,7 +161,8 @@ def _single(steps: list[_Step], columns: list[int]) -> Iterator[_Step]:
 
 
 def _with_readers(steps: list[_Step]) -> list[_Step]:
-    """Steps that can take the gradients of several readers at once give each its own tensor."""
+    """Gives each reader of a step its own tensor, if the step can add up the gradients of several readers in
+    its own pass."""
     many = Counter(place for step in steps for place in step.reads)
     free = max(place for step in steps for place in (*step.reads, step.place)) + 1
     own: dict[int, list[int]] = {}
@@ -173,7 +181,7 @@ def _with_readers(steps: list[_Step]) -> list[_Step]:
 
 
 def _lasting(steps: list[_Step]) -> Iterator[tuple[Any, tuple[int, ...], int, tuple[int, ...]]]:
-    """With the places that nobody reads after a step."""
+    """The steps as a network's plan, each with the places that no later step reads and that can be freed."""
     last = {place: index for index, step in enumerate(steps) for place in step.reads}
     for index, step in enumerate(steps):
         dead = tuple(place for place in dict.fromkeys(step.reads) if last[place] == index)

@@ -1,4 +1,4 @@
-"""What the kernels take, and how tensors are given to them."""
+"""The tensors that the kernels support, and how they are passed to them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from aiperf.engines.fused.library import TYPES
 
 
 class Unfit(RuntimeError):
-    """Something that the kernels do not compute. What the search makes is never so."""
+    """The kernels do not support an input. This never happens for networks that the search makes."""
 
 
 def refuse_unfit(images: Tensor) -> None:
-    """Raises Unfit where images (batch, channels, height, width) do not lie as the kernels read them."""
-    # Right are also images of one pixel or channel, whose strides can be of either order.
+    """Raises Unfit if images (batch, channels, height, width) do not have the type or memory layout of the
+    kernels."""
+    # Images of one pixel or one channel also pass, whose strides may be in either order.
     if not (
         images.dtype in TYPES
         and images.device.type == "cpu"
@@ -27,13 +28,13 @@ def refuse_unfit(images: Tensor) -> None:
 
 
 def refuse_unlike(images: Tensor, beside: Tensor, shape: torch.Size) -> None:
-    """Raises Unfit where what is added to images, or multiplies them, is of another type or shape."""
+    """Raises Unfit if a tensor that is added to images, or multiplies them, has another type or shape."""
     if beside.dtype != images.dtype or beside.shape != shape:
         raise Unfit(f"fused steps read two tensors of one type, not {_text(images)} and {_text(beside)}")
 
 
 def is_own(module: nn.Module) -> bool:
-    """Whether a module computes what its class says: no hook, and no other `forward` in its place."""
+    """Whether a module computes what its class does: it has no hooks, and its `forward` is not replaced."""
     return not (module._forward_pre_hooks or module._forward_hooks or "forward" in module.__dict__)
 
 
@@ -52,7 +53,8 @@ def empty_like(images: Tensor) -> Tensor:
 def for_readers(images: Tensor, readers: int) -> tuple[Tensor, ...]:
     """The same memory as one tensor for each reader, so that each reader's gradient arrives by itself.
 
-    They are no views of each other, for autograd would add up the gradients of views. Nobody may write them.
+    They are not views of each other, because autograd would add up the gradients of views. Nothing may write
+    to them.
     """
     others = (
         torch.empty(0, dtype=images.dtype).set_(

@@ -24,7 +24,7 @@ from analysis.table import Table
 
 
 def architecture_picture(found: Architecture, best: int) -> Picture:
-    """Of the network of trial `best`."""
+    """The picture of the network of trial `best`."""
     lanes = max(
         max(lane for _, lane in places_of(block)) + 1 for part in found.parts for block in part.blocks
     )
@@ -71,7 +71,7 @@ def _all(found: Architecture) -> Iterator[LayerUnit]:
 
 
 def _label(unit: LayerUnit) -> str:
-    """What the tooltip says."""
+    """The text of the tooltip."""
     lines = [unit.name, " · ".join([unit.text, *unit.after]), f"output {shown(unit.shape)}"]
     touch = unit.touch
     if touch.trial != SEED:

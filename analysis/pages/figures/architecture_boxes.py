@@ -14,19 +14,21 @@ from analysis.readings.architecture.architecture import SEED, LayerUnit, Repeate
 from nas.layers import Shape
 
 ROW, BOX = 25.0, 18.0
-"""Heights: of a row of units, and of the box in it."""
+"""Heights of a row of units and of the box in it."""
 GAP, INSET = 11.0, 6.0
-"""Between two blocks, where their line shows; and around the units of one."""
+"""Distance between two blocks, in which their line shows, and margin around the units of one."""
 HALF = (ROW - BOX) / 2
 LINES_APART, MOST_BESIDE = 6, 3
-"""Of lines that pass beside all boxes of a block; more than so many share their places."""
+"""Distance between lines that pass next to all boxes of a block, and number of their places; more lines share
+places."""
 BESIDE = 20.0
+"""Width that is kept for those lines."""
 LETTER = 0.58
-"""Of the font's size: the mean width of a letter of DejaVu Sans."""
+"""Mean width of a letter of DejaVu Sans, as a share of the font's size."""
 WIDEST = 260.0
-"""Of a lane."""
+"""Greatest width of a lane."""
 Box = tuple[float, float, float]
-"""Where it begins, where it ends, and at which height."""
+"""Left and right edge of a box, and the height of its middle."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,9 @@ class Layout:
 
     frame: Frame
     left: float
-    """Of the lanes; blocks' names stand before it, or above the block where the frame is narrow."""
+    """Left edge of the blocks; their names are to its left, or above the block in a narrow frame."""
     right: float
-    """Shapes stand behind it."""
+    """Right limit of the blocks; shapes are written to the right of a block."""
     lanes: int
 
     @property
@@ -46,7 +48,7 @@ class Layout:
 
     @property
     def font(self) -> float:
-        """On a narrow screen as small as can be read."""
+        """Size of the font; as small as can be read on a narrow screen."""
         return self.frame.font_size - (1.0 if self.frame.narrow else 2.5)
 
     @property
@@ -55,8 +57,8 @@ class Layout:
 
 
 def places_of(block: UnitBlock) -> list[tuple[int, int]]:
-    """Of each unit its row and its lane: below all that it reads, in the lane of the first where that is
-    free."""
+    """Row and lane of each unit: below all units that it reads, in the leftmost lane of these or the next
+    free one to the right."""
     places: list[tuple[int, int]] = []
     taken: set[tuple[int, int]] = set()
     for unit in block.units:
@@ -77,7 +79,7 @@ def height_of(part: Repeated, layout: Layout) -> float:
 
 
 def draw_part(axes: Axes, part: Repeated, top: float, layout: Layout, best: int) -> tuple[float, list[Box]]:
-    """Draws it below `top`, and gives its lower edge and its boxes."""
+    """Draws the part below `top`, and returns its lower edge and its boxes."""
     bottom = top + height_of(part, layout)
     right = layout.left + 2 * INSET + layout.lane * layout.lanes + BESIDE
     if part.times > 1:
@@ -167,7 +169,7 @@ def _box(axes: Axes, unit: LayerUnit, x: float, y: float, layout: Layout, best: 
 
 
 def _texts(unit: LayerUnit, is_last: bool) -> Sequence[str]:
-    """From the fullest to the shortest."""
+    """Texts for a box, from the fullest to the shortest: the first that fits is drawn."""
     short = unit.text.replace(" in ", " g").replace(" groups", "")
     tail = "".join(f" · {kind}" for kind in unit.after)
     mark = ""
@@ -198,7 +200,7 @@ def shown(shape: Shape) -> str:
 
 
 def write(axes: Axes, x: float, y: float, text: str, layout: Layout, colour: str, ha: str = "left") -> None:
-    """On its own ground where a line may pass below it."""
+    """Writes a text; a soft one on a ground of its own, because a line may pass below it."""
     ground: Any = {"facecolor": COLOURS["paper"], "linewidth": 0, "pad": 1} if colour == "soft" else None
     axes.text(
         x,

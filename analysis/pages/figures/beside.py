@@ -38,8 +38,8 @@ def beside_others(own: tuple[str, Judged], others: Sequence[tuple[str, Judged]])
 
 
 def beside_published(name: str, run: Judged, others: Sequence[Published]) -> Picture | None:
-    """What the same run would have got from AIPerf 1.0, beside what its authors published: operations per
-    device. None of runs that did not train on images as theirs did."""
+    """Operations per device as AIPerf 1.0 would have counted this run, next to what its authors published.
+    None for a run that did not train on images as theirs did."""
     data, old = run.replay.opened.config.data, run.score.aiperf1_ops_per_second
     devices = num_devices(run.replay)
     is_alike = (data.channels, data.size, data.classes) == (3, 224, 1000)
@@ -84,11 +84,12 @@ def _short(name: str) -> str:
 
 
 NAME_SHOWN = 34
-"""Characters beside a bar."""
+"""Most characters of a name next to a bar."""
 
 
 def _refuse(run: Judged, other: Judged) -> None:
-    """One figure is of results of one task, one class and one set of data, as a ranking's lists are."""
+    """Refuses runs that cannot be in one figure: it has one task, one class and one set of data, as a list of
+    a ranking."""
     refuse_two_tasks(run, other)
     for one in (run, other):
         if one.verdict.answer is not Answer.VALID:

@@ -18,14 +18,14 @@ from analysis.readings.progress import Fall
 from analysis.table import Table
 
 LEAST_ERROR = 1e-4
-"""An error of nothing has no place on a logarithmic axis; it is drawn here."""
+"""Where an error of 0 is drawn, which has no place on a logarithmic axis."""
 RUN_COLOURS = ("blue", "amber", "green", "plum", "red", "sky")
-"""One after the other; of more runs all are blue, and a pointer says which is which."""
+"""Colours of the runs in turn; if there are more runs, all are blue, and a pointer shows which is which."""
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """What lies along the lower edge."""
+    """The quantity along the lower edge."""
 
     name: str
     title: str
@@ -36,7 +36,7 @@ class _Scale:
 
 
 def cost_pictures(found: CostStudy) -> list[Picture]:
-    """Over time; with a price over money as well."""
+    """Figures of the best error over time and, with a price, over money."""
     over = "Best error over time"
     scales = [_Scale("over-time", over, _seconds, lambda run: run.whole.seconds, clock, clock_axis)]
     if found.price is not None:

@@ -98,7 +98,8 @@ def _marks(axes: Axes, bars: Sequence[Bar]) -> Marks:
 
 
 def _coloured(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
-    """By colour: its state; complete trials of a group in turns, so that neighbours can be told apart."""
+    """Bars by colour, which stands for their state. Complete trials of a group have two colours in turn, so
+    that neighbours can be told apart."""
     found: dict[str, list[Bar]] = {colour: [] for colour in _WORDS}
     turns: dict[int, int] = {}
     for bar in sorted(bars, key=lambda bar: bar.begin):

@@ -14,7 +14,7 @@ from nas.graph import Graph
 from nas.ops import OPS, TENSOR_OPS
 
 LEAST_SHARE = 0.001
-"""Of a kind that is drawn; all stand in the table."""
+"""Least share of a kind that is drawn; the table has all kinds."""
 
 
 def operations_by_layer(best: Graph, run: Mapping[str, int] | None) -> Picture:

@@ -18,7 +18,7 @@ from analysis.readings.trials import TrialRow, line_of_descent
 from analysis.table import Table
 
 SIZES = ((0.75, 3.6), (1.5, 4.6), (2.5, 5.8), (4.0, 7.0), (8.0, 8.2), (float("inf"), 9.6))
-"""Below so many times the operations of the first trial, a dot is as wide as this."""
+"""Pairs of a multiple of the first trial's operations and the width of a dot below it."""
 Edge = tuple[tuple[float, float], tuple[float, float]]
 Places = Mapping[int, tuple[float, float]]
 RASTERISED = 4_000
@@ -127,7 +127,7 @@ def _says(shown: Sequence[TrialRow], total: int, path: Sequence[TrialRow]) -> st
 
 
 def _dots(axes: Axes, rows: Sequence[TrialRow], where: Places, colour: str, base: int, scale: float) -> None:
-    """In a few sizes, so that a page need not describe each dot anew."""
+    """Draws dots in a few sizes, so that a page need not describe each dot anew."""
     by_size: dict[float, list[tuple[float, float]]] = {}
     for row in rows:
         ratio = (row.operations or base) / base
@@ -151,7 +151,7 @@ def _dots(axes: Axes, rows: Sequence[TrialRow], where: Places, colour: str, base
 
 
 def _joined(edges: Sequence[Edge], colour: str, width: float, alpha: float) -> PathPatch:
-    """All lines as one shape: a page with thousands of them stays light."""
+    """All lines as one shape, so that a page with thousands of them stays small."""
     corners = np.array([point for edge in edges for point in edge]).reshape(-1, 2)
     codes = [Path.MOVETO, Path.LINETO] * len(edges)
     return PathPatch(

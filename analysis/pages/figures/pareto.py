@@ -40,9 +40,9 @@ def dots(found: Sequence[TrialRow]) -> list[Dot]:
 
 
 def front(found: Sequence[Dot]) -> list[Dot]:
-    """Those for which no other has as few operations and as low an error, by rising operations.
+    """The dots for which no other has as few operations and as low an error, by rising operations.
 
-    Of equals in both it is the first.
+    Of dots that are equal in both, it has the first.
     """
     best: list[Dot] = []
     for dot in sorted(found, key=lambda dot: (dot.operations, dot.error, dot.row.number)):

@@ -1,4 +1,4 @@
-"""What a figure is before it is drawn, and what drawing it gives."""
+"""A figure before it is drawn, and the result of drawing it."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class Marks:
 class Drawing:
     figure: Figure
     marks: Callable[[], Marks] | None = None
-    """To be asked after the figure was written: only then its layout is known."""
+    """Called after the figure was written, because only then its layout is known."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure that can be drawn, read and asked."""
+    """A figure with its drawing, its text and its table."""
 
     name: str
-    """Of its file and its anchor."""
+    """Name of its file and of its anchor."""
     title: str
     says: str
     """The text alternative: what a reader would see, in a sentence or two with the figures that matter."""
@@ -60,7 +60,7 @@ class Picture:
     near_in_both: bool = True
     """Whether a pointer must be near in height too; in a line over time it need not."""
     empty: bool = False
-    """There is nothing to draw: its words stand alone."""
+    """Whether there is nothing to draw, so that only its words are shown."""
     lineage: bool = False
     """Whether the ancestors of the trial that is pointed at are to be joined by a line."""
 
@@ -83,7 +83,7 @@ def stamped(picture: Picture, mark: Mark | None) -> Picture:
 def marks_of(
     axes: Axes, left: NDArray[np.float64], right: NDArray[np.float64], height: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """From the data's coordinates to the drawing's."""
+    """The places of marks, from the data's coordinates to the drawing's."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     top = figure.get_figheight() * figure.dpi

@@ -70,7 +70,7 @@ def error_over_time(found: Progress, score: Score) -> Picture:
 
 
 def regulated_over_time(found: Progress, score: Score) -> Picture:
-    """As it would have stood, had the run ended at each time."""
+    """The regulated score as it would have been if the run had ended at each time."""
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 200 if frame.narrow else 240)

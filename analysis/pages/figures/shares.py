@@ -22,7 +22,8 @@ GROUPS_SHOWN = 2
 
 
 def time_shares(found: Occupancy) -> Picture:
-    """All groups as one bar; with several groups, those with the least and the most training below."""
+    """Shares of time: all groups as one bar; of several groups, those with least and most training below
+    it."""
     shares = found.shares
     bars = _bars(found)
 

@@ -130,7 +130,7 @@ def quiet(axes: Axes, frame: Frame) -> None:
 
 
 def clock_axis(axes: Axes, span_seconds: float, frame: Frame) -> None:
-    """From 0 to the end of the span, ticked at round minutes or hours."""
+    """Sets the axis of time from 0 to the end of the span, with ticks at round minutes or hours."""
     axes.set_xlim(0, span_seconds)
     most = 4 if frame.narrow else 9
     steps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400)

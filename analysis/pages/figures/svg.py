@@ -20,7 +20,8 @@ _VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 _ALIKE = re.compile(r'(<g[^>]*)>\s*((?:<use [^>]*style="([^"]*)"/>\s*)(?:<use [^>]*style="\3"/>\s*)+)</g>')
 _TAG = re.compile(r"<[^>]*>")
 _DIGITS = re.compile(r"(\d\.\d{2})\d+")
-"""Of places; what is to be read stands between tags, and stays."""
+"""Digits of coordinates beyond the second decimal. They are cut inside tags only, so that texts keep
+theirs."""
 _COLOUR = re.compile("|".join(_VARIABLES))
 
 
@@ -43,8 +44,9 @@ def inline(picture: Picture) -> Inline:
 
 
 def write_files(picture: Picture, folder: Path) -> list[Path]:
-    """NAME.svg and NAME.png, for a slide or a paper: on white, at twice the size on the screen, with the
-    legend and, for who cannot see them, with their text alternative. None where there is nothing to draw."""
+    """Writes NAME.svg and NAME.png, for a slide or a paper: on white, the PNG at twice the size on the
+    screen, with the legend and with the text alternative in their metadata. No file if there is nothing to
+    draw."""
     if picture.empty:
         return []
     paths = [folder / f"{picture.name}.svg", folder / f"{picture.name}.png"]
@@ -61,7 +63,7 @@ def write_files(picture: Picture, folder: Path) -> list[Path]:
 
 
 def _legend(figure: Figure, picture: Picture) -> float:
-    """Below, in as few rows as are not wider than the figure; gives its height."""
+    """Draws the legend below, in as few rows as are not wider than the figure; returns its height."""
     for num_columns in range(len(picture.legend), 0, -1):
         legend = figure.legend(
             handles=[_handle(key) for key in picture.legend],

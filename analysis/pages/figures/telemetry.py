@@ -64,7 +64,7 @@ def _name(quantity: Quantity) -> str:
 
 
 def _is_zero(quantity: Quantity) -> bool:
-    """What nobody measured is not zero."""
+    """Whether all measured values are 0; a quantity without values is not zero."""
     known = quantity.highest[np.isfinite(quantity.highest)]
     return len(known) > 0 and not known.any()
 

@@ -35,14 +35,15 @@ from nas.layers import (
 )
 
 LONGEST_PERIOD = 4
-"""Blocks in a row that may be repeated together: attention and MLP of a transformer are two."""
+"""Most blocks that are recognised as one repeated period: attention and MLP of a transformer are two."""
 BEGIN = (
     *(Conv2d, DepthwiseConv2d, Dense, Linear, Embedding, Attention, Experts, RMSNorm, LayerNorm),
     *(MaxPool, AveragePool, AdaptiveAveragePool, GlobalPool),
 )
-"""Layers that are the main one of a unit; the others are where they do not follow one alone."""
+"""Layers that always begin a unit. Any other joins the unit that it reads, if it reads nothing else and is
+the only reader; else it begins a unit, too."""
 SEED = -1
-"""Of a node that is as the seed has it, in place of a trial's number."""
+"""Stands for a trial's number at a node that is as in the seed."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class LayerUnit:
     """A layer and what follows it on its own way."""
 
     name: str
-    """Of its first node."""
+    """Name of its first node."""
     text: str
     """Its main layer in a few words."""
     after: tuple[str, ...]
@@ -79,7 +80,7 @@ class UnitBlock:
     name: str
     """What the names of its nodes begin with."""
     shape: Shape
-    """What it puts out."""
+    """Shape of its output."""
 
     @property
     def form(self) -> tuple[object, ...]:
@@ -89,7 +90,7 @@ class UnitBlock:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Blocks that follow one another so many times."""
+    """Blocks in a row, and how many times the row is repeated."""
 
     blocks: tuple[UnitBlock, ...]
     times: int
@@ -146,7 +147,7 @@ def _followed(line: Sequence[tuple[Trial | None, Graph]]) -> tuple[Mapping[str, 
 
 
 def _units(graph: Graph) -> list[list[Node]]:
-    """Every node stands in one; a unit reads only what its first node reads."""
+    """The nodes as units: every node is in one, and a unit reads only what its first node reads."""
     unit_of: dict[str, list[Node]] = {}
     units: list[list[Node]] = []
     for node in graph.nodes:

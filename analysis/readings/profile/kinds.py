@@ -37,7 +37,7 @@ _KINDS = tuple(
         ("element-wise", r"^(r?sub|add|mul|div|neg|pow|square|r?sqrt|exp|log|sign|lerp|where|maximum)"),
     )
 )
-"""By the name in lower case, without underscores, library and number."""
+"""Kinds of operations and patterns of their names, in lower case, without underscores, library and number."""
 
 
 def kinds(span: Span) -> Iterator[tuple[str, int]]:

@@ -15,7 +15,7 @@ from nas.graph import Graph
 from nas.ops import OPS, TENSOR_OPS, Cost, Ops
 
 NETWORK = "between the nodes"
-"""Of the forward and the backward pass, what belongs to no node: Python, the autograd engine."""
+"""Name of the time of both passes that belongs to no node: Python, the autograd engine."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,16 @@ class NodeTime:
 
     name: str
     layer: str
-    """Its kind; empty of what is no node."""
+    """Kind of its layer; empty if it is not a node."""
     forward_seconds: float
     backward_seconds: float
     share: float
-    """Of the step."""
+    """Share of the step's time."""
     operations: int | None
-    """Of the step's examples, at the price of OPS; None of what is not counted."""
+    """Operations for the step's examples, at the price of OPS; None if they are not counted."""
     tensor_operations: int | None
     roofline_seconds: float | None
-    """None without ceilings, or of what no ceiling is known for."""
+    """Seconds that the ceilings allow; None without ceilings, or if it is not a node."""
     bound: str
 
     @property
@@ -55,8 +55,8 @@ def node_times(
 ) -> list[NodeTime]:
     """In the order of the graph, then the loss, the sums of gradients, and what belongs to no node.
 
-    Each time is the median of the profiled steps, so that one interruption does not make a layer slow; of the
-    medians the sum is nearly the step's. `step_seconds`: of what a share is taken.
+    Each time is the median of the profiled steps, so that one interruption does not make a layer slow; the
+        medians add up to nearly the step. `step_seconds` is the time that shares are taken of.
     """
     each = [_by_node(step) for step in steps]
     limit = {one.name: one for one in roofline(graph, limits, examples)} if limits else {}
@@ -77,7 +77,7 @@ def node_times(
 
 
 def _costs(graph: Graph) -> Mapping[str, tuple[Cost, ...]]:
-    """For one example, all that the graph counts."""
+    """Costs of one example by name: all that the graph counts."""
     rows = graph.rows
     sums = (rows["grad_accum"].cost,) if "grad_accum" in rows else ()
     charged = {node.name: graph.charged(node) for node in graph.nodes}

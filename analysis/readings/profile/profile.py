@@ -1,4 +1,4 @@
-"""A recorded step as values: time by phase, kind and operation; memory beside what was predicted."""
+"""A recorded step as values: time by phase, kind and operation; memory, measured and predicted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nas.ops import OPS
 from nas.record import graph_from_json
 
 ROWS = (*(row for phase in PHASES for row in (phase, f"{phase}{BESIDE}")), ALL_REDUCE, BETWEEN)
-"""Of the table of phases, those that took no time left out."""
+"""Rows of the table of phases, in order; those that took no time are left out."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class StepPart:
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """Bytes of one kind; None where nothing says."""
+    """Bytes of one kind; None if they are not known."""
 
     name: str
     measured: int | None
@@ -43,7 +43,7 @@ class MemoryRow:
 
 @dataclass(frozen=True)
 class Profile:
-    """Of a network on examples of one size."""
+    """The profile of a network on examples of one size."""
 
     recorded: Recorded
     graph: Graph
@@ -54,7 +54,7 @@ class Profile:
 
     @property
     def size(self) -> int:
-        """Of the examples: the side of an image, the positions of a text."""
+        """Size of the examples: the side of an image, the positions of a text."""
         return self.graph.input[-1]
 
     @cached_property
@@ -64,7 +64,7 @@ class Profile:
 
     @property
     def spans(self) -> Sequence[Span]:
-        """Of the chosen step."""
+        """Spans of the chosen step."""
         return self._steps[self.recorded.chosen]
 
     @cached_property
@@ -74,28 +74,28 @@ class Profile:
 
     @property
     def stopwatch_share(self) -> float:
-        """The sum over what a stopwatch said of the same step."""
+        """The sum of all spans as a share of a stopwatch's time for the same step."""
         return self.step_seconds / self.recorded.profiled_seconds[self.recorded.chosen]
 
     @property
     def plain_seconds(self) -> float:
-        """Of a step as training makes it."""
+        """Seconds of a step as training makes it, without the profiler: the median."""
         return median(self.recorded.plain_seconds)
 
     @property
     def slowdown(self) -> float:
-        """Profiled over plain: the median of pairs."""
+        """Time of a profiled step over that of a plain one: the median of the pairs."""
         pairs = zip(self.recorded.profiled_seconds, self.recorded.plain_seconds)
         return median(profiled / plain for profiled, plain in pairs)
 
     @property
     def ops_per_second(self) -> float:
-        """Of plain steps of this rank."""
+        """OPS of this rank in plain steps."""
         return self.recorded.examples * self.graph.operations / self.plain_seconds
 
     @property
     def evaluate_seconds(self) -> float:
-        """Of one validated example."""
+        """Seconds to validate one example."""
         return self.recorded.validate_seconds / self.recorded.validated
 
     @property
@@ -104,7 +104,7 @@ class Profile:
 
     @cached_property
     def phases(self) -> Sequence[StepPart]:
-        """Exclusive: they add up to the step."""
+        """Time by phase; each moment is in one row, so the rows add up to the step."""
         found: Counter[str] = Counter()
         for span in self.spans:
             for row, nanoseconds in span.rows:
@@ -113,7 +113,7 @@ class Profile:
 
     @cached_property
     def kinds(self) -> Sequence[StepPart]:
-        """Of operations, the longest first: they add up to the step."""
+        """Time by kind of operation, the longest first; the kinds add up to the step."""
         found = Counter[str]()
         for span in self.spans:
             for kind, nanoseconds in kinds(span):
@@ -122,7 +122,7 @@ class Profile:
 
     @cached_property
     def operations(self) -> Sequence[StepPart]:
-        """Torch's own, each without those that it calls, the longest first."""
+        """Time by operation of torch, each without those that it calls, the longest first."""
         found, calls = Counter[str](), Counter[str]()
         for span in self.spans:
             if "::" in span.operation and not span.operation.startswith("autograd::"):
@@ -132,7 +132,7 @@ class Profile:
 
     @cached_property
     def nodes(self) -> Sequence[NodeTime]:
-        """In the order of the graph, then what is no node."""
+        """Times of the nodes in the order of the graph, then of what is not a node."""
         return node_times(self._steps, self.graph, self.limits, self.recorded.examples, self.step_seconds)
 
     @property
@@ -145,7 +145,7 @@ class Profile:
 
     @property
     def memory(self) -> Sequence[MemoryRow]:
-        """What lies there when the backward pass begins, what else lies there at the peak, and the peak."""
+        """Memory by kind when the backward pass begins, the additional memory at the peak, and the peak."""
         found, modelled, predicted = self.recorded.memory, self.recorded.modelled, self.recorded.predicted
         kinds = ("weights", "statistics", "gradients", "optimizer_state", "examples", "activations")
         rows = [

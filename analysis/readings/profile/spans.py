@@ -18,13 +18,13 @@ NANO = 1e9
 BETWEEN = "between phases"
 ALL_REDUCE = "all-reduce"
 BESIDE = " beside all-reduce"
-"""Behind the phase: of time that is the phase's and a collective's at once."""
+"""Suffix of a phase's name for time in which a collective ran, too."""
 LOSS_NODE, SUMS, NO_NODE = "loss", "sums of gradients", ""
 ENGINE = "autograd::engine::evaluate_function: "
 SENDING = "c10d::"
-"""What hands a collective over to its thread."""
+"""Prefix of the events that hand a collective over to its thread."""
 WAITING = (STEP, PHASE, NODE, SENDING, "DistributedDataParallel.")
-"""An innermost event that computes nothing: with a collective beside it, the step waits for that."""
+"""Prefixes of innermost events that compute nothing: while a collective runs, the step waits for it."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Span:
     opens: bool
     """Whether the event begins here: an event with others within it has several spans."""
     beside: int
-    """Nanoseconds in which a collective ran, too."""
+    """Nanoseconds of it in which a collective ran, too."""
 
     @property
     def waits(self) -> bool:
@@ -59,7 +59,7 @@ class Span:
 
 @dataclass
 class _Open:
-    """An event that lasts."""
+    """An event that has begun and not ended."""
 
     name: str
     end: int
@@ -69,7 +69,8 @@ class _Open:
 
 
 def spans(events: Events, nodes: Sequence[str]) -> list[Span]:
-    """Of the whole step, in order. `nodes`: the graph's, as `events.layers` numbers them."""
+    """The spans of the whole step, in order. `nodes` are those of the graph, as `events.layers` numbers
+    them."""
     order = sorted(range(len(events.name)), key=lambda event: (events.begin[event], -events.end[event]))
     names = [events.names[events.name[event]] for event in order]
     others = [i for i, name in zip(order, names) if name.startswith(COLLECTIVES)]
@@ -119,7 +120,7 @@ def _spans(
 
 
 def _node_of(number: int, layers: Sequence[int], nodes: Sequence[str]) -> str:
-    """Of the operation with this number: what comes after the last node is the loss."""
+    """The node of the operation with this number; operations after the last node belong to the loss."""
     place = bisect_right(layers, number) - 1
     if place < 0:
         return NO_NODE

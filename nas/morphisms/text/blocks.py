@@ -45,7 +45,7 @@ class DeepenPlain(Morphism):
     heads: int
     groups: int
     width: int
-    """Of one head."""
+    """Features of one head."""
     rotary: float
     hidden: int
     """Features inside the MLP."""
@@ -112,7 +112,7 @@ def _edit(graph: Graph, block: DeepenPlain | DeepenGated) -> Growth:
 
 
 def _proposal(graph: Graph, rng: random.Random, factor: float) -> tuple[str, int, int, int, float, int]:
-    """Anywhere, with the heads of an attention that there is."""
+    """Arguments of a block at any place, with the heads of an existing attention."""
     check_text(graph)
     node = choose(rng, _places(graph), "residual stream")
     like = heads_of(graph, choose(rng, attentions(graph), "attention whose heads a block could have"))
@@ -121,7 +121,7 @@ def _proposal(graph: Graph, rng: random.Random, factor: float) -> tuple[str, int
 
 
 def _places(graph: Graph) -> list[str]:
-    """Sums and embeddings, not what a norm made of them."""
+    """Nodes that a block can follow: the sums and embeddings of residual streams, not their norms."""
     return [
         node.name
         for tie in streams(graph)

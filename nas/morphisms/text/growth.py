@@ -1,4 +1,4 @@
-"""What a child's tensors take from its parent's, said once for values, gradients and optimizer state.
+"""What a child's tensors take from its parent's, stated once for values, gradients and optimizer state.
 
     value[i, j]    = factor · parent's value[rows[i], columns[j]]
     gradient[i, j] = gradient · parent's gradient[rows[i], columns[j]]
@@ -25,30 +25,32 @@ from nas.weights import Array, Weights, generator, starts
 
 @dataclass(frozen=True, eq=False)
 class Taken:
-    """A tensor with parts of one of the parent's. An index is NEW where there is none."""
+    """A tensor made of parts of one of the parent's. An index is NEW where nothing is taken."""
 
     rows: Index
     columns: Index | None = None
-    """None for vectors."""
+    """Indices of the columns; None for vectors."""
     matrices: Index | None = None
-    """Of a tensor of experts, (matrices, rows, columns). Those that are copies of one matrix are all 0."""
+    """Indices of the matrices of a tensor of experts, (matrices, rows, columns); all 0 for copies of one
+    matrix."""
     of: str = ""
     """The parent's tensor; empty: that of the same name."""
     factor: float = 1.0
-    """Of the values."""
+    """Factor of the values."""
     gradient: float | None = 1.0
-    """Of the gradient. None where it is not a multiple of the parent's: the optimizer's state begins anew."""
+    """Factor of the gradient. None if it is not a multiple of the parent's: the optimizer's state starts
+    anew."""
     new_rows: float | None = None
-    """What new rows start with; None: as those of an untrained layer."""
+    """Value that new rows start with; None: as in an untrained layer."""
     new_columns: float | None = None
 
     def axes(self) -> list[tuple[Index, float | None]]:
-        """For each axis, where it is taken from, and what starts there where it is new."""
+        """For each axis, the indices that are taken, and the value that new ones start with."""
         axes = [(self.matrices, None), (self.rows, self.new_rows), (self.columns, self.new_columns)]
         return [(index, value) for index, value in axes if index is not None]
 
     def places(self) -> tuple[Any, Any]:
-        """Of what is taken: the indices in the child's tensor and in the parent's."""
+        """The indices of what is taken, in the child's tensor and in the parent's."""
         axes = [index for index, _ in self.axes()]
         kept = [np.flatnonzero(axis != NEW) for axis in axes]
         return _grid(kept), _grid([axis[some] for axis, some in zip(axes, kept)])
@@ -69,9 +71,9 @@ class Growth:
     child: Graph
     taken: Mapping[str, Taken] = field(default_factory=dict)
     constants: Mapping[str, float] = field(default_factory=dict)
-    """Of wholly new tensors: what they are filled with."""
+    """Values that wholly new tensors are filled with."""
     seed: int = 0
-    """Of random values."""
+    """Seed of random values."""
 
     def carried(self, parent: Graph, weights: Weights) -> dict[str, Array]:
         """Every parameter of the child, of the type of `weights`, computed in fp64 and rounded once.
@@ -178,7 +180,7 @@ def more(old: int, new: int) -> Index:
 
 
 def spread(source: Index, width: int) -> Index:
-    """From heads to their features."""
+    """Indices of the features of heads, from those of the heads."""
     found = source[:, None] * width + np.arange(width)
     found[source == NEW] = NEW
     return found.ravel()

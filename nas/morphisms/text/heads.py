@@ -27,9 +27,9 @@ class MoreHeads(Morphism):
 
     node: str
     heads: int
-    """After the edit."""
+    """Number of heads after the edit."""
     groups: int
-    """After the edit: as before, or with as many heads in each as before."""
+    """Number of groups after the edit: as before, or such that each has as many heads as before."""
     seed: int
 
     def edit(self, graph: Graph) -> Growth:
@@ -50,7 +50,7 @@ class MoreHeads(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> MoreHeads:
-        """One head in every group, or one more group."""
+        """Adds one head to every group, or one group."""
         check_text(graph)
         node = choose(rng, attentions(graph), "attention whose heads can become more")
         layer = heads_of(graph, node).layer
@@ -69,7 +69,7 @@ class MoreGroups(Morphism):
 
     node: str
     groups: int
-    """After the edit: a multiple of those before and a divisor of the heads."""
+    """Number of groups after the edit: a multiple of that before and a divisor of the number of heads."""
 
     def edit(self, graph: Graph) -> Growth:
         site = heads_of(graph, self.node)
@@ -96,7 +96,7 @@ class MoreGroups(Morphism):
 
 
 def _queries(name: str, was: Attention, heads: int, groups: int) -> Index:
-    """For each head of the child, the parent's."""
+    """For each head of the child, the index of the parent's head."""
     each = was.heads // was.groups
     if groups == was.groups and heads > was.heads and heads % groups == 0:
         old = np.arange(was.heads).reshape(groups, each)

@@ -27,7 +27,7 @@ class WidenMLP(Morphism):
     node: str
     """A Linear that writes hidden features."""
     features: int
-    """After the edit."""
+    """Number of features after the edit."""
     seed: int
 
     def edit(self, graph: Graph) -> Growth:
@@ -89,7 +89,7 @@ def wider_width(tie: TextTie, rng: random.Random) -> int:
 
 
 def _gateable(graph: Graph, name: str) -> tuple[str, ...]:
-    """What the Linear before a plain activation reads."""
+    """The inputs of the Linear before a plain activation. Raises MorphismError if it cannot get a gate."""
     node = known(graph, name)
     above = graph.node.get(node.inputs[0])
     if not isinstance(node.layer, ACTIVATIONS) or above is None or not isinstance(above.layer, Linear):

@@ -30,7 +30,7 @@ class WidenStream(Morphism):
     node: str
     """A Linear, an Embedding or Experts that write into the stream."""
     features: int
-    """After the edit."""
+    """Number of features after the edit."""
     seed: int
 
     def edit(self, graph: Graph) -> Growth:

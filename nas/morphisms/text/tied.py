@@ -1,4 +1,4 @@
-"""Which widths of a text network hang together, and where it can be edited."""
+"""Which widths of a text network are tied, and where it can be edited."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OF_STREAM = (Add, RMSNorm, Dropout)
 
 @dataclass(frozen=True)
 class TextTie:
-    """Tensors whose features lie over each other: what writes them, passes them on and reads them."""
+    """Tensors that must have the same features: the nodes that write, pass on and read them."""
 
     width: int
     writers: tuple[Node, ...]
@@ -43,7 +43,7 @@ class TextTie:
 
 
 def check_text(graph: Graph) -> None:
-    """Raises MorphismError where the graph is none of those that grow so."""
+    """Raises MorphismError for a graph that these morphisms do not apply to."""
     if _refusal(graph):
         raise MorphismError(_refusal(graph))
 
@@ -82,7 +82,7 @@ def streams(graph: Graph) -> list[TextTie]:
 
 
 def tie_of(graph: Graph, sites: list[TextTie], name: str, what: str) -> TextTie:
-    """The one that a node writes."""
+    """The tie that a node writes."""
     known(graph, name)
     for tie in sites:
         if name in [node.name for node in tie.writers]:
@@ -96,7 +96,7 @@ class Heads:
 
     layer: Attention
     width: int
-    """Of one head."""
+    """Features of one head."""
     query: str
     key: str
     value: str
@@ -121,7 +121,7 @@ def heads_of(graph: Graph, name: str) -> Heads:
 
 @once
 def attentions(graph: Graph) -> list[str]:
-    """Those whose heads can become more."""
+    """Attentions that can get more heads."""
     found = []
     for node in graph.nodes:
         try:
@@ -138,7 +138,7 @@ def _all(nodes: tuple[Node, ...], *kinds: type[Layer]) -> bool:
 
 @once
 def _ties(graph: Graph) -> list[TextTie]:
-    """All but those of the input and of the output, whose widths are given."""
+    """All ties but those of the input and of the output, whose widths are given."""
     check_text(graph)
     group = {name: {name} for name in graph.shapes}
     for node in graph.nodes:

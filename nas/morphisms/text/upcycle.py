@@ -33,11 +33,11 @@ class Upcycle(Morphism):
     """
 
     node: str
-    """The Linear that puts out what the MLP makes. The mixture takes its name."""
+    """The last Linear of the MLP. The mixture takes its name."""
     experts: int
     chosen: int
     seed: int
-    """Of the router."""
+    """Seed of the router's weights."""
 
     def edit(self, graph: Graph) -> Growth:
         check_text(graph)
@@ -77,7 +77,7 @@ class _MLP:
     linears: Mapping[str, str]
     """The Linear for each tensor of the experts: up, down and perhaps gate."""
     inside: frozenset[str]
-    """What the mixture replaces beside the last Linear."""
+    """Names of the nodes that the mixture replaces, in addition to the last Linear."""
 
 
 def _mlp(graph: Graph, name: str) -> _MLP:
@@ -115,7 +115,7 @@ def _linear(graph: Graph, name: str) -> Node:
 
 
 def _own(graph: Graph, name: str) -> Node:
-    """What one layer alone reads, once."""
+    """The node, if only one layer reads it, and only once."""
     if name == INPUT or len(graph.readers[name]) != 1:
         raise MorphismError(f"{name} is not read by one layer alone")
     return graph.node[name]

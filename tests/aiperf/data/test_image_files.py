@@ -219,7 +219,7 @@ def test_an_absent_folder_is_refused(tmp_path: Path) -> None:
 
 
 def manifest(name: str, size: int, digest: str, official: int, **parts: list[int]) -> dict[str, object]:
-    """Of each part its images, and the fewest and the most of a class."""
+    """A manifest from each part's number of images and the fewest and the most of a class."""
     counts: dict[str, object] = {}
     for part, (images, *by_class) in parts.items():
         counts |= {f"{part}_examples": images, f"{part}_examples_per_class": by_class}

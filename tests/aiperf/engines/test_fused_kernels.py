@@ -38,14 +38,14 @@ OTHERS = [
     (2, 2051, 2, 1),
     (50, 24, 32, 32),
 ]
-"""Of kernels without batch norm."""
+"""Shapes for kernels without batch norm."""
 STRIDES = [(2, 2), (1, 2), (3, 2), (7, 9)]
 LONG = (50, 4, 32, 32)  # enough for threads, and for several runs of blocks in one
-# Of the largest number that is compared. bf16 has 8 bits: half a unit in the last place is 2⁻⁹ of a number,
+# Relative to the largest number compared. bf16 has 8 bits: half a unit in the last place is 2⁻⁹ of a number,
 # and what is rounded twice (a sum of two gradients) may be off by a whole one.
 BOUNDS = {torch.float32: 1e-5, torch.bfloat16: 2**-7}
 WAYS = tuple(product(BOUNDS, (1, 2, 3), (False, True), Activation))
-"""Type, readers, whether a residual is added, activation: a case of the kernels each."""
+"""Cases of the kernels: type, readers, whether a residual is added, activation."""
 ROUND = [(SHAPES[place % len(SHAPES)], *way) for place, way in enumerate(WAYS)]
 
 

@@ -156,13 +156,13 @@ def system(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def export(typed: Typed, system: Path, tmp_path: Path) -> Callable[..., int]:
-    """Of a run into tmp_path/submission, unless other words come behind."""
+    """Exports a run into tmp_path/submission, unless further words say otherwise."""
     words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", tmp_path / "submission")
     return lambda directory, *more: typed("export", directory, *words, *more)
 
 
 def breaches(folder: Path) -> list[str]:
-    """Of the checker's rules on the form of a folder: files, fields, sizes, names."""
+    """Breaches of the checker's rules on the form of a folder: files, fields, sizes, names."""
     top = f"{RESULTS}/aiperf-hpc"
     wanted = [f"{top}/{scenario}/{name}" for scenario in LOADGEN.values() for name in OF_SCENARIO]
     wanted += [SYSTEM, "open/Example_University/model_mapping.json", "open/Example_University/src"]

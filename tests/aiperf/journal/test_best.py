@@ -17,7 +17,8 @@ from aiperf.wire.messages import NOTHING_KEPT, Finished
 
 
 def attempt_of(*bits: float, late: int = 0) -> Attempt:
-    """Of one window of 16 bytes, validated so often; the last ones too late."""
+    """An attempt on one window of 16 bytes, with a validation for each of `bits`; the last `late` are too
+    late."""
     segments = [
         Segment(0, 1, index, 1, 1, 1.0, Predicted(1, round(each * UNIT) * 16, 16), 0.1)
         for index, each in enumerate(bits)

@@ -91,5 +91,5 @@ def test_a_profiled_step_names_every_node_in_both_passes(name: str) -> None:
     assert {("forward", node) for node in names} <= passes
     assert {("backward", node) for node in [*trained, "loss", "sums of gradients"]} <= passes
     total = sum(span.nanoseconds for span in found) / 1e9
-    # A profile takes a millisecond to begin and to end.
+    # Beginning and ending a profile may take a millisecond that no span has.
     assert total == pytest.approx(rounds.profiled_seconds[0], rel=0.02, abs=1e-3)

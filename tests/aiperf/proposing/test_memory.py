@@ -35,7 +35,7 @@ def test_examples_of_text_are_symbols_and_those_that_follow() -> None:
 
 
 def test_only_a_processor_has_onednn() -> None:
-    """Of ResNet-50, the largest kernel that is laid out anew, when few activations are there."""
+    """For ResNet-50 with few activations it is about the largest kernel, which oneDNN lays out anew."""
     graph = resnet50((3, 64, 64))
     device, processor = (step_parts(graph, TRAINING, 2, 1, kind) for kind in ("cuda", "cpu"))
     largest = 4 * max(prod(shape) for name, shape in graph.weights.items() if "conv" in name)

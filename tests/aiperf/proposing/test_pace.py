@@ -39,8 +39,8 @@ def test_the_journal_of_all_blocks_is_bounded_unless_silence_forbids_it(groups: 
 def test_a_block_is_no_longer_than_asked_for_or_one_step(
     block: float, step: float, trained: float, deadline: float | None, validate: float, left: int
 ) -> None:
-    pace = Pace(lambda: False, lambda: 0.0, deadline or math.inf, validate, block)
-    steps = pace.steps_of_block(step, trained, left)
+    pace = Pace(False, deadline or math.inf, validate, block)
+    steps = pace.steps_of_block(0.0, step, trained, left)
     room = pace.deadline - CLOSING_SHARE * validate
     if room <= 0:
         assert steps == CLOSE_NOW
@@ -52,17 +52,17 @@ def test_a_block_is_no_longer_than_asked_for_or_one_step(
 
 
 def test_a_segment_ends_after_its_seconds() -> None:
-    assert Pace(lambda: False).steps_of_block(0.1, SEGMENT_SECONDS, 100) == VALIDATE_NOW
+    assert Pace().steps_of_block(0.0, 0.1, SEGMENT_SECONDS, 100) == VALIDATE_NOW
 
 
 def test_a_block_does_not_go_beyond_the_seconds_of_its_segment() -> None:
-    pace = Pace(lambda: False, block_seconds=SEGMENT_SECONDS)
-    assert pace.steps_of_block(1.0, SEGMENT_SECONDS - 3.5, 10**6) == 3
+    pace = Pace(block_seconds=SEGMENT_SECONDS)
+    assert pace.steps_of_block(0.0, 1.0, SEGMENT_SECONDS - 3.5, 10**6) == 3
 
 
 def test_from_the_release_on_blocks_are_as_long_as_the_master_says() -> None:
-    pace = Pace(lambda: False, lambda: 7.0)
-    pace.release(None, 12.0)
+    pace = Pace()
+    pace.release(7.0, None, 12.0)
     assert (pace.block_seconds, pace.deadline) == (12.0, math.inf)
-    pace.release(100.0, 5.0)
+    pace.release(7.0, 100.0, 5.0)
     assert (pace.block_seconds, pace.deadline) == (5.0, 107.0 - TRANSIT_SECONDS)

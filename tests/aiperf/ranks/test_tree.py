@@ -32,7 +32,7 @@ NONE: Mapping[str, int] = {}
 
 
 def reached(size: int, avoid: Collection[int], dead: Collection[int], fan_out: int) -> dict[int, int]:
-    """By rank, the fewest hops from rank 0 over ranks that are not dead."""
+    """Fewest hops from rank 0 over ranks that are not dead, by rank."""
     hops, waiting = {0: 0}, deque([0])
     while waiting:
         rank = waiting.popleft()
@@ -44,7 +44,7 @@ def reached(size: int, avoid: Collection[int], dead: Collection[int], fan_out: i
 
 
 def levels(size: int, fan_out: int) -> int:
-    """Of a tree that is full but for its last level."""
+    """Levels below the root of a tree that is full except for its last level."""
     count, width, found = 1, 1, 0
     while count < size:
         width *= fan_out

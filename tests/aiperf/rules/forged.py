@@ -93,7 +93,7 @@ def of_trial(event: Event) -> int | None:
 
 
 def places(timed: list[Timed], kind: type[Event], trial: int | None = None) -> list[int]:
-    """Of the lines of that kind, of that trial."""
+    """Places of the lines of that kind, of that trial."""
     return [
         place
         for place, (_, event) in enumerate(timed)
@@ -107,7 +107,7 @@ def one(kind: type[Event], timed: list[Timed] = TIMED, trial: int | None = None)
 
 
 def inserted(timed: list[Timed], place: int, *events: Event) -> list[Timed]:
-    """Before that line, at its time."""
+    """The journal with events before that line, at its time."""
     return [*timed[:place], *((timed[place][0], event) for event in events), *timed[place:]]
 
 

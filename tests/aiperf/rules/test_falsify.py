@@ -686,7 +686,7 @@ def test_who_validates_for_long_stops_as_long_before_the_deadline(monkeypatch: p
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
-    """Of what really happened."""
+    """The ranks' own logs of what really happened."""
     files = RunFiles(tmp_path_factory.mktemp("logs"))
     write_witnesses(files, TIMED)
     return files
@@ -700,7 +700,8 @@ def test_what_is_removed_from_the_end_only_the_ranks_own_logs_know(logs: RunFile
 
 
 def a_better_last_validation(timed: list[Timed]) -> list[Timed]:
-    """Of a trial that was nobody's parent and lost every tournament."""
+    """A journal with a better last validation of a trial that was nobody's parent and lost every
+    tournament."""
     place = places(timed, Closed)[-1]
     return keeping(changed(timed, place, within(timed[place][1], tally=Classified(400, 1))))
 

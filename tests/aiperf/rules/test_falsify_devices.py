@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from aiperf.device_names import folded_name, plain_name, refused_letters, visible_name
+from aiperf.hardware.device_names import folded_name, plain_name, refused_letters, visible_name
+from aiperf.hardware.peak import PEAKS, listed
 from aiperf.journal import events
 from aiperf.journal.events import Began, Ended, GroupLost, LegBegan, RankReady
 from aiperf.rules.measured import of_leg
 from aiperf.rules.rule import Outcome
 from aiperf.score.lineage import recount
-from aiperf.score.peak import PEAKS, listed
 from aiperf.tasks.images.task import IMAGES
 from aiperf.wire.messages import Processor, Rate, Ready, Rung, StepTime
 from nas.graph import Graph
@@ -39,11 +39,11 @@ ZEN_3 = Processor("x86_64", logical=8, top_hertz=0.0, flags=("avx", "avx2", "fma
 UNLISTED = told(Scene(minutes=0.3, device="AMD EPYC"))
 ON_ZEN_3 = with_ready(processor=ZEN_3, software=LINUX)(UNLISTED)
 SPEED = 20e9
-"""Of a group in these journals: operations a second, about 19e9 of them tensor operations."""
+"""Operations per second of a group in these journals, about 19e9 of them tensor operations."""
 
 
 def called(name: str) -> Edit:
-    """Everywhere, as a careful forger does."""
+    """An edit that renames the device everywhere, as a careful forger does."""
     return together(with_ready(device=name), with_ceiling(device=name), with_control(device=name))
 
 

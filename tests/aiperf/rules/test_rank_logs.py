@@ -1,4 +1,4 @@
-"""The ranks' own logs beside the journal: what they prove, what they do not, and what no rank writes."""
+"""The ranks' own logs next to the journal: what they prove, what they do not, and what no rank writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Logged:
         self.edit(rank, lambda text: "".join(change(text.splitlines(keepends=True))))
 
     def says(self, timed: list[Timed] | None = None) -> tuple[Outcome, str]:
-        """What the rule `witnesses` says of the run, or of other lines beside the same logs."""
+        """What the rule `witnesses` says of the run, or of other lines with the same logs."""
         finding = found(timed or self.timed, "witnesses", self.files)
         return finding.outcome, finding.text
 
@@ -50,7 +50,7 @@ def run(tmp_path: Path) -> Logged:
 
 @pytest.fixture
 def group(tmp_path: Path) -> Logged:
-    """Of one group of two ranks."""
+    """A run of one group of two ranks, with its logs."""
     return Logged(tmp_path, GROUP)
 
 

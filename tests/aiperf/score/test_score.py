@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.journal import events
 from aiperf.journal.events import (
     Began,
@@ -31,7 +32,6 @@ from aiperf.journal.replay import Replay
 from aiperf.score.aiperf1 import OldCount, old_count
 from aiperf.score.credit import credit, work
 from aiperf.score.lineage import Counted, recount
-from aiperf.score.peak import peak_ops_per_second
 from aiperf.score.score import Score, regulated, score
 from aiperf.score.timeline import Timeline, interval_of_mean, shares, timeline
 from aiperf.tasks.images.tally import Classified

@@ -8,7 +8,7 @@ import pytest
 import simpy
 
 from aiperf.pretending.assumptions import Speed, Spread, StartUp, Storage, Trials
-from aiperf.pretending.course import Learnt, Pretended
+from aiperf.pretending.pretended import Learnt, Pretended
 from aiperf.simulation.group import SimulatedGroup, Surroundings
 from aiperf.simulation.machine import SimulatedMachine
 from aiperf.simulation.storage import SharedStorage
@@ -30,7 +30,7 @@ from tests.aiperf.simulation.test_world import setup
 
 M = TypeVar("M", bound=FromGroup)
 AT_ONCE = Speed(1e18)
-"""Of steps and validations that take no time."""
+"""A speed at which steps and validations take no time."""
 
 
 class Alone:

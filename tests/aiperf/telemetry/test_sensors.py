@@ -134,7 +134,7 @@ MI300 = {
 def test_what_held_an_amd_device_back_is_what_its_accumulators_rose_by(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of MI300 and later, which have no status."""
+    """MI300 and later have accumulators, and no status."""
     smi = AmdSmi({**METRICS, **MI300}, None)
     monkeypatch.setitem(sys.modules, "amdsmi", smi)
     read = amd.open_device(AS_TORCH_PRINTS)

@@ -39,7 +39,7 @@ def trained(
     rank = Rank(device, load(CONFIG.data, torch.device("cpu"), 1), alone().training, group or Solo())
     attempt = build(rank, chosen(**hyper), 1, START)
     attempt.wanted = wanted
-    train(rank, attempt, Pace(lambda: False), told.append)
+    train(rank, attempt, Pace(), told.append)
     return {name: each.detach() for name, each in attempt.network.tensors().items()}, told, device
 
 

@@ -29,7 +29,7 @@ from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
 from aiperf.training.worker import Worker
 from aiperf.trial import State
-from aiperf.wire.messages import Evaluated, Setup, Steps, Validated
+from aiperf.wire.messages import Evaluate, Setup, Steps, Validated
 from nas.modules import Network
 from nas.morphisms import TEXT_MIX
 from nas.morphisms.text import DeepenPlain, GateMLP, Upcycle
@@ -58,7 +58,7 @@ def learnt(optimizer: str = "adamw") -> tuple[Kept, list[Predicted]]:
     rate = {"adamw": 0.01, "sgd": 0.3, "muon": 0.01}[optimizer]
     told, rank = list[object](), rank_of(optimizer=optimizer)
     attempt = build(rank, text_trial(learning_rate=rate, weight_decay=1e-3), 1, START)
-    end = train(rank, attempt, Pace(lambda: False), told.append)
+    end = train(rank, attempt, Pace(), told.append)
     assert end.state is State.COMPLETE
     assert end.kept is not None
     tallies = [message.segment.tally for message in told if isinstance(message, Validated)]
@@ -74,7 +74,7 @@ def bits_per_byte(kept: Kept) -> float:
 
 
 def losses(kept: Kept, steps: int, rate: float = 0.002) -> list[float]:
-    """Of the next steps, always of the same batches."""
+    """Losses of the next steps, always on the same batches."""
     attempt = build(rank_of(), text_trial(learning_rate=rate), 1, kept)
     found = []
     for _ in range(steps):
@@ -144,7 +144,7 @@ def test_a_validation_that_is_not_finite_ends_the_trial() -> None:
     rank, told = rank_of(validation=UNSEEN), list[object]()
     attempt = build(rank, text_trial(), 1, infinite())
     with pytest.raises(NotFinite, match="bytes are predicted with a probability that is not finite"):
-        train(rank, attempt, Pace(lambda: False), told.append)
+        train(rank, attempt, Pace(), told.append)
     assert any(isinstance(message, Steps) for message in told)
     assert not any(isinstance(message, Validated) for message in told)
 
@@ -155,7 +155,7 @@ def test_the_first_step_is_clipped_too() -> None:
     chosen = text_trial(batch_size=rank.data.train.num_examples, momentum=0.0, weight_decay=0.0)
     attempt = build(rank, replace(chosen, epochs=1), 1, START)
     assert attempt.plan.steps == 1
-    train(rank, attempt, Pace(lambda: False), lambda message: None)
+    train(rank, attempt, Pace(), lambda message: None)
     moved = [
         tensor.detach().numpy() - START.weights[name] for name, tensor in attempt.network.tensors().items()
     ]
@@ -170,12 +170,10 @@ def test_a_best_network_that_is_not_finite_on_the_test_part_has_no_result(tmp_pa
     setup, channel = Setup(config, graph_to_json(GRAPH), str(tmp_path), ""), Told()
     worker = Worker(setup, channel, bind("cpu", 0), ALONE, Solo())
     worker.rank, worker.last = rank_of(validation=UNSEEN), (3, learnt()[0])
-    worker._evaluate(3)
+    assert worker.do(Evaluate(3)) is not None
     worker.last = (3, infinite())
     with pytest.raises(DataError, match=r"^trial 3, the best, has no result on the test part: .* not finite"):
-        worker._evaluate(3)
-    (tested,) = channel.said
-    assert isinstance(tested, Evaluated)
+        worker.do(Evaluate(3))
 
 
 def test_of_two_validations_beyond_eight_bits_the_better_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +184,7 @@ def test_of_two_validations_beyond_eight_bits_the_better_is_kept(monkeypatch: py
     )
     rank, told = rank_of(validate_every_examples=56 * 16), list[object]()
     attempt = build(rank, text_trial(), 1, START)
-    kept = train(rank, attempt, Pace(lambda: False), told.append).kept
+    kept = train(rank, attempt, Pace(), told.append).kept
     assert kept is not None
     assert {int(steps) for steps in kept.state["step"].values()} == {112}
     assert [message.segment.error for message in told if isinstance(message, Validated)] == [1.0, 1.0, 1.0]
@@ -197,7 +195,7 @@ def test_text_is_trained_in_sixteen_bits() -> None:
     errors = {}
     for format in ("fp32", "bf16", "fp16"):
         rank, told = rank_of(format=format), list[object]()
-        train(rank, build(rank, replace(text_trial(), epochs=4), 1, START), Pace(lambda: False), told.append)
+        train(rank, build(rank, replace(text_trial(), epochs=4), 1, START), Pace(), told.append)
         *_, last = [message.segment for message in told if isinstance(message, Validated)]
         assert last.skipped == 0
         errors[format] = last.error

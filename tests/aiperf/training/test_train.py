@@ -42,7 +42,7 @@ def alone(**training: Any) -> Rank:
 def trained(chosen: Trial, **training: Any) -> dict[str, torch.Tensor]:
     rank = alone(**training)
     attempt = build(rank, chosen, 1, START)
-    state = train(rank, attempt, Pace(lambda: False), lambda message: None).state
+    state = train(rank, attempt, Pace(), lambda message: None).state
     assert state is State.COMPLETE
     return {name: tensor.detach().clone() for name, tensor in attempt.network.tensors().items()}
 
@@ -100,9 +100,9 @@ def test_validations_in_between_leave_the_training_alone() -> None:
 
 
 def test_a_network_validated_after_the_deadline_is_not_kept() -> None:
-    """It chooses nothing either; so what is kept is what was best in time."""
+    """It is not used to choose the best network either, so what is kept is what was best in time."""
     rank, told = alone(), list[object]()
-    late = Pace(lambda: False, deadline=perf_counter())
+    late = Pace(deadline=perf_counter())
     end = train(rank, build(rank, chosen(), 1, START), late, told.append)
     assert end.state is State.STOPPED
     assert [message.segment.steps for message in told if isinstance(message, Validated)] == [1]
@@ -110,7 +110,7 @@ def test_a_network_validated_after_the_deadline_is_not_kept() -> None:
 
 
 def test_the_rate_falls_before_the_deadline() -> None:
-    """Of a trial that it cuts off: of a plan of 100,000 epochs next to nothing is done."""
+    """A trial that the deadline cuts off, with next to nothing done of a plan of 100,000 epochs."""
     rank, rates = alone(), list[float]()
     attempt = build(rank, replace(chosen(), epochs=100_000), 1, START)
     attempt.plan = replace(attempt.plan, segment_steps=attempt.plan.steps, warmup_steps=0, decay="linear")
@@ -119,7 +119,7 @@ def test_the_rate_falls_before_the_deadline() -> None:
         if isinstance(message, Steps):
             rates.append(attempt.optimizer.param_groups[0]["lr"] / attempt.plan.peak_rate)
 
-    pace = Pace(lambda: False, deadline=perf_counter() + 1.0, block_seconds=0.03)
+    pace = Pace(deadline=perf_counter() + 1.0, block_seconds=0.03)
     state = train(rank, attempt, pace, report).state
     assert state is State.STOPPED
     assert max(rates[1:]) > 0.8
@@ -134,7 +134,7 @@ def test_equal_errors_are_no_better_ones() -> None:
     for layer in network.network.layers:
         if isinstance(layer, torch.nn.BatchNorm2d):
             layer.momentum = 0.0
-    end = train(rank, network, Pace(lambda: False), told.append)
+    end = train(rank, network, Pace(), told.append)
     assert (end.state, end.reason) == (State.COMPLETE, "no better error in 2 validations")
     assert end.segment == 0
     assert len([message for message in told if isinstance(message, Validated)]) == 3
@@ -150,7 +150,7 @@ def test_a_slow_segment_is_closed_before_its_planned_end(monkeypatch: pytest.Mon
     """One is credited whole, so it must not grow for ever."""
     monkeypatch.setattr("aiperf.proposing.pace.SEGMENT_SECONDS", 1e-9)
     rank, told = alone(), list[object]()
-    train(rank, build(rank, chosen(), 1, START), Pace(lambda: False), told.append)
+    train(rank, build(rank, chosen(), 1, START), Pace(), told.append)
     closed = [message.segment.steps for message in told if isinstance(message, Validated)]
     assert sum(closed) == STEPS
     assert closed[0] == 1
@@ -158,10 +158,9 @@ def test_a_slow_segment_is_closed_before_its_planned_end(monkeypatch: pytest.Mon
 
 
 def test_the_closing_validation_has_its_time_and_a_half() -> None:
-    """Of the last one, before the deadline."""
+    """Training closes when one and a half times the last validation is left before the deadline."""
     for validate_seconds, closes in ((60.0, False), (70.0, True)):
-        pace = Pace(lambda: False, deadline=perf_counter() + 100, validate_seconds=validate_seconds)
-        assert pace.must_close() == closes
+        assert Pace(deadline=100.0, validate_seconds=validate_seconds).must_close(0.0) == closes
 
 
 def test_an_overflow_is_counted_in_its_own_segment() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -96,6 +97,8 @@ def test_all_ranks_keep_the_network_that_the_leader_keeps(tmp_path: Path) -> Non
         for channel, left in ((leader, None), (other, 0.0)):
             channel.tell(Release(left), Assign(trial(0), 1))
         assert leader.wait(Finished).kept in (0, 1)
+        while other.worker.last is None:  # it hears a moment later that the trial is over
+            time.sleep(0.01)
         RunFiles(tmp_path).weights(0).unlink()  # so a child's can only come from memory
         both(leader, other, Assign(child_of(1, parent=0), 1))
         assert leader.wait(Finished, 2).state is State.COMPLETE

@@ -24,7 +24,7 @@ from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.ranks.world import ALONE
 from aiperf.tasks.images.data import ImageData
 from aiperf.training import worker as worker_module
-from aiperf.training.built_trial import Rank, build
+from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.kept_network import Kept, read_kept
 from aiperf.training.worker import Worker
 from aiperf.trial import HyperParameters, State, Trial
@@ -91,6 +91,7 @@ class Told:
     inbox: SimpleQueue[ToGroup] = field(default_factory=SimpleQueue)
     said: list[FromGroup] = field(default_factory=list)
     broken: str = ""
+    worker: Worker = field(init=False)
 
     def send(self, message: FromGroup) -> None:
         self.said.append(message)
@@ -116,7 +117,7 @@ def working(
 ) -> Iterator[Told]:
     channel = Told()
     setup = Setup(CONFIG, graph_to_json(SEED), str(directory), probe)
-    worker = Worker(setup, channel, bind("cpu", 0), place, parallel or Solo())
+    channel.worker = worker = Worker(setup, channel, bind("cpu", 0), place, parallel or Solo())
 
     def serve() -> None:
         try:
@@ -252,20 +253,20 @@ def no_memory_of_the_host() -> None:
     torch.empty(1 << 60)
 
 
-@pytest.mark.parametrize("failing", ["build", "train"])
+@pytest.mark.parametrize("failing", ["build", "step"])
 @pytest.mark.parametrize("fill", [no_memory_of_a_device, no_memory_of_the_host])
 def test_too_little_memory_is_told_as_such(
     fill: Callable[[], None], failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = getattr(worker_module, failing)
-
-    def full(rank: object, what: Any, *others: object) -> object:
-        number = what.number if isinstance(what, Trial) else what.trial.number
-        if number == 0:
+    def full(rank: Rank, what: Trial, number: int, start: Kept) -> BuiltTrial:
+        if what.number == 0 and failing == "build":
             fill()
-        return real(rank, what, *others)
+        attempt = build(rank, what, number, start)
+        if what.number == 0:
+            monkeypatch.setattr(attempt.engine, "step", lambda *batch: fill())
+        return attempt
 
-    monkeypatch.setattr(worker_module, failing, full)
+    monkeypatch.setattr(worker_module, "build", full)
     with working(tmp_path) as channel:
         channel.tell(Assign(trial(0), 1), Assign(trial(1), 1))
         assert channel.wait(Finished, 1).out_of_memory

@@ -41,7 +41,8 @@ TRAINING = TrainingConfig(
 
 
 class Windows(Split):
-    """Of a text in memory: window i begins at byte i times its length, and each byte is predicted once."""
+    """Windows of a text in memory: window i begins at byte i times its length; each byte is predicted
+    once."""
 
     def __init__(self, text: bytes) -> None:
         self.bytes = torch.tensor(list(text), dtype=torch.int64)
@@ -83,7 +84,7 @@ def text_trial(**hyper: Any) -> Trial:
 
 
 def infinite() -> Kept:
-    """Of the byte that only `UNSEEN` has, nothing is finite."""
+    """A network whose embedding is infinite for the byte that only `UNSEEN` has."""
     weights = dict(START.weights)
     weights["embedding.weight"] = weights["embedding.weight"].copy()
     weights["embedding.weight"][ord("!")] = np.inf

@@ -130,7 +130,7 @@ def images_trained(rank: Rank, step: str) -> tuple[list[str], str]:
     attempt = build(rank, long, 1, Kept(SEED, initial(SEED, 1), {}))
     assert attempt.plan.steps > WARM_UP_WRAPPED + 1
     attempt.wanted = step
-    train(rank, attempt, Pace(lambda: False), told.append)
+    train(rank, attempt, Pace(), told.append)
     return [each.reason for each in told if isinstance(each, Fallback)], learnt(attempt.network)
 
 
@@ -152,7 +152,7 @@ def text_trained(name: str, parallel: Parallel) -> dict[str, Any]:
         return {"ended": ended, "whole": whole.numbers, "own": said.tallies[0].numbers}
     attempt.wanted = step
     try:
-        train(rank, attempt, Pace(lambda: False), told.append)
+        train(rank, attempt, Pace(), told.append)
     except NotFinite as error:
         ended = f"NotFinite: {error}"
     segments = [each.segment for each in told if isinstance(each, Validated)]

@@ -42,7 +42,7 @@ FAMILIES = (ToGroup, FromGroup, Event)
 
 @cache
 def values(hint: Any) -> st.SearchStrategy[Any]:
-    """Of an annotation of a field."""
+    """Values for the annotation of a field."""
     inner = get_args(hint)
     if get_origin(hint) in (Union, types.UnionType):
         return st.one_of([values(option) for option in inner])
@@ -72,7 +72,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 @cache
 def records(kind: Any) -> st.SearchStrategy[Any]:
-    """Of a dataclass."""
+    """Instances of a dataclass."""
     assert is_dataclass(kind)
     hints = get_type_hints(kind)
     each = {field.name: values(hints[field.name]) for field in fields(kind)}

@@ -30,7 +30,7 @@ TWO = Machine(groups=2)
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
-    """Of one, two and four groups of two devices."""
+    """Runs of one, two and four groups of two devices."""
     folder = tmp_path_factory.mktemp("study")
     return [made(folder / f"run-{size}", Machine(groups=size, failing=0.0)) for size in SIZES]
 

@@ -57,7 +57,7 @@ def test_mlperfs_checker_accepts_it(records: list[dict[str, Any]], tmp_path: Pat
 def test_its_epochs_are_passes_over_the_training_images(
     imagenet: Judged, records: list[dict[str, Any]]
 ) -> None:
-    """Of one trial: each block ends where its evaluation begins, and begins where the last one ended."""
+    """The blocks of one trial: each ends where its evaluation begins, and begins where the last one ended."""
     attempt = next(a for a in imagenet.replay.attempts if len(a.validations) > 3)
     own = [r for r in records if r["metadata"].get("trial") == attempt.trial.number]
     own = [r for r in own if r["metadata"].get("attempt") == attempt.number]

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 SCREENSHOTS = ROOT / "build" / "screenshots"
 SCREENS = [(1280, "light"), (768, "dark"), (400, "light")]
-"""Of a desk, a tablet and a telephone; a scheme changes colours and no place."""
+"""Screens of a desk, a tablet and a telephone; a scheme changes colours and no place."""
 LOAD_SECONDS = 2.0
 LEAST_CONTRAST = 4.5  # WCAG 2.2, 1.4.3, of text
 FOCUSABLE = "a[href], button, select, summary, [tabindex='0']"

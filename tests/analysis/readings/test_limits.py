@@ -154,7 +154,7 @@ def test_bytes_and_times_of_a_network_that_is_small_enough_to_do_by_hand() -> No
 
 
 def test_the_intensity_of_a_network_is_that_of_its_layers() -> None:
-    """Of the parts that a journal gives, and of the graph, layer by layer."""
+    """The intensity from the sums that a journal gives equals that of the graph, layer by layer."""
     for graph in (SMALL, resnet50((3, 224, 224), 1000), gpt_4x128((128,), 256)):
         layers = roofline(graph, LIMITS, 32)
         expected = sum(layer.tensor_operations for layer in layers) / sum(layer.bytes for layer in layers)

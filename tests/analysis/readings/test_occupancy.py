@@ -25,7 +25,7 @@ Lines = list[tuple[float, Event]]
 
 
 def leg(index: int, ready: float, released: float, deadline: float, *groups: int) -> Lines:
-    """Of groups of one rank."""
+    """The first lines of a leg, with groups of one rank."""
     ranks = tuple((1 + group,) for group in groups)
     lines: Lines = [(0.0, events.LegBegan(index, f"2026-05-04T0{8 + index}:00:00+00:00", ("x",), ranks))]
     for group in groups:

@@ -40,7 +40,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> list[Line]:
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Of every value inside, however deep, but for the whole."""
+    """Paths of all values inside, however deep, without that of the whole."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
         yield (*path, key)

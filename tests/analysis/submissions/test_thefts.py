@@ -24,7 +24,7 @@ from tests.journals import replayed
 RECORDED = sorted(path.parent for path in Path("tests/recorded").glob("*/journal.jsonl"))
 
 PACKED = ("500 Beats more", "the last line cut", "clock shifted, controls and clocks invented")
-"""Of the thefts those that are also tried as packages, which are counted whole."""
+"""Thefts that are also tried as packages, which are recounted whole."""
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -216,7 +216,7 @@ def figures_of(directory: Path) -> Any:
 
 
 def test_a_sample_knows_what_the_whole_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of long runs; and of a short one that is hidden in a long one."""
+    """Long runs are known by their samples, and so is a short one that is hidden in a long one."""
     own, others = [f"own {number}" for number in range(4000)], [f"other {number}" for number in range(40_000)]
     monkeypatch.setattr(figures, "MOST", 5000)
     whole, part, hidden, foreign = map(Sample.of, (own, own[:400], others + own, others))

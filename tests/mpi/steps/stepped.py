@@ -13,11 +13,11 @@ from tests.mpi.jobs import OPEN_MPI, environ
 # steps with momentum carry them on. A missing average would be off by 1e-2.
 TOLERANCE = 2e-6
 COMPRESSED = 1e-3
-"""The same with gradients of 16 bits on their way."""
+"""Tolerance with gradients that are sent in 16 bits."""
 
 
 def parameters(backend: str, directory: Path, *settings: str) -> list[dict[str, np.ndarray]]:
-    """Of each rank: the one alone with the double batch, then the two of the group."""
+    """Parameters of each rank: first the one alone with the double batch, then the two of the group."""
     program = (OPEN_MPI.python, "-m", "tests.mpi.steps.three_steps", backend, str(directory), *settings)
     subprocess.run(OPEN_MPI.command(3, *program), env=environ(), check=True, timeout=600)
     return [dict(np.load(directory / f"{rank}.npz")) for rank in range(3)]

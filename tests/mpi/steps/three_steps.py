@@ -64,7 +64,7 @@ def main() -> None:
     attempt = build(rank, three, 1, start)
     assert attempt.plan.steps == 3
     attempt.wanted = training.step
-    kept = train(rank, attempt, Pace(lambda: False), lambda message: None).kept
+    kept = train(rank, attempt, Pace(), lambda message: None).kept
     assert kept is not None
     np.savez(Path(directory) / f"{link.rank}.npz", **kept.weights)
     parallel.close()

@@ -142,7 +142,7 @@ def _charged(graph: Graph, node: Node) -> Cost:
 
 
 def _bias(graph: Graph, node: Node) -> Cost:
-    """Of which there is as much as goes out, whatever comes in."""
+    """Cost of a node's bias, which depends on what goes out and not on what comes in."""
     return node.layer.costs(*graph.reads(node)).get("bias", Cost())
 
 
@@ -195,7 +195,7 @@ class Block:
     gate: str
     """"", "plain" or "biased"."""
     experts: int = 0
-    """Of which two are chosen; 0: an MLP."""
+    """Number of experts, of which two are chosen; 0: an MLP."""
 
     def cost(self, width: int) -> Cost:
         """From closed forms of the layers and the forks of a pre-norm block; no graph is asked."""

@@ -133,8 +133,8 @@ def test_state_follows_the_gradient_and_what_is_new_learns_in_two_steps(kind: ty
 
 @every_kind
 def test_squares_and_steps_follow_from_the_same_factor(kind: type[Morphism]) -> None:
-    """Of a share s of the gradient Adam's v has s². A tensor of which a part is taken goes on with its steps,
-    one that is wholly new begins at 0."""
+    """If a share s of the gradient is carried, so is s² of Adam's v. A tensor of which a part is taken goes
+    on with its steps, one that is wholly new begins at 0."""
     scaled = 0
     for _, parent, morphism in cases(kind, 2):
         ones = {tensor: np.ones(shape) for tensor, shape in parent.weights.items()}
@@ -183,7 +183,7 @@ def test_a_lineage_that_learns_keeps_the_function(build: Callable[[], Graph], se
 
 
 def of_the_space(graph: Graph) -> Graph:
-    """With other layers of the same shape where none of the space stands."""
+    """The graph with every layer that is not in the space replaced by one of the same shape."""
     others = {LayerNorm: RMSNorm(1e-3), Positions: GELU()}
     nodes = [replace(node, layer=others.get(type(node.layer), node.layer)) for node in graph.nodes]
     return replace(graph, nodes=tuple(nodes))
@@ -192,7 +192,8 @@ def of_the_space(graph: Graph) -> Graph:
 @settings(max_examples=60)
 @given(graphs() | texts().map(of_the_space), st.data())
 def test_any_child_keeps_the_function(graph: Graph, data: st.DataObject) -> None:
-    """Of networks of any form, and at places that nothing would propose: what applies must be right."""
+    """Networks of any form are edited, also at places that nothing would propose: an edit that applies is
+    right."""
     kinds = data.draw(st.lists(st.sampled_from(kinds_for(graph)), min_size=4, max_size=4, unique=True))
     found = [morphism for kind in kinds for morphism in proposals(graph, kind, 1)]
     assume(found)
@@ -344,7 +345,7 @@ def logits(graph: Graph, weights: Weights, dtype: torch.dtype, train: bool = Fal
 
 
 def gradients(found: Network) -> dict[str, Array]:
-    """Of the loss of one training step."""
+    """Gradients of the loss of one training step, by tensor."""
     graph, tensors = found.graph, found.tensors()
     read = examples(graph, 64)
     right = 3 * read + 1 if isinstance(graph.head, NextSymbol) else torch.arange(len(read))

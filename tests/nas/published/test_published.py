@@ -51,7 +51,7 @@ def test_parameters_and_products_are_the_published_ones_and_those_of_torch(name:
 
 
 def test_the_biases_of_vgg_by_hand() -> None:
-    """Of 13 convolutions: a sum for each element out, forward and in the weights' gradient."""
+    """13 convolutions have one: a sum for each element out, forward and in the weights' gradient."""
     areas = {224: 2 * 64, 112: 2 * 128, 56: 3 * 256, 28: 3 * 512, 14: 3 * 512}
     convolutions = sum(side**2 * channels for side, channels in areas.items())
     row = network("vgg16").rows["bias"]

@@ -42,7 +42,7 @@ def grown(search: Bayesian, num: int, first: int = 0) -> None:
 
 
 def counted(forest: Forest) -> list[int]:
-    """Of each tree, the observations in its leaves."""
+    """Number of observations in the leaves of each tree."""
     return [int(tree.count.sum()) for tree in forest._trees]
 
 

@@ -87,13 +87,13 @@ def dispatched(search: Search, number: int, *morphisms: Widen) -> Graph:
 
 
 def parents(kind: type[Search], errors: Mapping[int, float], times: int) -> Counter[int | None]:
-    """Of the next candidate, for so many random seeds."""
+    """Parents of the next candidate, counted over `times` random seeds."""
     searches = (with_living(make(kind, random_seed=seed), errors) for seed in range(times))
     return Counter(search.ask(max(errors) + 1, 1).parent for search in searches)
 
 
 def with_living(search: Search, errors: Mapping[int, float]) -> Search:
-    """Its first trials told with these errors."""
+    """The search after its first trials were reported with these errors."""
     for number in range(max(errors) + 1):
         search.ask(number, 1)
     for number, error in errors.items():

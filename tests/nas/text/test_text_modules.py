@@ -38,7 +38,7 @@ def close(found: Tensor, right: Any) -> None:
 
 @pytest.mark.parametrize("name", TEXT_SAMPLES)
 def test_numbers_and_gradients_are_those_of_the_loops(name: str) -> None:
-    """Of one example after the other, whose gradients of weights add up."""
+    """The loops take one example after the other, and add up the gradients of weights."""
     torch.manual_seed(0)
     layer, inputs = TEXT_SAMPLES[name]
     module = module_of(layer, *inputs).double().eval()

@@ -131,7 +131,7 @@ class TunerConformance:
 
 
 class LearnerConformance(TunerConformance):
-    """Of a tuner that proposes something."""
+    """What a tuner keeps to that proposes other values than the parent's."""
 
     def test_another_random_seed_proposes_otherwise(self) -> None:
         assert self.make(1).ask(0, self.start) != self.make(2).ask(0, self.start)

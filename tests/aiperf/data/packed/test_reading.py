@@ -59,13 +59,13 @@ def config(written: DataConfig, tmp_path: Path) -> DataConfig:
 
 
 def anew(path: Path, content: bytes) -> None:
-    """A new file of that name: a file that is cut off while others map it ends them by SIGBUS."""
+    """Replaces a file by a new one: processes that map a file get SIGBUS if it is cut off."""
     path.unlink()
     path.write_bytes(content)
 
 
 def images(data: Data, ranks: int, steps: int = 7, batch_size: int = 8) -> torch.Tensor:
-    """Of some steps of all ranks, in the order of the steps."""
+    """Images of some steps of all ranks, in the order of the steps."""
     streams = [data.train.stream(batch_size, 3, rank, ranks) for rank in range(ranks)]
     return torch.cat([next(stream)[0].clone() for _ in range(steps) for stream in streams])
 

@@ -175,7 +175,7 @@ def test_what_does_not_fit_is_refused(
 
 @pytest.mark.parametrize("num_bytes", [60, 79, 80, 3000, 5139, 5140, 20_000, 60_000, 655_339])
 def test_who_follows_either_remedy_is_not_refused_again(tmp_path: Path, num_bytes: int) -> None:
-    """Of the preset, whose windows are more than a small text has."""
+    """The preset asks for more windows than a small text has."""
     text, preset = random.Random(num_bytes).randbytes(700_000), load_preset("text")
     path = written(tmp_path, text[:num_bytes])
     small = with_overrides(preset, {"data.path": path})

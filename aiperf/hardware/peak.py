@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aiperf.device_names import folded_name
+from aiperf.hardware.device_names import folded_name
 
 TERA = 10**12
 GIB = 2**30
@@ -22,13 +22,13 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Source:
-    """Of figures."""
+    """Source of figures."""
 
     document: str
-    """The vendor's: title, year, table."""
+    """The vendor's document: title, year, table."""
 
     read: str | None
-    """Where its figures were read in November 2026, seldom on the vendor's own site; None for nowhere."""
+    """Place where its figures were read in November 2026, seldom the vendor's own site; None if nowhere."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,10 @@ class Peak:
     fp16: float | None
     source: Source
     memory_gib: float | None = None
-    """Of the whole device, which vendors call GB; a driver reports a little less."""
+    """Memory of the whole device in GiB, which vendors call GB; a driver reports a little less."""
     parts: int = 1
-    """Of a device whose name each of its parts bears, too; the figures are those of one."""
+    """Number of parts of a device that reports the same name for itself as for each part; the figures are
+    those of one part."""
 
     def in_format(self, format: str) -> float | None:
         """Operations per second, of one part."""
@@ -176,15 +177,16 @@ _BY_FOLDED_NAME = {folded_name(name): peak for name, peak in PEAKS.items()}
 
 
 def listed(device: str) -> Peak | None:
-    """What is known of a device, by its name alone. Case, spaces and signs tell no devices apart: who writes
-    the name otherwise does not escape its bound."""
+    """The listed figures of a device, by its name alone; None if it is not listed. Case, spaces and signs are
+    ignored, so that a name that is written differently does not escape its bound."""
     return _BY_FOLDED_NAME.get(folded_name(device))
 
 
 def peak_ops_per_second(device: str, format: str, memory_bytes: int) -> float | None:
-    """Of one device in a format (fp32, tf32, bf16 or fp16); None where it is not known.
+    """Peak of one device in operations per second, in a format (fp32, tf32, bf16 or fp16); None if it is
+    unknown.
 
-    A device that bears the name of its parts is distinguished from one of them by its memory.
+    A device that has the same name as its parts is told from a part by its memory, and has no known peak.
     """
     peak = listed(device)
     if peak is None or (

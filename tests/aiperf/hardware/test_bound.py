@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from aiperf.score.bound import MOST_OF_THE_PEAK, TOP_HERTZ, bound_ops_per_second, processor_ops_per_second
-from aiperf.score.peak import GIB
+from aiperf.hardware.bound import MOST_OF_THE_PEAK, TOP_HERTZ, bound_ops_per_second, processor_ops_per_second
+from aiperf.hardware.peak import GIB
 from aiperf.wire.messages import Processor
 from tests.journals import READY
 

@@ -1,4 +1,5 @@
-"""Devices that a driver lists and torch does not see: unnoticed, a run would measure the processor."""
+"""Detection of devices that a driver lists and torch does not see. Otherwise a run would measure the CPU
+unnoticed."""
 
 from __future__ import annotations
 
@@ -15,14 +16,15 @@ from dataclasses import dataclass
 from aiperf.errors import UnseenDevices
 
 TOOL_SECONDS = 10.0
-"""A driver that has to wake its devices up takes some of these; a broken one hangs for ever."""
+"""Time limit in seconds for a driver's tool. A driver that must wake up its devices takes some seconds; a
+broken one hangs forever."""
 REAPED_SECONDS = 1.0
 MOST_BYTES = 1 << 20
 REMEDY = "install the matching build of torch, or use the processor with --device cpu"
 
 
 class ToolFailed(Exception):
-    """A tool that cannot be started, or gives no answer in time."""
+    """A tool cannot be started, or does not answer in time."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +32,15 @@ class VendorTool:
     """How a vendor's tool lists the devices of a host."""
 
     words: tuple[str, ...]
+    """Arguments of the tool."""
     device: str
-    """What stands once in its answer for each device: a regular expression."""
+    """Regular expression that matches once per device in its output."""
     hidden_by: tuple[str, ...]
-    """Variables by which somebody chooses among these devices, or hides all of them."""
+    """Environment variables by which a user chooses among these devices, or hides all of them."""
 
 
-# The same questions as .ci/choose_torch.py asks. Files tell less than tools: /dev/nvidia* is also there for a
-# job that was given no device, and /sys/class/kfd for the graphics unit of a laptop's processor.
+# The same tools as in .ci/choose_torch.py. Files are less reliable: /dev/nvidia* also exists for a job that
+# was given no device, and /sys/class/kfd for the graphics unit of a laptop's CPU.
 LISTED_BY: Mapping[str, VendorTool] = {
     "nvidia-smi": VendorTool(("--list-gpus",), r"(?m)^GPU \d+:", ("CUDA_VISIBLE_DEVICES",)),
     "rocm-smi": VendorTool(
@@ -51,10 +54,11 @@ LISTED_BY: Mapping[str, VendorTool] = {
 
 
 def refuse_unseen(torch: str, environment: Mapping[str, str]) -> None:
-    """Where torch, of that version, sees no accelerator: raises UnseenDevices when a driver lists some.
+    """Raises UnseenDevices if a driver lists devices, for a torch of that version that sees none.
 
-    A variable that hides all of them is a decision, and its vendor's tool is not asked. Where there is no
-    tool this takes no time. A tool that hangs is refused, too: its driver may hold any number of devices.
+    If a variable hides all devices of a vendor, that is the user's decision, and the tool is not called.
+    Without any tool this takes no time. A tool that hangs also raises, because its driver may have any number
+    of devices.
     """
     for tool, listing in LISTED_BY.items():
         if shutil.which(tool) is None or _hides_all(listing.hidden_by, environment):
@@ -73,9 +77,9 @@ def refuse_unseen(torch: str, environment: Mapping[str, str]) -> None:
 
 
 def ask(command: Sequence[str], seconds: float) -> tuple[int, str]:
-    """Exit code and output of a driver's tool. Raises ToolFailed, after at most so many seconds.
+    """Exit code and output of a driver's tool. Raises ToolFailed, after at most `seconds`.
 
-    A process that waits in its driver cannot be killed: it is left behind then, and so are its children.
+    A process that waits inside its driver cannot be killed; it remains then, and so do its children.
     """
     with tempfile.TemporaryFile() as output:  # a pipe would be held open by children that outlive the tool
         try:
@@ -101,6 +105,7 @@ def ask(command: Sequence[str], seconds: float) -> tuple[int, str]:
 
 
 def _hides_all(variables: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Devices are taken up to the first word that names none: an empty value, -1 and NoDevFiles hide all."""
+    """Whether a variable hides all devices. A driver reads the list up to the first entry that names no
+    device, so an empty value, -1 and NoDevFiles hide all."""
     first = [environment[name].split(",")[0].strip() for name in variables if name in environment]
     return any(not re.match(r"\d|GPU-|MIG-", word) for word in first)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 from math import exp
 from random import Random
@@ -11,14 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiperf.conduct.actions import Action, Close, Keep, Say, Train
+from aiperf.conduct.course import Course
+from aiperf.conduct.events import BlockDone, ValidationDone
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.pretending.assumptions import Spread, assumed
-from aiperf.pretending.course import CourseEnd, Learnt, Pretended, Wait
+from aiperf.pretending.pretended import Learnt, Pretended, PretendedTrial
 from aiperf.pretending.rank import pretended_group
 from aiperf.proposing.pace import Pace
 from aiperf.proposing.plan import plan
 from aiperf.trial import HyperParameters, State, Trial
-from aiperf.wire.messages import Started, Steps, Validated
+from aiperf.wire.messages import Steps, Validated
 from nas.morphisms import Widen
 from nas.seeds import resolve_seed
 
@@ -36,26 +39,38 @@ def trial(epochs: int = 6, batch_size: int = 50, number: int = 3) -> Trial:
     return Trial(number, None, (), HyperParameters(0.1, batch_size), 1, epochs, 17)
 
 
-class Course:
-    """Follows one on a virtual clock."""
+class Followed:
+    """A trial to its end on a virtual clock."""
 
     def __init__(
         self, of: Pretended, trial: Trial, deadline: float = float("inf"), stop: float = 1e9
     ) -> None:
-        self.now, self.said = 0.0, list[tuple[float, Started | Steps | Validated]]()
-        pace = Pace(lambda: self.now >= stop, lambda: self.now, deadline)
-        course = of.course(trial, 0, Learnt(of.seed), pace, 0.5)
-        while True:
-            try:
-                said = next(course)
-            except StopIteration as end:
-                self.end: CourseEnd = end.value
-                return
-            if isinstance(said, Wait):
-                assert said.seconds > 0
-                self.now += said.seconds
-            else:
-                self.said.append((self.now, said))
+        self.now, self.said = 0.0, list[tuple[float, Steps | Validated]]()
+        self.trial, pace = PretendedTrial(of, trial, 0, Learnt(of.seed)), Pace(deadline=deadline)
+        course = Course(trial.number, 0, self.trial.built, pace)
+        works = deque[Action]([course.first()])
+        while not isinstance(work := works.popleft(), Close):
+            if isinstance(work, Keep):
+                self.trial.keep()
+                continue
+            for action in course.take(self.event(work, pace, stop), self.now):
+                if isinstance(action, Say):
+                    assert isinstance(action.message, Steps | Validated)
+                    self.said.append((self.now, action.message))
+                else:
+                    works.append(action)
+        self.end = work
+
+    def event(self, work: Action, pace: Pace, stop: float) -> BlockDone | ValidationDone:
+        """What comes of a work, and the clock after it."""
+        if isinstance(work, Train):
+            seconds = self.trial.train_seconds(work.steps)
+            self.now += seconds
+            pace.halted = self.now >= stop
+            return self.trial.trained(work.steps, seconds, self.now)
+        self.now += self.trial.validate_seconds
+        pace.halted = self.now >= stop
+        return self.trial.validated(self.now)
 
     @property
     def blocks(self) -> list[Steps]:
@@ -76,7 +91,7 @@ def test_all_steps_of_the_plan_are_made_and_each_segment_closed(
     epochs: int, batch_size: int, every: int, ranks: int
 ) -> None:
     config = with_overrides(DIGITS, {"training.validate_every_examples": every})
-    followed = Course(group(config, ranks), trial(epochs, batch_size))
+    followed = Followed(group(config, ranks), trial(epochs, batch_size))
     planned = plan(trial(epochs, batch_size), config.training, 200)
     assert sum(said.block.steps for said in followed.blocks) == planned.steps
     assert sum(said.block.examples for said in followed.blocks) == planned.steps * batch_size
@@ -95,8 +110,7 @@ def test_all_steps_of_the_plan_are_made_and_each_segment_closed(
 @given(deadline=st.floats(1.0, 300.0), epochs=st.integers(1, 400))
 def test_the_closing_validation_is_over_before_the_deadline(deadline: float, epochs: int) -> None:
     """But for the first one of all, before which nobody knows how long one takes."""
-    followed = Course(group(), trial(epochs), deadline)
-    assert followed.said[0] == (0.0, Started(3, 0, SEED.key, 0.5))
+    followed = Followed(group(), trial(epochs), deadline)
     times = [t for t, _ in followed.said]
     assert times == sorted(times)
     assert all(t <= deadline for t, _ in followed.validations[1:])
@@ -104,22 +118,22 @@ def test_the_closing_validation_is_over_before_the_deadline(deadline: float, epo
 
 
 def test_a_stop_closes_the_trial_with_a_validation() -> None:
-    followed = Course(group(), trial(epochs=120), stop=5.0)
+    followed = Followed(group(), trial(epochs=120), stop=5.0)
     assert followed.end.state is State.STOPPED
     assert isinstance(followed.said[-1][1], Validated)
     assert followed.now < 5.0 + 2.2 + 1.5 * followed.validations[-1][1].segment.validate_seconds
-    assert followed.end.kept == Learnt(SEED, sum(said.block.examples for said in followed.blocks))
+    assert followed.trial.kept == Learnt(SEED, sum(said.block.examples for said in followed.blocks))
 
 
 def test_the_same_trial_takes_the_same_course_and_another_one_another() -> None:
-    assert Course(group(), trial()).said == Course(group(), trial()).said
-    assert Course(group(), trial()).now != Course(group(), trial(number=4)).now
+    assert Followed(group(), trial()).said == Followed(group(), trial()).said
+    assert Followed(group(), trial()).now != Followed(group(), trial(number=4)).now
 
 
 def test_it_stops_where_no_validation_is_better() -> None:
     """The error falls with every image, but answers are whole numbers: in the end none is better."""
     config = with_overrides(DIGITS, {"training.patience": 2, "data.validation_examples": 100})
-    followed = Course(group(config), trial(epochs=100_000))
+    followed = Followed(group(config), trial(epochs=100_000))
     assert followed.end.reason == "no better error in 2 validations"
     *_, third, second, last = (said.segment.tally.correct for _, said in followed.validations)
     assert second <= third

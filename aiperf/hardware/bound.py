@@ -1,8 +1,8 @@
-"""What a device cannot exceed, whatever its owner does: a processor by its instructions, another by its list.
+"""Upper bound on the rate of a device: of a CPU by its instructions, of another device by its listed peak.
 
-A run is INVALID only beyond this bound. It is therefore generous: every logical processor of the host at the
-top clock, each doing the widest multiply-accumulates that it has in every cycle. A ceiling that was measured
-lies far below it, and convicts nobody.
+A run that exceeds this bound is INVALID. The bound is therefore generous: it assumes that every logical
+processor of the host runs at the top clock and does the widest multiply-accumulates that it has in every
+cycle. Measured ceilings are far below it, and are not used to judge a run INVALID.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import fsum
 
-from aiperf.score.peak import listed
+from aiperf.hardware.peak import listed
 from aiperf.wire.messages import Processor, Ready
 
 MOST_OF_THE_PEAK = 1.25
-"""Data sheets give a clock that a device keeps up; for a moment it may run faster."""
+"""Factor on the listed peak. Data sheets state it for a sustained clock; for a moment a device may run
+faster."""
 TOP_HERTZ = 6.2e9
-"""Where the host does not state its own: none on sale boosts beyond it (Intel Core i9-14900KS, 2024)."""
+"""Top clock in Hz of a host that does not report its own, and the highest that is accepted: no CPU on sale
+boosts beyond it (Intel Core i9-14900KS, 2024)."""
 
 # Operations in a cycle for each flag of /proc/cpuinfo, a multiply-accumulate being two. x86 has two units
 # that multiply and add a whole vector (Intel, Optimization Reference Manual, 2024, chapter 2; AMD, Software
@@ -24,27 +26,28 @@ TOP_HERTZ = 6.2e9
 # bf16 or fp16 in 16 cycles (Intel's manual, chapter 20).
 _FP32: Mapping[str, int] = {"sse2": 16, "avx": 32, "avx2": 32, "fma": 32, "avx512f": 64, "amx_tf32": 512}
 _BF16: Mapping[str, int] = {"avx512_bf16": 128, "avx_ne_convert": 64, "amx_bf16": 1024, "amx_fp16": 1024}
-# Of 128 bits of Arm's vectors: four units (Arm, Neoverse V2 Software Optimization Guide, section 2.1). The
-# widest instruction, bfmmla, makes 2 x 2 sums of four products.
+# Arm has four units for vectors of 128 bits (Arm, Neoverse V2 Software Optimization Guide, section 2.1). The
+# widest instruction, bfmmla, computes 2 x 2 sums of four products.
 _ARM_BITS, _ARM_UNITS, _ARM_FP32, _ARM_BF16 = 128, 4, 8, 32
 
 X86, ARM = ("x86_64", "AMD64"), ("aarch64", "arm64")
-"""What the operating systems call them."""
+"""Names of these architectures in operating systems."""
 X86_FLAGS = frozenset({*_FP32, *_BF16})
 ARM_FLAGS = frozenset({"asimd", "sve", "bf16", "svebf16", "sme"})
 FLAGS = X86_FLAGS | ARM_FLAGS
-"""Those that are recorded of a processor: by them the bound is computed."""
+"""CPU flags that are recorded (`Processor.flags`), from which the bound is computed."""
 
 
 def bound_ops_per_second(ranks: Iterable[Ready], format: str) -> float | None:
-    """Of the devices of these ranks together, in a format. None where one has no bound that is known.
+    """Bound in operations per second for the devices of these ranks together, in a format. None if one of
+    them has no known bound.
 
-    The ranks of one host share its processors, which count once.
+    Ranks on the CPU of one host share it, so it counts once.
     """
     bounds: dict[object, float | None] = {}
     for ready in ranks:
         peak = listed(ready.device)
-        if peak is not None:  # first: no processor beside a listed device widens its bound, nor its memory
+        if peak is not None:  # first, so that a listed device's bound is not widened by a recorded CPU
             most = peak.in_format(format)
             bounds["rank", ready.rank] = None if most is None else MOST_OF_THE_PEAK * most * peak.parts
         elif ready.processor is not None:
@@ -56,7 +59,8 @@ def bound_ops_per_second(ranks: Iterable[Ready], format: str) -> float | None:
 
 
 def processor_ops_per_second(processor: Processor, format: str) -> float | None:
-    """All logical processors x top clock x widest operations a cycle; None for unknown instructions."""
+    """Bound of a CPU: logical processors x top clock x operations of the widest instructions per cycle; None
+    if its instructions are unknown."""
     cycle = _operations_a_cycle(processor, format)
     hertz = min(processor.top_hertz or TOP_HERTZ, TOP_HERTZ)
     return None if cycle is None else processor.logical * hertz * cycle
@@ -65,7 +69,7 @@ def processor_ops_per_second(processor: Processor, format: str) -> float | None:
 def _operations_a_cycle(processor: Processor, format: str) -> int | None:
     flags = set(processor.flags)
     if processor.machine in X86:
-        # What is emulated is at most as fast as fp32.
+        # An emulated format is at most as fast as fp32, so the instructions of fp32 count for all formats.
         table = _FP32 if format == "fp32" else {**_FP32, **_BF16}
         return max((table[flag] for flag in flags & table.keys()), default=None)
     if processor.machine in ARM and "asimd" in flags and "sme" not in flags:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aiperf import unseen
 from aiperf.errors import UnseenDevices
-from aiperf.unseen import LISTED_BY, ToolFailed, ask, refuse_unseen
+from aiperf.hardware import unseen
+from aiperf.hardware.unseen import LISTED_BY, ToolFailed, ask, refuse_unseen
 from tests.house.tree import ROOT
 
 # In the form that their tools are known to print; no manual was checked.

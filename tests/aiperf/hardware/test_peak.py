@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.score.peak import PEAKS, TERA, peak_ops_per_second
+from aiperf.hardware.peak import PEAKS, TERA, peak_ops_per_second
 
 GIB = 2**30
 
@@ -106,7 +106,7 @@ def test_figures_are_plausible_and_have_a_source(name: str) -> None:
 def test_a_peak_is_units_times_clock_times_operations(
     device: str, units: float, gigahertz: float, operations: dict[str, int]
 ) -> None:
-    """Of multiprocessors, compute units or engines, by the vendors' architecture papers.
+    """Units are multiprocessors, compute units or engines, by the vendors' architecture papers.
 
     Data sheets print few digits, and for the L40S 1.2 % less than its own clock gives.
     """

@@ -1,7 +1,8 @@
-"""What a processor is called, from what Linux says of it: on Arm that is two numbers, elsewhere other keys.
+"""The name of a CPU, from what Linux reports of it: two numbers on Arm, various keys elsewhere.
 
-Numbers and names of cores: util-linux, lscpu-arm.c, 2026, and Linux, arch/arm64/include/asm/cputype.h.
-Several vendors build one core into chips of their own; NVIDIA's and Amazon's are known by more than the core.
+Numbers and names of cores are from util-linux, lscpu-arm.c, 2026, and Linux,
+arch/arm64/include/asm/cputype.h. Several vendors build the same core into their chips; those of NVIDIA and
+Amazon are identified by further files.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ CORES: Mapping[tuple[int, int], str] = {
 }
 
 GRACE = "jep106:036b:0241"
-"""NVIDIA's T241, as its firmware says: Linux, drivers/irqchip/irq-gic-v3.c; NVIDIA DCGM, CpuHelpers.cpp."""
+"""Identifier that the firmware of NVIDIA's Grace (T241) reports: Linux, drivers/irqchip/irq-gic-v3.c; NVIDIA
+DCGM, CpuHelpers.cpp."""
 AMAZON = "Amazon EC2"
 GRAVITONS: Mapping[str, str] = {
     "Cortex-A72": "AWS Graviton",
@@ -109,14 +111,14 @@ GRAVITONS: Mapping[str, str] = {
     "Neoverse-V1": "AWS Graviton3",
     "Neoverse-V2": "AWS Graviton4",
 }
-"""By core, on Amazon's machines: AWS Graviton Technical Guide, 2026."""
+"""Names of Amazon's CPUs by their core, for machines of AMAZON: AWS Graviton Technical Guide, 2026."""
 
 NAMING = ("model name", "cpu model", "uarch", "cpu")
-"""Keys whose value is a name: x86 and LoongArch, MIPS, RISC-V, POWER and SPARC."""
+"""Keys of /proc/cpuinfo whose value is a name: x86 and LoongArch, MIPS, RISC-V, POWER and SPARC."""
 
 
 def processor_name(cpuinfo: str, soc_id: str = "", system_vendor: str = "") -> str:
-    """Of the text of /proc/cpuinfo; of unequal cores all, and empty where nothing names it.
+    """The name of the CPU by the text of /proc/cpuinfo; if cores differ, all their names; empty if unknown.
 
     `soc_id` is /sys/devices/soc0/soc_id, `system_vendor` is /sys/class/dmi/id/sys_vendor.
     """
@@ -133,12 +135,13 @@ def processor_name(cpuinfo: str, soc_id: str = "", system_vendor: str = "") -> s
     machine = re.search(r"machine = (\w+)", cpuinfo)
     if machine is not None and "vendor_id" in values:
         return f"{values['vendor_id'][0]} {machine[1]}"
-    # "POWER9 (architected), altivec supported" is a POWER9; of x86 the parenthesis is part of the name.
+    # "POWER9 (architected), altivec supported" is a POWER9; on x86 the parenthesis is part of the name.
     return re.split(r"\s*[(,]", given)[0] if given in values.get("cpu", ()) else given
 
 
 def read_processor_name(root: Path = Path("/")) -> str:
-    """Of the machine whose files lie under `root`; empty where they tell nothing, or are no Linux'."""
+    """The name of the CPU of the machine whose file system is at `root`; empty if unknown, as on systems
+    other than Linux."""
     return processor_name(
         _text(root / "proc/cpuinfo"),
         _text(root / "sys/devices/soc0/soc_id"),
@@ -147,7 +150,7 @@ def read_processor_name(root: Path = Path("/")) -> str:
 
 
 def is_processor(device: str) -> bool:
-    """Whether the name of a device is that of a processor, as a vendor or this module gives it."""
+    """Whether the name of a device is that of a CPU, as a vendor or this module writes it."""
     cores = "|".join(map(re.escape, CORES.values()))
     words = rf"\bCPU\b|Xeon|EPYC|Processor|^POWER|^RISC-V|\bpart 0x|(?<![\w-])({cores})(?![\w-])"
     return re.search(words, device) is not None
@@ -176,5 +179,5 @@ def _core(implementer: int, part: int) -> str:
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # another operating system, or a container that hides it
+    except OSError:  # another operating system, or a container that hides the file
         return ""

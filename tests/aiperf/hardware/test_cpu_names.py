@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.cpu_names import GRACE, is_processor, processor_name, read_processor_name
+from aiperf.hardware.cpu_names import GRACE, is_processor, processor_name, read_processor_name
 
 
 def arm(*cores: tuple[int, str], features: str = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics") -> str:

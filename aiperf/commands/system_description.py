@@ -1,0 +1,79 @@
+"""The description of a system, as a submission has it: read from a file, and completed by the user."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aiperf.errors import AiperfError
+from aiperf.journal import strict
+from nas.bounded import read_bytes
+
+
+def given_system(path: Path, known: Collection[str]) -> dict[str, str]:
+    """A file with fields of a system description."""
+    try:
+        record: Any = strict.parsed(read_bytes(path))
+    except OSError as error:
+        raise AiperfError(f"{path}: {error.strerror}; `package --print-system` prints a template") from None
+    except (ValueError, RecursionError) as error:
+        raise AiperfError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise AiperfError(f"{path} is not a JSON object; `package --print-system` prints a template")
+    if unknown := sorted(record.keys() - set(known)):
+        raise AiperfError(f"{path}: unknown field {unknown[0]!r}; known: {', '.join(known)}")
+    for name, value in record.items():
+        if not isinstance(value, (str, int)) or isinstance(value, bool):
+            raise AiperfError(f'{path}: {name} is {json.dumps(value):.60}, not text; use "" for unknown')
+    return {name: str(value).strip() for name, value in record.items()}
+
+
+def complete(system: dict[str, str]) -> None:
+    """Asks the user for missing fields. Without a terminal it raises AiperfError, but only for required
+    fields."""
+    from analysis.submissions.system import choices, fields
+
+    missing = missing_fields(system)
+    if not sys.stdin.isatty():
+        if missing:
+            raise AiperfError(
+                f"the system description lacks {', '.join(missing)}; add them to a file (`package "
+                f"--print-system` prints a template) and give it with --system"
+            )
+        return
+    click.echo("System description. Press Return to skip an optional field.", err=True)
+    for name, about in fields().items():
+        if not system[name] and name != "division":
+            question = f"{name} ({about.rstrip('.')})"
+            default = None if name in missing else ""
+            system[name] = (
+                _chosen(question, options)
+                if (options := choices(name))
+                else click.prompt(question, default=default, show_default=False)
+            )
+
+
+def missing_fields(system: Mapping[str, str]) -> list[str]:
+    """Required fields that are empty, except the division, which follows from the runs."""
+    from analysis.submissions.system import needed
+
+    return [name for name in needed() if not system[name] and name != "division"]
+
+
+def question_about(name: str) -> str:
+    from analysis.submissions.system import choices, fields
+
+    options = choices(name)
+    one_of = f" One of: {'; '.join(options)}." if options else ""
+    return f"{name}: {fields()[name]}{one_of}"
+
+
+def _chosen(question: str, options: Sequence[str]) -> str:
+    """Asks for one of the options by its number, because an option may be a whole line."""
+    click.echo("\n".join(f"  {number}  {option}" for number, option in enumerate(options, start=1)), err=True)
+    return options[click.prompt(question, type=click.IntRange(1, len(options)), err=True) - 1]

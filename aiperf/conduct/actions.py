@@ -1,0 +1,107 @@
+"""What the conduct asks of its driver.
+
+`Say`, `Prepare` and `Observe` are carried out at once and beside the work. All others are the work itself:
+one after the other, and the driver answers each with the event that its docstring names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aiperf.trial import State
+from aiperf.wire.messages import (
+    Assign,
+    Evaluate,
+    FromGroup,
+    MeasureCeiling,
+    MeasureControl,
+    Observe,
+    Quit,
+    Release,
+)
+
+
+@dataclass(frozen=True)
+class Say:
+    """Send this message to the master."""
+
+    message: FromGroup
+    since: float | None = None
+    """The time on the driver's clock that the message tells of; None for a message without an age."""
+
+    def aged(self, now: float) -> FromGroup:
+        """The message as it is sent at this time: its age is how long it waited."""
+        if self.since is None:
+            return self.message
+        message: Any = self.message
+        aged: FromGroup = replace(message, age_seconds=max(0.0, now - self.since))
+        return aged
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Build this trial beside the one that runs, after those asked for before; answered by `Prepared`."""
+
+    assign: Assign
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Give up a trial that will never begin; there is no answer."""
+
+    assign: Assign
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Take up a prepared trial on all ranks; answered by `Begun` or `Failed`."""
+
+    assign: Assign
+    engine: str
+    reason: str
+    """Why this engine."""
+
+
+@dataclass(frozen=True)
+class Train:
+    """Make so many steps of a segment; answered by `BlockDone` or `Failed`."""
+
+    segment: int
+    steps: int
+    end: int | None
+    """The step at which the trial will end as far as its deadline is known, for the learning rate."""
+
+
+@dataclass(frozen=True)
+class Validate:
+    """Evaluate the network on the validation examples; answered by `ValidationDone` or `Failed`."""
+
+    segment: int
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Remember the network and the optimizer's state as they are now; there is no answer."""
+
+    segment: int
+
+
+@dataclass(frozen=True)
+class Close:
+    """Free what the trial used, and write what was kept beside the next trial; answer: `WeightsWritten`."""
+
+    trial: int
+    attempt: int
+    state: State
+    reason: str
+    kept: int
+    """The segment whose network was kept, or NOTHING_KEPT."""
+
+
+OfTrial = GiveUp | Begin | Train | Validate | Keep | Close
+"""Work of all ranks of a group, which the leader decides."""
+Work = OfTrial | MeasureCeiling | MeasureControl | Evaluate | Release | Quit
+"""A measurement and an evaluation are answered by `Answered`. `Release` carries a number of threads for those
+that compute, which only their own thread can set. `Quit` is the last."""
+Action = Work | Say | Prepare | Observe

@@ -1,0 +1,155 @@
+"""A driver of the conduct in real time: its threads, and what is left for those who really do the work."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Generic, TypeVar
+
+from aiperf.conduct.actions import Action, Close, GiveUp, Prepare, Say, Work
+from aiperf.conduct.conduct import Attempt, Conduct
+from aiperf.conduct.events import (
+    Answered,
+    Begun,
+    BlockDone,
+    Built,
+    Event,
+    Failed,
+    Prepared,
+    ValidationDone,
+    WeightsWritten,
+)
+from aiperf.wire.messages import Assign, FromGroup, Observe, Quit, ToGroup
+
+S = TypeVar("S")
+"""What a trial starts from once it is prepared."""
+Answer = Begun | BlockDone | ValidationDone | Failed | Answered
+
+
+class Driver(ABC, Generic[S]):
+    """One thread listens, one prepares and one writes while the caller's own does the work."""
+
+    def __init__(
+        self,
+        conduct: Conduct,
+        send: Callable[[FromGroup], None],
+        where: str,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        """`send` may be called from any thread; `where` names rank and host in what went wrong."""
+        self.conduct, self.send, self.where, self.clock = conduct, send, where, clock
+        self._lock = threading.Lock()
+        self._works: SimpleQueue[Work | Exception] = SimpleQueue()
+        self._preparing = ThreadPoolExecutor(1, "prepare")
+        self._writing = ThreadPoolExecutor(1, "write")
+        self._starts: dict[Attempt, Future[S]] = {}
+
+    def take(self, event: Event) -> None:
+        """Lets the conduct decide, and begins what it asks for; from any thread, and it does not wait."""
+        with self._lock:
+            actions = self.conduct.take(event, self.clock())
+            for action in actions:  # under the lock, so that works keep the order of decisions
+                if not isinstance(action, Say | Prepare | Observe):
+                    self._works.put(action)
+        for action in actions:
+            self._act(action)
+
+    def hear(self, message: ToGroup) -> None:
+        """Takes a message on a thread that only listens; an error is raised where the work is done."""
+        try:
+            self.take(message)
+        except Exception as error:
+            self._works.put(error)
+
+    def work(self) -> None:
+        """Does all work until Quit, and what is left to be written."""
+        try:
+            while not isinstance(work := self.next_work(), Quit):
+                if (answer := self.do(work)) is not None:
+                    self.take(answer)
+        finally:
+            self._preparing.shutdown(wait=False, cancel_futures=True)
+            self._writing.shutdown()
+
+    def next_work(self) -> Work:
+        """Waits for what is to be done next. Raises what another thread could not handle."""
+        if isinstance(work := self._works.get(), Exception):
+            raise work
+        return work
+
+    def prepare(self, assign: Assign) -> Future[S]:
+        """Begins to prepare a trial, after those before it."""
+        key = assign.trial.number, assign.attempt
+        self._starts[key] = self._preparing.submit(self.start_of, assign)
+        return self._starts[key]
+
+    def start(self, assign: Assign) -> Future[S]:
+        """The preparation of a trial, which is now of the caller alone."""
+        return self._starts.pop((assign.trial.number, assign.attempt))
+
+    def give_up(self, work: GiveUp) -> None:
+        """Ends the preparation of a trial that will not begin."""
+        key = work.assign.trial.number, work.assign.attempt
+        if start := self._starts.pop(key, None):
+            start.cancel()
+
+    def write(self, close: Close, path: Path, write: Callable[[], str]) -> None:
+        """Begins to write what a closed trial kept; `write` returns the SHA-256 of the file at `path`."""
+        self._writing.submit(self._write, close, path, write)
+
+    def failed(self, error: BaseException, out_of_memory: bool = False) -> Failed:
+        """The event of a trial that raised this error on this rank."""
+        text = "".join(traceback.format_exception(error))
+        return Failed(True, f"{self.where}: {type(error).__name__}: {error}", out_of_memory, text)
+
+    @abstractmethod
+    def do(self, work: Work) -> Answer | None:
+        """Does one work and answers it. What it raises ends the worker."""
+
+    @abstractmethod
+    def start_of(self, assign: Assign) -> S:
+        """Prepares a trial, on a thread of its own. What it raises is raised again by the future."""
+
+    @abstractmethod
+    def built(self, assign: Assign, start: S) -> Built:
+        """What the conduct needs to know of a prepared trial."""
+
+    @abstractmethod
+    def observe(self, message: Observe) -> None:
+        """Begins to record what the host does."""
+
+    def _act(self, action: Action) -> None:
+        if isinstance(action, Say):
+            self.send(action.aged(self.clock()))
+        elif isinstance(action, Observe):
+            self.observe(action)
+        elif isinstance(action, Prepare):
+            assign = action.assign
+            self.prepare(assign).add_done_callback(lambda start: self._prepared(assign, start))
+
+    def _prepared(self, assign: Assign, start: Future[S]) -> None:
+        if start.cancelled():
+            return
+        try:
+            built = None if start.exception() else self.built(assign, start.result())
+            self.take(Prepared(assign.trial.number, assign.attempt, built))
+        except Exception as error:  # the future would only log it
+            self._works.put(error)
+
+    def _write(self, close: Close, path: Path, write: Callable[[], str]) -> None:
+        written, failure = "", ""
+        try:
+            written = write()
+        except OSError as error:
+            remedy = "free some space or choose another directory"
+            failure = f"{self.where}: {path} cannot be written ({error.strerror}); {remedy}"
+        except Exception as error:  # the future would keep it
+            self._works.put(error)
+            return
+        self.take(WeightsWritten(close.trial, close.attempt, written, failure))

@@ -1,0 +1,1 @@
+"""What is known of processors and accelerators without touching one: their names, peaks and bounds."""

@@ -1,0 +1,138 @@
+"""A worker that trains, on a virtual clock; as a program, one rank of a group of two:
+
+    python -m tests.aiperf.conduct.trained 0|1 DIRECTORY
+
+Its steps, its preparation and its files are real; a step and a validation take as long on its clock as a
+script says, and validations come out as there. The program prints JSON: what the master hears, by script.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import aiperf.training.train
+import aiperf.training.worker
+from aiperf.data import Data, load
+from aiperf.device import bind
+from aiperf.parallel.ddp import Ddp
+from aiperf.parallel.parallel import Parallel
+from aiperf.training.built_trial import BuiltTrial, Rank, build
+from aiperf.training.evaluation import evaluate
+from aiperf.training.worker import Worker
+from aiperf.wire.layout import Place, layout
+from aiperf.wire.messages import FromGroup, Quit, Setup, ToGroup
+from nas.record import graph_to_json
+from nas.weights import initial
+from tests.aiperf.conduct.courses import (
+    SCRIPTS,
+    SEED,
+    STEP_SECONDS,
+    VALIDATE_SECONDS,
+    Script,
+    VirtualClock,
+    heard,
+)
+from tests.aiperf.conduct.driven import in_turn
+from tests.aiperf.training.two_ranks import meeting_in
+
+IN_A_GROUP = (
+    "32 steps, validated after 8, 9.4 s",
+    "32 steps, validated after 2, stop at 5.2 s, patience 2",
+    "the deadline is over",
+    "a parent's weights are nowhere",
+    "released in the middle",
+)
+
+
+class Heard:
+    """A channel that only listens to the worker."""
+
+    def __init__(self) -> None:
+        self.said = list[FromGroup]()
+
+    def send(self, message: FromGroup) -> None:
+        self.said.append(message)
+
+    def receive(self) -> ToGroup:
+        raise EOFError
+
+
+def timed(script: Script, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets time pass in each step and validation, and nowhere else."""
+    tallies = script.tallies()
+
+    def slow_build(rank: Rank, *others: Any) -> BuiltTrial:
+        attempt = build(rank, *others)
+        real = attempt.engine.step
+
+        def step(*batch: torch.Tensor) -> torch.Tensor:
+            clock.wait(STEP_SECONDS)
+            return real(*batch)
+
+        monkeypatch.setattr(attempt.engine, "step", step)
+        return attempt
+
+    def slow_evaluate(*others: Any) -> Any:
+        evaluate(*others)
+        clock.wait(VALIDATE_SECONDS)
+        return next(tallies), VALIDATE_SECONDS
+
+    monkeypatch.setattr(aiperf.training.worker, "build", slow_build)
+    monkeypatch.setattr(aiperf.training.train, "evaluate", slow_evaluate)
+
+
+def trained(
+    script: Script,
+    data: Data,
+    directory: Path,
+    place: Place,
+    parallel: Parallel,
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[FromGroup]:
+    """What the worker says."""
+    clock, channel, device = VirtualClock(script), Heard(), bind("cpu", 0)
+    timed(script, clock, monkeypatch)
+    worker = Worker(
+        Setup(script.config, graph_to_json(SEED), str(directory)), channel, device, place, parallel
+    )
+    worker.rank = Rank(device, data, script.config.training, parallel, clock=clock)
+    worker.seed_weights = initial(SEED, 1)
+    monkeypatch.setattr(worker, "clock", clock)
+    if place.leads:
+        clock.deliver = worker.take
+        monkeypatch.setattr(worker, "next_work", in_turn(worker, clock))
+    else:  # its own clock decides nothing, so it may hear everything at once
+        clock.deliver = lambda message: None
+        for _, message in (*script.messages, (0.0, Quit())):
+            worker._queue(message)
+    worker.work()
+    return channel.said
+
+
+def synthetic() -> Data:
+    return load(SCRIPTS[0].config.data, torch.device("cpu"), 1)
+
+
+def main() -> None:
+    position, directory = int(sys.argv[1]), Path(sys.argv[2])
+    place = layout(("here",) * 3)[position]
+    parallel = Ddp(bind("cpu", 0), place, "none", *meeting_in(directory))
+    found = {}
+    for number, script in enumerate(each for each in SCRIPTS if each.name in IN_A_GROUP):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            folder = directory / str(number)
+            folder.mkdir(exist_ok=True)
+            said = trained(script, synthetic(), folder, place, parallel, monkeypatch)
+            found[script.name] = heard(script, said)
+    parallel.close()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

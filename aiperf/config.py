@@ -1,12 +1,13 @@
 """The configuration of a run: frozen, checked, read from a TOML file and written back to one.
 
-Long, and one file, because every key of a preset is here with its unit, its default and its check.
+Every key of a preset is here with its unit, its default and its check, but those of `[data]`: they belong to
+the tasks, and stand in `aiperf/tasks/data.py`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from math import inf
@@ -17,18 +18,18 @@ import tomli_w
 
 from aiperf import toml
 from aiperf.errors import ConfigError
+from aiperf.tasks.data import DataConfig as DataConfig
+from aiperf.tasks.data import at_least, one_of
+from aiperf.tasks.images.data import ImageData
+from aiperf.tasks.language.data import TextData
 from aiperf.wording import suggestion
 from nas.bounded import read_text
 from nas.named import TUNERS, search_names
 from nas.record import RecordError, decode
 
-IMAGE_SETS = ("digits", "idx", "cifar10", "imagefolder", "packed", "synthetic")
-TEXT_SETS = ("text", "synthetic-text")
-DATA_SETS = (*IMAGE_SETS, *TEXT_SETS)
-WITHOUT_FILES = ("digits", "synthetic", "synthetic-text")
-BYTES = 256
-"""The symbols of a text: it is read as it lies, without a tokenizer."""
-AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")
+DATA_CLASSES: tuple[type[DataConfig], ...] = (ImageData, TextData)
+"""Those of this program's tasks: imported here, so that `[data]` of each can be read. An installed task
+brings its own."""
 FORMATS = ("fp32", "tf32", "bf16", "fp16")
 WANTED_FORMATS = ("auto", *FORMATS)
 OPTIMIZERS = ("sgd", "adamw", "muon")
@@ -41,82 +42,9 @@ STEPS = (AUTO_STEP, *ENGINES)
 TUNINGS = (*TUNERS, "auto")
 SCHEDULES = ("rounds", "halving")
 LEAST_BATCH = 2
-"""Of a rank: batch norm has no variance of one image."""
+"""The least examples of a rank in a step: batch norm has no variance of one image."""
 LARGEST = (1 << 31) - 1
-"""Of all numbers: no machine has that many of anything, and libraries in C stop here."""
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """Which images, or which text; one example of a text is a window of it."""
-
-    name: str
-    """One of digits, idx, cifar10, imagefolder, packed, synthetic; text, synthetic-text."""
-    channels: int
-    """1 of a text."""
-    size: int
-    """Side in pixels of the square that the network sees; of a text, the bytes of a window."""
-    classes: int
-    """256 of a text: bytes."""
-    path: str = ""
-    """Folder of the files, of a text also one file; empty for digits, generated data and the text that comes
-    with this program."""
-    training_examples: int = 0
-    """At most so many, stratified; 0: all that validation leaves. Of a text the windows of an epoch, each of
-    which goes on where the last one ended."""
-    validation_examples: int = 0
-    """Taken from training, stratified. Of a text at most so many windows of its validation part; 0: all."""
-    test_examples: int = 0
-    """Generated data only; otherwise the official test part is used whole."""
-    augmentation: str = "none"
-    """In training only. One of none, shift, crop-flip, resized-crop-flip."""
-    loader_processes: int = 0
-    """Processes that decode images for each rank, of packed images threads that read them; 0: as many as
-    cores for each rank, less one."""
-    stage: str = ""
-    """Folder on a disk of each node, to which packed images are copied before the span; empty: they are read
-    where they lie."""
-
-    def __post_init__(self) -> None:
-        _one_of("data.name", self.name, DATA_SETS)
-        _one_of("data.augmentation", self.augmentation, AUGMENTATIONS)
-        for name in ("channels", "size"):
-            _at_least(f"data.{name}", getattr(self, name), 1)
-        _at_least("data.classes", self.classes, 2)
-        _at_least("data.validation_examples", self.validation_examples, 0 if self.is_text else 1)
-        for name in ("training_examples", "test_examples", "loader_processes"):
-            _at_least(f"data.{name}", getattr(self, name), 0)
-        if self.is_text:
-            self._check_text()
-        if self.stage and self.name != "packed":
-            raise ConfigError(
-                f"data.stage is {self.stage!r}, but data.name is {self.name!r}: only packed images can be "
-                f"staged; omit it, or pack the images with `aiperf-hpc data pack`"
-            )
-        if self.path and self.name in WITHOUT_FILES:
-            raise ConfigError(
-                f"data.path is {self.path!r}, but data.name is {self.name!r}, which reads no files; set "
-                f"data.name to one of {', '.join(sorted(set(DATA_SETS) - set(WITHOUT_FILES)))}; "
-                "or give --data without --preset"
-            )
-
-    @property
-    def is_text(self) -> bool:
-        return self.name in TEXT_SETS
-
-    def refuse_no_folder(self) -> None:
-        """Raises ConfigError for images of files whose folder is not given, which only a run that reads them
-        needs."""
-        if not self.path and not self.is_text and self.name not in WITHOUT_FILES:
-            raise ConfigError("data.path is not set; give the folder of the images with --data")
-
-    def _check_text(self) -> None:
-        for name, value in (("channels", 1), ("classes", BYTES), ("augmentation", "none")):
-            if (found := getattr(self, name)) != value:
-                raise ConfigError(
-                    f"data.{name} is {found!r}, but data.name is {self.name!r}: it is {value!r}"
-                )
-        _at_least("data.size", self.size, 2)
+"""The largest number of any key: no machine has that many of anything, and libraries in C stop here."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +65,7 @@ class BoundsConfig:
     grow; parameters never do. All later candidates then cost about the same."""
 
     def __post_init__(self) -> None:
-        _at_least("search.bounds.growth_rounds", self.growth_rounds, 0)
+        at_least("search.bounds.growth_rounds", self.growth_rounds, 0)
         if self.max_parameters < 1:
             raise ConfigError("search.bounds: max_parameters must be at least 1")
         if self.min_operations <= 0:
@@ -175,8 +103,8 @@ class SearchConfig:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w.-]{1,80}", self.name):
             raise ConfigError(f"search.name is {self.name!r:.90}; use letters, digits, '_', '.' and '-' only")
-        _at_least("search.population", self.population, 2)
-        _at_least("search.morphisms", self.morphisms, 1)
+        at_least("search.population", self.population, 2)
+        at_least("search.morphisms", self.morphisms, 1)
         if self.prepared not in (0, 1):
             raise ConfigError(f"search.prepared is {self.prepared}; it must be 0 or 1")
 
@@ -192,8 +120,8 @@ class TuningConfig:
     """Trials of earlier rounds have their parent's."""
 
     def __post_init__(self) -> None:
-        _one_of("tuning.name", self.name, TUNINGS)
-        _at_least("tuning.first_round", self.first_round, 1)
+        one_of("tuning.name", self.name, TUNINGS)
+        at_least("tuning.first_round", self.first_round, 1)
 
 
 @dataclass(frozen=True)
@@ -201,8 +129,8 @@ class TrainingConfig:
     """How a trial is trained."""
 
     format: str
-    """Of the multiplications: fp32, tf32, bf16 or fp16; auto: the fastest of them that the devices have
-    natively, as measured when the run begins. Weights and statistics stay fp32."""
+    """Format of the multiplications: fp32, tf32, bf16 or fp16; auto: the fastest of them that the devices
+    have natively, as measured when the run begins. Weights and statistics stay fp32."""
     batch_size: int
     """Images a step, over all ranks of a group."""
     learning_rate: float
@@ -219,41 +147,41 @@ class TrainingConfig:
     optimizer: str = "sgd"
     """sgd, with momentum, adamw, or muon: of the matrices between embedding and logits, adamw of all else."""
     momentum: float = 0.9
-    """Of adamw and muon: of the mean gradient (beta 1)."""
+    """Momentum of sgd; for adamw and muon the decay of the mean gradient (beta 1)."""
     weight_decay: float = 5e-4
     gradient_clip: float = 0.0
     """The greatest norm of all gradients of a step together, to which larger ones are shortened; 0: none."""
     label_smoothing: float = 0.1
     dropout: float = 0.0
-    """Of what the last layer with weights reads."""
+    """Share of what the last layer with weights reads that is set to 0."""
     warmup: float = 0.1
     """Share of a trial's steps in which the learning rate rises from 0."""
     decay: str = "cosine"
-    """Of the rate after that, to zero at the end of the trial, or at the deadline if it comes first. cosine,
-    linear, or trapezoid: constant, then linear in the last fifth."""
+    """How the rate falls after that, to zero at the end of the trial, or at the deadline if it comes first:
+    cosine, linear, or trapezoid, which is constant, then linear in the last fifth."""
     patience: int = 0
     """Validations without a better error after which a trial ends; 0: never."""
     batch_norm: str = "local"
     """Statistics of batch norm in a group of several ranks. local: each step, of a rank's own images.
     synchronised: of all images of the step, and steps are eager."""
     compression: str = "none"
-    """Of gradients on their way between ranks: none or fp16."""
+    """Compression of gradients on their way between ranks: none or fp16."""
     step: str = "eager"
     """How a training step is made: eager, fused (a processor's batch norm, addition and ReLU in one pass),
     graphed (captured once, then replayed), or compiled; auto: the fastest of them, as measured before the
     span, in trials that are long enough for it."""
 
     def __post_init__(self) -> None:
-        _one_of("training.format", self.format, WANTED_FORMATS)
-        _one_of("training.optimizer", self.optimizer, OPTIMIZERS)
-        _one_of("training.decay", self.decay, DECAYS)
-        _one_of("training.schedule", self.schedule, SCHEDULES)
-        _one_of("training.batch_norm", self.batch_norm, BATCH_NORMS)
-        _one_of("training.compression", self.compression, COMPRESSIONS)
-        _one_of("training.step", self.step, STEPS)
-        _at_least("training.batch_size", self.batch_size, LEAST_BATCH)
-        _at_least("training.validate_every_examples", self.validate_every_examples, 1)
-        _at_least("training.patience", self.patience, 0)
+        one_of("training.format", self.format, WANTED_FORMATS)
+        one_of("training.optimizer", self.optimizer, OPTIMIZERS)
+        one_of("training.decay", self.decay, DECAYS)
+        one_of("training.schedule", self.schedule, SCHEDULES)
+        one_of("training.batch_norm", self.batch_norm, BATCH_NORMS)
+        one_of("training.compression", self.compression, COMPRESSIONS)
+        one_of("training.step", self.step, STEPS)
+        at_least("training.batch_size", self.batch_size, LEAST_BATCH)
+        at_least("training.validate_every_examples", self.validate_every_examples, 1)
+        at_least("training.patience", self.patience, 0)
         if not self.learning_rate > 0:
             raise ConfigError(f"training.learning_rate is {self.learning_rate}; it must be above 0")
         if self.child_learning_rate < 0:
@@ -316,7 +244,7 @@ class Config:
     """Whether the run claims the class ranked: its rules are then checked before the clock starts."""
 
     def __post_init__(self) -> None:
-        _at_least("random_seed", self.random_seed, 0)
+        at_least("random_seed", self.random_seed, 0)
         if not self.preset.isprintable():
             raise ConfigError(
                 f"preset is {self.preset!r}; it names the run directory: use letters and digits"
@@ -408,7 +336,7 @@ def _checked(record: Mapping[str, Any]) -> Config:
         config = decode(Config, record)
     except RecordError as error:
         raise ConfigError(str(error)) from None
-    _one_of("search.name", config.search.name, search_names())
+    one_of("search.name", config.search.name, search_names())
     return config
 
 
@@ -421,18 +349,8 @@ def _leaves(record: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, An
             yield path + name, value
 
 
-def _one_of(key: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise ConfigError(f"{key} is {value!r}; it must be one of {', '.join(known)}")
-
-
 def _refuse_no_text(key: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
         raise ConfigError(f"{key} is {value!r}, which is not valid UTF-8; rename it") from None
-
-
-def _at_least(key: str, value: int, least: int) -> None:
-    if value < least:
-        raise ConfigError(f"{key} is {value}; it must be at least {least}")

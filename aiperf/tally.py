@@ -1,15 +1,19 @@
 """What a network made of examples that it was not trained on: exact sums, whatever the ranks and their order.
 
-Each kind of task has its own. The search, the score and the rules ask for the error alone.
+Each task has a kind of its own (`tally.py` in its folder of `aiperf/tasks`). The search, the score and most
+rules ask for the error alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, fields
 from typing import Any, TypeVar
 
 T = TypeVar("T", bound="Tally")
+
+TOLERATED_SHARE = 0.002
+"""By which an evaluation on another device may differ: it adds in another order, and rounds otherwise."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,11 @@ class Tally:
         raise NotImplementedError
 
     @property
+    def logged_accuracy(self) -> float:
+        """What logs in the form of MLPerf have under "eval_accuracy"."""
+        return 1 - self.error
+
+    @property
     def asked(self) -> tuple[int, ...]:
         """How much was asked, whatever the answers are: the examples, and what is counted of each."""
         return (self.of,)
@@ -50,13 +59,24 @@ class Tally:
         """Whether another device or thread count, which adds in another order, may find what is recorded."""
         raise NotImplementedError
 
+    def too_good_after(self, validated: Tally) -> str:
+        """In which way a test with this tally shows that its examples were trained on, after such a best
+        validation; empty if it does not. A tally of another kind, which is a contradiction elsewhere, shows
+        nothing."""
+        raise NotImplementedError
+
+    @property
+    def can_convict(self) -> bool:
+        """Whether it has enough answers for `too_good_after` to be a proof, where the test is no easier."""
+        return True
+
     def text(self) -> str:
         """The sums in words."""
         raise NotImplementedError
 
     @classmethod
     def nothing(cls: type[T]) -> T:
-        """Of no example."""
+        """The tally of no example, to which others are added."""
         return cls(*[0] * len(fields(cls)))
 
     @property
@@ -69,105 +89,16 @@ class Tally:
         return type(self)(*map(sum, zip(self.numbers, other.numbers)))
 
 
-@dataclass(frozen=True)
-class Classified(Tally):
-    """Right and wrong answers: the error is the share of wrong ones (top-1)."""
-
-    __slots__ = ("correct",)
-    correct: int
-
-    @property
-    def wrong(self) -> int:
-        return self.of - self.correct
-
-    @property
-    def error(self) -> float:
-        """Of nothing, nothing is right."""
-        return self.wrong / self.of if self.of else 1.0
-
-    @property
-    def accuracy(self) -> float:
-        return self.correct / self.of if self.of else 0.0
-
-    @property
-    def floor(self) -> float:
-        """Half an example."""
-        return 1 / (2 * max(1, self.of))
-
-    @property
-    def is_possible(self) -> bool:
-        return 0 <= self.correct <= self.of
-
-    def agrees(self, recorded: Tally) -> bool:
-        """One example, or 0.2 % of them, may lie on the fence."""
-        if not isinstance(recorded, Classified) or recorded.of != self.of:
-            return False
-        return abs(self.correct - recorded.correct) <= max(1, TOLERATED_SHARE * self.of)
-
-    def text(self) -> str:
-        return f"{self.wrong:,} of {self.of:,} wrong"
-
-
-UNIT = 1 << 20
-"""Of a bit: what a byte's −log2 p is rounded to, once, so that sums are exact."""
-MOST_BITS = 64
-"""Of one byte: what a probability of 0 counts as."""
-BITS_OF_A_BYTE = 8
-
-
-@dataclass(frozen=True)
-class Predicted(Tally):
-    """Bytes of text, and how improbable each was: the error is the bits per byte, of eight."""
-
-    __slots__ = ("bytes", "units")
-    units: int
-    """Sum of −log2 p over all bytes, in 2^−20 bit."""
-    bytes: int
-    """Predicted, over all examples."""
-
-    @property
-    def bits_per_byte(self) -> float:
-        """Of nothing, nothing is known."""
-        return self.units / UNIT / self.bytes if self.bytes else float(BITS_OF_A_BYTE)
-
-    @property
-    def error(self) -> float:
-        return min(1.0, self.unbounded)
-
-    @property
-    def unbounded(self) -> float:
-        return self.bits_per_byte / BITS_OF_A_BYTE
-
-    @property
-    def floor(self) -> float:
-        """Half a bit over all bytes."""
-        return 1 / (2 * BITS_OF_A_BYTE * max(1, self.bytes))
-
-    @property
-    def asked(self) -> tuple[int, ...]:
-        return self.of, self.bytes
-
-    @property
-    def is_possible(self) -> bool:
-        return 0 <= self.of <= self.bytes and 0 <= self.units <= MOST_BITS * UNIT * self.bytes
-
-    def agrees(self, recorded: Tally) -> bool:
-        """Bits may differ by 0.2 %: products in 16 bits round by more than that, and seldom to one side."""
-        if not isinstance(recorded, Predicted) or recorded.asked != self.asked:
-            return False
-        return abs(self.units - recorded.units) <= TOLERATED_SHARE * max(self.units, recorded.units)
-
-    def text(self) -> str:
-        return f"{self.bits_per_byte:.4f} bits per byte, of {self.bytes:,} bytes"
-
-
-TOLERATED_SHARE = 0.002
-KINDS: tuple[type[Tally], ...] = (Classified, Predicted)
+def kinds(of: type[Tally] = Tally) -> Iterator[type[Tally]]:
+    """Every kind of tally whose task is imported. Each has numbers of its own, by which it is told."""
+    for kind in of.__subclasses__():
+        yield kind
+        yield from kinds(kind)
 
 
 def tally_of(numbers: Mapping[str, Any]) -> Tally:
     """The kind that has these numbers, by name. Raises ValueError where none has."""
-    for kind in KINDS:
+    for kind in kinds():
         if numbers.keys() == {field.name for field in fields(kind)}:
             return kind(**numbers)
     raise ValueError(f"its keys are {', '.join(numbers) or 'none'}"[:200])

@@ -32,7 +32,7 @@ from aiperf.proposing.jobs import Jobs
 from aiperf.ranks.world import Gone
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire import messages
 from aiperf.wire.messages import FromGroup, ToGroup, pack, unpack

@@ -25,12 +25,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from aiperf.config import Config, DataConfig, load_preset, with_overrides
+from aiperf.config import Config, load_preset, with_overrides
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.parallel.parallel import Solo
 from aiperf.proposing.pace import Pace
 from aiperf.run.run import starting_graph
+from aiperf.tasks.images.data import ImageData
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
@@ -52,7 +53,7 @@ TITLES = {
     "digits": "digits, 200 training images",
     "fashion": "Fashion-MNIST, 5,000 training images",
 }
-FASHION = DataConfig(
+FASHION = ImageData(
     name="idx",
     path="/usr/share/datasets/fashion-mnist",
     channels=1,

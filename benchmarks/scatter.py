@@ -142,12 +142,12 @@ def timed(config: Config, device: Device, count: int, seconds: float, say: Calla
     """Times `count` children of a preset's seed, in about `seconds`."""
     if device.threads:
         device.use_threads(1)
-    networks, batch, size = children(config, count), config.training.batch_size, config.data.size
+    networks, batch = children(config, count), config.training.batch_size
     format = config.training.format if config.training.format in device.formats else device.formats[0]
     device.declare(format)
 
     def made(graph: Graph) -> Step:
-        return training_step(placed(graph, device), device, format, batch, size)
+        return training_step(placed(graph, device), device, format, batch)
 
     seed = made(networks[0].graph)
     pairs = list[tuple[float, float]]()

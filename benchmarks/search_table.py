@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf.tally import BITS_OF_A_BYTE
+from aiperf.tasks.language.tally import BITS_OF_A_BYTE
 
 ARMS = (
     *("continued", "restarted", "random", "evolution", "bayesian"),

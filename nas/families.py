@@ -1,4 +1,5 @@
-"""Families of dataclasses, whose members a record calls by their class: layers, morphisms, events."""
+"""Families of dataclasses, whose members a record calls by their class (layers, morphisms, events) or tells
+by one of their fields."""
 
 from __future__ import annotations
 
@@ -53,10 +54,18 @@ def _members(family: type[T]) -> list[type[T]]:
 
 @cache
 def is_family(kind: Any) -> bool:
-    """A family, or a member of one: its records name the class."""
-    return bool(kind.__subclasses__()) or is_member(kind)
+    """A family, or a member of one, whose records name the class."""
+    return not is_told_by_field(kind) and (bool(kind.__subclasses__()) or is_member(kind))
 
 
 @cache
-def is_member(kind: type[Any]) -> bool:
-    return any(is_dataclass(base) for base in kind.__mro__[1:])
+def is_member(kind: Any) -> bool:
+    """Whether its records name the class, as "type"."""
+    return any(is_dataclass(base) for base in kind.__mro__[1:]) and not is_told_by_field(kind)
+
+
+@cache
+def is_told_by_field(kind: Any) -> bool:
+    """Whether records of its family tell the member by one of their fields: such a family has a class method
+    `member_of_record`, from a record to the class. Its records are those of plain dataclasses."""
+    return hasattr(kind, "member_of_record")

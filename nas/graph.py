@@ -99,13 +99,8 @@ class Graph:
         unread = shapes.keys() - {name for node in self.nodes for name in node.inputs}
         if unread != {self.output}:
             raise ShapeError(f"no node reads {', '.join(sorted(unread - {self.output}))}")
-        self.head.check(self.input, shapes[self.output])
-        if self.head.symbols_in:
-            # What another layer made of them would mean nothing; one that mixes them would show what follows.
-            for node in self.nodes:
-                if INPUT in node.inputs and not node.layer.reads_symbols:
-                    kind = type(node.layer).__name__
-                    raise ShapeError(f"{node.name}: {kind}: reads numbers; embed the symbols of {INPUT!r}")
+        readers = ((node.name, node.layer) for node in self.nodes if INPUT in node.inputs)
+        self.head.check(self.input, shapes[self.output], readers)
         for node, found in zip(self.nodes, facts):
             if found.table:
                 self._check_tied(node, found.table)

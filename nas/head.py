@@ -2,35 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
-from nas.layers import Shape, ShapeError, softmax_cross_entropy
+from nas.layers import Layer, Shape, ShapeError, softmax_cross_entropy
 from nas.ops import Cost, Ops
+
+BYTES = 256
+"""Symbols of a text that is read byte by byte."""
+
+
+WIDTHS = {"float32": 4, "int64": 8}
+"""Bytes of a number, by its type."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """The question behind the last layer. A record names its class."""
+    """The question behind the last layer, and what the first one reads. A record names its class."""
 
     example: ClassVar[str]
     """What the operations are counted for, as tables call it."""
     answers: ClassVar[str]
     """What it tells apart, as tables call it."""
-    symbols_in: ClassVar[bool] = False
-    """Whether the input is symbols, which only a layer with `reads_symbols` can read."""
+    input_name: ClassVar[str]
+    """What a batch of the input is called, in programs and files that compute the network."""
+    input_type: ClassVar[str] = "float32"
+    """The type of its numbers, a key of `WIDTHS`."""
+    uncounted: ClassVar[str]
+    """The work that the table of operations leaves out."""
 
-    def check(self, input: Shape, output: Shape) -> None:
-        """Raises ShapeError where the question does not fit."""
+    def check(self, input: Shape, output: Shape, readers: Iterable[tuple[str, Layer]]) -> None:
+        """Raises ShapeError where the question does not fit the shapes, or one of the layers that read the
+        input (by the names of their nodes) cannot read it."""
         raise NotImplementedError
 
+    def targets(self, input: Shape) -> Shape:
+        """The shape of the right answers to one example, whole numbers below the number of answers."""
+        raise NotImplementedError
+
+    def example_bytes(self, input: Shape) -> int:
+        """Bytes of one example and its right answers, as a network is given them."""
+        return WIDTHS[self.input_type] * prod(input) + WIDTHS["int64"] * prod(self.targets(input))
+
     def loss(self, output: Shape) -> Cost:
-        """Of one example."""
+        """The cost of the loss for one example."""
         raise NotImplementedError
 
     def wording(self, input: Shape) -> str:
         """What one example is, in a few words."""
         raise NotImplementedError
+
+    def examples_text(self, input: Shape, classes: int) -> str:
+        """What examples of this shape with so many answers are, in a few words."""
+        return f"{classes} {self.answers} of {' x '.join(map(str, input))}"
 
 
 @dataclass(frozen=True)
@@ -39,10 +65,15 @@ class Classes(Head):
 
     example = "image"
     answers = "classes"
+    input_name = "images"
+    uncounted = "Padding is counted. Optimizer steps, augmentation and work done once per batch are not."
 
-    def check(self, input: Shape, output: Shape) -> None:
+    def check(self, input: Shape, output: Shape, readers: Iterable[tuple[str, Layer]]) -> None:
         if len(output) != 1:
             raise ShapeError(f"the output has the shape {output}, not (classes,)")
+
+    def targets(self, input: Shape) -> Shape:
+        return ()
 
     def loss(self, output: Shape) -> Cost:
         return softmax_cross_entropy(output[0])
@@ -61,13 +92,23 @@ class NextSymbol(Head):
 
     example = "example"
     answers = "symbols"
-    symbols_in = True
+    input_name = "symbols"
+    input_type = "int64"
+    uncounted = "Recomputation, masks, tables of angles and optimizer steps are not counted."
 
-    def check(self, input: Shape, output: Shape) -> None:
+    def check(self, input: Shape, output: Shape, readers: Iterable[tuple[str, Layer]]) -> None:
         if len(input) != 1:
             raise ShapeError(f"the input is {input}; the next symbol is asked of (positions,)")
         if len(output) != 2 or output[0] != input[0]:
             raise ShapeError(f"the output has the shape {output}, not ({input[0]}, symbols)")
+        # What another layer made of them would mean nothing; one that mixes them would show what follows.
+        for name, layer in readers:
+            if not layer.reads_symbols:
+                kind = type(layer).__name__
+                raise ShapeError(f"{name}: {kind}: reads numbers; embed the symbols of 'input'")
+
+    def targets(self, input: Shape) -> Shape:
+        return input
 
     def loss(self, output: Shape) -> Cost:
         positions, symbols = output
@@ -83,3 +124,7 @@ class NextSymbol(Head):
 
     def wording(self, input: Shape) -> str:
         return f"example of {input[0]:,} positions"
+
+    def examples_text(self, input: Shape, classes: int) -> str:
+        symbols = "bytes" if classes == BYTES else f"{classes} symbols"
+        return f"windows of {input[0]:,} {symbols}"

@@ -17,7 +17,7 @@ from functools import cache, partial
 from inspect import get_annotations
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from nas.families import RecordError, is_family, member_named
+from nas.families import RecordError, is_family, is_told_by_field, member_named
 from nas.layers import ShapeError
 
 Path = str | tuple[Any, Any]
@@ -39,6 +39,8 @@ def reader_of(hint: Any) -> Reader:
         return _option(*_options(hint), type(None) in get_args(hint))
     if is_dataclass(hint):
         kind: Any = hint
+        if is_told_by_field(kind):
+            return _told_by_field(kind)
         return _family(kind) if is_family(kind) else _alone(kind)
     if get_origin(hint) is tuple:
         return _items(get_args(hint))
@@ -70,6 +72,18 @@ def _family(family: Any) -> Reader:
             _refuse_no_object(family, record, path)
         member = _member(family, record.get("type"), path)
         return _filled(member, plan(member), record, path, tagged=True)
+
+    return read
+
+
+def _told_by_field(family: Any) -> Reader:
+    """Of a dataclass one of whose fields tells the member."""
+
+    def read(record: Any, path: Path) -> Any:
+        if type(record) is not dict:
+            _refuse_no_object(family, record, path)
+        member = family.member_of_record(record)
+        return _filled(member, plan(member), record, path)
 
     return read
 

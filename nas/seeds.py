@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from nas.bounded import read_text
 from nas.graph import INPUT, Graph, Node
@@ -54,21 +55,27 @@ SEEDS: Mapping[str, Callable[..., Graph]] = {
 }
 
 
-def resolve_seed(name_or_path: str, input: Shape | None = None, classes: int | None = None) -> Graph:
+def resolve_seed(
+    name_or_path: str,
+    input: Shape | None = None,
+    classes: int | None = None,
+    seeds: Mapping[str, Callable[..., Graph]] = MappingProxyType({}),
+) -> Graph:
     """The seed of that name for `input` and `classes`, or the graph in that JSON file.
 
-    What is None is as the seed or the file has it. The classes of a text are its symbols. Raises SeedError
-    for an unknown name, a file that holds no graph, and a graph for other examples or classes than those
-    given; ShapeError for sizes that cannot be.
+    What is None is as the seed or the file has it. The classes of a text are its symbols. `seeds` are those
+    of a task, beside those of this package. Raises SeedError for an unknown name, a file that holds no graph,
+    and a graph for other examples or classes than those given; ShapeError for sizes that cannot be.
     """
-    known = {**SEEDS, **TEXT_SEEDS}
+    ours = {**SEEDS, **TEXT_SEEDS}
+    known = {**ours, **{name: build for name, build in seeds.items() if name not in ours}}
     if name_or_path in known:
-        if input is not None and (len(input) == 1) != (name_or_path in TEXT_SEEDS):
+        if input is not None and name_or_path in ours and (len(input) == 1) != (name_or_path in TEXT_SEEDS):
             own = "text" if name_or_path in TEXT_SEEDS else "images"
             raise SeedError(f"{name_or_path} is for {own}, not for {_examples(input)}")
         given = {"input": input, "classes": classes}
         return known[name_or_path](**{key: value for key, value in given.items() if value is not None})
-    graph = _read(name_or_path)
+    graph = _read(name_or_path, known)
     if input not in (None, graph.input):
         other = input if len(input) == len(graph.input) else f"for {_examples(input)}"
         raise SeedError(f"{name_or_path} is for {_examples(graph.input)}, not {other}")
@@ -81,7 +88,7 @@ def _examples(input: Shape) -> str:
     return f"text of {input[0]} positions" if len(input) == 1 else f"images of {input}"
 
 
-def _read(path: str) -> Graph:
+def _read(path: str, names: Collection[str]) -> Graph:
     if "\0" in path:
         raise SeedError(
             f"{path!r} holds a null character, so it is no file; give the JSON file of a graph, or a seed"
@@ -89,7 +96,6 @@ def _read(path: str) -> Graph:
     try:
         return graph_from_json(read_text(Path(path)))
     except FileNotFoundError:
-        names = [*SEEDS, *TEXT_SEEDS]
         close = get_close_matches(path, names, n=1)
         meant = f" did you mean {close[0]!r}?" if close else ""
         raise SeedError(f"{path!r} is neither a seed nor a file;{meant} seeds: {', '.join(names)}") from None

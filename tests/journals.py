@@ -26,7 +26,6 @@ from aiperf.code import code_hash
 from aiperf.config import (
     BoundsConfig,
     Config,
-    DataConfig,
     LimitsConfig,
     SearchConfig,
     TrainingConfig,
@@ -56,10 +55,11 @@ from aiperf.journal.events import (
 )
 from aiperf.journal.file import VERSION, chained, read_journal
 from aiperf.journal.replay import Replay, replay
-from aiperf.known_sets import DIGITS
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
-from aiperf.tally import Classified
+from aiperf.tasks.images.data import ImageData
+from aiperf.tasks.images.known_sets import DIGITS
+from aiperf.tasks.images.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, Evaluated, Finished, Rate, Ready, Started
@@ -84,7 +84,7 @@ SOFTWARE = {"python": "3.11.7", "torch": "2.13.0", "cuda": "13.0", "driver": "58
 CIFAR = Config(
     preset="cifar10",
     seed_architecture="residual-4-8-16",
-    data=DataConfig(
+    data=ImageData(
         "cifar10", channels=3, size=32, classes=10, validation_examples=5000, augmentation="crop-flip"
     ),
     training=TrainingConfig("bf16", 512, 0.1, epochs=(2, 4), validate_every_examples=45000),
@@ -95,7 +95,7 @@ CIFAR = Config(
 IMAGENET = replace(
     CIFAR,
     preset="ranked",
-    data=DataConfig("imagefolder", channels=3, size=224, classes=1000, validation_examples=50_000),
+    data=ImageData("imagefolder", channels=3, size=224, classes=1000, validation_examples=50_000),
     training=TrainingConfig("bf16", 1024, 0.4, epochs=(2,), validate_every_examples=500_000),
 )
 
@@ -124,7 +124,7 @@ class Scene:
         plain = Config(
             preset="simulated",
             seed_architecture="residual-4-8-16",
-            data=DataConfig("digits", channels=1, size=32, classes=10, validation_examples=400),
+            data=ImageData("digits", channels=1, size=32, classes=10, validation_examples=400),
             training=TrainingConfig(
                 format="bf16",
                 batch_size=50,

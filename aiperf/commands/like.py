@@ -82,7 +82,7 @@ def _differences(run: Replay, config: Config) -> list[str]:
         found.append(f"that run was {was.origin.value}, and this one trains")
     if was.program != __version__:
         found.append(f"the program is {__version__}, there {was.program}")
-    if was.search != (version := task_of(config.data).search_version(config.tuning)):
+    if was.search != (version := task_of(config.data).search_version(config.tuning.name)):
         found.append(f"proposals are those of version {version} of the search, there {was.search}")
     here = libraries(config)
     if then["search.name"] == config.search.name:

@@ -1,63 +1,15 @@
-"""Images and texts to train, validate and test: checked before the clock starts, ready before needed."""
+"""Examples to train, validate and test: checked before the clock starts, ready before needed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import NamedTuple
-
 import torch
 
-from aiperf.config import DataConfig
-from aiperf.data.cifar10 import load_cifar10, look_at_cifar10
-from aiperf.data.digits import load_digits_set
-from aiperf.data.found import Look, divided
-from aiperf.data.idx import load_idx, look_at_idx
-from aiperf.data.imagefolder import load_imagefolder, look_at_imagefolder
-from aiperf.data.packed.loading import load_packed, look_at_packed
-from aiperf.data.packed.shards import MANIFEST, is_packed
 from aiperf.data.split import Batch, Data, Split
-from aiperf.data.synthetic import load_synthetic
-from aiperf.data.texts.generated import load_synthetic_text
-from aiperf.data.texts.loading import load_text
-from aiperf.errors import DataError
+from aiperf.data.training import Destination, training_of
+from aiperf.tasks.data import DataConfig
+from aiperf.tasks.known import task_of
 
-__all__ = ["Batch", "Data", "Split", "load", "look"]
-
-
-class Destination(NamedTuple):
-    """Where the images are to lie, and what else their reading depends on."""
-
-    device: torch.device
-    seed: int
-    """Of generated images; real ones are split alike in every run."""
-    local_ranks: int
-    """On this host, which share its cores for decoding, unless each is bound to cores of its own."""
-
-
-class DataSource(NamedTuple):
-    """Where images come from: what a value of `data.name` stands for."""
-
-    load: Callable[[DataConfig, Destination], Data]
-    look: Callable[[Path], Look] | None = None
-    """At the files in a folder; None where there are none."""
-
-
-SOURCES: Mapping[str, DataSource] = {
-    "digits": DataSource(lambda config, to: load_digits_set(config, to.device)),
-    "idx": DataSource(lambda config, to: load_idx(config, to.device), look_at_idx),
-    "cifar10": DataSource(lambda config, to: load_cifar10(config, to.device), look_at_cifar10),
-    "imagefolder": DataSource(
-        lambda config, to: load_imagefolder(config, to.device, to.local_ranks),
-        look_at_imagefolder,
-    ),
-    "packed": DataSource(lambda config, to: load_packed(config, to.device, to.local_ranks), look_at_packed),
-    "synthetic": DataSource(lambda config, to: load_synthetic(config, to.device, to.seed)),
-    "text": DataSource(lambda config, to: load_text(config, to.device)),
-    "synthetic-text": DataSource(lambda config, to: load_synthetic_text(config, to.device, to.seed)),
-}
-"""By `data.name`."""
-TEXT_REMEDY = "for text, use --preset text --data PATH"
+__all__ = ["Batch", "Data", "Split", "load"]
 
 
 def load(config: DataConfig, device: torch.device, seed: int, local_ranks: int = 1) -> Data:
@@ -66,62 +18,4 @@ def load(config: DataConfig, device: torch.device, seed: int, local_ranks: int =
     Raises DataError, which names the file, what is wrong and the remedy; ConfigError without its folder.
     """
     config.refuse_no_folder()
-    source = SOURCES[config.name]
-    if source.look is not None:
-        _refuse_another_set(config)
-    return source.load(config, Destination(device, seed, local_ranks))
-
-
-def _refuse_another_set(config: DataConfig) -> None:
-    """Raises DataError where the folder is none, or holds what another `data.name` stands for."""
-    folder = Path(config.path)
-    if not folder.is_dir():
-        raise DataError(
-            f"data.path is {config.path!r}, which is not a folder; give the folder of the images with --data"
-        )
-    kinds = _kinds(folder)
-    if kinds and config.name not in kinds:
-        found = _look(kinds[0], folder)
-        divided(config, found.training, found.test)  # refuses the name, with all else that does not fit
-
-
-def look(folder: Path) -> Look:
-    """What lies in a folder, by names and headers. Raises DataError, also where it is no set that is read."""
-    if folder.is_file():
-        raise DataError(f"{folder} is a file; {TEXT_REMEDY}; for images, give their folder")
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; give the folder of your images with --data")
-    kinds = _kinds(folder)
-    if len(kinds) > 1:
-        raise DataError(
-            f"{folder}: holds {' and '.join(kinds)}; choose one with --set data.name=, or separate them"
-        )
-    if not kinds:
-        raise DataError(
-            f"{folder}: contains neither train/ with one folder per class, nor IDX files "
-            "(train-images-idx3-ubyte and so on), nor CIFAR-10 (test_batch.bin), nor packed images "
-            f"({MANIFEST}); give a folder that does; {TEXT_REMEDY}"
-        )
-    return _look(kinds[0], folder)
-
-
-def _look(kind: str, folder: Path) -> Look:
-    look_at = SOURCES[kind].look
-    assert look_at is not None, kind
-    return look_at(folder)
-
-
-def _kinds(folder: Path) -> tuple[str, ...]:
-    """Each `data.name` that the names in a folder call for."""
-    try:
-        names = [entry.name for entry in folder.iterdir()]
-        packed = is_packed(folder)  # which looks into files, and may read the names alone
-    except OSError as error:
-        raise DataError(f"{folder}: {error.strerror}; make it readable") from None
-    there = {
-        "imagefolder": "train" in names,
-        "idx": any(name.removesuffix(".gz").endswith("ubyte") for name in names),
-        "packed": packed,
-        "cifar10": not {"test_batch.bin", "test_batch.png"}.isdisjoint(names),
-    }
-    return tuple(kind for kind, is_there in there.items() if is_there)
+    return training_of(task_of(config)).load(config, Destination(device, seed, local_ranks))

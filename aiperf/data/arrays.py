@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from aiperf.config import DataConfig
 from aiperf.data.augment import augmentation
 from aiperf.data.found import Found, divided
 from aiperf.data.manifest import Counts, manifest
@@ -20,9 +19,10 @@ from aiperf.data.normalise import measured
 from aiperf.data.resident import HeldSplit
 from aiperf.data.split import Data
 from aiperf.errors import DataError
+from aiperf.tasks.data import DataConfig
 
 AUGMENTATIONS = ("none", "shift", "crop-flip")
-"""Of small images of one size."""
+"""How small images of one size can be augmented."""
 # Images resized at once: bounds the float32 copy.
 CHUNK = 4096
 
@@ -52,7 +52,7 @@ class Part:
         return Part(self.images[chosen], self.labels[chosen], self.where)
 
     def found(self, name: str) -> Found:
-        """Of a set that `data.name` calls so. Raises DataError for labels with gaps."""
+        """Describes the part, of a set that `data.name` calls so. Raises DataError for labels with gaps."""
         return Found(name, self.where, self.labels, (self.images.shape[3],), AUGMENTATIONS)
 
 

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aiperf.config import DataConfig
 from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
 from aiperf.data.found import Found, Look
 from aiperf.data.split import Data
 from aiperf.errors import DataError
+from aiperf.tasks.data import DataConfig
 from nas.bounded import read_bytes
 
 IMAGES_A_FILE = 10_000

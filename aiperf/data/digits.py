@@ -16,17 +16,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from aiperf.config import DataConfig
 from aiperf.data.arrays import Part, assemble, fingerprint
 from aiperf.data.found import contradictions, refuse
 from aiperf.data.split import Data
 from aiperf.data.stratify import stratified
 from aiperf.errors import DataError
-from aiperf.known_sets import DIGITS
+from aiperf.tasks.data import DataConfig
+from aiperf.tasks.images.known_sets import DIGITS
 
 WHERE = "scikit-learn's digits"
 SHA256 = DIGITS.sha256
-"""Of `fingerprint`: the images as bytes 0 … 255 with their labels."""
+"""What `fingerprint` gives for the images, as bytes 0 … 255, with their labels."""
 
 
 def load_digits_set(config: DataConfig, device: torch.device) -> Data:

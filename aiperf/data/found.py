@@ -10,10 +10,10 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.config import DataConfig
 from aiperf.data.decode import EVALUATED_SHARE
 from aiperf.data.stratify import Indices, take_validation
 from aiperf.errors import DataError
+from aiperf.tasks.data import DataConfig
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Found:
     classes: str = ""
     """How the classes are known, where it is not by the labels."""
     packed_side: int = 0
-    """Of packed images, the side at which they are stored; 0 of others."""
+    """The side in pixels at which packed images are stored; 0 for others."""
 
     def __post_init__(self) -> None:
         used = self.used
@@ -64,7 +64,7 @@ class Look:
 
 
 def contradictions(config: DataConfig, *parts: Found) -> list[str]:
-    """Of each key the first part that contradicts it, with the remedy."""
+    """Lists, for each key, the first part that contradicts it, with the remedy."""
     told: dict[str, str] = {}
     for part in parts:
         for key, text in _contradictions(config, part).items():

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aiperf.config import DataConfig
 from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
 from aiperf.data.found import Found, Look
 from aiperf.data.split import Data
 from aiperf.errors import DataError
+from aiperf.tasks.data import DataConfig
 from nas.bounded import BLOCK_BYTES, opened
 
 # Words in the names of the files of a part; "t10k" is MNIST's own for its 10,000 test images.
@@ -63,7 +63,7 @@ def look_at_idx(folder: Path) -> Look:
 
 
 def _look(folder: Path, words: tuple[str, ...]) -> tuple[Found, int, int]:
-    """Of a part, with channels and side."""
+    """Reads the headers of a part's files: its labels, and the channels and side of its images."""
     images, labels = (_find(folder, words, what) for what in ("images", "labels"))
     try:
         with _opened(images) as file:

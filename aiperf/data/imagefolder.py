@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from aiperf.config import DataConfig
 from aiperf.data.decode import MODES, header
 from aiperf.data.decoders import PIECE, Decoders, Item, Piece
 from aiperf.data.found import Found, Look, divided
@@ -21,9 +20,10 @@ from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.order import Order
 from aiperf.data.split import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.errors import DataError
+from aiperf.tasks.data import DataConfig
 
 LOOKED_AT = 200
-"""Of the images of training, evenly spread: enough for a median."""
+"""Training images that are looked at, evenly spread: enough for a median."""
 SIDES = 8
 """Images are shown at a multiple of it, so that a network can halve them three times."""
 

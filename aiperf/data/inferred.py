@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.data import look
 from aiperf.data.found import Look
+from aiperf.data.image_files import look
 from aiperf.errors import DataError
 
 LARGEST_SIDE = 64
@@ -19,11 +19,12 @@ LARGEST_SIDE = 64
 VALIDATION_SHARE, MOST_VALIDATION = 10, 5_000
 """A tenth of the training part, and no more than tells errors apart: 5,000 images know 5 % to 0.3 %."""
 LEAST_VALIDATION, MOST_SHARE = 200, 4
-"""Of a small set: 200 images know 20 % to 3 %; but no more than a quarter."""
+"""Validation images of a small set: 200 know an error of 20 % to 3 %; but no more than a quarter of the
+set."""
 TRIAL_IMAGES = 20_000
 """Shown by a trial of the first round: enough to learn something, seconds on an accelerator."""
 MOST_PASSES = 60
-"""Of so few images that more would teach nothing new."""
+"""Passes over a set of so few images that more would teach nothing new."""
 ROUNDS = (1, 2, 4)
 """Later rounds are longer, as in the other presets."""
 

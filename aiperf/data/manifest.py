@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.config import DataConfig
+from aiperf.tasks.data import DataConfig
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def manifest(
 def text_manifest(
     config: DataConfig, windows: Sequence[int], sha256: str, official_training_examples: int, synthetic: bool
 ) -> dict[str, Any]:
-    """Of a text: windows are of training, of validation and of test."""
+    """Describes a text; `windows` are the numbers of training, validation and test."""
     found = _of_any(config, sha256, official_training_examples, synthetic)
     training, validation, test = windows
     return {**found, "training_examples": training, "validation_examples": validation, "test_examples": test}

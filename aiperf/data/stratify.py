@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.config import DataConfig
 from aiperf.errors import DataError
+from aiperf.tasks.data import DataConfig
 
 Indices = NDArray[np.int64]
 

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aiperf.config import DataConfig
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.resident import ResidentSplit
 from aiperf.data.split import Data
 from aiperf.errors import DataError
+from aiperf.tasks.data import DataConfig
 
 # A class is a coarse picture of CELLS x CELLS; an image of it adds white noise of equal power.
 CELLS = 8

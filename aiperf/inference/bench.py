@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from aiperf.data.training import Numbers
 from aiperf.errors import AiperfError, MissingExtra
-from aiperf.inference.answers import Numbers
 from aiperf.inference.library import Library
 from aiperf.inference.systems import System
 from aiperf.scenarios.scenario import Scenario, user_conf

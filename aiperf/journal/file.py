@@ -22,6 +22,7 @@ from aiperf.journal import strict
 from aiperf.journal.events import Event, Opened
 from aiperf.journal.lock import Lock
 from aiperf.journal.place import never_begun, refuse_if_gone
+from aiperf.tasks.data import NoSuchTask
 from nas.bounded import LONGEST_LINE, lines, opened
 from nas.record import RecordError, decode, encode
 
@@ -90,6 +91,10 @@ class JournalReader:
             event = decode(Event, record)
             if type(t) is not float or type(chain) is not str:
                 raise RecordError("`t` or `chain` is not of its type")
+        except NoSuchTask as error:
+            raise JournalError(
+                f"{self.path} is of a task that is not installed: {error}; install its package"
+            ) from None
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else error
             raise JournalError(f"{self.path}, line {number} is damaged: {what}") from None

@@ -168,7 +168,7 @@ def _largest(device: Device, work: RankWork, rate: float, seconds: float) -> _Ti
     expected = SLOWER * work.operations(batch_size) / rate
     while perf_counter() + PASSES_NEEDED * expected < until:
         try:
-            once = passes(network, device, work.format, batch_size, work.network.input[-1])
+            once = passes(network, device, work.format, batch_size)
             once()
             found = _Timed(once, batch_size, _seconds(device, once))
         except torch.OutOfMemoryError:

@@ -20,6 +20,7 @@ from aiperf.measuring.training_step import placed, training_step, training_steps
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Rung
 from nas.graph import Graph
+from nas.layers import Shape
 from nas.ops import TENSOR_OPS
 
 LEAST_SECONDS = 10.0
@@ -44,7 +45,7 @@ def measure_control(control: ControlNetwork, device: Device, format: str, second
     batch_size = control.batch_size
     while True:
         try:
-            return (_steady(control.graph(control.sizes[-1]), device, format, batch_size),)
+            return (_steady(control, device, format, batch_size),)
         except torch.OutOfMemoryError:
             if batch_size == 1:
                 raise
@@ -52,10 +53,10 @@ def measure_control(control: ControlNetwork, device: Device, format: str, second
             device.clean()
 
 
-def _steady(graph: Graph, device: Device, format: str, batch_size: int) -> Rung:
+def _steady(control: ControlNetwork, device: Device, format: str, batch_size: int) -> Rung:
     """Training steps of an accelerator, on random examples that lie in memory, after one untimed step."""
-    size = graph.input[-1]
-    step = training_step(placed(graph, device), device, format, batch_size, size)
+    size = control.sizes[-1]
+    step = training_step(placed(control.graph(size), device), device, format, batch_size)
     step()
     device.synchronise()
     began, steps, seconds = perf_counter(), 0, 0.0
@@ -77,8 +78,12 @@ class _Work:
     batch_size: int
 
     @cached_property
+    def graph(self) -> Graph:
+        return self.network.graph(self.size)
+
+    @property
     def operations(self) -> int:
-        return self.batch_size * self.network.graph(self.size).cost.train.price(TENSOR_OPS)
+        return self.batch_size * self.graph.cost.train.price(TENSOR_OPS)
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ def _climbed(control: ControlNetwork, device: Device, format: str, seconds: floa
             break
         if timed and work.network is not timed[-1].work.network:
             steps = _built(work, device, format)
-        found = _TimedRung(work, steps(work.batch_size, work.size), [])
+        found = _TimedRung(work, steps(work.batch_size, work.graph.input), [])
         first = _seconds(found.step)
         if timed and perf_counter() + RUNG_STEPS * first / FIRST_STEP > until:
             break
@@ -162,7 +167,7 @@ def _needed(work: _Work, timed: Sequence[_TimedRung]) -> float:
     return (1 + RUNG_STEPS) * pow(growth, (1 + min(1.0, max(0.0, power))) / 2) * last.expected
 
 
-def _built(work: _Work, device: Device, format: str) -> Callable[[int, int], Callable[[], None]]:
+def _built(work: _Work, device: Device, format: str) -> Callable[[int, Shape], Callable[[], None]]:
     network = work.network
     return training_steps(placed(network.graph(network.sizes[-1]), device), device, format)
 

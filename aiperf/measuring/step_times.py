@@ -79,7 +79,7 @@ def _measured(
     seconds: float,
 ) -> Mapping[str, StepTime]:
     """Step times on this rank, by steps of `num_examples`."""
-    examples, labels = batch(work.network, device, num_examples, work.network.input[-1])
+    examples, labels = batch(work.network, device, num_examples)
     scaler = torch.amp.GradScaler(device.kind, enabled=work.format == "fp16")
     passes = Passes(placed(work.network, device), device, work.format, scaler)
     eager = Engine(passes)

@@ -10,6 +10,7 @@ from torch import Tensor
 from aiperf.device import Device
 from aiperf.engines.objective import objective_of
 from nas.graph import Graph
+from nas.layers import Shape
 from nas.modules import Network
 from nas.weights import initial
 
@@ -22,32 +23,31 @@ def placed(graph: Graph, device: Device) -> Network:
     return network
 
 
-def batch(graph: Graph, device: Device, batch_size: int, size: int) -> tuple[Tensor, Tensor]:
-    """A random batch on the device: square images (batch_size, channels, size, size) and labels
-    (batch_size,); for a graph of text, symbols and the symbols that follow, both (batch_size, size)."""
-    generator = torch.Generator().manual_seed(0)
-    if graph.head.symbols_in:
-        symbols = torch.randint(graph.classes, (batch_size, size + 1), generator=generator).to(device.torch)
-        return symbols[:, :-1], symbols[:, 1:]
-    images = torch.randn(batch_size, graph.input[0], size, size, generator=generator)
-    labels = torch.randint(graph.classes, (batch_size,), generator=generator)
-    return images.to(device.torch, memory_format=torch.channels_last), labels.to(device.torch)
+def batch(graph: Graph, device: Device, batch_size: int, input: Shape | None = None) -> tuple[Tensor, Tensor]:
+    """A random batch on the device: examples of the shape `input`, by default that of the graph, and
+    targets."""
+    shape = (batch_size, *(input or graph.input))
+    examples, targets = objective_of(graph).random(shape, graph.classes, torch.Generator().manual_seed(0))
+    layout = torch.channels_last if examples.dim() == 4 else torch.preserve_format
+    return examples.to(device.torch, memory_format=layout), targets.to(device.torch)
 
 
 def training_step(
-    network: Network, device: Device, format: str, batch_size: int, size: int
+    network: Network, device: Device, format: str, batch_size: int, input: Shape | None = None
 ) -> Callable[[], None]:
-    """A function that makes one step on examples of this size: forward, backward, optimizer."""
-    return training_steps(network, device, format)(batch_size, size)
+    """A function that makes one step on examples of this shape: forward, backward, optimizer."""
+    return training_steps(network, device, format)(batch_size, input or network.graph.input)
 
 
-def training_steps(network: Network, device: Device, format: str) -> Callable[[int, int], Callable[[], None]]:
-    """A function that returns such a step for a batch size and a size of the examples. All share one
+def training_steps(
+    network: Network, device: Device, format: str
+) -> Callable[[int, Shape], Callable[[], None]]:
+    """A function that returns such a step for a batch size and a shape of the examples. All share one
     optimizer, so that its state takes memory only once."""
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
 
-    def of(batch_size: int, size: int) -> Callable[[], None]:
-        both = passes(network, device, format, batch_size, size)
+    def of(batch_size: int, input: Shape) -> Callable[[], None]:
+        both = passes(network, device, format, batch_size, input)
 
         def step() -> None:
             both()
@@ -58,9 +58,11 @@ def training_steps(network: Network, device: Device, format: str) -> Callable[[i
     return of
 
 
-def passes(network: Network, device: Device, format: str, batch_size: int, size: int) -> Callable[[], None]:
+def passes(
+    network: Network, device: Device, format: str, batch_size: int, input: Shape | None = None
+) -> Callable[[], None]:
     """A function that makes the forward and the backward pass of one step."""
-    examples, targets = batch(network.graph, device, batch_size, size)
+    examples, targets = batch(network.graph, device, batch_size, input)
     objective = objective_of(network.graph)
 
     def both() -> None:

@@ -79,7 +79,7 @@ class Pretended:
     def error(self, learnt: Learnt) -> float:
         """The error on new examples."""
         task = task_of(self.config.data)
-        errors = self.assumptions.errors.of(task.name)
+        errors = self.assumptions.errors.of(task.error_law)
         relative = learnt.graph.operations / self.seed.operations
         draw = random.Random(f"error of {learnt.graph.key}").gauss(0.0, 1.0)
         floor = min(0.99, errors.floor * relative**-errors.size_power * math.exp(errors.spread * draw))

@@ -118,8 +118,6 @@ def _fake(network: Network) -> None:
 
 
 def _batch(graph: Graph, examples: int) -> tuple[Tensor, Tensor]:
-    if graph.head.symbols_in:
-        symbols = torch.zeros(examples, *graph.input, dtype=torch.int64)
-        return symbols, symbols.clone()
-    images = torch.empty(examples, *graph.input).to(memory_format=torch.channels_last)
-    return images, torch.zeros(examples, dtype=torch.int64)
+    read = torch.zeros(examples, *graph.input, dtype=getattr(torch, graph.head.input_type))
+    targets = torch.zeros(examples, *graph.head.targets(graph.input), dtype=torch.int64)
+    return (read.to(memory_format=torch.channels_last) if read.dim() == 4 else read), targets

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aiperf.config import BYTES, LEAST_BATCH, DataConfig, TrainingConfig
+from aiperf.config import LEAST_BATCH, DataConfig, TrainingConfig
 from aiperf.errors import ConfigError, WorldError
 from aiperf.proposing.memory import PROCESSOR, step_parts
+from aiperf.tasks.known import task_of_graph
 from aiperf.trial import HyperParameters
 from aiperf.wire.recorded import Ceilings
 from aiperf.wording import bytes_text
@@ -55,33 +56,20 @@ class ProfileWork:
 
 
 def of_seed(graph: Graph, batch_size: int) -> ProfileWork:
-    """Work on generated examples. Networks for text are trained by AdamW, those for images by SGD, as in the
-    presets."""
-    is_text = graph.head.symbols_in
-    if is_text and graph.classes != BYTES:
-        raise ConfigError(f"generated text has {BYTES} symbols, and this seed {graph.classes}")
-    if not is_text and graph.input[1] != graph.input[2]:
-        raise ConfigError(f"generated images are square, and this seed reads {graph.input[1:]}")
-    data = DataConfig(
-        name="synthetic-text" if is_text else "synthetic",
-        channels=1 if is_text else graph.input[0],
-        size=graph.input[-1],
-        classes=graph.classes,
-        training_examples=BATCHES * batch_size,
-        validation_examples=batch_size,
-        test_examples=1,
-    )
+    """Work on generated examples, by the optimizer of the task's presets. Raises ConfigError for an
+    architecture that generated examples do not fit."""
+    task = task_of_graph(graph)
     training = TrainingConfig(
         format=AUTO,
         batch_size=batch_size,
         learning_rate=LEARNING_RATE,
         epochs=(1,),
         validate_every_examples=BATCHES * batch_size,
-        optimizer="adamw" if is_text else "sgd",
+        optimizer=task.optimizer,
     )
     return ProfileWork(
         graph=graph_to_json(graph),
-        data=data,
+        data=task.generated(graph, (BATCHES * batch_size, batch_size, 1)),
         training=training,
         hyper=HyperParameters(LEARNING_RATE, batch_size),
         random_seed=1,

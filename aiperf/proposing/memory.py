@@ -8,7 +8,6 @@ from math import prod
 from aiperf.config import TrainingConfig
 from nas.graph import Graph
 from nas.layers import MissingReading
-from nas.layers.footprint import INDEX
 from nas.matrices import hidden_matrices
 from nas.memory import step_memory
 
@@ -49,7 +48,7 @@ def step_parts(
         "statistics": FP32_BYTES * _num_statistics(graph),
         "gradients": step.gradients,
         "optimizer_state": FP32_BYTES * numbers_kept(graph, training) - weights,
-        "examples": examples * _example_bytes(graph),
+        "examples": examples * graph.head.example_bytes(graph.input),
         "activations": step.kept,
         "temporary": highest - step.gradients - step.kept,
         **by_onednn,
@@ -65,13 +64,6 @@ def numbers_kept(graph: Graph, training: TrainingConfig) -> int:
 
 def _num_statistics(graph: Graph) -> int:
     return sum(map(prod, graph.statistics.values()))
-
-
-def _example_bytes(graph: Graph) -> int:
-    """Memory in bytes of one example and its targets: pixels in fp32 and a label, or symbols and the symbols
-    that follow."""
-    numbers = prod(graph.input)
-    return 2 * INDEX * numbers if graph.head.symbols_in else FP32_BYTES * numbers + INDEX
 
 
 def _update_bytes(graph: Graph, training: TrainingConfig) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import ceil, cos, pi
+from math import ceil, cos, pi, prod
 
 from aiperf.config import LimitsConfig, TrainingConfig
 from aiperf.trial import Trial
@@ -15,11 +15,11 @@ CLOSING_SHARE = 1.5
 validation."""
 
 EXAMPLES_AT_ONCE = 400
-"""Batch size of a validation, over all ranks of a group. Without gradients this many examples fit into the
-memory that a training batch needs."""
+"""Batch size of a validation, over all ranks of a group, if an example has one answer. Without gradients this
+many examples fit into the memory that a training batch needs."""
 POSITIONS_AT_ONCE = 16_384
-"""Positions of text per batch of a validation, on each rank: at the size of GPT-2 small the inner activations
-of one MLP then take 200 MB."""
+"""Positions per batch of a validation, on each rank, if each position of an example has an answer, as in
+text: at the size of GPT-2 small the inner activations of one MLP then take 200 MB."""
 
 SEGMENT_SECONDS = 540.0
 """Training time in seconds after which a validation closes the segment, due or not. A segment is credited as
@@ -91,6 +91,5 @@ def plan(trial: Trial, training: TrainingConfig, training_examples: int) -> Plan
 
 def validated_at_once(graph: Graph, ranks: int) -> int:
     """Batch size of a validation in examples, over all `ranks` of a group."""
-    if not graph.head.symbols_in:
-        return EXAMPLES_AT_ONCE
-    return ranks * max(1, POSITIONS_AT_ONCE // graph.input[0])
+    answers = graph.head.targets(graph.input)
+    return ranks * max(1, POSITIONS_AT_ONCE // prod(answers)) if answers else EXAMPLES_AT_ONCE

@@ -10,7 +10,8 @@ from aiperf.config import Config
 from aiperf.errors import ConfigError, MissingExtra, installation
 from aiperf.proposing.foreign_search import ForeignSearch
 from aiperf.proposing.hyper import configured
-from aiperf.tasks.known import task_of
+from aiperf.tasks.installed import distribution_of
+from aiperf.tasks.known import TASKS, task_of
 from aiperf.wording import suggestion
 from nas.graph import Graph
 from nas.morphisms import Morphism
@@ -80,7 +81,8 @@ def resolved(config: Config) -> tuple[Config, str]:
 
 
 def libraries(config: Config) -> Mapping[str, str]:
-    """Installed versions of the libraries on which the proposals depend, in addition to this program.
+    """Installed versions of the libraries on which the proposals depend, in addition to this program. A task
+    of another package is one of them, because its morphisms are drawn.
 
     Raises ConfigError if the search is from another package that is not installed.
     """
@@ -88,7 +90,8 @@ def libraries(config: Config) -> Mapping[str, str]:
         of_search = distributions_of_search(config.search.name)
     except SearchError as error:
         raise ConfigError(str(error)) from None
-    wanted = [name for name in (TUNERS[config.tuning.name].library, *of_search) if name]
+    of_task = distribution_of(config.data.name) if task_of(config.data) not in TASKS else ""
+    wanted = [name for name in (TUNERS[config.tuning.name].library, *of_search, of_task) if name]
     if not wanted:
         return {}
     from importlib.metadata import PackageNotFoundError, version  # and with it the parsers of email

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import exp, lgamma
 
 from aiperf.journal.replay import Replay
 from aiperf.rules.data_sets import has_like_parts
 from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.rules.times import DRIFT, JITTER_SECONDS
-from aiperf.tally import Classified, Predicted, Tally
+from aiperf.tally import Tally
+from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import Task
-
-FIVE_SIGMA = 2.867e-7
-"""Probability that a normal deviate exceeds five standard deviations, on one side."""
-LEAST_OF_VALIDATION = 0.75
-"""Smallest test error of an honest run on text with like parts, as a fraction of the error in the best
-validation.
-
-Measured on the bundled text: 0.91 to 0.96 for networks of 1.79 to 3.15 bits per byte, the better ones lower
-(the searches of docs/search.md), and 0.99 for one of 5.0. Counting models of orders 0 to 10 (the estimate of
-benchmarks/text/marks.py) have at least 0.89 if the validation is any beginning of its part of 4,096 bytes or
-more, and 0.82 from 64 bytes on. So the bound leaves more than twice the largest difference that was measured
-there with that many bytes. Among 1,953 blocks of 4,096 bytes of generated text, the easiest has 0.86 times
-the bits of the hardest, by counts of order 1 or 2.
-"""
-FEWEST_BYTES = 4_096
-"""Minimum number of bytes in validation and test for the bound to be proof: a mean over fewer depends on
-which bytes they are."""
 
 
 def accuracy(evidence: Evidence) -> Seen:
@@ -52,9 +35,11 @@ def too_good(replay: Replay) -> str:
     Because the network was chosen as the best on validation, an honest test is worse in comparison, never
     better, if its examples are no easier.
     """
-    if (tallies := _compared(replay)) is None or not (sign := _sign(*tallies)):
+    if (tallies := _compared(replay)) is None:
         return ""
     test, validated = tallies
+    if not (sign := test.too_good_after(validated)):
+        return ""
     return f"{test.text()} in the test, after {validated.text()} in its best validation: {sign}"
 
 
@@ -67,49 +52,10 @@ def _compared(replay: Replay) -> tuple[Tally, Tally] | None:
     return tested.tally, validation.segment.tally
 
 
-def _sign(test: Tally, validated: Tally) -> str:
-    """In which way a test is too good. Tallies of two kinds are a contradiction elsewhere."""
-    if isinstance(test, Classified) and isinstance(validated, Classified):
-        too_few = chance_of_so_few(test, validated) < FIVE_SIGMA
-        return "better by more than five standard deviations" if too_few else ""
-    if isinstance(test, Predicted) and isinstance(validated, Predicted):
-        too_low = test.error < LEAST_OF_VALIDATION * validated.error
-        return f"less than {LEAST_OF_VALIDATION:g} times as much" if too_low else ""
-    return ""
-
-
 def _is_proof(replay: Replay) -> bool:
     """Whether a test that is too good convicts: only if it cannot have the easier examples."""
     tallies = _compared(replay) or ()
-    few = any(isinstance(tally, Predicted) and tally.bytes < FEWEST_BYTES for tally in tallies)
-    return has_like_parts(replay) and not few
-
-
-def chance_of_so_few(tested: Classified, validated: Classified) -> float:
-    """An upper bound on the probability of at most so many wrong answers in the test, given those in both.
-
-    A network that was trained on neither part errs equally often in both. The number of its wrong answers
-    that fall in the test then follows the hypergeometric distribution, whatever its error is (Fisher's exact
-    test). This is exact for any number of examples, also for parts sampled from one set. Below the mean the
-    probabilities fall at least geometrically, which bounds their sum.
-    """
-    wrong, missed = tested.wrong, validated.wrong
-    if (
-        min(wrong, missed, tested.correct, validated.correct) < 0
-        or wrong * validated.of >= missed * tested.of
-    ):
-        return 1.0
-    first = exp(
-        _log_choose(tested.of, wrong)
-        + _log_choose(validated.of, missed)
-        - _log_choose(tested.of + validated.of, wrong + missed)
-    )
-    falling = wrong * (validated.of - missed) / ((tested.of - wrong + 1) * (missed + 1))
-    return first / (1 - falling)
-
-
-def _log_choose(total: int, chosen: int) -> float:
-    return lgamma(total + 1) - lgamma(chosen + 1) - lgamma(total - chosen + 1)
+    return has_like_parts(replay) and all(tally.can_convict for tally in tallies)
 
 
 def _validated(replay: Replay) -> Iterator[str]:

@@ -24,11 +24,12 @@ SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
 LEAST_SHARE_OF_AN_EPOCH = 1 / 8
 """Minimum distance between two validations, because validation is credited too, and a run must not consist of
 validations alone."""
+NO_LIMITS = Seen("the task has no limits of a ranked run", known=False)
 
 
 def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
     """What prevents a ranking, however long the run is."""
-    data = list(_limits(config).data_faults(manifest))
+    data = _data(config, manifest)
     return _width(config) + data + _architecture(config) + _random_seed(config) + _distance(config, manifest)
 
 
@@ -83,20 +84,23 @@ def width(evidence: Evidence) -> Seen:
 
 
 def data(evidence: Evidence) -> Seen:
-    ranks = [event for leg in evidence.replay.legs for event in leg.ranks]
-    limits = _limits(evidence.replay.opened.config)
-    wrong = list(limits.data_faults(evidence.replay.manifest)) if ranks else []
-    return looked(ranks, "no rank was ready", limits.data, wrong)
+    replay, config = evidence.replay, evidence.replay.opened.config
+    ranks = [event for leg in replay.legs for event in leg.ranks]
+    limits = _limits(config)
+    wrong = _data(config, replay.manifest) if ranks else []
+    return looked(ranks, "no rank was ready", "" if limits is None else limits.data, wrong)
 
 
 def error(evidence: Evidence) -> Seen:
     quality = evidence.score.quality
     if quality is None or quality.error is None:
         return Seen("no network was tested", known=False)
-    most = _limits(evidence.replay.opened.config).most_error
+    limits = _limits(evidence.replay.opened.config)
+    if limits is None:
+        return NO_LIMITS
     wrong = (
-        [f"the error is {percent(quality.error, 1)}, above the limit of {percent(most, 0)}"]
-        if quality.error > most
+        [f"the error is {percent(quality.error, 1)}, above the limit of {percent(limits.most_error, 0)}"]
+        if quality.error > limits.most_error
         else []
     )
     ended = evidence.replay.trials[quality.trial].attempts[-1].ended
@@ -121,18 +125,24 @@ def trials(evidence: Evidence) -> Seen:
 def architecture(evidence: Evidence) -> Seen:
     """The run used the required seed, and the default bounds of candidates."""
     config = evidence.replay.opened.config
-    return Seen(f"{_limits(config).seed} within the default bounds", _architecture(config))
+    limits = _limits(config)
+    if limits is None:
+        return NO_LIMITS
+    return Seen(f"{limits.seed} within the default bounds", _architecture(config))
 
 
 def random_seed(evidence: Evidence) -> Seen:
     """The run used the random seed that is fixed for the season, so that nobody can choose a lucky one."""
     config = evidence.replay.opened.config
-    return Seen(f"{_limits(config).random_seed}, this season's", _random_seed(config))
+    limits = _limits(config)
+    return NO_LIMITS if limits is None else Seen(f"{limits.random_seed}, this season's", _random_seed(config))
 
 
 def control(evidence: Evidence) -> Seen:
     """Every device has a control, measured before the clock started, and a ceiling for its work."""
     task = task_of(evidence.replay.opened.config.data)
+    if task.ranked is None:
+        return NO_LIMITS
     network, size = task.control, task.ranked.control_size
     wrong = [
         f"rank {rank} has no {what} in leg {leg.index}"
@@ -204,9 +214,9 @@ def _width(config: Config) -> list[str]:
 
 
 def _architecture(config: Config) -> list[str]:
-    wrong = []
-    if config.seed_architecture != (seed := _limits(config).seed):
-        wrong.append(f"the seed is {config.seed_architecture}, not {seed}")
+    wrong, limits = [], _limits(config)
+    if limits is not None and config.seed_architecture != limits.seed:
+        wrong.append(f"the seed is {config.seed_architecture}, not {limits.seed}")
     if config.search.bounds != BoundsConfig():
         wrong.append("search.bounds are not the defaults")
     if config.search.omit:
@@ -217,8 +227,16 @@ def _architecture(config: Config) -> list[str]:
 
 
 def _random_seed(config: Config) -> list[str]:
-    return _limits(config).random_seed_faults(config.random_seed)
+    limits = _limits(config)
+    return [] if limits is None else limits.random_seed_faults(config.random_seed)
 
 
-def _limits(config: Config) -> RankedLimits:
+def _data(config: Config, manifest: Mapping[str, Any]) -> list[str]:
+    task = task_of(config.data)
+    if task.ranked is None:
+        return [f"runs of the task {task.name} are never ranked"]
+    return list(task.ranked.data_faults(manifest))
+
+
+def _limits(config: Config) -> RankedLimits | None:
     return task_of(config.data).ranked

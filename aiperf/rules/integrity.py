@@ -76,7 +76,7 @@ def seed(evidence: Evidence) -> Seen:
         graph = graph_from_json(opened.seed_graph)
     except (RecordError, ShapeError) as error:
         return Seen("", [f"the seed is not a valid graph: {error}"])
-    if (reads := Examples(graph.input, graph.classes)) != examples:
+    if (reads := Examples.of(graph)) != examples:
         return Seen("", [f"the seed is for {reads.text}; the data has {examples.text}"])
     if named not in task.seeds:
         return Seen(f"the seed {named} is a file, not one of {', '.join(task.seeds)}", known=False)

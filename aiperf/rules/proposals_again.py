@@ -49,7 +49,7 @@ def search(evidence: Evidence) -> Seen:
     """Repeats the proposals in the order of the journal."""
     replay = evidence.replay
     config = replay.opened.config
-    version, own = replay.opened.search, task_of(config.data).search_version(config.tuning)
+    version, own = replay.opened.search, task_of(config.data).search_version(config.tuning.name)
     if version != own:
         return Seen(
             f"the run used version {version} of the search; this program has version {own}", known=False

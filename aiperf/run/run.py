@@ -49,14 +49,15 @@ def new_run_id(config: Config) -> str:
 
 def starting_graph(config: Config) -> Graph:
     """The seed of a configuration. Raises ConfigError when it does not fit the data."""
-    wanted = task_of(config.data).examples(config.data)
+    task = task_of(config.data)
+    wanted = task.examples(config.data)
     try:
-        graph = resolve_seed(config.seed_architecture, wanted.input, wanted.classes)
+        graph = resolve_seed(config.seed_architecture, wanted.input, wanted.classes, task.seeds)
     except SeedError as error:  # it names the seed or the file
         raise ConfigError(f"seed_architecture: {error}") from None
     except ShapeError as error:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r}: {error}") from None
-    if (reads := Examples(graph.input, graph.classes)) != wanted:
+    if (reads := Examples.of(graph)) != wanted:
         raise ConfigError(
             f"seed_architecture {config.seed_architecture!r} is for {reads.text}; the data has {wanted.text}"
         )
@@ -75,7 +76,7 @@ def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) ->
         config=config,
         seed_graph=graph_to_json(seed),
         libraries=libraries(config),
-        search=task_of(config.data).search_version(config.tuning),
+        search=task_of(config.data).search_version(config.tuning.name),
         origin=origin,
     )
 

@@ -296,4 +296,4 @@ def errors_of(
         f"floor {errors.floor:.3g}, examples {errors.examples:.3g}, power {errors.power:.3g}, size_power "
         f"{errors.size_power:.3g}, spread {errors.spread:.3g}: least squares over {len(points)} validations"
     )
-    return {"errors": replace(otherwise, **{task.name: errors})}, (FromRun(f"errors.{task.name}", text),)
+    return {"errors": replace(otherwise, **{task.error_law: errors})}, (FromRun(f"errors.{task.name}", text),)

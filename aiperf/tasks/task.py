@@ -1,4 +1,4 @@
-"""A task as a value: all that depends on what a network learns, but how it is read and trained."""
+"""A task as a value: all that depends on what a network learns."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.config import BYTES, DataConfig, TuningConfig
 from aiperf.tally import Tally
+from aiperf.tasks.data import DataConfig
 from aiperf.wording import figure
 from nas.graph import Graph
+from nas.head import Head
 from nas.layers import Shape
 from nas.morphisms import Morphism
 from nas.tuning import Point, Space
@@ -25,18 +26,20 @@ Manifest = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Examples:
-    """What a network reads, and out of how many answers it chooses."""
+    """What a network reads, what it is asked, and out of how many answers it chooses."""
 
     input: Shape
     classes: int
+    head: Head
+
+    @classmethod
+    def of(cls, graph: Graph) -> Examples:
+        """Those that an architecture is for."""
+        return cls(graph.input, graph.classes, graph.head)
 
     @property
     def text(self) -> str:
-        """Of one axis are texts only."""
-        if len(self.input) == 1:
-            symbols = "bytes" if self.classes == BYTES else f"{self.classes} symbols"
-            return f"windows of {self.input[0]:,} {symbols}"
-        return f"{self.classes} classes of {' x '.join(map(str, self.input))}"
+        return self.head.examples_text(self.input, self.classes)
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Amount:
     """How many an example of this size (`data.size`) is."""
 
     def rate(self, examples_per_second: float, size: int) -> float:
-        """Of them, a second."""
+        """Turns a rate of examples into a rate of what rates are stated in, per second."""
         return examples_per_second * self.of_example(size)
 
     def rate_text(self, examples_per_second: float, size: int) -> str:
@@ -61,7 +64,7 @@ class DataFacts:
     """What is known of data by who does not read it."""
 
     contradictions: Callable[[DataConfig, Manifest], Iterable[str]]
-    """Of what a rank found: in itself, with the configuration, and with a set that everybody has."""
+    """Yields what a rank found that cannot be: it contradicts itself, the configuration or a known set."""
     is_known: Callable[[Manifest], bool]
     """Whether the number of examples is known here."""
     has_like_parts: Callable[[Manifest], bool]
@@ -79,9 +82,9 @@ class RankedLimits:
     seed: str
     """The starting architecture, by name; candidates stay within the default bounds around it."""
     most_error: float
-    """Of the best network, on the test part."""
+    """The largest error of the best network on the test part, 0 to 1."""
     control_size: int
-    """Of the control's examples: the largest of `ControlNetwork.sizes`."""
+    """The size of the control's examples: the largest of `ControlNetwork.sizes`."""
     data: str
     """The examples, in words."""
     data_faults: Callable[[Manifest], Sequence[str]]
@@ -102,7 +105,7 @@ class ControlNetwork:
     short: str
     """The name where there is little room."""
     sizes: tuple[int, ...]
-    """Of examples that a journal may have, from the smallest."""
+    """The sizes of examples that a journal may have, from the smallest."""
     size_text: str
     """How one is written, as "{}²"."""
     examples_text: str
@@ -136,14 +139,25 @@ class Task:
     example: str
     """What one is called; several with an s."""
     amount: Amount
-    data_sets: tuple[str, ...]
-    """The values of `data.name` that are of this task."""
+    data_class: type[DataConfig]
+    """The configuration of its data, which has the values of `data.name` that are of this task."""
+    head: type[Head]
+    """What the output of its networks is asked."""
     examples: Callable[[DataConfig], Examples]
     data: DataFacts
+    reads: Callable[[DataConfig], str]
+    """What a network is given, in words, for who gives it more."""
+    generated: Callable[[Graph, tuple[int, int, int]], DataConfig]
+    """Generated examples for an architecture, as many for training, validation and test as stated. Raises
+    ConfigError for one that they do not fit."""
+    optimizer: str
+    """The optimizer of the task's presets, as `training.optimizer` names it."""
     tally: Callable[[int, int, float], Tally]
     """What a network with an error makes of so many examples of a size."""
     error_text: Callable[[float], str]
     """An error in the units of the task's field."""
+    error_law: str
+    """Whose law of errors pretending workers and simulations follow: a key of a machine's `errors`."""
     chance: Callable[[int], float]
     """The error of a network that knows nothing, of so many classes."""
     seeds: Mapping[str, Callable[[Shape, int], Graph]]
@@ -153,9 +167,9 @@ class Task:
     space: Callable[[Point], Space]
     """Which hyper-parameters may be tuned, around the configured ones."""
     untuned_version: int
-    """Of all that decides what is proposed without a tuner: searches, morphisms, epochs and hyper-parameters.
-    Raised only when a run would be proposed other trials than before, so that a journal written by older
-    code can still be checked against the search that it was made by."""
+    """The version of all that decides what is proposed without a tuner: searches, morphisms, epochs and
+    hyper-parameters. Raised only when a run would be proposed other trials than before, so that a journal
+    written by older code can still be checked against the search that it was made by."""
     tuned_version: int
     """The same of runs with a tuner: it is raised for the tuners and the space, too."""
     products: str
@@ -163,8 +177,12 @@ class Task:
     in_aiperf1: bool
     """Whether AIPerf 1.0 had it, so that its rules of counting can be applied."""
     control: ControlNetwork
-    ranked: RankedLimits
+    training: Callable[[], object]
+    """Imports and returns what only those need who train: an `aiperf.data.training.Training`. It needs torch,
+    and all else here does not."""
+    ranked: RankedLimits | None = None
+    """None: runs of this task are never ranked, as all of a task from another package."""
 
-    def search_version(self, tuning: TuningConfig) -> int:
-        """Of a run that tunes so, with the tuner that "auto" came to."""
-        return self.untuned_version if tuning.name == "none" else self.tuned_version
+    def search_version(self, tuner: str) -> int:
+        """The version that a run with this tuner has; `tuning.name`, where "auto" is what it came to."""
+        return self.untuned_version if tuner == "none" else self.tuned_version

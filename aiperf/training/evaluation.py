@@ -13,7 +13,7 @@ from aiperf.engines.objective import objective_of
 from aiperf.proposing.plan import validated_at_once
 from aiperf.tally import Tally
 from aiperf.training.built_trial import Rank
-from nas.head import Classes, NextSymbol
+from nas.head import Classes
 from nas.modules import Network
 
 FIVE = 5
@@ -59,8 +59,8 @@ def evaluate(
 
 @contextmanager
 def _probabilities_in_fp32(network: Network) -> Iterator[None]:
-    """The last product of a text's network is not narrowed: the bits of a byte are a difference of logits."""
-    if not isinstance(network.graph.head, NextSymbol):
+    """The last product is not narrowed where probabilities are judged: those are differences of logits."""
+    if not objective_of(network.graph).judges_probabilities:
         yield
         return
     plan = network.plan

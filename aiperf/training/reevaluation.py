@@ -16,7 +16,8 @@ from aiperf.journal.attempts import Attempt
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.parallel.parallel import Solo
-from aiperf.tally import Classified, Tally
+from aiperf.tally import Tally
+from aiperf.tasks.images.tally import Classified
 from aiperf.training.built_trial import Rank
 from aiperf.training.evaluation import Top5, evaluate
 from aiperf.training.found_network import FoundNetwork, find_network

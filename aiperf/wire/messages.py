@@ -25,12 +25,16 @@ from typing import Any
 from aiperf.config import Config
 from aiperf.errors import WorldError
 from aiperf.tally import Tally
+from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.language.tally import Predicted
 from aiperf.trial import BLOCK_SECONDS, Segment, State, StepBlock, Trial
 from nas.record import RecordError, decode, encode
 
 VERSION = 1
 """Version of the protocol. Each message carries it, and `unpack` refuses any other, so that ranks with
 different installations of the program are reported as such."""
+TALLIES: tuple[type[Tally], ...] = (Classified, Predicted)
+"""The kinds of this program's tasks, imported here so that a message with any of them can be read."""
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from aiperf.journal.mark import Mark, mark_of
 from aiperf.rules.ending import Answer
-from aiperf.tally import Predicted
-from aiperf.wording import figure, percent, plain
+from aiperf.wording import plain
 from analysis.comparing.kind import MixedError, refuse_twice, refuse_unlike
 from analysis.readings import facts
 from analysis.readings.judged import Judged
-from analysis.readings.key import num_devices
+from analysis.readings.key import num_devices, task_of_run
 from analysis.readings.progress import Fall, epochs_until, falls, node_hours, num_nodes
 from analysis.readings.usage import read_usage
 from launch.price import Price
@@ -111,9 +110,7 @@ def cost(runs: Sequence[Judged], error: float, price: Price | None) -> CostStudy
                 f"{run.files.directory} has {_size(*sizes[1])} and {runs[0].files.directory} has "
                 f"{_size(*sizes[0])}; their times make no mean, look at each alone"
             )
-    text = percent(error)
-    if any(isinstance(v.segment.tally, Predicted) for a in runs[0].replay.attempts for v in a.validations):
-        text = f"{text} ({figure(8 * error)} bits per byte)"
+    text = task_of_run(runs[0].replay).error_text(error)
     known = all(leg.began.host for run in runs for leg in run.replay.timed_legs)
     return CostStudy(found, error, text, price, mark_of(runs[0].replay.opened.origin), known)
 

@@ -16,8 +16,6 @@ NOTES = """\
 dx is the gradient of a layer's input, dw that of its weights; a training {example} is forward + backward.
 grad_accum adds up the gradients of a tensor with several readers; softmax_xent is the loss.
 {uncounted}"""
-OF_IMAGES = "Padding is counted. Optimizer steps, augmentation and work done once per batch are not."
-OF_TEXT = "Recomputation, masks, tables of angles and optimizer steps are not counted."
 ALL_PAIRS = """\
 Attention is counted on the causal triangle, T(T + 1)/2 pairs of positions; "all pairs" has T², as
 published MFU counts, and is for comparison with that only."""
@@ -31,8 +29,7 @@ def count_text(graph: Graph, bytes_per_element: int = 4) -> str:
     activations, pairs = graph.num_activations, all_pairs(graph)
     tensor_rows = {name: row for name, row in graph.rows.items() if row.cost.forward.price(TENSOR_OPS)}
     tensor_table = _by_layer("tensor OPS", tensor_rows, graph, TENSOR_OPS)
-    uncounted = OF_TEXT if graph.head.symbols_in else OF_IMAGES
-    notes = NOTES.format(example=graph.head.example, uncounted=uncounted)
+    notes = NOTES.format(example=graph.head.example, uncounted=graph.head.uncounted)
     if pairs is not None:
         tensor_table.append(["total, all pairs", "", *_priced(pairs, TENSOR_OPS)])
         notes = f"{notes}\n{ALL_PAIRS}"

@@ -16,11 +16,13 @@ from typing import Any
 from aiperf.errors import AiperfError
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
-from aiperf.known_sets import CIFAR_10, IMAGENET_1K, known_set
-from aiperf.tally import Classified
+from aiperf.tasks.images.known_sets import CIFAR_10, IMAGENET_1K, known_set
+from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.images.task import IMAGES
 from analysis.exports.result import answered
 from analysis.readings.facts import devices_and_hosts
 from analysis.readings.judged import Judged
+from analysis.readings.key import task_of_run
 from analysis.readings.progress import falls, num_nodes
 from launch.price import DOLLARS, Price
 
@@ -51,9 +53,10 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
         cause = f"{verdict.answer.value}: {verdict.cause}"
         raise AiperfError(f"{judged.files.directory} is {cause}; it makes no entry")
     tested = replay.tested
-    if tested is None or not isinstance(tested.tally, Classified):
+    task = task_of_run(replay)
+    if task is not IMAGES or tested is None or not isinstance(tested.tally, Classified):
         raise AiperfError(
-            f"{judged.files.directory}: DAWNBench has no task of predicted text; give a run of images"
+            f"{judged.files.directory}: DAWNBench has no task like {task.name}; give a run of images"
         )
     if price is not None and price.currency != DOLLARS:
         raise AiperfError(f"the price is {price}; DAWNBench's costPerHour is in USD, as 12.5USD/node-hour")

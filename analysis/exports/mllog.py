@@ -6,27 +6,21 @@ What has no key there (operations, regulated score) stands in the metadata of `r
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
-from math import inf, log
+from math import inf
 from typing import Any
 
 from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
-from aiperf.tally import Classified, Predicted, Tally
+from aiperf.tally import Tally
 from analysis.exports.result import answered
 from analysis.readings.judged import Judged
 from analysis.readings.key import figures, task_of_run
 
 START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
 FIGURES = ("ops_per_second", "tensor_ops_per_second", "regulated_score", "span_seconds")
-ACCURACY: Mapping[type[Tally], Callable[[Any], float]] = {
-    Classified: lambda tally: tally.accuracy,
-    Predicted: lambda tally: tally.bits_per_byte * log(2),
-}
-"""Value of MLPerf's `eval_accuracy` by kind of tally. For language, MLPerf states the logarithm of the
-perplexity there, in nats."""
 Line = tuple[float, str, str, Any, dict[str, Any]]
 """Milliseconds since 1970, event type, key, value, metadata."""
 NONE: Mapping[str, Any] = {}
@@ -135,7 +129,7 @@ def _evaluated(
     examples = f"{task_of_run(replay).example}s"
     about = {**about, "epoch_num": _epochs(replay, done), examples: part, "samples_count": tally.of}
     yield begin, START, "eval_start", None, about
-    yield end, POINT, "eval_accuracy", ACCURACY[type(tally)](tally), about
+    yield end, POINT, "eval_accuracy", tally.logged_accuracy, about
     yield end, END, "eval_stop", None, about
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.mark import refuse_marked
-from aiperf.known_sets import IMAGENET_1K, differences, known_set
-from aiperf.tasks.images import IMAGES
+from aiperf.tasks.images.known_sets import IMAGENET_1K, known_set
+from aiperf.tasks.images.task import IMAGES
+from aiperf.tasks.known_data import differences
 from analysis.exports.mllog import mllog_text
 from analysis.readings.judged import Judged
 from analysis.readings.key import task_of_run

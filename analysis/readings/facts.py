@@ -10,9 +10,9 @@ from typing import Any
 from aiperf.config import EAGER, Config, load_preset, preset_names
 from aiperf.journal.mark import mark_of, marked
 from aiperf.journal.replay import Replay
-from aiperf.known_sets import PACKED
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import Verdict
+from aiperf.tasks.images.known_sets import PACKED
 from aiperf.wire.messages import Ready
 from aiperf.wording import bytes_text, plain
 from analysis.table import Table

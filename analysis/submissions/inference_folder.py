@@ -16,11 +16,12 @@ from typing import Any
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.hardware.cpu_names import is_processor
 from aiperf.journal.replay import Replay
-from aiperf.known_sets import IMAGENET_1K
 from aiperf.scenarios.detail_log import read_values
 from aiperf.scenarios.measured import ACCURACY, PERFORMANCE
 from aiperf.score.lineage import rebuild
-from aiperf.tally import Classified, Tally
+from aiperf.tally import Tally
+from aiperf.tasks.images.known_sets import IMAGENET_1K
+from aiperf.tasks.images.tally import Classified
 from analysis.exports.inference import Inference, load_all
 from analysis.exports.mlperf import MlperfEntry, refuse_invalid, refuse_other_data
 from analysis.readings.judged import Judged

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from aiperf.errors import AiperfError, MissingExtra
-from aiperf.known_sets import unpacked
 from aiperf.rules.ending import Answer
+from aiperf.tasks.images.known_sets import unpacked
 from aiperf.wording import rate, rates
 from analysis.comparing.kind import kind_key
 from analysis.pages.head import About

@@ -147,7 +147,7 @@ def _fitting(device: Device, graph: Graph, format: str, setting: Setting) -> Pre
 def _prepared(device: Device, graph: Graph, format: str, size: int) -> Prepared:
     scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
     eager = Engine(Passes(placed(graph, device), device, format, scaler))
-    images, labels = batch(graph, device, size, graph.input[1])
+    images, labels = batch(graph, device, size)
     eager.step(images, labels)
     engines, seconds, unusable = {eager.name: eager}, {eager.name: 0.0}, {}
     for name in KINDS:

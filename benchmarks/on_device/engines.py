@@ -107,7 +107,7 @@ def _eager(device: Device, case: Case) -> tuple[Engine, tuple[Tensor, Tensor]]:
     enabled = case.format == "fp16"
     scaler = torch.amp.GradScaler(device.kind, init_scale=LOSS_SCALE, enabled=enabled)
     passes = Passes(network, device, case.format, scaler, label_smoothing=0.1)
-    return Engine(passes), batch(case.graph, device, case.images, case.graph.input[1])
+    return Engine(passes), batch(case.graph, device, case.images)
 
 
 def _in_ddp(device: Device, name: str) -> tuple[str, float]:

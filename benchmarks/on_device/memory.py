@@ -74,7 +74,7 @@ def _taken(device: Device, graph: Graph, format: str, images: int, name: str) ->
     highest = _highest(device)
     scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
     eager = Engine(Passes(placed(graph, device), device, format, scaler))
-    pixels, labels = batch(graph, device, images, graph.input[1])
+    pixels, labels = batch(graph, device, images)
     engine = KINDS[name](eager.passes)
     optimizer = torch.optim.SGD(eager.passes.network.parameters(), lr=1e-3, momentum=0.9)
     engine.prepare(pixels, labels)

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.config import BYTES
 from aiperf.data.texts.bundled import bundled_text
 from aiperf.data.texts.reading import Text, text_at
-from aiperf.windows import TextWindows
+from aiperf.tasks.language.windows import TextWindows
+from nas.head import BYTES
 
 CHUNK = 1 << 24
 """Contexts that are counted at once."""

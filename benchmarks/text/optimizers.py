@@ -21,7 +21,7 @@ from aiperf.config import load_preset, with_overrides
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.parallel.parallel import Solo, make_step
-from aiperf.tally import Predicted
+from aiperf.tasks.language.tally import Predicted
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept

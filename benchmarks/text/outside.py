@@ -24,7 +24,7 @@ from pathlib import Path
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
-from aiperf.tally import Predicted
+from aiperf.tasks.language.tally import Predicted
 
 LOOP = Path(__file__).with_name("loop.py")
 BATCH, EPOCHS = 12, 2

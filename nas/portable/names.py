@@ -33,8 +33,8 @@ def identifiers(graph: Graph) -> Mapping[str, str]:
     They have ASCII letters, digits and underscores only, so that a file made of anybody's graph holds nothing
     but names.
     """
-    taken = set(TAKEN)
-    found = {INPUT: "symbols" if graph.head.symbols_in else "images"}
+    taken = {*TAKEN, graph.head.input_name}
+    found = {INPUT: graph.head.input_name}
     for node in graph.nodes:
         plain = re.sub(r"[^A-Za-z0-9]+", "_", node.name).strip("_")
         plain = plain if plain[:1].isalpha() else f"node_{plain}".rstrip("_")

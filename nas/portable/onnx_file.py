@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from nas.graph import Graph
 from nas.layers.onnx_place import OPERATOR_SET, LayerPlace, Written
 from nas.portable.names import PortableError, identifiers
@@ -54,7 +56,7 @@ def onnx_file(graph: Graph, weights: Weights, told: Mapping[str, str]) -> bytes:
         )
         for each in draft.operators
     ]
-    number = TensorProto.INT64 if graph.head.symbols_in else TensorProto.FLOAT
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(graph.head.input_type))
     logits = graph.shapes[graph.output]
     written: Any = helper.make_graph(
         nodes,

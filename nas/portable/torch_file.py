@@ -22,9 +22,8 @@ def torch_file(graph: Graph, told: Mapping[str, str]) -> str:
     made = [f"self.{names[name]} = {line.made}" for name, line in lines.items() if line.made]
     computed = [_computed(graph, node, lines[node.name], names) for node in graph.nodes]
     helpers = list(dict.fromkeys(text for line in lines.values() for text in line.helpers))
-    example = "torch.zeros(1, {}{})".format(
-        ", ".join(map(str, graph.input)), ", dtype=torch.int64" if graph.head.symbols_in else ""
-    )
+    number = "" if graph.head.input_type == "float32" else f", dtype=torch.{graph.head.input_type}"
+    example = f"torch.zeros(1, {', '.join(map(str, graph.input))}{number})"
     return FILE.format(
         told="\n".join(f"{name}: {_harmless(text)}" for name, text in told.items()),
         reads=names["input"],

@@ -16,7 +16,7 @@ import pytest
 
 from aiperf.errors import StoppedEarly
 from aiperf.journal import events
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.wire.messages import Evaluated
 from launch import SCHEDULERS
 from launch.job import Job

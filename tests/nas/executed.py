@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import cross_entropy
 
 from nas.graph import Graph
+from nas.head import NextSymbol
 from nas.modules import Network
 from nas.record import graph_from_json
 
@@ -24,7 +25,7 @@ def step(index: int, graph: Graph, batch: int, format: str) -> None:
     network = Network(graph)
     shapes = {**graph.weights, **graph.statistics}
     network.load({name: np.full(shape, 0.01, np.float32) for name, shape in shapes.items()})
-    if graph.head.symbols_in:
+    if isinstance(graph.head, NextSymbol):
         torch.set_num_threads(1)
         examples = torch.zeros(batch, *graph.input, dtype=torch.int64)
     else:
@@ -33,7 +34,9 @@ def step(index: int, graph: Graph, batch: int, format: str) -> None:
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         examples = torch.randn(batch, *graph.input).contiguous(memory_format=torch.channels_last)
     print("forward", index, flush=True)
-    with torch.autocast("cpu", torch.bfloat16, enabled=format == "bf16" and not graph.head.symbols_in):
+    with torch.autocast(
+        "cpu", torch.bfloat16, enabled=format == "bf16" and not isinstance(graph.head, NextSymbol)
+    ):
         logits = network.train()(examples).flatten(0, -2)
     loss = cross_entropy(logits.float(), torch.zeros(len(logits), dtype=torch.long))
     print("backward", index, flush=True)

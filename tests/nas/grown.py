@@ -190,7 +190,9 @@ def randomised(graph: Graph, seed: int, scale: float = 1.0) -> dict[str, Array]:
     """
     rng = np.random.default_rng(seed)
     return (
-        _of_text(graph, rng, scale) if graph.head.symbols_in else _of_images(initial(graph, seed), graph, rng)
+        _of_text(graph, rng, scale)
+        if isinstance(graph.head, NextSymbol)
+        else _of_images(initial(graph, seed), graph, rng)
     )
 
 
@@ -227,7 +229,7 @@ def _of_text(graph: Graph, rng: np.random.Generator, scale: float) -> dict[str, 
 
 
 def kinds_for(graph: Graph) -> tuple[type[Morphism], ...]:
-    return tuple(TEXT_MIX if graph.head.symbols_in else MIX)
+    return tuple(TEXT_MIX if isinstance(graph.head, NextSymbol) else MIX)
 
 
 def proposal(graph: Graph, rng: random.Random) -> Morphism:

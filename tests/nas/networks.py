@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from nas.graph import Graph
+from nas.head import NextSymbol
 from nas.layers import Embedding
 from nas.modules import Network
 from nas.weights import Array
@@ -29,7 +30,7 @@ def network(graph: Graph, kind: torch.dtype = torch.float32) -> Network:
 
 def examples(graph: Graph, num: int = 3, kind: torch.dtype = torch.float32) -> Tensor:
     generator = torch.Generator().manual_seed(1)
-    if graph.head.symbols_in:
+    if isinstance(graph.head, NextSymbol):
         symbols = min(node.layer.symbols for node in graph.nodes if isinstance(node.layer, Embedding))
         return torch.randint(symbols, (num, *graph.input), generator=generator)
     return torch.randn(num, *graph.input, generator=generator, dtype=torch.float64).to(kind)

@@ -26,6 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from nas.graph import Graph
+from nas.head import NextSymbol
 from nas.layers import Attention, Conv2d, Dense, DepthwiseConv2d, Layer
 from nas.modules import Network
 from nas.ops import TENSOR_OPS
@@ -100,7 +101,7 @@ def read(record: str, steps: list[Executed]) -> None:
         if line.startswith(("forward ", "backward ")):
             direction, index = line.split()
             step = steps[int(index)]
-        elif step.graph.head.symbols_in:
+        elif isinstance(step.graph.head, NextSymbol):
             if call := OF_MKL.match(line):
                 name, *sizes = call.groups()
                 step.add(name, direction, 2 * prod(map(int, sizes)) if name == "SGEMM" else 0)
@@ -167,9 +168,11 @@ def by_torch(graph: Graph, batch: int = 2) -> Counter[tuple[str, str]]:
     """Operations for one example as `FlopCounterMode` has them, by pass: products of batches are those of
     attention, all others of layers."""
     with torch.device("meta"):
-        kind = torch.int64 if graph.head.symbols_in else torch.float32
+        kind = torch.int64 if isinstance(graph.head, NextSymbol) else torch.float32
         network, examples = Network(graph), torch.zeros(batch, *graph.input, dtype=kind)
-        right = torch.zeros(batch * (graph.input[0] if graph.head.symbols_in else 1), dtype=torch.int64)
+        right = torch.zeros(
+            batch * (graph.input[0] if isinstance(graph.head, NextSymbol) else 1), dtype=torch.int64
+        )
     formulas = {torch.ops.aten.convolution_backward: gradients_of_a_convolution}
     counter = FlopCounterMode(display=False, custom_mapping=formulas)
     with sdpa_kernel([SDPBackend.MATH]), counter:

@@ -104,7 +104,8 @@ def _refuse_other_season(config: Config) -> None:
     if config.ranked:
         from aiperf.tasks.known import task_of
 
-        if wrong := task_of(config.data).ranked.random_seed_faults(config.random_seed):
+        limits = task_of(config.data).ranked
+        if wrong := [] if limits is None else limits.random_seed_faults(config.random_seed):
             raise ConfigError(f"ranked = true, but {wrong[0]}; omit --random-seed or set ranked = false")
 
 

@@ -113,7 +113,7 @@ def bench(asked: Asked, device: str, beside: Path | None, seconds: float) -> int
     The loader is that of one rank, with as many cores as in a run; the device trains the seed.
     """
     refuse_no_run()
-    from aiperf.data import look
+    from aiperf.data.image_files import look
     from aiperf.device import bind, count_devices
     from aiperf.measuring.bench import bench_text
     from aiperf.measuring.precision import format_rates

@@ -12,20 +12,17 @@ import click
 from aiperf import __version__
 from aiperf.commands.extras import extra
 from aiperf.commands.options import writing
-from aiperf.config import DataConfig
 from aiperf.errors import ConfigError, DataError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
+from aiperf.tasks.known import task_of
 from nas.layers import MissingReading
 from nas.portable.names import PortableError
 from nas.portable.torch_file import torch_file, torch_state
 
 if TYPE_CHECKING:
     from aiperf.training.kept_network import Kept
-
-OF_IMAGENET = ("imagefolder", "packed")
-"""Data sets whose images are normalised by ImageNet's mean and deviation: see aiperf/data/normalise.py."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +54,11 @@ def kept(run: Replay, files: RunFiles, number: int) -> KeptTrial:
         "written by": f"aiperf-hpc {__version__}",
         "validation": "unknown" if best is None else best.segment.tally.text(),
         "trained in": config.training.format,
-        "reads": reads(config.data),
+        "reads": task_of(config.data).reads(config.data),
     }
     if run.tested is not None and run.tested.trial == number:
         told["test"] = run.tested.tally.text()
     return KeptTrial(number, network, told)
-
-
-def reads(data: DataConfig) -> str:
-    """A description of the network's input, for users who apply the exported network."""
-    if data.is_text:
-        return f"windows of {data.size} bytes of {data.name}, as numbers from 0 to 255"
-    size = f"{data.name}, {data.channels} × {data.size} × {data.size}"
-    if data.name in OF_IMAGENET:
-        return f"{size}, from 0 to 1, less ImageNet's mean, over its deviation"
-    return f"{size}, each channel less its mean over all training images, over its deviation"
 
 
 def write_torch(trial: KeptTrial, path: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from aiperf.config import DataConfig
 from aiperf.data.decode import EVALUATED_SHARE
 from aiperf.data.found import Found, Look, divided
 from aiperf.data.imagefolder import SIDES, spare_cores
@@ -19,6 +18,7 @@ from aiperf.data.packed.shards import MANIFEST, Packed, PackedPart, check_sizes,
 from aiperf.data.packed.split import PackedSplit
 from aiperf.data.packed.staging import staged
 from aiperf.data.split import Data
+from aiperf.tasks.data import DataConfig
 
 
 def load_packed(config: DataConfig, device: torch.device, local_ranks: int) -> Data:

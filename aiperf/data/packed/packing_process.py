@@ -40,7 +40,7 @@ def decode_into(path: str, offset: int, files: Sequence[str], channels: int, sid
 
 
 def decoder_name() -> str:
-    """Of the library that decodes, with what its pixels may depend on."""
+    """Names the library that decodes, with what its pixels may depend on."""
     import PIL
     from PIL import features
 

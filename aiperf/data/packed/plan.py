@@ -68,7 +68,8 @@ class PackingPlan:
     finished: dict[str, str]
     """SHA-256 of the shards that an earlier packing finished, by name."""
     expected: dict[str, str]
-    """Of all shards, by name, where the target has a manifest and lacks some of its shards; else empty."""
+    """The digests of all shards by name, if the target has a manifest and lacks some of its shards; else
+    empty."""
 
     @property
     def shards(self) -> tuple[Planned, ...]:

@@ -44,7 +44,8 @@ class PackingRecord:
 
     @staticmethod
     def lines(path: Path) -> Iterator[dict[str, str]]:
-        """Of an earlier packing; the last line may be torn, and is passed over. Raises DataError."""
+        """Reads the record of an earlier packing; its last line may be torn, and is omitted. Raises
+        DataError."""
         try:
             *whole, _ = read_bytes(path).split(b"\n")
         except OSError as error:

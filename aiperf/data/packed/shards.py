@@ -30,7 +30,7 @@ FILTER = "bilinear, with antialiasing"
 # loses little of its work.
 MOST_SHARDS, LEAST_IMAGES = 256, 64
 MOST_IMAGES = 10**8
-"""Of a part: the label of each is held in memory."""
+"""The most images of a part: the label of each is held in memory."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Packed:
 
     @property
     def sha256(self) -> str:
-        """Of all that stands here, so of labels and decoder as well as of all pixels: of its JSON, with
-        sorted keys and without spaces."""
+        """The SHA-256 of this manifest as JSON with sorted keys and without spaces, which covers labels and
+        decoder as well as all pixels."""
         text = json.dumps(encode(self), sort_keys=True, separators=(",", ":"))
         return sha256(text.encode()).hexdigest()
 

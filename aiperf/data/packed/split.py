@@ -106,7 +106,7 @@ class PackedSplit(Split):
         ]
 
     def _normalised(self, pixels: Tensor) -> Tensor:
-        """Of bytes on the host float32 on the device, (n, size, size, channels)."""
+        """Turns bytes on the host into float32 on the device, (n, size, size, channels)."""
         images = pixels.to(self._normalisation.scale.device, non_blocking=self._pinned)
         if self._floats is None:
             return self._normalisation(images)

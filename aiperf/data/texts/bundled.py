@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from aiperf.errors import DataError
-from aiperf.known_sets import BUNDLED_TEXT
+from aiperf.tasks.language.known_texts import BUNDLED_TEXT
 
 WHERE = "the bundled text"
 PACKED = "python_docs.txt.xz"

@@ -16,16 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aiperf.config import BYTES, DataConfig
 from aiperf.data.manifest import text_manifest
 from aiperf.data.resident import to_device
 from aiperf.data.split import Data
 from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
 from aiperf.errors import DataError
+from aiperf.tasks.data import DataConfig
+from nas.head import BYTES
 
 SYMBOLS = 16
 SHARES = (128, 64, 32, 16, 8, 4, 2, 2)
-"""Of 256: how often each of eight steps is drawn."""
+"""How often each of eight steps is drawn, of 256 times."""
 WORD = (1 << 32) - 1
 FACTOR = 0x45D9F3B
 """Odd, and so small that its product with a word fits into 64 bits. Of `mixed`, a customary hash."""

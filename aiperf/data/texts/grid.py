@@ -74,7 +74,7 @@ class WindowSplit(Split):
 
     @property
     def _batch_bytes(self) -> int:
-        """Of a window."""
+        """Bytes of a window: its symbols and the targets, both int64."""
         return 2 * 8 * self._windows.size
 
     def _batch(self, places: Tensor) -> Batch:
@@ -100,6 +100,6 @@ class ShuffledPlaces:
         return places
 
     def offset(self, number: int) -> int:
-        """Of a pass: from (seed, pass) alone."""
+        """The offset of a pass, which follows from (seed, pass) alone."""
         digest = blake2b(f"{self._seed}/{number}/offset".encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") % self._grid.offsets

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from aiperf.config import DataConfig
 from aiperf.data.manifest import text_manifest
 from aiperf.data.resident import to_device
 from aiperf.data.split import Data
@@ -17,7 +16,8 @@ from aiperf.data.texts.bundled import bundled_text
 from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
 from aiperf.data.texts.reading import Text, text_at
 from aiperf.errors import DataError
-from aiperf.windows import TextWindows
+from aiperf.tasks.data import DataConfig
+from aiperf.tasks.language.windows import TextWindows
 
 HELD_BYTES = 1 << 30
 """Up to here a text lies on an accelerator whole; a larger one is read from the host, batch by batch."""

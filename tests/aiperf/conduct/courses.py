@@ -28,9 +28,10 @@ from aiperf.conduct.events import (
     ValidationDone,
     WeightsWritten,
 )
-from aiperf.config import Config, DataConfig, LimitsConfig, TrainingConfig
+from aiperf.config import Config, LimitsConfig, TrainingConfig
 from aiperf.proposing.plan import plan
-from aiperf.tally import Classified
+from aiperf.tasks.images.data import ImageData
+from aiperf.tasks.images.tally import Classified
 from aiperf.trial import HyperParameters, Trial
 from aiperf.wire.messages import (
     Assign,
@@ -69,7 +70,7 @@ class Script:
 
     @property
     def config(self) -> Config:
-        data = DataConfig(
+        data = ImageData(
             "synthetic",
             channels=1,
             size=8,

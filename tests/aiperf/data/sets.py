@@ -15,6 +15,7 @@ from PIL import Image
 from aiperf.config import DataConfig
 from aiperf.data import load
 from aiperf.errors import DataError
+from aiperf.tasks.images.data import ImageData
 
 CPU = torch.device("cpu")
 
@@ -44,7 +45,7 @@ def write_idx(folder: Path, compressed: bool = True) -> DataConfig:
             written = idx_bytes(array)
             file = folder / f"{name}-{what}-ubyte{'.gz' if compressed else ''}"
             file.write_bytes(gzip.compress(written) if compressed else written)
-    return DataConfig("idx", 1, 12, 4, path=str(folder), validation_examples=8)
+    return ImageData("idx", 1, 12, 4, path=str(folder), validation_examples=8)
 
 
 def write_cifar10(folder: Path, form: str, images_a_file: int) -> DataConfig:
@@ -63,7 +64,7 @@ def write_cifar10(folder: Path, form: str, images_a_file: int) -> DataConfig:
         for part, files in (("train", 5), ("test", 1)):
             labels = labels_of(images_a_file, 10).tolist() * files
             (folder / f"{part}_lables.json").write_text(json.dumps(labels))
-    return DataConfig("cifar10", 3, 32, 10, path=str(folder), validation_examples=10)
+    return ImageData("cifar10", 3, 32, 10, path=str(folder), validation_examples=10)
 
 
 def write_folders(root: Path, test_part: str = "val") -> DataConfig:
@@ -82,7 +83,7 @@ def write_folders(root: Path, test_part: str = "val") -> DataConfig:
                     picture.convert("RGBA").save(folder / f"{number}.png")
                 else:
                     picture.save(folder / f"{number}.jpg", quality=95)
-    return DataConfig("imagefolder", 3, 16, 3, path=str(root), validation_examples=6, loader_processes=1)
+    return ImageData("imagefolder", 3, 16, 3, path=str(root), validation_examples=6, loader_processes=1)
 
 
 def refusal(config: DataConfig) -> str:

@@ -13,10 +13,12 @@ import torch
 from aiperf.config import DataConfig
 from aiperf.data import Data, Split, load
 from aiperf.data.texts.generated import SHARES
+from aiperf.tasks.images.data import ImageData
+from aiperf.tasks.language.data import TextData
 from tests.aiperf.data.sets import CPU, refusal
 
-IMAGES = DataConfig("synthetic", 3, 16, 5, training_examples=500, validation_examples=50, test_examples=200)
-TEXT = DataConfig(
+IMAGES = ImageData("synthetic", 3, 16, 5, training_examples=500, validation_examples=50, test_examples=200)
+TEXT = TextData(
     "synthetic-text", 1, 64, 256, training_examples=2000, validation_examples=50, test_examples=300
 )
 both = pytest.mark.parametrize("config", [IMAGES, TEXT], ids=["images", "text"])

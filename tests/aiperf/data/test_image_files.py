@@ -23,9 +23,10 @@ from aiperf.data import cifar10, digits, load
 from aiperf.data.idx import read_idx
 from aiperf.data.stratify import stratified
 from aiperf.errors import ConfigError, DataError
+from aiperf.tasks.images.data import ImageData
 from tests.aiperf.data.sets import CPU, idx_bytes, labels_of, pictures, refusal, write_cifar10, write_idx
 
-DIGITS = DataConfig("digits", 1, 32, 10, training_examples=200, validation_examples=400)
+DIGITS = ImageData("digits", 1, 32, 10, training_examples=200, validation_examples=400)
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
 PHRASES = {
     "again": "download it again",
@@ -209,7 +210,7 @@ def test_a_damaged_png_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_absent_folder_is_refused(tmp_path: Path) -> None:
-    config = DataConfig("idx", 1, 28, 10, path=f"{tmp_path}/nowhere", validation_examples=10)
+    config = ImageData("idx", 1, 28, 10, path=f"{tmp_path}/nowhere", validation_examples=10)
     assert refusal(config) == (
         f"data.path is '{tmp_path}/nowhere', which is not a folder; give the folder of the images with --data"
     )
@@ -234,7 +235,7 @@ def test_the_real_fashion_mnist() -> None:
         pytest.fail(
             f"{folder} is absent; apt-get install dataset-fashion-mnist, or set FASHION_MNIST to the folder"
         )
-    config = DataConfig("idx", 1, 28, 10, path=folder, training_examples=5000, validation_examples=1000)
+    config = ImageData("idx", 1, 28, 10, path=folder, training_examples=5000, validation_examples=1000)
     assert load(config, CPU, 1).manifest == manifest(
         "idx",
         28,

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from aiperf.config import DataConfig, load_preset, with_overrides
-from aiperf.data import load, look
+from aiperf.data import load
 from aiperf.data.found import Found, Look
+from aiperf.data.image_files import look
 from aiperf.data.inferred import MOST_PASSES, inferred
 from aiperf.data.stratify import stratified, take_validation
 from aiperf.errors import DataError
+from aiperf.tasks.images.data import ImageData
 from tests.aiperf.data.sets import CPU, refusal, write_cifar10, write_folders, write_idx
 
 KEYS = [f"data.{key}" for key in ("name", "channels", "size", "classes", "validation_examples")]
@@ -145,7 +147,7 @@ def test_every_class_gets_its_share_within_one(a_class: list[int], part: float) 
 
 
 def of_parts(training: int, validation: int) -> DataConfig:
-    return DataConfig("idx", 1, 8, 4, training_examples=training, validation_examples=validation)
+    return ImageData("idx", 1, 8, 4, training_examples=training, validation_examples=validation)
 
 
 def test_without_a_limit_training_is_all_that_validation_leaves() -> None:

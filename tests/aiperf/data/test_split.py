@@ -5,20 +5,21 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 
 import pytest
 import torch
 
-from aiperf.config import DataConfig
 from aiperf.data import Data, Split, cifar10, load, resident
 from aiperf.data.texts import grid
+from aiperf.tasks.images.data import ImageData
+from aiperf.tasks.language.data import TextData
 from tests.aiperf.data.packed.pack import packed
 from tests.aiperf.data.sets import CPU, write_cifar10, write_folders, write_idx
 
-DIGITS = DataConfig("digits", 1, 32, 10, training_examples=60, validation_examples=40)
-SYNTHETIC = DataConfig("synthetic", 3, 16, 5, training_examples=30, validation_examples=11, test_examples=7)
+DIGITS = ImageData("digits", 1, 32, 10, training_examples=60, validation_examples=40)
+SYNTHETIC = ImageData("synthetic", 3, 16, 5, training_examples=30, validation_examples=11, test_examples=7)
 KINDS = (
     "digits",
     "digits shift",
@@ -49,8 +50,10 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Data]]:
         configs = {
             "digits": DIGITS,
             "synthetic": SYNTHETIC,
-            "synthetic-text": replace(SYNTHETIC, name="synthetic-text", channels=1, classes=256),
-            "text": DataConfig("text", 1, 8, 256, path=str(root / "text")),
+            "synthetic-text": TextData(
+                **{**asdict(SYNTHETIC), "name": "synthetic-text", "channels": 1, "classes": 256}
+            ),
+            "text": TextData("text", 1, 8, 256, path=str(root / "text")),
             "idx": write_idx(root / "idx"),
             "cifar10": write_cifar10(root / "cifar10", "bin", 20),
             "imagefolder": (folders := write_folders(root / "folders")),

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from aiperf.engines.objective import Classification, NotFinite, Prediction, objective_of
-from aiperf.tally import MOST_BITS, UNIT, Classified, Predicted
+from aiperf.engines.objective import NotFinite, objective_of
+from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.images.training import Classification
+from aiperf.tasks.language.tally import MOST_BITS, UNIT, Predicted
+from aiperf.tasks.language.training import Prediction
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128
 

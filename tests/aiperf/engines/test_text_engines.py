@@ -14,7 +14,7 @@ from aiperf.engines.check import _exact, difference
 from aiperf.engines.compiled import Compiled, Region, Regions
 from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
-from aiperf.engines.made import OF_IMAGES, refuse_unusable
+from aiperf.engines.made import NOTHING_FUSED, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring.before_span import RankWork, examples_per_second
 from aiperf.measuring.step_times import Longest, measure_steps
@@ -37,7 +37,7 @@ every_format = pytest.mark.parametrize("format", ["fp32", "bf16"])
 
 
 def examples(graph: Graph, windows: int = 4) -> tuple[Tensor, Tensor]:
-    return batch(graph, recording(), windows, WINDOW)
+    return batch(graph, recording(), windows)
 
 
 @every_graph
@@ -82,19 +82,19 @@ def test_steps_of_text_are_timed_by_every_engine_that_can_make_them() -> None:
     work = RankWork(GRAPHS["llama"], "fp32", 4)
     found = measure_steps(recording(), work, training, FAST, Longest(100, inf), Solo(), 0.1)
     assert {name for name, time in found.items() if time.seconds > 0} == {"eager", "graphed"}
-    assert found["fused"].why_not == OF_IMAGES
+    assert found["fused"].why_not == NOTHING_FUSED
     assert found["compiled"].why_not.startswith("no trial is long enough to compile for")
 
 
 def test_who_names_fused_steps_of_text_is_told() -> None:
-    with pytest.raises(WorldError, match=f"^training.step is fused, but {OF_IMAGES}; use --step auto$"):
+    with pytest.raises(WorldError, match=f"^training.step is fused, but {NOTHING_FUSED}; use --step auto$"):
         refuse_unusable(GRAPHS["gpt"], recording(), _chosen("fused"), 1)
     refuse_unusable(GRAPHS["gpt"], recording(), _chosen("auto"), 1)
 
 
 def test_what_is_timed_before_the_span_reads_text() -> None:
     graph, device = GRAPHS["gpt"], recording()
-    step = training_step(placed(graph, device), device, "bf16", 3, WINDOW)
+    step = training_step(placed(graph, device), device, "bf16", 3)
     step()
     windows, measured = examples_per_second(device, RankWork(graph, "fp32", 8), 1e9, 0.5)
     assert measured

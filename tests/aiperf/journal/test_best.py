@@ -11,7 +11,7 @@ import pytest
 from aiperf.journal.attempts import Attempt, Leg, Validation
 from aiperf.journal.events import Ended
 from aiperf.rules.planned import _kept, _since_best
-from aiperf.tally import UNIT, Predicted
+from aiperf.tasks.language.tally import UNIT, Predicted
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import NOTHING_KEPT, Finished
 

@@ -26,7 +26,7 @@ from aiperf.journal.events import (
     Stepped,
 )
 from aiperf.journal.replay import Replay
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.trial import State, StepBlock
 from aiperf.wire.messages import NOTHING_KEPT, Fallback, Finished
 from tests.aiperf.rules.forged import each, inserted, one, places, said, together

@@ -183,7 +183,7 @@ def test_the_batch_of_the_seed_grows_as_long_as_it_fits(
     """An image takes 10 ms on this clock: two passes of 8 images fit into 0.25 s, not of 16."""
     now, batches = [0.0], list[int]()
 
-    def passes(network: object, device: Device, format: str, batch_size: int, size: int) -> Step:
+    def passes(network: object, device: Device, format: str, batch_size: int) -> Step:
         batches.append(batch_size)
 
         def once() -> None:

@@ -14,11 +14,12 @@ import torch
 from aiperf.device import Device, bind
 from aiperf.measuring.control import RUNG_STEPS, measure_control
 from aiperf.measuring.training_step import placed
-from aiperf.tasks.images import IMAGES as IMAGES_TASK
-from aiperf.tasks.language import LANGUAGE
+from aiperf.tasks.images.task import IMAGES as IMAGES_TASK
+from aiperf.tasks.language.task import LANGUAGE
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Rung
 from nas.graph import Graph
+from nas.layers import Shape
 from nas.modules import Network
 from nas.seeds import residual
 from nas.text_seeds import gpt_4x128, llama_1x64
@@ -77,8 +78,10 @@ class Processor:
         self.now = 0.0
         self.done: list[tuple[int, int]] = []
 
-    def steps(self, *network: object) -> Callable[[int, int], Callable[[], None]]:
-        def of(batch_size: int, size: int) -> Callable[[], None]:
+    def steps(self, *network: object) -> Callable[[int, Shape], Callable[[], None]]:
+        def of(batch_size: int, input: Shape) -> Callable[[], None]:
+            size = input[-1]
+
             def step() -> None:
                 self.done.append((size, batch_size))
                 took = self.seconds[size, batch_size] * (1 + self.noise * self.rng.expovariate(1))
@@ -161,7 +164,7 @@ class Accelerator:
     def __init__(self) -> None:
         self.now, self.next = 0.0, 5.0
 
-    def training_step(self, network: object, device: object, format: str, batch_size: int, size: int) -> Any:
+    def training_step(self, network: object, device: object, format: str, batch_size: int) -> Any:
         def step() -> None:
             if batch_size > 64:
                 raise torch.OutOfMemoryError
@@ -219,6 +222,7 @@ def test_the_control_climbs_sizes_that_it_may_have_to_the_one_that_is_ranked() -
     assert [control.named(name) for name in ("", "gpt-4x128", "other")] == [control, smaller, control]
     for one in (IMAGES_TASK.control, control, smaller):
         assert {size for size, _ in one.climb} <= set(one.sizes)
+    assert LANGUAGE.ranked is not None
     assert control.climb[-1][0] == LANGUAGE.ranked.control_size
     graphs = [control.graph(size) for size in control.sizes]
     assert {graph.num_parameters - 768 * graph.input[0] for graph in graphs} == {86_235_648 - 768 * 1024}

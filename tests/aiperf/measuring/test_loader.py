@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from aiperf.config import DataConfig, load_preset
+from aiperf.config import load_preset
 from aiperf.data import Batch, Split, load
 from aiperf.device import bind
 from aiperf.measuring.bench import bottleneck
 from aiperf.measuring.loader import PASSES, LoaderRate, measure_loaders
+from aiperf.tasks.images.data import ImageData
+from aiperf.tasks.language.data import TextData
 from tests.aiperf.data.packed.pack import call, packed
 from tests.aiperf.data.sets import write_folders
 
@@ -84,12 +86,12 @@ def test_no_loader_is_measured_cold_beside_one_that_is_not() -> None:
 def test_a_stream_is_timed_with_its_parts(folder: Path, name: str, stages: list[str]) -> None:
     config = load_preset("digits").data
     if name == "text":
-        config = DataConfig(name, 1, 16, 256, path=__file__)
+        config = TextData(name, 1, 16, 256, path=__file__)
     elif name == "synthetic-text":
-        config = DataConfig(name, 1, 16, 256, training_examples=99, validation_examples=9, test_examples=9)
+        config = TextData(name, 1, 16, 256, training_examples=99, validation_examples=9, test_examples=9)
     elif name != "digits":
         path = str(folder / ("packed" if name == "packed" else "folders"))
-        config = DataConfig(name, 3, 16, 3, path=path, validation_examples=6, loader_processes=1)
+        config = ImageData(name, 3, 16, 3, path=path, validation_examples=6, loader_processes=1)
     device = bind("cpu", 0)
     (found,) = measure_loaders([load(config, device.torch, 1).train], device, 10, 0.5)
     assert list(found.stages) == stages

@@ -18,7 +18,7 @@ from aiperf.on_nni.description import description
 from aiperf.on_nni.trial import NniChannel
 from aiperf.on_nni.tuner import SearchTuner
 from aiperf.on_nni.world import NniWorld
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import Finished, Validated
 

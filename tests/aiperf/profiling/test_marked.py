@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from aiperf.profiling.marked import marked_nodes
 from aiperf.profiling.rounds import run_rounds
 from analysis.readings.profile.spans import spans
+from nas.head import NextSymbol
 from nas.modules import Network
 from nas.weights import initial
 from tests.aiperf.profiling.trials import BATCH, NETWORKS, steps_of
@@ -68,7 +69,7 @@ def test_every_operation_of_the_backward_pass_has_the_number_of_its_node(name: s
         module.register_forward_pre_hook(note)
         module.register_forward_hook(walk)
     symbols = torch.zeros(BATCH, *graph.input, dtype=torch.int64)
-    examples = symbols if graph.head.symbols_in else torch.randn(BATCH, *graph.input)
+    examples = symbols if isinstance(graph.head, NextSymbol) else torch.randn(BATCH, *graph.input)
     numbers: list[int] = []
     with torch.autocast("cpu", torch.bfloat16, enabled=format == "bf16"), marked_nodes(network, numbers):
         network(examples)

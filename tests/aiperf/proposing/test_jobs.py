@@ -24,7 +24,9 @@ from aiperf.journal.events import (
 )
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import ATTEMPTS, Jobs
-from aiperf.tally import UNIT, Classified, Predicted, Tally
+from aiperf.tally import Tally
+from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.language.tally import UNIT, Predicted
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import NOTHING_KEPT, Finished, Started
 from nas.seeds import residual

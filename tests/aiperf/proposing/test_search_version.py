@@ -11,7 +11,7 @@ from aiperf.config import load_preset, with_overrides
 from aiperf.errors import ConfigError
 from aiperf.journal.events import Dispatched
 from aiperf.proposing.proposals import drawn
-from aiperf.tasks.images import IMAGES
+from aiperf.tasks.images.task import IMAGES
 from nas.morphisms import MIX
 from nas.record import encode
 from tests.journals import Scene, told

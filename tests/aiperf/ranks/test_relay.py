@@ -12,7 +12,7 @@ import pytest
 from aiperf.files import RunFiles
 from aiperf.ranks import relay
 from aiperf.ranks.relay import serve
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.wire.layout import Bye, Disband, Hello, Lost, Place
 from aiperf.wire.messages import Evaluated, FromGroup, Quit, Release, ToGroup, pack, unpack
 from tests.aiperf.ranks.test_mpi import PLACES, Wire, linked, setup

@@ -44,7 +44,7 @@ from aiperf.rules.rule import Evidence, Kind, Outcome
 from aiperf.rules.verdict import RULES, judge
 from aiperf.score.lineage import counted, rebuild, recount
 from aiperf.score.score import score
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.messages import NOTHING_KEPT, Finished, Rate
 from nas.morphisms import Widen

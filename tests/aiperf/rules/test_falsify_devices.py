@@ -15,7 +15,7 @@ from aiperf.journal.events import Began, Ended, GroupLost, LegBegan, RankReady
 from aiperf.rules.measured import of_leg
 from aiperf.rules.rule import Outcome
 from aiperf.score.lineage import recount
-from aiperf.tasks.images import IMAGES
+from aiperf.tasks.images.task import IMAGES
 from aiperf.wire.messages import Processor, Rate, Ready, Rung, StepTime
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS

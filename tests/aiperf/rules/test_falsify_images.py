@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from aiperf.journal import events
-from aiperf.known_sets import CIFAR_10, FASHION_MNIST, IMAGENET_1K, KnownSet
-from aiperf.rules.answers import FIVE_SIGMA, chance_of_so_few
 from aiperf.rules.rule import Outcome
 from aiperf.rules.verdict import RunClass
-from aiperf.tally import Classified
+from aiperf.tasks.images.known_sets import CIFAR_10, FASHION_MNIST, IMAGENET_1K, KnownSet
+from aiperf.tasks.images.tally import FIVE_SIGMA, Classified, chance_of_so_few
 from tests.aiperf.rules.forged import (
     RECORDED,
     TIMED,

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from aiperf.journal import events
-from aiperf.known_sets import ENWIK9
-from aiperf.rules.answers import FEWEST_BYTES, LEAST_OF_VALIDATION
 from aiperf.rules.rule import Outcome
 from aiperf.rules.verdict import RunClass
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
-from aiperf.tally import MOST_BITS, UNIT, Classified, Predicted
+from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.language.known_texts import ENWIK9
+from aiperf.tasks.language.tally import FEWEST_BYTES, LEAST_OF_VALIDATION, MOST_BITS, UNIT, Predicted
 from tests.aiperf.rules.forged import (
     Edit,
     each,

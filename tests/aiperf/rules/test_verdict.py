@@ -27,7 +27,7 @@ from aiperf.journal.events import (
 from aiperf.rules.eligibility import foreseen
 from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule, Seen
 from aiperf.rules.verdict import KNOWN_IF_RANKED, RULES, RunClass, Verdict, judge
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.wire.messages import Evaluated
 from tests.aiperf.presets import resolved_preset
 from tests.aiperf.rules.forged import (

@@ -29,7 +29,7 @@ from aiperf.journal.replay import replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.run.group import AHEAD
 from aiperf.run.master import Master
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.trial import State
 from aiperf.wire.messages import (
     Assign,

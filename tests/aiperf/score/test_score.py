@@ -34,7 +34,7 @@ from aiperf.score.credit import credit, work
 from aiperf.score.lineage import Counted, recount
 from aiperf.score.score import Score, regulated, score
 from aiperf.score.timeline import Timeline, interval_of_mean, shares, timeline
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.trial import HyperParameters, Segment, State, StepBlock, Trial
 from aiperf.wire.messages import Evaluated, Finished, Started
 from nas.layers import Conv2d, DepthwiseConv2d, GlobalPool

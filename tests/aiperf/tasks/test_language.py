@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from aiperf.config import DATA_SETS, ConfigError, DataConfig, load_preset, preset_names, with_overrides
-from aiperf.known_sets import BUNDLED_TEXT, ENWIK9
+from aiperf.config import ConfigError, DataConfig, load_preset, preset_names, with_overrides
 from aiperf.pretending.rank import pretended_manifest, refuse_no_examples
 from aiperf.rules.eligibility import unrankable
 from aiperf.run.run import starting_graph
-from aiperf.tally import Predicted
-from aiperf.tasks.images import IMAGES
+from aiperf.tasks.data import data_names
+from aiperf.tasks.images.task import IMAGES
 from aiperf.tasks.known import TASKS, task_of
-from aiperf.tasks.language import LANGUAGE, WINDOW
+from aiperf.tasks.language.known_texts import BUNDLED_TEXT, ENWIK9
+from aiperf.tasks.language.tally import Predicted
+from aiperf.tasks.language.task import LANGUAGE, WINDOW
 from aiperf.tasks.task import Task
 from nas.morphisms.text import GateMLP, MoreGroups
 
@@ -30,7 +31,8 @@ def manifest(data: DataConfig = TEXT, **other: Any) -> dict[str, Any]:
 
 
 def test_each_set_of_data_is_of_one_task() -> None:
-    assert sorted(name for task in TASKS for name in task.data_sets) == sorted(DATA_SETS)
+    names = [name for task in TASKS for name in task.data_class.names]
+    assert sorted(names) == sorted(set(names)) == sorted(data_names())
     assert task_of(TEXT) is LANGUAGE
     assert task_of(load_preset("digits").data) is IMAGES
     assert all(getattr(task, field.name) is not None for task in TASKS for field in fields(Task))
@@ -49,6 +51,7 @@ def test_the_seed_of_a_preset_is_of_its_task_and_can_be_ranked_where_it_says_so(
 
 def test_the_ranked_seed_has_the_size_of_gpt2_small() -> None:
     """The morphisms of text have a place in it, as they have not in GPT-2 itself."""
+    assert LANGUAGE.ranked is not None
     seed, control = LANGUAGE.seeds[LANGUAGE.ranked.seed]((WINDOW,), 256), LANGUAGE.control.graph(WINDOW)
     assert seed.num_parameters == pytest.approx(control.num_parameters, rel=0.02)
     assert seed.operations == pytest.approx(control.operations, rel=0.01)
@@ -132,6 +135,7 @@ def test_generated_text_is_as_the_configuration_says() -> None:
 def test_ranked_is_enwik9_whole(other: Mapping[str, Any], says: list[str]) -> None:
     found = {**pretended_manifest(load_preset("ranked-text")), **other}
     assert found["sha256"] == other.get("sha256", ENWIK9.sha256)
+    assert LANGUAGE.ranked is not None
     assert LANGUAGE.ranked.data_faults(found) == says
 
 

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from aiperf.errors import DataError
 from aiperf.files import RunFiles
 from aiperf.journal.events import Closed, Stepped
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.training.kept_network import Kept, read_kept, write_kept
 from aiperf.training.rank_log import StepLog
 from aiperf.trial import Segment, StepBlock

@@ -18,7 +18,7 @@ from aiperf.journal import events
 from aiperf.journal.events import Began, Closed, Ended, Event, Opened, RankReady
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import rebuild
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.training.evaluation import Top5
 from aiperf.training.kept_network import Kept, write_kept
 from aiperf.training.reevaluation import Again, Reevaluation, reevaluate

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from aiperf.config import Config, DataConfig, LimitsConfig
+from aiperf.config import Config, LimitsConfig
 from aiperf.device import bind
 from aiperf.engines.made import OF_EXPERTS, why_not
 from aiperf.engines.objective import NotFinite
@@ -21,7 +21,8 @@ from aiperf.parallel.parallel import Solo, make_step
 from aiperf.proposing import plan
 from aiperf.proposing.pace import Pace
 from aiperf.ranks.world import ALONE
-from aiperf.tally import UNIT, Predicted
+from aiperf.tasks.language.data import TextData
+from aiperf.tasks.language.tally import UNIT, Predicted
 from aiperf.training.built_trial import build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
@@ -164,7 +165,7 @@ def test_the_first_step_is_clipped_too() -> None:
 
 def test_a_best_network_that_is_not_finite_on_the_test_part_has_no_result(tmp_path: Path) -> None:
     """One line, and never a bounded number that passes for a result."""
-    data = DataConfig("text", channels=1, size=WINDOW, classes=256)
+    data = TextData("text", channels=1, size=WINDOW, classes=256)
     config = Config("test", "-", data, TRAINING, LimitsConfig(minutes=1))
     setup, channel = Setup(config, graph_to_json(GRAPH), str(tmp_path), ""), Told()
     worker = Worker(setup, channel, bind("cpu", 0), ALONE, Solo())

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 import torch
 
-from aiperf.config import Config, DataConfig, LimitsConfig, TrainingConfig
+from aiperf.config import Config, LimitsConfig, TrainingConfig
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.errors import GroupBroken
 from aiperf.files import RunFiles
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.ranks.world import ALONE
+from aiperf.tasks.images.data import ImageData
 from aiperf.training import worker as worker_module
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.kept_network import Kept, read_kept
@@ -54,7 +55,7 @@ SIZE, CLASSES = (1, 8, 8), 2
 CONFIG = Config(
     preset="test",
     seed_architecture="-",
-    data=DataConfig(
+    data=ImageData(
         "synthetic",
         *SIZE[:2],
         classes=CLASSES,

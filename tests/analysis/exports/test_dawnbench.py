@@ -13,7 +13,7 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.journal import events
 from aiperf.journal.events import Origin
-from aiperf.known_sets import CIFAR_10
+from aiperf.tasks.images.known_sets import CIFAR_10
 from analysis.exports.dawnbench import dawnbench, write_entry
 from analysis.readings.judged import Judged, examine
 from launch.price import Price
@@ -92,5 +92,5 @@ def test_what_makes_no_entry(digits: Judged, tmp_path: Path) -> None:
             dawnbench(run, "a", "b", None)
     recorded = Path(__file__).parents[2] / "recorded" / "language"
     text = examine(replace(digits.files, directory=recorded))
-    with pytest.raises(AiperfError, match=r"predicted text|makes no entry"):
+    with pytest.raises(AiperfError, match=r"has no task like language|makes no entry"):
         dawnbench(text, "a", "b", None)

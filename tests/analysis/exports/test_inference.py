@@ -14,7 +14,9 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.scenarios.detail_log import read_detail
 from aiperf.scenarios.latencies import Latencies
 from aiperf.scenarios.measured import Accuracy, Measured, Probe
-from aiperf.tally import Classified, Predicted, Tally
+from aiperf.tally import Tally
+from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.language.tally import Predicted
 from analysis.exports.inference import Inference, found, load_all, save
 from analysis.exports.inference_text import inference_table, inference_text
 from analysis.pages.report import report_html

@@ -12,7 +12,7 @@ import pytest
 
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.events import Origin
-from aiperf.known_sets import IMAGENET_1K
+from aiperf.tasks.images.known_sets import IMAGENET_1K
 from analysis.exports.mlperf import DIVISIONS, STATUSES, MlperfEntry, mlperf_text
 from analysis.readings.judged import Judged, examine
 from tests.aiperf.commands.typed import Typed

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aiperf.journal.events import Closed, Dispatched
 from aiperf.journal.file import read_journal
-from aiperf.tasks.images import IMAGES
+from aiperf.tasks.images.task import IMAGES
 from analysis.comparing.characteristics import Trained, thirds, trained
 from analysis.pages.figures.characterisation import THIRDS, characterisation
 from analysis.pages.figures.pareto import Dot, dots, front, pareto

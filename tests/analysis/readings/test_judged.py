@@ -16,7 +16,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer, Shortfall
 from aiperf.rules.rule import Outcome
 from aiperf.rules.verdict import Verdict
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.trial import State
 from aiperf.wording import rate
 from analysis.exports.summary import status_text, summary_text

@@ -9,7 +9,7 @@ from aiperf.journal.events import Event
 from aiperf.journal.file import VERSION
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import credit
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.trial import HyperParameters, Segment, State, StepBlock, Trial
 from aiperf.wire.messages import Finished, Ready, Started
 from analysis.readings.judged import Judged

@@ -18,7 +18,7 @@ from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import MpiWorld, gather
 from aiperf.ranks.post import Post
 from aiperf.ranks.world import Gone
-from aiperf.tally import Classified
+from aiperf.tasks.images.tally import Classified
 from aiperf.wire.layout import Bye, Place
 from aiperf.wire.messages import Evaluated, Join, Meeting, Quit, Setup, Stop, ToGroup, pack
 

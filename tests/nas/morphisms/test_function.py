@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from nas.graph import Graph
+from nas.head import NextSymbol
 from nas.layers import GELU, Conv2d, Embedding, LayerNorm, Positions, RMSNorm, ShapeError
 from nas.modules import Network
 from nas.morphisms import (
@@ -310,7 +311,7 @@ def slopes(is_text: bool, name: str) -> dict[str, Array]:
 def examples(graph: Graph, num: int) -> Tensor:
     """Enough that every symbol occurs, without which a row of an embedding would have no gradient."""
     generator = torch.Generator().manual_seed(0)
-    if graph.head.symbols_in:
+    if isinstance(graph.head, NextSymbol):
         least = min(node.layer.symbols for node in graph.nodes if isinstance(node.layer, Embedding))
         return torch.randint(least, (num, *graph.input), generator=generator)
     return torch.randn(num, *graph.input, generator=generator)
@@ -360,7 +361,7 @@ def gradients(found: Network) -> dict[str, Array]:
     """Gradients of the loss of one training step, by tensor."""
     graph, tensors = found.graph, found.tensors()
     read = examples(graph, 64)
-    right = 3 * read + 1 if graph.head.symbols_in else torch.arange(len(read))
+    right = 3 * read + 1 if isinstance(graph.head, NextSymbol) else torch.arange(len(read))
     found.zero_grad()
     cross_entropy(answers(found, read).flatten(0, -2), right.flatten() % graph.classes).backward()
     return {name: tensors[name].grad.numpy() for name in graph.weights}  # type: ignore[union-attr]

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from safetensors.numpy import save_file
 
 from nas.graph import Graph, Node
+from nas.head import NextSymbol
 from nas.layers import (
     AdaptiveAveragePool,
     AveragePool,
@@ -70,7 +71,7 @@ def loaded(path: Path) -> Any:
 
 
 def by_onnx(graph: Graph, folder: Path) -> Array:
-    name = "symbols" if graph.head.symbols_in else "images"
+    name = "symbols" if isinstance(graph.head, NextSymbol) else "images"
     (logits,) = session(graph).run(["logits"], {name: examples(graph).numpy()})
     return logits  # type: ignore[no-any-return]
 

@@ -24,8 +24,9 @@ import torch
 from PIL import Image
 
 from aiperf.config import DataConfig
-from aiperf.data import Data, load, look
+from aiperf.data import Data, load
 from aiperf.data.decode import random_box
+from aiperf.data.image_files import look
 from aiperf.data.packed import staging
 from aiperf.data.packed.maps import Maps
 from aiperf.data.packed.readers import cut

@@ -19,11 +19,13 @@ import pytest
 import torch
 
 from aiperf.config import DataConfig
-from aiperf.data import load, look
+from aiperf.data import load
+from aiperf.data.image_files import look
 from aiperf.data.texts import bundled, reading
 from aiperf.data.texts.reading import text_at
 from aiperf.errors import DataError
-from aiperf.known_sets import BUNDLED_TEXT, known_set
+from aiperf.tasks.language.data import TextData
+from aiperf.tasks.language.known_texts import BUNDLED_TEXT, known_text
 from tests.aiperf.data.sets import CPU, refusal
 
 REMEDY = "give a readable text file, or a folder of text files"
@@ -97,7 +99,7 @@ def test_what_is_no_text_is_refused_in_a_line(tmp_path: Path) -> None:
         "empty": f"{tmp_path}/empty: empty; {GIVE}",
         "loop": f"{tmp_path}/loop/up: is a link to a folder; remove it, or copy the files of that folder",
     }.items():
-        assert refusal(DataConfig("text", 1, 8, 256, path=str(tmp_path / name))) == expected
+        assert refusal(TextData("text", 1, 8, 256, path=str(tmp_path / name))) == expected
 
 
 def test_a_broken_link_within_a_folder_is_refused(tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "it").write_bytes(bytes(1000))
     (tmp_path / "it").chmod(0)
     with pytest.raises(DataError, match="/it: Permission denied; make it readable"):
-        load(DataConfig("text", 1, 8, 256, path=str(tmp_path)), CPU, 1)
+        load(TextData("text", 1, 8, 256, path=str(tmp_path)), CPU, 1)
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
@@ -141,7 +143,7 @@ def test_a_large_file_takes_no_memory(tmp_path: Path) -> None:
         file.write(b"here the test part begins")
     before = kept()
     data = load(
-        DataConfig("text", 1, 24, 256, path=str(path), training_examples=1000, validation_examples=10), CPU, 1
+        TextData("text", 1, 24, 256, path=str(path), training_examples=1000, validation_examples=10), CPU, 1
     )
     symbols, _ = next(data.test.sweep(1))
     assert bytes(symbols[0].tolist()) == b"here the test part begin"
@@ -158,14 +160,14 @@ def test_a_folder_or_file_of_text_is_not_taken_for_images(tmp_path: Path) -> Non
         look(tmp_path / "book.txt")
 
 
-CONFIG = DataConfig("text", 1, 256, 256)
+CONFIG = TextData("text", 1, 256, 256)
 FOLDER = resources.files("aiperf") / "data" / "texts"
 
 
 def test_it_is_a_known_text_of_2_690_563_bytes() -> None:
     data = load(CONFIG, CPU, 1)
     assert data.manifest["bytes"] == 2_690_563
-    assert known_set(data.manifest) is BUNDLED_TEXT
+    assert known_text(data.manifest) is BUNDLED_TEXT
     windows = {key: value for key, value in data.manifest.items() if key.endswith("_examples")}
     assert windows == {
         "official_training_examples": 9983,

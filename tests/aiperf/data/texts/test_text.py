@@ -12,6 +12,7 @@ import torch
 from aiperf.config import DataConfig, load_preset, parse_setting, with_overrides
 from aiperf.data import Data, load
 from aiperf.data.texts import grid, loading, reading
+from aiperf.tasks.language.data import TextData
 from tests.aiperf.data.sets import CPU, refusal
 
 TINY = bytes(range(200))  # each byte says where it is
@@ -28,7 +29,7 @@ def written(folder: Path, text: bytes = TINY) -> str:
 
 
 def config(path: str, size: int = SIZE, training: int = 0, validation: int = 0) -> DataConfig:
-    return DataConfig(
+    return TextData(
         "text", 1, size, 256, path=path, training_examples=training, validation_examples=validation
     )
 

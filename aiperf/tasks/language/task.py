@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from aiperf.config import BYTES, TEXT_SETS, DataConfig
-from aiperf.known_sets import ENWIK9
-from aiperf.tally import BITS_OF_A_BYTE, UNIT, Predicted
+from aiperf.errors import ConfigError
+from aiperf.tasks.data import DataConfig
+from aiperf.tasks.language.data import TextData
+from aiperf.tasks.language.facts import TEXT_FACTS
+from aiperf.tasks.language.known_texts import ENWIK9
+from aiperf.tasks.language.tally import BITS_OF_A_BYTE, UNIT, Predicted
+from aiperf.tasks.language.windows import TextWindows
 from aiperf.tasks.task import Amount, ControlNetwork, Examples, Manifest, RankedLimits, Task
-from aiperf.tasks.text_sets import TEXT_FACTS
-from aiperf.windows import TextWindows
 from aiperf.wording import percent
 from nas.graph import Graph
+from nas.head import BYTES, NextSymbol
 from nas.morphisms.text import TEXT_MIX
 from nas.text_seeds import TEXT_SEEDS, gpt2_small_bytes, gpt_4x128
 from nas.tuning import text_space
 
 WINDOW = 1_024
-"""Of a ranked run, and of the control on an accelerator: as long as GPT-2's."""
+"""Bytes of a window in a ranked run and in the control on an accelerator: as long as GPT-2's context."""
 CLIMB = ((WINDOW, 1), (WINDOW, 4))
 SMALLER_CLIMB = ((64, 12),)
-"""Of gpt-4x128: nanoGPT's window and batch on a processor, and no others, so that its rates compare."""
+"""The climb of gpt-4x128: nanoGPT's window and batch on a processor, and no others, so that rates compare."""
 WINDOWS = "windows of {:,} bytes"
 CONTROL_BATCH = 32
 """Windows a step: 32,768 bytes keep an accelerator of today busy."""
@@ -28,7 +31,26 @@ Compression Benchmark"."""
 
 
 def _examples(data: DataConfig) -> Examples:
-    return Examples((data.size,), data.classes)
+    return Examples((data.size,), data.classes, NextSymbol())
+
+
+def _reads(data: DataConfig) -> str:
+    return f"windows of {data.size} bytes of {data.name}, as numbers from 0 to 255"
+
+
+def _generated(graph: Graph, parts: tuple[int, int, int]) -> DataConfig:
+    if graph.classes != BYTES:
+        raise ConfigError(f"generated text has {BYTES} symbols, and this seed {graph.classes}")
+    training, validation, test = parts
+    return TextData(
+        name="synthetic-text",
+        channels=1,
+        size=graph.input[0],
+        classes=BYTES,
+        training_examples=training,
+        validation_examples=validation,
+        test_examples=test,
+    )
 
 
 def _tally(examples: int, size: int, error: float) -> Predicted:
@@ -62,15 +84,26 @@ def _unlike_enwik9(manifest: Manifest) -> list[str]:
     ]
 
 
+def _training() -> object:
+    from aiperf.tasks.language.training import TRAINING  # and with it torch
+
+    return TRAINING
+
+
 LANGUAGE = Task(
     name="language",
     example="window",
     amount=Amount("bytes", lambda size: size),
-    data_sets=TEXT_SETS,
+    data_class=TextData,
+    head=NextSymbol,
     examples=_examples,
+    reads=_reads,
+    generated=_generated,
+    optimizer="adamw",
     data=TEXT_FACTS,
     tally=_tally,
     error_text=_error_text,
+    error_law="language",
     chance=lambda classes: 1.0,
     seeds=TEXT_SEEDS,
     morphisms=TEXT_MIX,
@@ -101,6 +134,7 @@ LANGUAGE = Task(
             climb=SMALLER_CLIMB,
         ),
     ),
+    training=_training,
     ranked=RankedLimits(
         seed="llama-12x768",
         most_error=MOST_ERROR,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aiperf.config import DataConfig
-from aiperf.known_sets import DIGITS, FIXED_FORMS, KNOWN, differences, known_set
+from aiperf.tasks.data import DataConfig
+from aiperf.tasks.images.known_sets import DIGITS, FIXED_FORMS, KNOWN, known_set
+from aiperf.tasks.known_data import differences
 from aiperf.tasks.task import DataFacts, Manifest
 
 PARTS = ("training", "validation", "test")

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from aiperf.config import IMAGE_SETS, DataConfig
-from aiperf.known_sets import IMAGENET_1K, PACKED, packed_side
-from aiperf.tally import Classified
-from aiperf.tasks.image_sets import IMAGE_FACTS
+from aiperf.errors import ConfigError
+from aiperf.tasks.data import DataConfig
+from aiperf.tasks.images.data import ImageData
+from aiperf.tasks.images.facts import IMAGE_FACTS
+from aiperf.tasks.images.known_sets import IMAGENET_1K, PACKED, packed_side
+from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.task import Amount, ControlNetwork, Examples, Manifest, RankedLimits, Task
 from aiperf.wording import percent
 from nas.graph import Graph
+from nas.head import Classes
 from nas.morphisms import MIX
 from nas.seeds import SEEDS, resnet50
 from nas.tuning import SPACE
@@ -29,14 +32,41 @@ IMAGENET: Mapping[str, Any] = {
     "test_examples_per_class": list(IMAGENET_1K.test_examples_per_class),
 }
 PACKED_SIDE = 256
-"""At least: of smaller ones a crop of 224 would be enlarged, and is less work to read."""
+"""The least side of packed images in pixels: from smaller ones a crop of 224 would be enlarged, and they are
+less work to read."""
+OF_IMAGENET = ("imagefolder", "packed")
+"""Data sets whose images are normalised by ImageNet's mean and deviation: see aiperf/data/normalise.py."""
 VALIDATION_IMAGES = 50_000
-"""Of the official training images: with more, validation would be credited in place of training."""
+"""How many of the official training images validate: with more, validation would be credited in place of
+training."""
 MOST_ERROR = 0.30
 
 
 def _examples(data: DataConfig) -> Examples:
-    return Examples((data.channels, data.size, data.size), data.classes)
+    return Examples((data.channels, data.size, data.size), data.classes, Classes())
+
+
+def _reads(data: DataConfig) -> str:
+    shape = f"{data.name}, {data.channels} × {data.size} × {data.size}"
+    if data.name in OF_IMAGENET:
+        return f"{shape}, from 0 to 1, less ImageNet's mean, over its deviation"
+    return f"{shape}, each channel less its mean over all training images, over its deviation"
+
+
+def _generated(graph: Graph, parts: tuple[int, int, int]) -> DataConfig:
+    channels, height, width = graph.input
+    if height != width:
+        raise ConfigError(f"generated images are square, and this seed reads {graph.input[1:]}")
+    training, validation, test = parts
+    return ImageData(
+        name="synthetic",
+        channels=channels,
+        size=width,
+        classes=graph.classes,
+        training_examples=training,
+        validation_examples=validation,
+        test_examples=test,
+    )
 
 
 def _tally(examples: int, size: int, error: float) -> Classified:
@@ -63,15 +93,26 @@ def _unlike_imagenet(manifest: Manifest) -> list[str]:
     return wrong
 
 
+def _training() -> object:
+    from aiperf.tasks.images.training import TRAINING  # and with it torch
+
+    return TRAINING
+
+
 IMAGES = Task(
     name="images",
     example="image",
     amount=Amount("images", lambda size: 1),
-    data_sets=IMAGE_SETS,
+    data_class=ImageData,
+    head=Classes,
     examples=_examples,
+    reads=_reads,
+    generated=_generated,
+    optimizer="sgd",
     data=IMAGE_FACTS,
     tally=_tally,
     error_text=percent,
+    error_law="images",
     chance=lambda classes: 1 - 1 / classes,
     seeds=SEEDS,
     morphisms=MIX,
@@ -91,6 +132,7 @@ IMAGES = Task(
         batch_size=256,
         climb=CLIMB,
     ),
+    training=_training,
     ranked=RankedLimits(
         seed="resnet50",
         most_error=MOST_ERROR,

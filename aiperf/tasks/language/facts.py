@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
-from aiperf.config import DataConfig
-from aiperf.known_sets import BUNDLED_TEXT, KNOWN_TEXTS, KnownText, differences, known_set
+from aiperf.tasks.data import DataConfig
+from aiperf.tasks.known_data import differences
+from aiperf.tasks.language.known_texts import BUNDLED_TEXT, KNOWN_TEXTS, KnownText, known_text
+from aiperf.tasks.language.windows import TextWindows
 from aiperf.tasks.task import DataFacts, Manifest
-from aiperf.windows import TextWindows
 
 SYNTHETIC = "synthetic-text"
 PARTS = ("training", "validation", "test")
@@ -21,7 +22,7 @@ def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
             yield f"data.{what} is {manifest.get(what)!r}, but {getattr(config, what)!r} is configured"
     if manifest.get("synthetic") != (config.name == SYNTHETIC):
         yield f"data.synthetic is {manifest.get('synthetic')!r} for {config.name}"
-    if (known := known_set(manifest)) is not None:
+    if (known := known_text(manifest)) is not None:
         yield from differences(manifest, known)
     if config.name != SYNTHETIC and not config.path and manifest.get("sha256") != BUNDLED_TEXT.sha256:
         yield f"the SHA-256 is not that of {BUNDLED_TEXT.title}"
@@ -42,17 +43,18 @@ def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
 
 
 def is_known(manifest: Manifest) -> bool:
-    return manifest.get("synthetic") is True or known_set(manifest) is not None
+    return manifest.get("synthetic") is True or known_text(manifest) is not None
 
 
 def has_like_parts(manifest: Manifest) -> bool:
     """Parts of a text follow one another and may be of different kinds; generated ones are of one source."""
-    known = known_set(manifest)
-    return manifest.get("synthetic") is True or (isinstance(known, KnownText) and known.like_parts)
+    known = known_text(manifest)
+    return manifest.get("synthetic") is True or (known is not None and known.like_parts)
 
 
 def foreseen(data: DataConfig) -> dict[str, Any]:
-    """Of a text on the disk its name tells, where it is a known one's; else as the configuration says."""
+    """What a rank would find: a text on the disk is known by its name; else it is as the configuration
+    says."""
     known = _of_file(data)
     if data.name == SYNTHETIC:
         counts = _generated(data)

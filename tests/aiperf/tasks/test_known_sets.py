@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from aiperf.known_sets import BUNDLED_TEXT, CIFAR_10, DIGITS, ENWIK9, IMAGENET_1K, differences, known_set
+from aiperf.tasks.images.known_sets import CIFAR_10, DIGITS, IMAGENET_1K, known_set
+from aiperf.tasks.known_data import differences
+from aiperf.tasks.language.known_texts import BUNDLED_TEXT, ENWIK9, known_text
 from tests.journals import DATA
 
 # As `aiperf.data` states it of enwik9 in windows of 1,024 bytes.
@@ -27,16 +29,16 @@ MANIFEST: dict[str, Any] = {
 
 
 def test_a_text_is_recognised_by_its_bytes() -> None:
-    assert known_set(MANIFEST) is ENWIK9
+    assert known_text(MANIFEST) is ENWIK9
     assert differences(MANIFEST, ENWIK9) == []
-    assert known_set({**MANIFEST, "sha256": "0" * 64}) is None
-    assert known_set({**MANIFEST, "name": "idx"}) is None
-    assert known_set({"name": "text", "sha256": BUNDLED_TEXT.sha256}) is BUNDLED_TEXT
+    assert known_text({**MANIFEST, "sha256": "0" * 64}) is None
+    assert known_text({**MANIFEST, "name": "idx"}) is None
+    assert known_text({"name": "text", "sha256": BUNDLED_TEXT.sha256}) is BUNDLED_TEXT
 
 
 def test_the_number_of_windows_follows_from_their_size() -> None:
     longer = {**MANIFEST, "size": 2048, "official_training_examples": 463_866, "test_examples": 24_414}
-    assert known_set(longer) is ENWIK9
+    assert known_text(longer) is ENWIK9
     assert differences(longer, ENWIK9) == []
 
 

@@ -1,6 +1,6 @@
-"""Sets of images and texts that everybody has: how much they hold, and the fingerprint where it is known.
+"""Sets of images that everybody has: how much they hold, and the fingerprint where it is known.
 
-A fingerprint of images stands here only where it was computed from the set itself, as `aiperf.data` does.
+A fingerprint stands here only where it was computed from the set itself, as `aiperf.data` does.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.config import BYTES
-from aiperf.windows import TextWindows
+from aiperf.tasks.known_data import recognised
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class KnownSet:
     name: str
     """What `data.name` is."""
     sha256: str
-    """Of all images and labels; empty where nobody has reported it."""
+    """The fingerprint of all images and labels; empty where nobody has reported it."""
     channels: int | None
     """None where they may be shown in either number."""
     classes: int
@@ -41,31 +40,6 @@ class KnownSet:
             "test_examples_per_class": list(self.test_examples_per_class),
         }
         return {key: value for key, value in told.items() if value is not None}
-
-
-@dataclass(frozen=True)
-class KnownText:
-    """A text, which is its bytes. How they are divided follows from their number and the size of a window."""
-
-    title: str
-    sha256: str
-    bytes: int
-    like_parts: bool
-    """Whether its test part was measured to take about as many bits per byte as its validation part."""
-    name = "text"
-    """What `data.name` is."""
-
-    def facts(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """By the keys of a manifest; the numbers of windows are those of its size."""
-        size = manifest.get("size")
-        windows = TextWindows(self.bytes, size if isinstance(size, int) and size > 0 else self.bytes)
-        return {
-            "channels": 1,
-            "classes": BYTES,
-            "bytes": self.bytes,
-            "official_training_examples": windows.official_training,
-            "test_examples": windows.test,
-        }
 
 
 DIGITS = KnownSet(  # aiperf/presets/digits_split.json
@@ -112,26 +86,9 @@ IMAGENET_1K = KnownSet(
     test_examples=50_000,
     test_examples_per_class=(50, 50),
 )
-# README.md in aiperf/data/texts says what it is.
-BUNDLED_TEXT = KnownText(
-    "the bundled text",
-    "0e2963bc80638aef60b71d920a29b53e2b263c62b5ef809ac934ed86cf3bcec2",
-    2_690_563,
-    like_parts=True,  # aiperf/rules/answers.py: LEAST_OF_VALIDATION
-)
-# The first 10^9 bytes of the English Wikipedia of March 3, 2006. Its maker's page, Mahoney's "About the Test
-# Data", states the size and two older checksums (MD5 e206c345…a12d, SHA-1 2996e86f…e581). The SHA-256 is the
-# one that independent programs and reports of others state beside those two.
-ENWIK9 = KnownText(
-    "enwik9",
-    "159b85351e5f76e60cbe32e04c677847a9ecba3adc79addab6f4c6c7aa3744bc",
-    1_000_000_000,
-    like_parts=False,  # not measured
-)
 PACKED = "packed"
 """`data.name` of an image folder whose images were decoded beforehand."""
 KNOWN = (DIGITS, CIFAR_10, FASHION_MNIST, IMAGENET_1K)
-KNOWN_TEXTS = (BUNDLED_TEXT, ENWIK9)
 FIXED_FORMS: Mapping[str, KnownSet] = {each.name: each for each in (DIGITS, CIFAR_10)}
 """By `data.name`, where its files hold so many images whatever they show."""
 
@@ -148,18 +105,6 @@ def packed_side(manifest: Mapping[str, Any]) -> int:
     return side if isinstance(side, int) else 0
 
 
-def known_set(manifest: Mapping[str, Any]) -> KnownSet | KnownText | None:
-    """Which of them a manifest is of: by its fingerprint, or all its numbers where none is pinned."""
-    for each in (*KNOWN, *KNOWN_TEXTS):
-        same = manifest.get("sha256") == each.sha256 if each.sha256 else not differences(manifest, each)
-        if same and unpacked(manifest) == each.name:
-            return each
-    return None
-
-
-def differences(manifest: Mapping[str, Any], known: KnownSet | KnownText) -> list[str]:
-    return [
-        f"{key} is {manifest.get(key)!r}, but {known.title} has {value!r}"
-        for key, value in known.facts(manifest).items()
-        if manifest.get(key) != value
-    ]
+def known_set(manifest: Mapping[str, Any]) -> KnownSet | None:
+    """Which of them a manifest is of, packed or not; None for a set that is not listed here."""
+    return recognised({**manifest, "name": unpacked(manifest)}, KNOWN)

@@ -15,7 +15,7 @@ VALIDATION_FROM, TEST_FROM, WHOLE = 90, 95, 100
 
 @dataclass(frozen=True)
 class TextWindows:
-    """Of a text of so many bytes, windows of `size`."""
+    """The windows of `size` bytes into which a text of so many bytes is cut."""
 
     bytes: int
     size: int
@@ -28,7 +28,8 @@ class TextWindows:
 
     @property
     def training(self) -> int:
-        """Of a pass, wherever below `size` it begins: with each start there are as many."""
+        """Windows in a pass of training, wherever below `size` it begins: with each start there are as
+        many."""
         return max(0, len(self.parts[0]) // self.size - 1)
 
     @property

@@ -1,0 +1,93 @@
+"""How networks are trained on the examples of a task: where these are read, and what is made small.
+
+A task keeps this in a file of its own, which imports torch: `Task.training` imports it when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from aiperf.data.split import Batch, Data
+from aiperf.errors import ConfigError
+from aiperf.tally import Tally
+from aiperf.tasks.data import DataConfig
+from aiperf.tasks.task import Task
+
+Numbers = tuple[int, ...]
+
+
+class Destination(NamedTuple):
+    """Where the examples are to lie, and what else their reading depends on."""
+
+    device: torch.device
+    seed: int
+    """The random seed of generated examples; real ones are split alike in every run."""
+    local_ranks: int
+    """Ranks on this host, which share its cores for decoding, unless each is bound to cores of its own."""
+
+
+class NotFinite(ArithmeticError):
+    """A loss, or an answer in a validation, that is not a finite number: the steps since the last validation
+    are void.
+
+    Raised by all ranks of a group at once.
+    """
+
+
+class Objective(Protocol):
+    """What is made small, and what is counted, by what a network puts out for a batch and the targets of
+    it."""
+
+    @property
+    def judges_probabilities(self) -> bool:
+        """Whether `judged` tells how probable an answer was: then the last product of an evaluation is not
+        narrowed, for such a probability is a difference of logits."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean over the batch, (): what training makes small."""
+
+    def nothing(self, device: torch.device) -> Tensor:
+        """The judgement of no example, to which those of batches are added: (numbers,), int64."""
+
+    def judged(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Exact sums over the batch, on its device: (numbers,), int64."""
+
+    def tally(self, examples: int, *judged: int) -> Tally:
+        """Makes the tally of so many examples from the sums. Raises NotFinite where an answer was not
+        finite."""
+
+    def answers(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """What is logged of each example in a test of inference: (n, numbers), int64."""
+
+    def judged_answer(self, answer: Numbers, target: Tensor) -> Numbers:
+        """From such an answer and the target of its example what `judged` counts of it."""
+
+    def random(self, shape: tuple[int, ...], answers: int, generator: torch.Generator) -> Batch:
+        """Examples (n, …) of this shape and targets below `answers`, without meaning, in the host's memory:
+        steps are timed on them."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What only those need who train."""
+
+    load: Callable[[DataConfig, Destination], Data]
+    """Reads and checks the whole set. Raises DataError."""
+    objective: Callable[[float], Objective]
+    """By the label smoothing."""
+
+
+def training_of(task: Task) -> Training:
+    """Imports it. Raises ConfigError where the package of an installed task has none."""
+    found = task.training()
+    if not isinstance(found, Training):
+        raise ConfigError(
+            f"the task {task.name}: `training` returns {found!r:.80}, which is not an "
+            "aiperf.data.training.Training; correct its package"
+        )
+    return found

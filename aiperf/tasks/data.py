@@ -1,0 +1,139 @@
+"""Which examples a run reads: the keys of `[data]` that every task has, and a task's class by `data.name`.
+
+A task has a class of its own, which derives from `DataConfig`, checks what is its own, and may add keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from aiperf.errors import ConfigError
+from aiperf.tasks.installed import installed, installed_names
+
+AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")
+
+
+class NoSuchTask(ConfigError):
+    """A `data.name` that no task has, neither of this program nor of an installed package."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which examples: images, or a text, of which one example is a window, or those of an installed task."""
+
+    names: ClassVar[tuple[str, ...]] = ()
+    """The values of `data.name` that are of this class."""
+    without_files: ClassVar[tuple[str, ...]] = ()
+    """Those of them that read no files."""
+    least_validation: ClassVar[int] = 1
+    """The least `validation_examples`; 0 where 0 stands for all that there are."""
+
+    name: str
+    """One of digits, idx, cifar10, imagefolder, packed, synthetic; text, synthetic-text; or the name of an
+    installed task (docs/adding.md)."""
+    channels: int
+    """1 of a text."""
+    size: int
+    """Side in pixels of the square that the network sees; of a text, the bytes of a window."""
+    classes: int
+    """256 of a text: bytes."""
+    path: str = ""
+    """Folder of the files, of a text also one file; empty for digits, generated data and the text that comes
+    with this program."""
+    training_examples: int = 0
+    """At most so many, stratified; 0: all that validation leaves. Of a text the windows of an epoch, each of
+    which goes on where the last one ended."""
+    validation_examples: int = 0
+    """Taken from training, stratified. Of a text at most so many windows of its validation part; 0: all."""
+    test_examples: int = 0
+    """Generated data only; otherwise the official test part is used whole."""
+    augmentation: str = "none"
+    """In training only. One of none, shift, crop-flip, resized-crop-flip."""
+    loader_processes: int = 0
+    """Processes that decode images for each rank, of packed images threads that read them; 0: as many as
+    cores for each rank, less one."""
+    stage: str = ""
+    """Folder on a disk of each node, to which packed images are copied before the span; empty: they are read
+    where they lie."""
+
+    def __post_init__(self) -> None:
+        one_of("data.name", self.name, self.names)
+        one_of("data.augmentation", self.augmentation, AUGMENTATIONS)
+        for name in ("channels", "size"):
+            at_least(f"data.{name}", getattr(self, name), 1)
+        at_least("data.classes", self.classes, 2)
+        at_least("data.validation_examples", self.validation_examples, self.least_validation)
+        for name in ("training_examples", "test_examples", "loader_processes"):
+            at_least(f"data.{name}", getattr(self, name), 0)
+        self.check()
+        if self.stage and self.name != "packed":
+            raise ConfigError(
+                f"data.stage is {self.stage!r}, but data.name is {self.name!r}: only packed images can be "
+                f"staged; omit it, or pack the images with `aiperf-hpc data pack`"
+            )
+        if self.path and self.name in self.without_files:
+            with_files = {name for kind in own_classes() for name in {*kind.names} - {*kind.without_files}}
+            raise ConfigError(
+                f"data.path is {self.path!r}, but data.name is {self.name!r}, which reads no files; set "
+                f"data.name to one of {', '.join(sorted(with_files))}; or give --data without --preset"
+            )
+
+    def check(self) -> None:
+        """Raises ConfigError for what this task cannot have."""
+
+    def refuse_no_folder(self) -> None:
+        """Raises ConfigError where files are needed and their folder is not given, which only a run that
+        reads them needs."""
+
+    @classmethod
+    def member_of_record(cls, record: Mapping[str, Any]) -> type[DataConfig]:
+        """The class that a record is of, by its `name`. Raises NoSuchTask."""
+        name = record.get("name")
+        return cls if cls.names or not isinstance(name, str) else data_class(name)
+
+
+def own_classes() -> list[type[DataConfig]]:
+    """Those of this program's tasks, which `aiperf.config` imports. A class of another package is none of
+    them, whatever names it has."""
+    return [kind for kind in DataConfig.__subclasses__() if kind.__module__.startswith("aiperf.tasks.")]
+
+
+def data_names() -> list[str]:
+    """Every `data.name` that there is here: those of this program's tasks, then those of installed ones."""
+    return list(dict.fromkeys([*(name for kind in own_classes() for name in kind.names), *installed_names()]))
+
+
+def data_class(name: str) -> type[DataConfig]:
+    """The class for this `data.name`, of a task of this program or else of an installed one. Raises
+    NoSuchTask; ConfigError for an installed package that is not as it should be."""
+    own = next((kind for kind in own_classes() if name in kind.names), None)
+    if own is not None:
+        return own
+    task = installed(name)
+    if task is None:
+        raise NoSuchTask(_unknown("data.name", name, data_names()))
+    kind = getattr(task, "data_class", None)
+    if not (isinstance(kind, type) and issubclass(kind, DataConfig) and name in kind.names):
+        raise ConfigError(
+            f"data.name {name!r} stands for {task!r:.80}, which is no task with a `data_class` of this name; "
+            "correct or uninstall its package"
+        )
+    return kind
+
+
+def one_of(key: str, value: str, known: Collection[str]) -> None:
+    """Raises ConfigError."""
+    if value not in known:
+        raise ConfigError(_unknown(key, value, known))
+
+
+def at_least(key: str, value: int, least: int) -> None:
+    """Raises ConfigError."""
+    if value < least:
+        raise ConfigError(f"{key} is {value}; it must be at least {least}")
+
+
+def _unknown(key: str, value: str, known: Collection[str]) -> str:
+    return f"{key} is {value!r}; it must be one of {', '.join(known)}"

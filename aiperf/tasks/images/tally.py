@@ -1,0 +1,87 @@
+"""What is counted of a classification: the right answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, lgamma
+
+from aiperf.tally import TOLERATED_SHARE, Tally
+
+FIVE_SIGMA = 2.867e-7
+"""The chance that a normal deviate is beyond five standard deviations, on one side."""
+
+
+@dataclass(frozen=True)
+class Classified(Tally):
+    """Right and wrong answers: the error is the share of wrong ones (top-1)."""
+
+    __slots__ = ("correct",)
+    correct: int
+
+    @property
+    def wrong(self) -> int:
+        return self.of - self.correct
+
+    @property
+    def error(self) -> float:
+        """The share of wrong answers; without examples it is 1, for nothing is right."""
+        return self.wrong / self.of if self.of else 1.0
+
+    @property
+    def accuracy(self) -> float:
+        return self.correct / self.of if self.of else 0.0
+
+    @property
+    def logged_accuracy(self) -> float:
+        return self.accuracy
+
+    @property
+    def floor(self) -> float:
+        """Half an example."""
+        return 1 / (2 * max(1, self.of))
+
+    @property
+    def is_possible(self) -> bool:
+        return 0 <= self.correct <= self.of
+
+    def agrees(self, recorded: Tally) -> bool:
+        """One example, or 0.2 % of them, may lie on the fence."""
+        if not isinstance(recorded, Classified) or recorded.of != self.of:
+            return False
+        return abs(self.correct - recorded.correct) <= max(1, TOLERATED_SHARE * self.of)
+
+    def too_good_after(self, validated: Tally) -> str:
+        if not isinstance(validated, Classified):
+            return ""
+        too_few = chance_of_so_few(self, validated) < FIVE_SIGMA
+        return "better by more than five standard deviations" if too_few else ""
+
+    def text(self) -> str:
+        return f"{self.wrong:,} of {self.of:,} wrong"
+
+
+def chance_of_so_few(tested: Classified, validated: Classified) -> float:
+    """An upper bound on the probability of at most so many wrong answers in the test, given those in both.
+
+    A network that was trained on neither part errs equally often in both. The number of its wrong answers
+    that fall in the test then follows the hypergeometric distribution, whatever its error is (Fisher's exact
+    test). This is exact for any number of examples, also for parts sampled from one set. Below the mean the
+    probabilities fall at least geometrically, which bounds their sum.
+    """
+    wrong, missed = tested.wrong, validated.wrong
+    if (
+        min(wrong, missed, tested.correct, validated.correct) < 0
+        or wrong * validated.of >= missed * tested.of
+    ):
+        return 1.0
+    first = exp(
+        _log_choose(tested.of, wrong)
+        + _log_choose(validated.of, missed)
+        - _log_choose(tested.of + validated.of, wrong + missed)
+    )
+    falling = wrong * (validated.of - missed) / ((tested.of - wrong + 1) * (missed + 1))
+    return first / (1 - falling)
+
+
+def _log_choose(total: int, chosen: int) -> float:
+    return lgamma(total + 1) - lgamma(chosen + 1) - lgamma(total - chosen + 1)

@@ -1,0 +1,1 @@
+"""Language: its data, facts and tally, and how networks are trained on text."""

@@ -1,0 +1,60 @@
+"""Texts that everybody has: their length and fingerprint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiperf.tasks.known_data import recognised
+from aiperf.tasks.language.windows import TextWindows
+from nas.head import BYTES
+
+
+@dataclass(frozen=True)
+class KnownText:
+    """A text, which is its bytes. How they are divided follows from their number and the size of a window."""
+
+    title: str
+    sha256: str
+    bytes: int
+    like_parts: bool
+    """Whether its test part was measured to take about as many bits per byte as its validation part."""
+    name = "text"
+    """What `data.name` is."""
+
+    def facts(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
+        """By the keys of a manifest; the numbers of windows are those of its size."""
+        size = manifest.get("size")
+        windows = TextWindows(self.bytes, size if isinstance(size, int) and size > 0 else self.bytes)
+        return {
+            "channels": 1,
+            "classes": BYTES,
+            "bytes": self.bytes,
+            "official_training_examples": windows.official_training,
+            "test_examples": windows.test,
+        }
+
+
+# README.md in aiperf/data/texts says what it is.
+BUNDLED_TEXT = KnownText(
+    "the bundled text",
+    "0e2963bc80638aef60b71d920a29b53e2b263c62b5ef809ac934ed86cf3bcec2",
+    2_690_563,
+    like_parts=True,  # LEAST_OF_VALIDATION in aiperf/tasks/language/tally.py
+)
+# The first 10^9 bytes of the English Wikipedia of March 3, 2006. Its maker's page, Mahoney's "About the Test
+# Data", states the size and two older checksums (MD5 e206c345…a12d, SHA-1 2996e86f…e581). The SHA-256 is the
+# one that independent programs and reports of others state beside those two.
+ENWIK9 = KnownText(
+    "enwik9",
+    "159b85351e5f76e60cbe32e04c677847a9ecba3adc79addab6f4c6c7aa3744bc",
+    1_000_000_000,
+    like_parts=False,  # not measured
+)
+KNOWN_TEXTS = (BUNDLED_TEXT, ENWIK9)
+
+
+def known_text(manifest: Mapping[str, Any]) -> KnownText | None:
+    """Which of them a manifest is of; None for a text that is not listed here."""
+    return recognised(manifest, KNOWN_TEXTS)

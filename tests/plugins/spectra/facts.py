@@ -1,0 +1,48 @@
+"""What is known of spectrograms without making them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from aiperf.tasks.data import DataConfig
+from aiperf.tasks.task import DataFacts, Manifest
+from spectra.data import SpectraData
+
+PARTS = ("training", "validation", "test")
+
+
+def foreseen(data: DataConfig) -> dict[str, Any]:
+    assert isinstance(data, SpectraData)
+    counts = {f"{part}_examples": int(getattr(data, f"{part}_examples")) for part in PARTS}
+    return {
+        "name": data.name,
+        "synthetic": True,
+        "channels": 1,
+        "size": data.size,
+        "bins": data.bins,
+        "classes": data.classes,
+        "sha256": "",
+        "official_training_examples": counts["training_examples"] + counts["validation_examples"],
+        **counts,
+    }
+
+
+def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
+    for key, value in foreseen(config).items():
+        if key != "sha256" and manifest.get(key) != value:
+            yield f"{key} is {manifest.get(key)!r:.60}, but the configuration gives {value!r}"
+
+
+def summary(manifest: Manifest) -> str:
+    counts = ", ".join(f"{manifest[f'{part}_examples']:,} {part}" for part in PARTS)
+    return f"spectrograms of {manifest['bins']} bins and {manifest['size']} frames: {counts}"
+
+
+FACTS = DataFacts(
+    contradictions,
+    is_known=lambda manifest: manifest.get("synthetic") is True,
+    has_like_parts=lambda manifest: True,
+    foreseen=foreseen,
+    summary=summary,
+)

@@ -1,0 +1,102 @@
+"""The task as a value."""
+
+from __future__ import annotations
+
+from aiperf.tasks.data import DataConfig
+from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.task import Amount, ControlNetwork, Examples, Task
+from aiperf.wording import percent
+from nas.graph import Graph
+from nas.layers import Shape
+from nas.morphisms import MIX
+from nas.seeds import residual
+from nas.tuning import SPACE
+from spectra.data import SpectraData
+from spectra.facts import FACTS
+from spectra.head import Sound
+from spectra.signals import SOUNDS
+
+BINS, SIZES = 48, (32, 64)
+"""Of the control: the frequencies and the frames of its spectrograms."""
+
+
+def small(input: Shape = (1, BINS, 32), classes: int = len(SOUNDS)) -> Graph:
+    return _network(input, classes, (4, 8, 16))
+
+
+def _network(input: Shape, classes: int, widths: tuple[int, ...]) -> Graph:
+    of_images = residual(input, classes, widths)
+    return Graph(of_images.input, of_images.nodes, head=Sound())
+
+
+def _control(size: int) -> Graph:
+    return _network((1, BINS, size), len(SOUNDS), (16, 32, 64))
+
+
+def _examples(data: DataConfig) -> Examples:
+    assert isinstance(data, SpectraData)
+    return Examples((1, data.bins, data.size), data.classes, Sound())
+
+
+def _generated(graph: Graph, parts: tuple[int, int, int]) -> DataConfig:
+    channels, bins, frames = graph.input
+    training, validation, test = parts
+    return SpectraData(
+        name="spectra",
+        channels=channels,
+        size=frames,
+        bins=bins,
+        classes=graph.classes,
+        training_examples=training,
+        validation_examples=validation,
+        test_examples=test,
+    )
+
+
+def _tally(examples: int, size: int, error: float) -> Classified:
+    return Classified(examples, round((1 - error) * examples))
+
+
+def _training() -> object:
+    from spectra.training import TRAINING
+
+    return TRAINING
+
+
+SPECTRA = Task(
+    name="spectra",
+    example="spectrogram",
+    amount=Amount("spectrograms", lambda size: 1),
+    data_class=SpectraData,
+    head=Sound,
+    examples=_examples,
+    reads=lambda data: (
+        "logarithms of power, less their mean over all training examples, over their deviation"
+    ),
+    generated=_generated,
+    optimizer="sgd",
+    data=FACTS,
+    tally=_tally,
+    error_text=percent,
+    error_law="images",
+    chance=lambda classes: 1 - 1 / classes,
+    seeds={"spectra-small": small},
+    morphisms=MIX,
+    space=lambda configured: SPACE,
+    untuned_version=1,
+    tuned_version=1,
+    products="convolutions and dense layers",
+    in_aiperf1=False,
+    control=ControlNetwork(
+        name="a residual network of 16 to 64 channels",
+        short="residual-16-32-64",
+        sizes=SIZES,
+        size_text="{} frames",
+        examples_text="spectrograms of {} frames",
+        examples="spectrograms",
+        graph=_control,
+        batch_size=256,
+        climb=tuple((size, 8) for size in SIZES),
+    ),
+    training=_training,
+)

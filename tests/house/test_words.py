@@ -1,7 +1,11 @@
-"""One word for one thing: the words that the glossary rules out are nowhere, in code or in prose."""
+"""One word for one thing: the words that the glossary rules out are nowhere, in code or in prose.
+
+Docstrings are sentences or noun phrases: none begins with "Of", which leaves out what it is about.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping
 
@@ -29,6 +33,8 @@ SAID_INSTEAD: Mapping[str, str] = {
     "placeholder": "the real thing",
 }
 PHRASES = re.compile(r"\bspeed-up|\bfor now\b|\bXXX\b", re.IGNORECASE)
+# Most files have none of these, and need not be parsed: to parse all of them takes seconds.
+BEGINS_WITH_OF = re.compile(r"[\"']\s*Of\b")
 
 # Other programs' own names for their own things.
 FOREIGN = re.compile(
@@ -66,6 +72,18 @@ def prose() -> list[str]:
     return [path for path in files() if path not in UNREAD and (path.endswith(READ) or "." not in path[1:])]
 
 
+def fragments(path: str, text: str) -> list[str]:
+    """Docstrings that begin with "Of": of a module, a class or a function, or below a field or a constant."""
+    if not BEGINS_WITH_OF.search(text):
+        return []
+    return [
+        f"{path}:{node.lineno}: a docstring begins with 'Of'; name its subject, as in 'Bytes of a line'"
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if isinstance(node.value.value, str) and re.match(r"\s*Of\b", node.value.value)
+    ]
+
+
 def test_no_word_that_the_glossary_rules_out() -> None:
     texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in prose()}
     expect_none(fault for path, text in texts.items() for fault in faults(path, text))
@@ -82,3 +100,23 @@ def test_a_wrong_word_is_found(line: str) -> None:
 def test_every_exception_is_still_needed() -> None:
     texts = {path: set(words((ROOT / path).read_text(encoding="utf-8"))) for path, _ in ALLOWED}
     assert [key for key in ALLOWED if key[1] not in texts[key[0]]] == []
+
+
+def test_no_docstring_begins_with_of() -> None:
+    sources = [path for path in files() if path.endswith((".py", ".pyi"))]
+    expect_none(
+        fault for path in sources for fault in fragments(path, (ROOT / path).read_text(encoding="utf-8"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ('"""Of a module."""', 1),
+        ('class Size:\n    bytes: int\n    """Of the file."""\n\n    def read(self):\n        "Of it."', 2),
+        ('LIMIT = 1\n"""\nOf a run,\nand its legs."""', 1),
+        ('"""Offered: of a run."""\nWORDS = ("Of a run.",)\nprint("Of a run.")', 0),
+    ],
+)
+def test_a_docstring_that_begins_with_of_is_found(text: str, number: int) -> None:
+    assert len(fragments("x.py", text)) == number

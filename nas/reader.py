@@ -77,7 +77,7 @@ def _family(family: Any) -> Reader:
 
 
 def _told_by_field(family: Any) -> Reader:
-    """Of a dataclass one of whose fields tells the member."""
+    """Reads a record as the member of the family that one of its fields tells."""
 
     def read(record: Any, path: Path) -> Any:
         if type(record) is not dict:

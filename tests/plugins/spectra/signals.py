@@ -27,7 +27,7 @@ def drawn(seed: int, part: int, number: int) -> NDArray[np.float64]:
 
 
 def fingerprint(seed: int, numbers: tuple[int, ...]) -> str:
-    """Of the draws, which are the same on every processor; the last bit of a sine is not."""
+    """SHA-256 of the draws, which are the same on every processor; the last bit of a sine is not."""
     digest = sha256()
     for part, number in enumerate(numbers):
         digest.update(drawn(seed, part, number).tobytes())

@@ -17,7 +17,7 @@ from spectra.head import Sound
 from spectra.signals import SOUNDS
 
 BINS, SIZES = 48, (32, 64)
-"""Of the control: the frequencies and the frames of its spectrograms."""
+"""Frequencies and frames of the spectrograms of the control."""
 
 
 def small(input: Shape = (1, BINS, 32), classes: int = len(SOUNDS)) -> Graph:

@@ -20,7 +20,7 @@ from spectra.signals import Array, fingerprint, spectrograms
 
 @dataclass(frozen=True)
 class Scale:
-    """Of the training examples, by which all are normalised."""
+    """Mean and deviation of the training examples, by which all examples are normalised."""
 
     mean: float
     deviation: float

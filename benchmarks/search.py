@@ -126,10 +126,14 @@ class Spent:
 class Budget(Pace):
     """A deadline in operations instead of seconds."""
 
+    spent: Spent = field(default_factory=lambda: Spent(0))
     left: Callable[[], float] = lambda: math.inf
     """What is left in steps of the network that is trained, its validations included."""
 
-    def steps_left(self, step_seconds: float) -> float:
+    def must_close(self, now: float) -> bool:
+        return self.spent.over or super().must_close(now)
+
+    def steps_left(self, now: float, step_seconds: float) -> float:
         return max(0.0, self.left())
 
 
@@ -148,7 +152,7 @@ class Run:
         data = _data(config.data, config.random_seed)
         self.rank = Rank(device, data, config.training, Solo())
         # It ends within a few steps of its operations.
-        self.pace = Budget(lambda: self.spent.over, block_seconds=0.05)
+        self.pace = Budget(block_seconds=0.05, spent=self.spent)
         self.kept: dict[int, Kept] = {}
         self.best: tuple[float, int, Kept] | None = None
         self.used: dict[int, int] = {}

@@ -62,7 +62,7 @@ class Conduct:
         self._prepared: dict[Attempt, Prepared] = {}
         self._running: tuple[Assign, Prepared, float] | None = None
         self._course: Course | None = None
-        self._closed: dict[Attempt, tuple[Close, float]] = {}
+        self._closed: dict[Attempt, tuple[Assign, Close, float]] = {}
         """Trials that are being written, and when they ended."""
 
     def take(self, event: Event, now: float) -> list[Action]:
@@ -151,9 +151,9 @@ class Conduct:
             self._course = Course(number, attempt, prepared.built, self.pace)
             return [Say(started), self._course.first()]
         assert self._course, event
-        actions = self._course.take(event, now)
+        actions = list(self._course.take(event, now))
         if isinstance(end := actions[-1], Close):
-            self._closed[number, attempt] = end, event.ended
+            self._closed[number, attempt] = assign, end, event.ended
             actions += self._over(now)
         return actions
 
@@ -165,9 +165,9 @@ class Conduct:
     def _finished(self, written: WeightsWritten) -> Say:
         """Said once the weights are on disk: a finished trial can be a parent at once."""
         key = written.trial, written.attempt
-        closed, ended = self._closed.pop(key)
-        if written.failure:
-            return Say(Finished(*key, State.FAILED, written.failure), since=ended)
+        assign, closed, ended = self._closed.pop(key)
+        if written.failed:
+            return Say(failure(assign, written.failed), since=ended)
         finished = Finished(*key, closed.state, closed.reason, weights=written.weights, kept=closed.kept)
         return Say(finished, since=ended)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import partial
 
 from aiperf.clock import moment
@@ -38,8 +39,9 @@ class Course:
         """The first step stands by itself: it may be slow or fail, and tells how long a step takes."""
         return Train(0, 1, None)
 
-    def take(self, event: BlockDone | ValidationDone, now: float) -> list[Action]:
-        """What follows from an event; the last action is the next work, decided by the time `now`."""
+    def take(self, event: BlockDone | ValidationDone, now: float) -> Iterator[Action]:
+        """What follows from an event. The last action is the next work, decided by the time `now`, and only
+        when it is asked for: a pace may look at what was said before."""
         return self._block(event, now) if isinstance(event, BlockDone) else self._validation(event, now)
 
     def _open_segment(self) -> None:
@@ -47,7 +49,7 @@ class Course:
         if math.isfinite(self._built.step_seconds):
             self._step_seconds = self._built.step_seconds
 
-    def _block(self, done: BlockDone, now: float) -> list[Action]:
+    def _block(self, done: BlockDone, now: float) -> Iterator[Action]:
         self._steps += done.steps
         self._examples += done.examples
         self._seconds += done.seconds
@@ -55,7 +57,8 @@ class Course:
         block = StepBlock(
             self._trial, self._attempt, self._index, done.steps, done.examples, done.seconds, done.loss
         )
-        return [Say(Steps(block, 0.0), since=done.ended), self._next(now)]
+        yield Say(Steps(block, 0.0), since=done.ended)
+        yield self._next(now)
 
     def _next(self, now: float) -> Action:
         made = self._done + self._steps
@@ -77,21 +80,20 @@ class Course:
         seconds += self._pace.validate_seconds / self._plan.segment_steps
         return min(steps, made + 1 + int(min(self._pace.steps_left(now, seconds), steps)))
 
-    def _validation(self, done: ValidationDone, now: float) -> list[Action]:
+    def _validation(self, done: ValidationDone, now: float) -> Iterator[Action]:
         self._pace.validate_seconds = done.seconds
         segment = self._closed(done)
         in_time = done.ended <= self._pace.deadline
-        actions = list[Action]()
         if segment.unbounded < self._best and in_time:  # what came too late chooses nothing
             self._best, self._since_best, self._kept = segment.unbounded, 0, self._index
-            actions.append(Keep(self._index))
+            yield Keep(self._index)
         else:
             self._since_best += 1
         self._done += self._steps
         self._index += 1
         self._open_segment()
-        told = Say(Validated(segment, 0.0, done.logs), since=done.ended)
-        return [*actions, told, self._after(in_time, now)]
+        yield Say(Validated(segment, 0.0, done.logs), since=done.ended)
+        yield self._after(in_time, now)
 
     def _closed(self, done: ValidationDone) -> Segment:
         return Segment(

@@ -25,7 +25,7 @@ from aiperf.conduct.events import (
     ValidationDone,
     WeightsWritten,
 )
-from aiperf.wire.messages import Assign, FromGroup, Observe, Quit, ToGroup
+from aiperf.wire.messages import Assign, FromGroup, Observe, Quit
 
 S = TypeVar("S")
 """What a trial starts from once it is prepared."""
@@ -55,15 +55,17 @@ class Driver(ABC, Generic[S]):
         with self._lock:
             actions = self.conduct.take(event, self.clock())
             for action in actions:  # under the lock, so that works keep the order of decisions
-                if not isinstance(action, Say | Prepare | Observe):
+                if isinstance(action, Prepare):
+                    self.prepare(action.assign)
+                elif not isinstance(action, Say | Observe):
                     self._works.put(action)
         for action in actions:
             self._act(action)
 
-    def hear(self, message: ToGroup) -> None:
-        """Takes a message on a thread that only listens; an error is raised where the work is done."""
+    def hear(self, event: Event) -> None:
+        """Takes an event on a thread beside the work; an error of that is raised where the work is done."""
         try:
-            self.take(message)
+            self.take(event)
         except Exception as error:
             self._works.put(error)
 
@@ -73,9 +75,10 @@ class Driver(ABC, Generic[S]):
             while not isinstance(work := self.next_work(), Quit):
                 if (answer := self.do(work)) is not None:
                     self.take(answer)
-        finally:
-            self._preparing.shutdown(wait=False, cancel_futures=True)
             self._writing.shutdown()
+        finally:  # an error must not wait for a file system that hangs
+            self._preparing.shutdown(wait=False, cancel_futures=True)
+            self._writing.shutdown(wait=False)
 
     def next_work(self) -> Work:
         """Waits for what is to be done next. Raises what another thread could not handle."""
@@ -83,11 +86,10 @@ class Driver(ABC, Generic[S]):
             raise work
         return work
 
-    def prepare(self, assign: Assign) -> Future[S]:
+    def prepare(self, assign: Assign) -> None:
         """Begins to prepare a trial, after those before it."""
         key = assign.trial.number, assign.attempt
-        self._starts[key] = self._preparing.submit(self.start_of, assign)
-        return self._starts[key]
+        self._starts[key] = self._preparing.submit(self._start, assign)
 
     def start(self, assign: Assign) -> Future[S]:
         """The preparation of a trial, which is now of the caller alone."""
@@ -129,27 +131,23 @@ class Driver(ABC, Generic[S]):
             self.send(action.aged(self.clock()))
         elif isinstance(action, Observe):
             self.observe(action)
-        elif isinstance(action, Prepare):
-            assign = action.assign
-            self.prepare(assign).add_done_callback(lambda start: self._prepared(assign, start))
 
-    def _prepared(self, assign: Assign, start: Future[S]) -> None:
-        if start.cancelled():
-            return
+    def _start(self, assign: Assign) -> S:
+        built: Built | None = None
         try:
-            built = None if start.exception() else self.built(assign, start.result())
-            self.take(Prepared(assign.trial.number, assign.attempt, built))
-        except Exception as error:  # the future would only log it
-            self._works.put(error)
+            start = self.start_of(assign)
+            built = self.built(assign, start)
+            return start
+        finally:  # well or badly, and then the future tells why
+            self.hear(Prepared(assign.trial.number, assign.attempt, built))
 
     def _write(self, close: Close, path: Path, write: Callable[[], str]) -> None:
-        written, failure = "", ""
+        written, failed = "", None
         try:
             written = write()
         except OSError as error:
             remedy = "free some space or choose another directory"
-            failure = f"{self.where}: {path} cannot be written ({error.strerror}); {remedy}"
+            failed = Failed(reason=f"{self.where}: {path} cannot be written ({error.strerror}); {remedy}")
         except Exception as error:  # the future would keep it
-            self._works.put(error)
-            return
-        self.take(WeightsWritten(close.trial, close.attempt, written, failure))
+            failed = self.failed(error)
+        self.hear(WeightsWritten(close.trial, close.attempt, written, failed))

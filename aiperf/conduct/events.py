@@ -105,8 +105,8 @@ class WeightsWritten:
     attempt: int
     weights: str = ""
     """SHA-256 of the file; empty when the trial kept nothing."""
-    failure: str = ""
-    """Why the file could not be written, and what to do about it."""
+    failed: Failed | None = None
+    """Why nothing was kept that should have been: the trial failed in the end."""
 
 
 Event = (

@@ -156,13 +156,16 @@ class PretendingWorker(Driver[PretendedTrial]):
 
     def _kept(self, trial: int) -> Learnt:
         """From memory when this group had it last, else from its file."""
-        if self.last is not None and self.last[0] == trial:
-            return self.last[1]
+        last = self.last  # the writing thread may replace it at any moment
+        if last is not None and last[0] == trial:
+            return last[1]
         return read_learnt(self.files.weights(trial))
 
     def _begin(self, begin: Begin) -> Begun | Failed:
         start = self.start(begin.assign)
-        if error := start.exception():
+        if isinstance(error := start.exception(), Dismissed):
+            raise error
+        if error:
             return self.failed(error)
         self.trial = start.result()
         self._wait_until(self.clock() + self.assumptions.trials.gap_seconds)

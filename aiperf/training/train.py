@@ -99,26 +99,40 @@ class TrainedTrial:
     def __init__(self, rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
         self._rank, self._attempt, self._report = rank, attempt, report
         self._keeper = _Keeper(attempt)
+        self._unkept: Exception | None = None
         self._done = 0
         """Steps that were made."""
         torch.manual_seed(attempt.trial.seed + rank.parallel.rank)  # of dropout
 
     def do(self, action: OfTrial) -> BlockDone | ValidationDone | None:
         """The event that answers the action."""
+        if isinstance(action, Keep):
+            self._keep()
+            return None
+        self._refuse_unkept()
         if isinstance(action, Train):
             return self._train(action)
-        if isinstance(action, Validate):
-            return self._validate(action.segment)
-        assert isinstance(action, Keep), action
-        self._keeper.keep()
-        return None
+        assert isinstance(action, Validate), action
+        return self._validate(action.segment)
 
     def kept(self) -> Kept | None:
         """The network at its best validation in time, on the host; None without one."""
+        self._refuse_unkept()
         return self._keeper.kept()
 
     def close(self) -> None:
         self._attempt.close()
+
+    def _keep(self) -> None:
+        """Nobody waits for the end of this, so an error, of memory mostly, is raised by the next work."""
+        try:
+            self._keeper.keep()
+        except Exception as error:
+            self._unkept = error
+
+    def _refuse_unkept(self) -> None:
+        if self._unkept:
+            raise self._unkept
 
     def _train(self, action: Train) -> BlockDone:
         """Raises NotFinite on all ranks of the group."""

@@ -1,4 +1,8 @@
-"""A rank that trains: it prepares the next trial while it trains this one, and says what it did."""
+"""A rank that trains: it prepares the next trial while it trains this one, and says what it did.
+
+Long, and one file, because what a rank is asked before the span, the works of a trial, and how the ranks of a
+group fail together share one state.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +32,7 @@ from aiperf.device.device import is_out_of_memory
 from aiperf.device.surroundings import read_settings
 from aiperf.engines.made import refuse_unusable, why_not
 from aiperf.engines.objective import NotFinite
-from aiperf.errors import DataError, GroupBroken
+from aiperf.errors import AiperfError, DataError, GroupBroken
 from aiperf.files import RunFiles
 from aiperf.measuring.before_span import RankWork, measure
 from aiperf.measuring.control import measure_control
@@ -129,6 +134,11 @@ class Worker(Driver[BuiltTrial]):
             threading.Thread(target=self._listen, name="listen", daemon=True).start()
             try:
                 self.work()
+            except AiperfError:
+                raise
+            except Exception as error:  # ours, and the others of the group must not wait for it
+                log.exception("the worker fails")
+                raise GroupBroken(f"{type(error).__name__}: {error}") from error
             finally:
                 if self.recorder is not None:
                     self.recorder.close()
@@ -166,6 +176,7 @@ class Worker(Driver[BuiltTrial]):
             if not isinstance(job, Assign):
                 assert isinstance(job, Work), job
                 return job
+            wait([self._starts[job.trial.number, job.attempt]])  # here, so that no stream of the device waits
             self.assigned = job
         return self._together(partial(follow, self.parallel, self.assigned))
 
@@ -279,8 +290,9 @@ class Worker(Driver[BuiltTrial]):
 
     def _kept(self, trial: int) -> Kept:
         """From memory when this group trained it last, else from its file."""
-        if self.last is not None and self.last[0] == trial:
-            return self.last[1]
+        last = self.last  # the writing thread may replace it at any moment
+        if last is not None and last[0] == trial:
+            return last[1]
         return read_kept(self.files.weights(trial))
 
     def _do_of_trial(self, work: OfTrial) -> Answer | None:
@@ -305,11 +317,11 @@ class Worker(Driver[BuiltTrial]):
             if self.parallel.ranks > 1:
                 raise self._broken(error) from error
             failed = self._failed(error)
-        if not self.place.leads:
-            self._report(failed)
+        # Told first: after some errors of a device nothing more can be done on it, not even to clean it.
+        self.take(failed) if self.place.leads else self._report(failed)
         self._leave()
         self.device.clean()
-        return failed
+        return None
 
     def _begin(self, begin: Begin) -> Begun:
         """Raises Here, or Elsewhere, when the preparation failed."""
@@ -335,8 +347,9 @@ class Worker(Driver[BuiltTrial]):
         try:
             kept = self._running.kept()
         except Exception as error:  # the trial's, as while it runs: it is over, so nothing is kept
-            self.take(WeightsWritten(trial, close.attempt, failure=self._failed(error).reason))
+            self.take(WeightsWritten(trial, close.attempt, failed=self._failed(error)))
             self._leave()
+            self.device.clean()
             return
         if self.place.leads:
             self.write(close, self.files.weights(trial), partial(self._keep, trial, kept))

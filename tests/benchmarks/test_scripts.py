@@ -193,6 +193,16 @@ def bundled_text_of(size: int) -> bytes:
         return file.read(size)
 
 
+@pytest.mark.torch
+def test_a_budget_of_operations_ends_a_trial_and_not_before() -> None:
+    budget = search.Budget(spent=search.Spent(10))
+    assert not budget.must_close(0.0)
+    budget.spent.operations = 10
+    assert budget.must_close(0.0)
+    budget.left = lambda: 3.5
+    assert budget.steps_left(0.0, 1.0) == 3.5
+
+
 @pytest.mark.slow
 @pytest.mark.torch
 def test_the_page_of_search_has_the_rows_of_searches_against_their_seed() -> None:

@@ -23,6 +23,7 @@ from aiperf.files import RunFiles
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.ranks.world import ALONE
 from aiperf.tasks.images.data import ImageData
+from aiperf.training import train as train_module
 from aiperf.training import worker as worker_module
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.kept_network import Kept, read_kept
@@ -45,6 +46,7 @@ from aiperf.wire.messages import (
     ToGroup,
     Validated,
 )
+from nas.modules import Network
 from nas.morphisms import Morphism
 from nas.record import graph_to_json
 from nas.search import Evolution
@@ -113,10 +115,15 @@ class Told:
 
 @contextmanager
 def working(
-    directory: Path, place: Place = ALONE, parallel: Parallel | None = None, probe: str = ""
+    directory: Path,
+    place: Place = ALONE,
+    parallel: Parallel | None = None,
+    probe: str = "",
+    every: int = CONFIG.training.validate_every_examples,
 ) -> Iterator[Told]:
     channel = Told()
-    setup = Setup(CONFIG, graph_to_json(SEED), str(directory), probe)
+    config = replace(CONFIG, training=replace(CONFIG.training, validate_every_examples=every))
+    setup = Setup(config, graph_to_json(SEED), str(directory), probe)
     channel.worker = worker = Worker(setup, channel, bind("cpu", 0), place, parallel or Solo())
 
     def serve() -> None:
@@ -319,3 +326,22 @@ def test_who_does_not_see_the_probe_is_apart(tmp_path: Path, monkeypatch: pytest
     RunFiles(tmp_path).probe.write_text("1234")
     with working(tmp_path, probe="1234") as channel:
         assert channel.wait(Ready).sees_run is True
+
+
+@pytest.mark.parametrize("every", [64, 128], ids=["while it goes on", "at its end"])
+def test_a_network_that_cannot_be_kept_fails_its_own_trial(
+    every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for a network to be kept: the next work is decided already."""
+    real = train_module.state_of
+
+    def full(network: Network, optimizer: torch.optim.Optimizer) -> Any:
+        monkeypatch.setattr(train_module, "state_of", real)
+        no_memory_of_a_device()
+
+    monkeypatch.setattr(train_module, "state_of", full)
+    with working(tmp_path, every=every) as channel:
+        channel.tell(Assign(trial(0), 1), Assign(trial(1), 1))
+        failed, good = channel.wait(Finished, 1), channel.wait(Finished, 2)
+    assert (failed.trial, failed.state, failed.out_of_memory) == (0, State.FAILED, True)
+    assert (good.trial, good.state) == (1, State.COMPLETE)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf import __version__
-from aiperf.commands.looking.opening import opened
+from aiperf.commands.options import opened
 from aiperf.config import AUTO_STEP, Config, leaves, with_overrides
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.events import Opened, Origin

@@ -8,7 +8,7 @@ import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import extra, refuse_no_run
-from aiperf.commands.listed import ListedGroup
+from aiperf.commands.imported import ListedGroup
 from aiperf.commands.looking.results import result_text
 from aiperf.commands.options import PATH, device_option
 from aiperf.commands.run_options import config_options
@@ -53,7 +53,7 @@ def config(asked: Asked, directory: Path | None, device: str, concurrency: int) 
 @concurrency_option
 def master(asked: Asked, directory: Path, device: str, concurrency: int) -> int:
     """The master of a run; NNI's tuner starts it."""
-    from aiperf.on_nni.ranks import NniRanks
+    from aiperf.on_nni.world import NniRanks
 
     refuse_no_run()
     files = RunFiles(directory)

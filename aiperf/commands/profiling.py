@@ -18,7 +18,7 @@ from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
-from aiperf.profiling.started import profiled
+from aiperf.profiling.local_ranks import profiled
 from aiperf.profiling.work import AUTO, TRACE, ProfileWork, of_seed
 from aiperf.score.lineage import rebuild
 from aiperf.wire.recorded import Ceilings

@@ -18,8 +18,8 @@ from aiperf.doctor.seen import DeviceSeen, Examination, Folder, HostSeen, Meet
 from aiperf.errors import ConfigError, WorldError
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import gather
+from aiperf.ranks.process import visible_devices
 from aiperf.ranks.torchrun import SocketLink
-from aiperf.ranks.visible import visible_devices
 from aiperf.ranks.wanted import Wanted
 from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
 from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack

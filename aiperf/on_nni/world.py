@@ -1,4 +1,4 @@
-"""Groups whose trials are processes that NNI starts, one for each trial.
+"""Groups whose trials are processes that NNI starts, one for each trial, all on this machine.
 
 There are as many groups as NNI runs trials at the same time. While a group has no trial, a worker of our own
 takes its place: at the start, to be initialised and measured, and at the end, for the test.
@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Listener
 from typing import Any
 
+from aiperf.config import Config
 from aiperf.files import RunFiles
 from aiperf.on_nni.messages import Given, Over, ProcessBegan, TrialDescribed, TrialWanted, hear, tell
-from aiperf.ranks.process import WorkerProcess
-from aiperf.ranks.world import Gone
+from aiperf.ranks.process import WorkerProcess, describe_device
+from aiperf.ranks.ranks import Ranks
+from aiperf.ranks.world import Gone, World
 from aiperf.trial import BLOCK_SECONDS, State
-from aiperf.wire.layout import Place
+from aiperf.wire.layout import Described, Place
 from aiperf.wire.messages import (
     Assign,
     Evaluate,
@@ -299,3 +301,21 @@ class NniWorld:
             "label_smoothing": trial.hyper.label_smoothing,
             "dropout": trial.hyper.dropout,
         }
+
+
+@dataclass(frozen=True)
+class NniRanks(Ranks):
+    concurrency: int = 1
+
+    def places(self, config: Config) -> tuple[Place, ...]:
+        ranks = range(1, self.concurrency + 1)
+        return tuple(
+            Place(rank=rank, group=(rank,), device_index=rank - 1, ranks_on_host=self.concurrency)
+            for rank in ranks
+        )
+
+    def devices(self, config: Config) -> tuple[Described, ...]:
+        return self.found(tuple(describe_device(place, self.wanted.device) for place in self.places(config)))
+
+    def world(self, config: Config, files: RunFiles) -> World:
+        return NniWorld(files, self.places(config), self.wanted.device)

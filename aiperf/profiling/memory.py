@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
-from aiperf.profiling.marked import TrialSteps, raw_events
+from aiperf.profiling.steps import TrialSteps, raw_events
 from aiperf.profiling.work import ProfileWork
 from aiperf.training.optimizers import make_optimizer
 from aiperf.wire.recorded import FORWARD, LOSS, PHASE, MeasuredMemory, PredictedMemory

@@ -19,9 +19,8 @@ from aiperf.measuring.ceiling import measure_copy, measure_products
 from aiperf.measuring.precision import format_rates
 from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo, lead
-from aiperf.profiling.marked import TrialSteps
 from aiperf.profiling.memory import measure_memory, predict_memory
-from aiperf.profiling.rounds import FirstBatch, run_rounds
+from aiperf.profiling.steps import FirstBatch, TrialSteps, run_rounds
 from aiperf.profiling.work import ANSWER, AUTO, MEETING, TRACE, WORK, ProfileWork, refuse_too_large
 from aiperf.proposing.memory import PROCESSOR, step_parts
 from aiperf.training.built_trial import Rank, build

@@ -25,8 +25,8 @@ from aiperf.ranks.connect import abort, connect, disconnect
 from aiperf.ranks.launched import TORCHRUN, Launched, launched
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
+from aiperf.ranks.process import visible_devices
 from aiperf.ranks.relay import serve
-from aiperf.ranks.visible import visible_devices
 from aiperf.ranks.wanted import Wanted
 from aiperf.ranks.worker import device_at
 from aiperf.ranks.world import ALONE, LocalWorld, World

@@ -19,8 +19,7 @@ from aiperf.commands.cluster.submission import (
     site_option,
     write_script,
 )
-from aiperf.commands.imported import Imported
-from aiperf.commands.listed import ListedGroup
+from aiperf.commands.imported import Imported, ListedGroup
 from aiperf.commands.options import output_option, writing
 from aiperf.commands.run_options import take_asked
 from aiperf.errors import AiperfError

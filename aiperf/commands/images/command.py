@@ -11,7 +11,7 @@ import click
 
 from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.listed import ListedGroup
+from aiperf.commands.imported import ListedGroup
 from aiperf.commands.options import PATH, Number, device_option
 from aiperf.commands.run_options import config_options
 from aiperf.errors import DataError

@@ -9,8 +9,7 @@ import click
 
 from aiperf.commands.extras import extra
 from aiperf.commands.looking.machine import price_option, priced, site_option
-from aiperf.commands.looking.opening import opened
-from aiperf.commands.options import PATH, Number, output_option, writing
+from aiperf.commands.options import PATH, Number, opened, output_option, writing
 
 
 @click.command()

@@ -9,9 +9,15 @@ import click
 
 from aiperf.commands.extras import extra
 from aiperf.commands.looking.machine import priced
-from aiperf.commands.looking.opening import opened
-from aiperf.commands.looking.reporting import write
-from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
+from aiperf.commands.options import (
+    PATH,
+    only_with,
+    opened,
+    output_option,
+    run_or_package_argument,
+    write_file,
+    writing,
+)
 from aiperf.commands.system_description import given_system
 from aiperf.errors import ConfigError
 from analysis.exports.mlperf import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry, mlperf_text
@@ -105,7 +111,7 @@ def export(
     if output is None:
         click.echo(text, nl=False)
     else:
-        click.echo(str(write(output, text.encode())))
+        click.echo(str(write_file(output, text.encode())))
 
 
 def _one_of(asked: Mapping[str, bool]) -> str:

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra, refuse_no_run
-from aiperf.commands.looking.opening import opened
 from aiperf.commands.options import (
     device_option,
     only_with,
+    opened,
     run_argument,
     run_or_package_argument,
 )

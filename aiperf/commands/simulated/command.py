@@ -117,7 +117,7 @@ def simulate(
     random seed gives the same journal.
     """
     with extra("simulate"):
-        from aiperf.commands.simulated import calibrating, simulating
+        from aiperf.commands.simulated import simulating
         from aiperf.simulation.figures import SizeFigures, columns, spread_rows
         from aiperf.simulation.machine import SimulatedMachine
     if nodes is None and calibrate is None and predict is None:
@@ -126,14 +126,14 @@ def simulate(
         )
     only_with("a study with --nodes", nodes is not None, *OF_A_STUDY)
     only_with("a single run; --nodes is for a study", nodes is None, "predict")
-    found = calibrating.calibrated(calibrate) if calibrate is not None else None
+    found = simulating.calibrated(calibrate) if calibrate is not None else None
     assumptions = chosen(assume, found)
     if write is not None:
         _write(write, assumptions)
     if nodes is None:
         run = predict or calibrate
         assert run is not None
-        return calibrating.show_prediction(run, assumptions, directory, silence_seconds)
+        return simulating.show_prediction(run, assumptions, directory, silence_seconds)
     refuse_no_table()
     config = _config(preset, hours, random_seed, settings)
     machines = [SimulatedMachine(size, devices, devices_per_trial) for size in _sizes(nodes)]

@@ -13,8 +13,8 @@ from aiperf.config import load_preset
 from aiperf.data import load
 from aiperf.data.split import Split
 from aiperf.device import bind
-from aiperf.inference.answers import Answering
 from aiperf.inference.library import Library
+from aiperf.inference.systems import Answering
 from aiperf.parallel.parallel import Solo
 from aiperf.training.built_trial import Rank
 from aiperf.training.evaluation import evaluate

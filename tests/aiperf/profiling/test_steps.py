@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from aiperf.profiling.marked import marked_nodes
-from aiperf.profiling.rounds import run_rounds
+from aiperf.profiling.steps import marked_nodes, run_rounds
 from analysis.readings.profile.spans import spans
 from nas.head import NextSymbol
 from nas.modules import Network

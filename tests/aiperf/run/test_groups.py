@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from aiperf.files import RunFiles
 from aiperf.journal.events import Dispatched, LegBegan
-from aiperf.run.groups import Groups, Wanting
-from aiperf.run.silence import DEAF_SECONDS, Deadlines
+from aiperf.run.groups import DEAF_SECONDS, Deadlines, Groups, Wanting
 from aiperf.wire.messages import Setup
 from tests.aiperf.groups import FakeWorld, Obedient, begun
 from tests.aiperf.presets import resolved_preset

@@ -15,8 +15,7 @@ import torch
 from aiperf.config import load_preset
 from aiperf.data import Batch, Split, load
 from aiperf.device import bind
-from aiperf.measuring.bench import bottleneck
-from aiperf.measuring.loader import PASSES, LoaderRate, measure_loaders
+from aiperf.measuring.bench import PASSES, LoaderRate, bottleneck, measure_loaders
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.language.data import TextData
 from tests.aiperf.data.packed.pack import call, packed

@@ -15,7 +15,7 @@ import pytest
 
 from aiperf.errors import ConfigError, WorldError
 from aiperf.profiling import rank, started
-from aiperf.profiling.started import profiled
+from aiperf.profiling.local_ranks import profiled
 from aiperf.profiling.work import ANSWER, MEETING, WORK, ProfileWork, of_seed
 from aiperf.wire.recorded import Ceilings, Recorded
 from analysis.readings.profile.profile import Profile

@@ -1,20 +1,51 @@
-"""Rewrites the plan of a network so that layers that can share one pass over memory become one step."""
+"""The fused engine: it rewrites the plan of a network so that the layers between the convolutions share
+passes over memory."""
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from aiperf.device import Device
+from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.fused.batchnorm import Activation, Normalise
 from aiperf.engines.fused.folded import Folded, is_worth_folding
 from aiperf.engines.fused.images import Gated, Mean, OfPixels, Pixels
-from aiperf.engines.fused.library import hold_memory
+from aiperf.engines.fused.library import hold_memory, unavailable
 from nas.layers import Add, BatchNorm, Conv2d, Gate, GlobalPool, Layer, ReLU, ReLU6
 from nas.modules import Network
+
+FEW = 2
+"""Number of images in a trial step: one image may have a single value per channel, which a batch norm refuses
+in training."""
+
+
+class Fused(Engine):
+    name: ClassVar[str] = "fused"
+
+    def __init__(self, passes: Passes) -> None:
+        super().__init__(passes)
+        self.bare = self.module = self.answers
+
+    @classmethod
+    def answering(cls, network: Network) -> Network:
+        fused = copy.copy(network)
+        fuse(fused)
+        return fused
+
+    def prepare(self, images: Tensor, labels: Tensor) -> None:
+        """Checks on a few images that the kernels support the inputs of each step. Raises Unfit."""
+        self.passes.loss(self.module, images[:FEW], labels[:FEW])
+
+    @classmethod
+    def why_not(cls, device: Device) -> str:
+        return unavailable() if device.kind == "cpu" else f"{device.kind} devices have kernels of their own"
+
 
 ACTIVATIONS: dict[type[Layer], Activation] = {ReLU: Activation.RELU, ReLU6: Activation.RELU6}
 

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from aiperf.commands.main import main as aiperf_hpc
 from aiperf.ranks import relay
-from aiperf.ranks.launched import launched
+from aiperf.ranks.launcher import launched
 from aiperf.ranks.link import Waited
 from aiperf.ranks.post import Post
 from aiperf.wire.messages import Assign, Finished, FromGroup, ToGroup

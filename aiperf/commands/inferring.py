@@ -17,8 +17,8 @@ from typing import Any
 import click
 
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.looking.machine import price_option, priced, site_option
 from aiperf.commands.looking.networks import best_trial
+from aiperf.commands.looking.site_options import price_option, priced, site_option
 from aiperf.commands.options import Number, device_option, only_with, run_argument, writing
 from aiperf.errors import AiperfError, MissingExtra
 from aiperf.files import RunFiles
@@ -26,7 +26,7 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay, replay
 from aiperf.ranks.process import environment
-from aiperf.scenarios.measured import Measured, Request
+from aiperf.scenarios.exchange import Measured, Request
 from aiperf.scenarios.scenario import RULE_SECONDS, SCENARIOS
 from analysis.exports.inference import SINGLE, Inference, found, save
 from analysis.exports.inference_text import inference_text

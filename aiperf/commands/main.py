@@ -11,7 +11,7 @@ import sys
 import click
 
 from aiperf.commands import COMMANDS
-from aiperf.commands.imported import ImportedGroup
+from aiperf.commands.command_groups import ImportedGroup
 from aiperf.errors import AiperfError
 from aiperf.wording import plain, suggestion
 

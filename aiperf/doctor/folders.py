@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from aiperf.doctor.check import Check, failed, ok, warning
-from aiperf.doctor.seen import Examination, Folder
+from aiperf.doctor.reports import Examination, Folder
 from aiperf.tasks.known import task_of
 
 GIB = 1 << 30

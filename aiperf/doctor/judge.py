@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from aiperf.doctor import folders, onednn
 from aiperf.doctor.check import Check, Grade, failed, ok, warning
-from aiperf.doctor.seen import Examination, HostSeen
+from aiperf.doctor.reports import Examination, HostSeen
 
 OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 6)
 CLOCK_SECONDS = 1.0

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.config import Config
-from aiperf.doctor.host import see_host, try_folder
+from aiperf.doctor.host_report import see_host, try_folder
 from aiperf.doctor.own_process import data_process, device_process
-from aiperf.doctor.seen import DeviceSeen, Examination, Folder, HostSeen, Meet
+from aiperf.doctor.reports import DeviceSeen, Examination, Folder, HostSeen, Meet
 from aiperf.errors import ConfigError, WorldError
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import gather
 from aiperf.ranks.process import visible_devices
+from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.torchrun import SocketLink
-from aiperf.ranks.wanted import Wanted
 from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
 from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
 
@@ -85,14 +85,14 @@ class LookAtDevice(ToGroup):
     """Port of the leader's socket; 0 if the group is one rank."""
 
 
-def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: float) -> Examination:
+def examine_alone(config: Config, options: RankOptions, directory: Path, seconds: float) -> Examination:
     """Examines this host without a launcher, with all its devices as one group. `seconds` is the time limit
     for all answers."""
     until = time.monotonic() + seconds
-    host, num_devices = socket.gethostname(), wanted.devices or visible_devices(wanted.device)
+    host, num_devices = socket.gethostname(), options.devices or visible_devices(options.device)
     group = tuple(range(1, num_devices + 1))
     places = [Place(rank, group, rank - 1, num_devices) for rank in group]
-    if wanted.pretend:
+    if options.pretend:
         with _probe(directory) as (folder, probe, nonce):
             seen = see_host(probe, nonce, config.data.path, os.environ, trains=False)
         return Examination(
@@ -108,7 +108,7 @@ def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: floa
         meets = [Meet(*door, listening if place.leads else -1) for place in places]
         children = [
             device_process(
-                wanted.device, config.training.format, place, host, meet if num_devices > 1 else None
+                options.device, config.training.format, place, host, meet if num_devices > 1 else None
             )
             for place, meet in zip(places, meets)
         ]
@@ -120,7 +120,7 @@ def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: floa
         config,
         folder,
         mpi=_library(),
-        backend=wanted.backend,
+        backend=options.backend,
         host_reports=(seen,),
         device_reports=tuple(found for found in devices if found is not None),
         data_report=data.answer(until - time.monotonic()),
@@ -129,19 +129,21 @@ def examine_alone(config: Config, wanted: Wanted, directory: Path, seconds: floa
     )
 
 
-def examine(link: Link, config: Config, wanted: Wanted, directory: Path, seconds: float) -> Examination:
+def examine(link: Link, config: Config, options: RankOptions, directory: Path, seconds: float) -> Examination:
     """Examines all ranks, from the master, and waits at most `seconds` for their reports."""
     until, hosts = time.monotonic() + seconds, gather(link)
-    trains = wanted.pretend is None
+    trains = options.pretend is None
     data = data_process(config.data) if trains else None
-    places, fault = _places(hosts, config, wanted)
+    places, fault = _places(hosts, config, options)
     first_on = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
     clocks = {host: _ahead(link, rank) for host, rank in first_on.items() if rank}
     asked = places if trains else ()
     doors = _doors(link, asked)
     for place in asked:
         host, port = doors.get(place.group, ("", 0))
-        link.send(place.rank, 0, pack(LookAtDevice(place, wanted.device, config.training.format, host, port)))
+        link.send(
+            place.rank, 0, pack(LookAtDevice(place, options.device, config.training.format, host, port))
+        )
     with _probe(directory) as (folder, probe, nonce):
         for rank in first_on.values():
             if rank:
@@ -159,7 +161,7 @@ def examine(link: Link, config: Config, wanted: Wanted, directory: Path, seconds
         mpi="" if isinstance(link, SocketLink) else _library(),
         threads=link.threads,
         layout_fault=fault,
-        backend=wanted.backend,
+        backend=options.backend,
         pretends=not trains,
         host_reports=(own, *(each for each in answers.values() if isinstance(each, HostSeen))),
         device_reports=devices if trains else tuple(_pretended(place, hosts[place.rank]) for place in places),
@@ -207,10 +209,10 @@ def serve_examination(link: Link) -> None:
     link.flush(5.0)
 
 
-def _places(hosts: Sequence[str], config: Config, wanted: Wanted) -> tuple[tuple[Place, ...], str]:
+def _places(hosts: Sequence[str], config: Config, options: RankOptions) -> tuple[tuple[Place, ...], str]:
     """Places of the ranks that train; without any, the reason why they cannot be divided into groups."""
     try:
-        places = layout(hosts, wanted.devices_per_trial)
+        places = layout(hosts, options.devices_per_trial)
         refuse_uneven_batch(config.training.batch_size, len(places[0].group))
     except (WorldError, ConfigError) as error:
         return (), str(error)

@@ -11,7 +11,7 @@ import sys
 
 from aiperf.errors import AiperfError
 from aiperf.inference.measuring import measure
-from aiperf.scenarios.measured import Request
+from aiperf.scenarios.exchange import Request
 from nas.record import decode, encode
 
 

@@ -14,15 +14,15 @@ from time import perf_counter
 
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
-from aiperf.inference.bench import Bench, detail_log, load_loadgen, logged_answers
-from aiperf.inference.library import Library
+from aiperf.inference.loadgen import Bench, detail_log, load_loadgen, logged_answers
+from aiperf.inference.samples import SampleLibrary
 from aiperf.inference.systems import Answering, QueuedSystem, System
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.plan import validated_at_once
 from aiperf.scenarios.detail_log import Detail, read_detail
+from aiperf.scenarios.exchange import ACCURACY, PERFORMANCE, TELEMETRY, Accuracy, Measured, Probe, Request
 from aiperf.scenarios.latencies import Latencies
-from aiperf.scenarios.measured import ACCURACY, PERFORMANCE, TELEMETRY, Accuracy, Measured, Probe, Request
 from aiperf.scenarios.rate_search import highest_rate
 from aiperf.scenarios.scenario import SCENARIOS, SERVER_QUERIES
 from aiperf.telemetry.recorder import Recorder
@@ -47,7 +47,7 @@ def measure(request: Request) -> Measured:
     files = RunFiles(Path(request.directory))
     run = replay(read_journal(files.journal))
     found = find_network(run, files, request.trial, request.device, request.data, on_host=True)
-    scenario, library = SCENARIOS[request.scenario], Library(found.data.test)
+    scenario, library = SCENARIOS[request.scenario], SampleLibrary(found.data.test)
     make = QueuedSystem if scenario.name == "server" else System
     system = make(
         loadgen,
@@ -137,7 +137,7 @@ class Scene:
     request: Request
     folder: Path
     found: FoundNetwork
-    library: Library
+    library: SampleLibrary
     system: System
     bench: Bench
     speed: WarmSpeed

@@ -24,7 +24,7 @@ from aiperf.data.split import Batch
 from aiperf.data.training import Numbers
 from aiperf.device import Device
 from aiperf.engines.objective import objective_of
-from aiperf.inference.library import Library
+from aiperf.inference.samples import SampleLibrary
 from aiperf.tally import Tally
 from nas.modules import Network
 
@@ -60,7 +60,7 @@ class System:
         self,
         loadgen: Any,
         answering: Answering,
-        library: Library,
+        library: SampleLibrary,
         device: Device,
         format: str,
         most: int,

@@ -12,9 +12,9 @@ import torch
 
 from aiperf.config import AUTO_STEP, LEAST_BATCH, TrainingConfig
 from aiperf.device import Device
-from aiperf.engines.check import begun
+from aiperf.engines.agreement import begun
 from aiperf.engines.engine import Engine, Passes, unchanged
-from aiperf.engines.made import KINDS, why_not
+from aiperf.engines.registry import KINDS, why_not
 from aiperf.measuring.before_span import RankWork
 from aiperf.measuring.training_step import batch, placed
 from aiperf.parallel.parallel import Parallel, Solo, everyone

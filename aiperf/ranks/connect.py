@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from aiperf.errors import WorldError
-from aiperf.ranks.launched import TORCHRUN, Launched
+from aiperf.ranks.launcher import TORCHRUN, Launched
 from aiperf.ranks.link import Link, mpi_library, mpi_module
 from aiperf.ranks.torchrun import SocketLink
 

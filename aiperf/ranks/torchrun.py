@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiperf.errors import WorldError
-from aiperf.ranks.launched import Launched
+from aiperf.ranks.launcher import Launched
 from aiperf.ranks.link import Link, Received, Waited
 
 HEAD = struct.Struct("<QQQ")

@@ -84,7 +84,7 @@ def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) ->
 def checked(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
     """The configuration as this installation and these ranks can run it, its seed, and a line on the tuner.
     Raises AiperfError for what is missing or does not fit, before anything is written."""
-    if ranks.wanted.pretend:
+    if ranks.options.pretend:
         refuse_no_examples(config)
     config, told = resolved(config)
     seed = starting_graph(config)
@@ -113,17 +113,17 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
     """A new run in a directory of its own. Raises AiperfError before anything is measured; of a run that is
     refused before its clock starts nothing is left."""
     config, seed, told = checked(config, ranks)
-    if not ranks.wanted.pretend:
+    if not ranks.options.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
     for line in filter(None, (told, _of_other_bounds(config))):
         _say(line)
-    origin = Origin.PRETENDED if ranks.wanted.pretend else Origin.MEASURED
+    origin = Origin.PRETENDED if ranks.options.pretend else Origin.MEASURED
     replay = Replay()
     with (
         _removed_if_refused(files, replay),
         new_journal(config, files, seed, origin, replay) as (journal, jobs),
     ):
-        write_assumptions(ranks.wanted.pretend, files)
+        write_assumptions(ranks.options.pretend, files)
         _leg(files, ranks, journal, replay, jobs, watch)
     return replay
 
@@ -195,15 +195,15 @@ def _jobs(opened: Opened, replay: Replay) -> Jobs:
 def _leg(
     files: RunFiles, ranks: Ranks, journal: JournalWriter, replay: Replay, jobs: Jobs, watch: Watch
 ) -> None:
-    if ranks.wanted.pretend:
-        _say(pretending_notice(ranks.wanted.pretend))
+    if ranks.options.pretend:
+        _say(pretending_notice(ranks.options.pretend))
     world = ranks.world(replay.opened.config, files)
     try:
         ledger, audience = Ledger(journal, replay, jobs), Audience(watch, _say)
-        master = Master(ledger, files, world, audience, ranks.wanted.silence_seconds)
+        master = Master(ledger, files, world, audience, ranks.options.silence_seconds)
         with _stopped_by_signals(master, files):
             started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            master.run(started, tuple(sys.argv), ranks.wanted.backend, os.uname().nodename)
+            master.run(started, tuple(sys.argv), ranks.options.backend, os.uname().nodename)
         journal.refuse_if_gone()
     finally:
         world.close()

@@ -22,10 +22,10 @@ from aiperf.clock import duration
 from aiperf.conduct.actions import Close, Keep, OfTrial, Say, Train, Validate
 from aiperf.conduct.course import Course
 from aiperf.conduct.events import BlockDone, Built, EngineFailed, ValidationDone
-from aiperf.engines.check import begun, moved, ready
+from aiperf.engines.agreement import begun, moved, ready
 from aiperf.engines.engine import Engine
-from aiperf.engines.made import KINDS
 from aiperf.engines.objective import NotFinite
+from aiperf.engines.registry import KINDS
 from aiperf.parallel.parallel import agree, gathered, make_step
 from aiperf.proposing.pace import WORKING_SECONDS, Pace
 from aiperf.training.built_trial import BuiltTrial, Rank

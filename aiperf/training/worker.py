@@ -25,8 +25,8 @@ from aiperf.data import load
 from aiperf.device import Device, count_devices
 from aiperf.device.device import is_out_of_memory
 from aiperf.device.surroundings import read_settings
-from aiperf.engines.made import refuse_unusable, why_not
 from aiperf.engines.objective import NotFinite
+from aiperf.engines.registry import refuse_unusable, why_not
 from aiperf.errors import DataError, GroupBroken
 from aiperf.files import RunFiles
 from aiperf.measuring.before_span import RankWork, measure

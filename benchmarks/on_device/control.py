@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from aiperf.device import Device, bind
-from aiperf.engines.check import begun
+from aiperf.engines.agreement import begun
 from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.made import KINDS
+from aiperf.engines.registry import KINDS
 from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.measuring.ceiling import measure_copy, measure_products
 from aiperf.measuring.training_step import batch, placed

@@ -17,9 +17,9 @@ from torch.nn.functional import dropout
 from torch.nn.parallel import DistributedDataParallel
 
 from aiperf.device import Device, bind
-from aiperf.engines.check import begun, difference
+from aiperf.engines.agreement import begun, difference
 from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.made import KINDS
+from aiperf.engines.registry import KINDS
 from aiperf.measuring.training_step import batch, placed
 from aiperf.parallel.ddp import OWN_STATISTICS
 from aiperf.parallel.parallel import Solo
@@ -34,7 +34,7 @@ DROPOUT = 0.2
 LOSS_SCALE = 2.0**13
 NOTE = (
     "same: the loss and every gradient are those of the eager step, within the bounds of "
-    "aiperf/engines/check.py; the seconds are those to prepare and compare it"
+    "aiperf/engines/agreement.py; the seconds are those to prepare and compare it"
 )
 
 

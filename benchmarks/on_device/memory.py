@@ -14,7 +14,7 @@ import torch
 from aiperf.config import load_preset
 from aiperf.device import Device, bind
 from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.made import KINDS
+from aiperf.engines.registry import KINDS
 from aiperf.measuring.training_step import batch, placed
 from aiperf.proposing.hyper import SHARE
 from aiperf.proposing.memory import step_parts

@@ -14,7 +14,7 @@ import pytest
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.ranks.launched import Launched
+from aiperf.ranks.launcher import Launched
 from aiperf.ranks.torchrun import SocketLink
 from aiperf.rules.verdict import judge
 from tests.mpi.jobs import TINY, started, told

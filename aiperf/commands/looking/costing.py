@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.machine import price_option, priced, site_option
+from aiperf.commands.looking.site_options import price_option, priced, site_option
 from aiperf.commands.options import PATH, Number, opened, output_option, writing
 
 

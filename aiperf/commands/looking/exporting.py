@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.machine import priced
+from aiperf.commands.looking.site_options import priced
 from aiperf.commands.options import (
     PATH,
     only_with,

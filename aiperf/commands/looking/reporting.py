@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.machine import known_site, price_option, priced, site_option
+from aiperf.commands.looking.site_options import known_site, price_option, priced, site_option
 from aiperf.commands.options import (
     PATH,
     only_with,

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiperf.commands.measuring import _bound
+from aiperf.commands.peak_rates import _bound
 from aiperf.profiling.work import TRACE, ProfileWork
 from aiperf.ranks.process import WAITING
 from aiperf.wire.recorded import Recorded

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from aiperf.config import TrainingConfig
-from aiperf.engines.check import _exact, difference
+from aiperf.engines.agreement import _exact, difference
 from aiperf.engines.compiled import Compiled, Region, Regions
 from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
-from aiperf.engines.made import NOTHING_FUSED, refuse_unusable
+from aiperf.engines.registry import NOTHING_FUSED, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring.before_span import RankWork, examples_per_second
 from aiperf.measuring.step_times import Longest, measure_steps

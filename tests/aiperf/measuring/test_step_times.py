@@ -9,7 +9,7 @@ import pytest
 
 from aiperf.config import TrainingConfig
 from aiperf.device import bind
-from aiperf.engines.made import OVER_GROUP, refuse_unusable
+from aiperf.engines.registry import OVER_GROUP, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring import step_times
 from aiperf.measuring.before_span import RankWork

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from aiperf.errors import ConfigError, WorldError
-from aiperf.profiling import rank, started
+from aiperf.profiling import local_ranks, rank
 from aiperf.profiling.local_ranks import profiled
 from aiperf.profiling.work import ANSWER, MEETING, WORK, ProfileWork, of_seed
 from aiperf.wire.recorded import Ceilings, Recorded
@@ -64,7 +64,7 @@ def test_one_rank_of_text_measures_its_ceilings(tmp_path: Path, monkeypatch: pyt
 
 def test_a_batch_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_this_process(replace(of_seed(IMAGES, 1 << 30), device="cpu"), tmp_path, monkeypatch) == 1
-    said = started._reason(tmp_path, 0, 1)
+    said = local_ranks._reason(tmp_path, 0, 1)
     assert re.match(r"a step of 1073741824 images needs about .* use a smaller --batch", said)
 
 

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from aiperf.data import load
 from aiperf.engines.graphed import WARM_UP_WRAPPED, Graphed
-from aiperf.engines.made import KINDS
 from aiperf.engines.objective import NotFinite
+from aiperf.engines.registry import KINDS
 from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.pace import Pace

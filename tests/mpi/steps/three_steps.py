@@ -20,7 +20,7 @@ from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.pace import Pace
 from aiperf.ranks.connect import connect, disconnect
-from aiperf.ranks.launched import Launched
+from aiperf.ranks.launcher import Launched
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import train

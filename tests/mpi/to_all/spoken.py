@@ -13,7 +13,7 @@ from aiperf.config import load_preset
 from aiperf.files import RunFiles
 from aiperf.ranks import mpi, tree
 from aiperf.ranks.connect import connect, disconnect
-from aiperf.ranks.launched import launched
+from aiperf.ranks.launcher import launched
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import MpiWorld, gather
 from aiperf.ranks.post import Post

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.asked import Asked
+from aiperf.commands.command_groups import ListedGroup
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.imported import ListedGroup
 from aiperf.commands.options import PATH, Number, device_option
 from aiperf.commands.run_options import config_options
+from aiperf.commands.run_request import RunRequest
 from aiperf.errors import DataError
 from aiperf.run.run import starting_graph
 from aiperf.wire.formats import with_format
@@ -107,7 +107,7 @@ def verify(folder: Path) -> int:
     show_default=True,
     help="Time for each loader [s], a quarter of it for the first pass, and for the device.",
 )
-def bench(asked: Asked, device: str, beside: Path | None, seconds: float) -> int:
+def bench(request: RunRequest, device: str, beside: Path | None, seconds: float) -> int:
     """Time the loader and the device separately, and show which is slower.
 
     The loader is that of one rank, with as many cores as in a run; the device trains the seed.
@@ -121,7 +121,7 @@ def bench(asked: Asked, device: str, beside: Path | None, seconds: float) -> int
     bound = bind(device, 0)
     rates = format_rates(bound)
     one = Described(1, bound.name, bound.kind, bound.memory_bytes, rates)
-    config = with_format(asked.config(), lambda _: [one])
+    config = with_format(request.config(), lambda _: [one])
     compared = [config]
     if beside is not None:
         found = replace(config.data, name=look(beside).training.name, path=os.path.abspath(beside), stage="")

@@ -11,7 +11,7 @@ BACKENDS = ("ddp", "horovod")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RankOptions:
     """Options for the ranks of one leg, as the user gave them."""
 
     device: str = "auto"

@@ -96,7 +96,7 @@ def _differences(run: Replay, config: Config) -> list[str]:
     return found
 
 
-def told(path: Path, differences: list[str]) -> str:
+def differences_line(path: Path, differences: list[str]) -> str:
     """The differences in one line."""
     seen = "; ".join(differences) or "same configuration"
     return f"aiperf-hpc: like {path}: {seen}; data, devices and ranks are those of this machine"

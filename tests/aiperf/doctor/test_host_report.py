@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.doctor import host, onednn
-from aiperf.doctor.host import see_host, try_folder
+from aiperf.doctor import host_report, onednn
+from aiperf.doctor.host_report import see_host, try_folder
 from aiperf.doctor.onednn import see_onednn
 from aiperf.doctor.own_process import device_process
 from aiperf.wire.layout import Place
@@ -27,8 +27,8 @@ def test_a_folder_is_tried_and_left_as_it_was_or_has_its_reason(tmp_path: Path) 
 
 
 def test_a_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "PROBE_SECONDS", 0.0)
-    monkeypatch.setattr(host, "FILE_BYTES", 1 << 20)
+    monkeypatch.setattr(host_report, "PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(host_report, "FILE_BYTES", 1 << 20)
     (tmp_path / "probe").write_text("nonce")
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA T4, 550, 0, No, [N/A]'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)

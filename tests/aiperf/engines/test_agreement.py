@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from aiperf.engines import check
-from aiperf.engines.check import (
+from aiperf.engines import agreement
+from aiperf.engines.agreement import (
     BOUNDS,
     Made,
     _compared,
@@ -151,7 +151,7 @@ def test_what_an_engine_raises_is_the_reason(monkeypatch: pytest.MonkeyPatch) ->
     passes = passes_of(SEED)
     before = {name: tensor.detach().clone() for name, tensor in passes.network.tensors().items()}
     eager = Engine(passes)
-    monkeypatch.setitem(check.KINDS, "broken", Broken)  # type: ignore[misc]
+    monkeypatch.setitem(agreement.KINDS, "broken", Broken)  # type: ignore[misc]
     assert begun("broken", eager, *batch_of(SEED, 4), Solo()) == (eager, "RuntimeError: no such kernel")
     for name, tensor in passes.network.tensors().items():
         assert torch.equal(tensor, before[name])

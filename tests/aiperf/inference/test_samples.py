@@ -13,7 +13,7 @@ from aiperf.config import load_preset
 from aiperf.data import load
 from aiperf.data.split import Split
 from aiperf.device import bind
-from aiperf.inference.library import Library
+from aiperf.inference.samples import SampleLibrary
 from aiperf.inference.systems import Answering
 from aiperf.parallel.parallel import Solo
 from aiperf.training.built_trial import Rank
@@ -42,7 +42,7 @@ def part(preset: str) -> tuple[Rank, Network, Split]:
 def test_a_sample_is_the_example_at_its_place(preset: str, wanted: Sequence[int]) -> None:
     _, _, split = part(preset)
     examples, targets = (torch.cat(parts) for parts in zip(*split.sweep(3)))
-    library = Library(split)
+    library = SampleLibrary(split)
     library.load(wanted)
     for places in (list(wanted), list(wanted)[::-1], list(wanted)[:1]):
         seen, asked = library.samples(places)
@@ -56,7 +56,7 @@ def test_a_sample_is_the_example_at_its_place(preset: str, wanted: Sequence[int]
 def test_answers_add_up_to_what_a_validation_finds(preset: str) -> None:
     rank, network, split = part(preset)
     found, _ = evaluate(rank, network, split)
-    library, answering = Library(split), Answering(network, torch.device("cpu"))
+    library, answering = SampleLibrary(split), Answering(network, torch.device("cpu"))
     library.load(range(library.total))
     answers = {}
     with torch.inference_mode():

@@ -19,7 +19,7 @@ from typing import Any
 
 from aiperf.config import Config
 from aiperf.files import RunFiles
-from aiperf.on_nni.messages import Given, Over, ProcessBegan, TrialDescribed, TrialWanted, hear, tell
+from aiperf.on_nni.trial_messages import Given, Over, ProcessBegan, TrialDescribed, TrialWanted, hear, tell
 from aiperf.ranks.process import WorkerProcess, describe_device
 from aiperf.ranks.ranks import Ranks
 from aiperf.ranks.world import Gone, World
@@ -315,7 +315,7 @@ class NniRanks(Ranks):
         )
 
     def devices(self, config: Config) -> tuple[Described, ...]:
-        return self.found(tuple(describe_device(place, self.wanted.device) for place in self.places(config)))
+        return self.found(tuple(describe_device(place, self.options.device) for place in self.places(config)))
 
     def world(self, config: Config, files: RunFiles) -> World:
-        return NniWorld(files, self.places(config), self.wanted.device)
+        return NniWorld(files, self.places(config), self.options.device)

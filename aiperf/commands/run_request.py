@@ -23,7 +23,7 @@ COUNTS = ("data.training_examples", "data.validation_examples")
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """Options of a run as the user gave them. The configuration is made from them in the master's process
     only."""
 

@@ -6,7 +6,7 @@ import pytest
 from click.shell_completion import ShellComplete
 
 from aiperf.commands import COMMANDS
-from aiperf.commands.imported import LONGEST, first_sentence
+from aiperf.commands.command_groups import LONGEST, first_sentence
 from aiperf.commands.main import group
 from tests.aiperf.commands.typed import Typed
 

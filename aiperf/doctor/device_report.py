@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import TCPStore
 
 from aiperf.config import DataConfig
 from aiperf.device import Device, count_devices
-from aiperf.doctor.seen import DataSeen, DeviceSeen, Meet
+from aiperf.doctor.reports import DataSeen, DeviceSeen, Meet
 from aiperf.engines.fused import Fused
 from aiperf.errors import AiperfError, UnseenDevices
 from aiperf.training.worker_process import bind_place

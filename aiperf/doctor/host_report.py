@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aiperf.clash import foreign_owner, hidden_package
 from aiperf.doctor.onednn import UNKNOWN, see_onednn
-from aiperf.doctor.seen import Folder, HostSeen
+from aiperf.doctor.reports import Folder, HostSeen
 from aiperf.hardware.unseen import ToolFailed, ask
 
 LIMITS = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from aiperf.device.device import SIXTEEN_BIT
 from aiperf.engines.engine import Engine, unchanged
-from aiperf.engines.made import KINDS
+from aiperf.engines.registry import KINDS
 from nas.modules import Network
 
 log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.ranks.launched import Launched, launched
+from aiperf.ranks.launcher import Launched, launched
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "9"}
 TORCHRUN = {"RANK": "2", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "x"}

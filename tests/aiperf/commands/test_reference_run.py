@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from aiperf.commands import like
-from aiperf.commands.like import config_like, told
+from aiperf.commands import reference_run
+from aiperf.commands.reference_run import config_like, differences_line
 from aiperf.config import with_overrides
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.files import RunFiles
@@ -37,7 +37,7 @@ def test_all_settings_are_those_of_the_run(tmp_path: Path) -> None:
     run, package = files.directory, make(tmp_path / "package.tar.gz", files)
     assert config_like(run, {}) == config_like(package, {}) == (SCENE.config, [])
     rest = "data, devices and ranks are those of this machine"
-    assert told(run, []) == f"aiperf-hpc: like {run}: same configuration; {rest}"
+    assert differences_line(run, []) == f"aiperf-hpc: like {run}: same configuration; {rest}"
     config, differences = config_like(run, {"training.batch_size": 64})
     assert config == with_overrides(SCENE.config, {"training.batch_size": 64})
     assert differences == ["training.batch_size is 64, there 50"]
@@ -47,10 +47,10 @@ def test_another_program_search_and_library_is_said(tmp_path: Path) -> None:
     config = with_overrides(SCENE.config, {"search.name": "foresight"})
     was = {"config": config, "program": "0.0.9", "search": 0, "libraries": {"numpy": "0.1"}}
     run = run_in(tmp_path / "run", origin=Origin.PRETENDED, **was)
-    differences, here = config_like(run.directory, {})[1], like.libraries(config)["numpy"]
+    differences, here = config_like(run.directory, {})[1], reference_run.libraries(config)["numpy"]
     assert differences == [
         "that run was pretended, and this one trains",
-        f"the program is {like.__version__}, there 0.0.9",
+        f"the program is {reference_run.__version__}, there 0.0.9",
         "proposals are those of version 1 of the search, there 0",
         f"numpy is {here}, there 0.1",
     ]
@@ -86,12 +86,12 @@ def test_a_search_that_is_not_installed_is_refused(tmp_path: Path) -> None:
 
 def test_a_job_that_is_too_short_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_in(tmp_path / "run").directory
-    monkeypatch.setattr(like, "job_seconds_left", lambda environment, now: 60.0)
+    monkeypatch.setattr(reference_run, "job_seconds_left", lambda environment, now: 60.0)
     with pytest.raises(
         ConfigError, match=r"^--like: the span is 0.5 minutes and the job ends in 1; request "
     ):
         config_like(run, {})
-    monkeypatch.setattr(like, "job_seconds_left", lambda environment, now: 3600.0)
+    monkeypatch.setattr(reference_run, "job_seconds_left", lambda environment, now: 3600.0)
     assert config_like(run, {}) == (SCENE.config, [])
 
 

@@ -16,7 +16,7 @@ AT_ONCE = 256
 """Number of examples per read."""
 
 
-class Library:
+class SampleLibrary:
     """Test examples by their place in the test part. By MLPerf's rules a query begins with its samples in
     host memory."""
 

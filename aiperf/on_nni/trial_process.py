@@ -12,7 +12,7 @@ from typing import Any
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.on_nni.messages import Given, ProcessBegan, call, hear, tell
+from aiperf.on_nni.trial_messages import Given, ProcessBegan, call, hear, tell
 from aiperf.parallel.parallel import Solo
 from aiperf.training.worker import Worker
 from aiperf.training.worker_process import bind_place

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiperf.data.training import Numbers
 from aiperf.errors import AiperfError, MissingExtra
-from aiperf.inference.library import Library
+from aiperf.inference.samples import SampleLibrary
 from aiperf.inference.systems import System
 from aiperf.scenarios.scenario import Scenario, user_conf
 
@@ -36,7 +36,7 @@ class Bench:
     configuration at the first call only."""
 
     def __init__(
-        self, loadgen: Any, scenario: Scenario, folder: Path, library: Library, seconds: float
+        self, loadgen: Any, scenario: Scenario, folder: Path, library: SampleLibrary, seconds: float
     ) -> None:
         """Writes `user.conf` into the folder. Raises AiperfError if LoadGen does not accept it."""
         self.loadgen, self.scenario, self.folder = loadgen, scenario, folder

@@ -11,7 +11,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "run": "aiperf.commands.running:run",
         "resume": "aiperf.commands.running:resume",
         "preset": "aiperf.commands.running:preset",
-        "data": "aiperf.commands.images.prepare:data",
+        "data": "aiperf.commands.images.preparing:data",
         "nni": "aiperf.commands.nni:nni",
     },
     "Look": {
@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Cluster": {
         "launch": "aiperf.commands.cluster.launching:launch",
-        "simulate": "aiperf.commands.simulated.simulate:simulate",
+        "simulate": "aiperf.commands.simulated.simulating:simulate",
     },
 }
 """Commands by purpose, as the help lists them, each with the module and function from which it is imported

@@ -37,7 +37,7 @@ Places = Mapping[str, str]
 """Locations of commands by name, as "package.module:function"."""
 
 
-class Imported(UserDict[str, Any]):
+class LazyCommands(UserDict[str, Any]):
     """Commands by name. Those given by their location are imported when they are looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
@@ -45,13 +45,13 @@ class Imported(UserDict[str, Any]):
         return _imported(found) if isinstance(found, str) else found
 
 
-class ImportedGroup(ListedGroup):
+class LazyGroup(ListedGroup):
     """Lists its commands under headings, and imports none of them for that."""
 
     def __init__(self, *args: Any, places: Mapping[str, Places], **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.places = places
-        self.commands = Imported(
+        self.commands = LazyCommands(
             {name: place for of_heading in places.values() for name, place in of_heading.items()}
         )
 

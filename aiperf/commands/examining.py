@@ -13,11 +13,11 @@ from aiperf.commands.options import PATH, Number
 from aiperf.commands.run_options import config_options, pretend_option, rank_options
 from aiperf.commands.run_request import RunRequest
 from aiperf.doctor.check import Grade, checks_json, checks_text
+from aiperf.doctor.examination import examine, examine_alone, serve_examination
 from aiperf.doctor.judge import judge
-from aiperf.doctor.together import examine, examine_alone, serve_examination
 from aiperf.pretending.assumptions import assumed
 from aiperf.ranks.connect import connect, disconnect
-from aiperf.ranks.launcher import launched
+from aiperf.ranks.launcher import launched_rank
 from aiperf.ranks.mpi import dismiss
 from aiperf.ranks.rank_options import RankOptions
 
@@ -51,7 +51,7 @@ def doctor(
     warnings do not fail.
     """
     refuse_no_run()
-    started = launched(os.environ)
+    started = launched_rank(os.environ)
     if started is None or started.rank == 0:  # in a job's output, before anything that may hang
         click.echo(
             "aiperf-hpc doctor: checking hosts, devices, folders and data; waiting for answers for at most "

@@ -178,7 +178,7 @@ def _in_place_of(logs: Path, result: Path) -> Iterator[None]:
 def _answered(files: RunFiles, run: Replay, request: Request, logs: Path) -> Inference:
     what = f"{request.scenario}: trial {request.trial}, tests of {request.seconds:g} s"
     click.echo(f"{what}, logs in {logs}", err=True)
-    command = [sys.executable, "-m", "aiperf.inference", json.dumps(encode(request))]
+    command = [sys.executable, "-m", "aiperf.inference.measuring", json.dumps(encode(request))]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment(os.environ)
     )

@@ -66,11 +66,11 @@ def run(
         raise click.UsageError("--resume needs the --directory of the run", click.get_current_context())
     refuse_no_run()
     from aiperf.commands.legs import lead
-    from aiperf.ranks.launcher import launched
+    from aiperf.ranks.launcher import launched_rank
     from aiperf.ranks.ranks import Ranks, across
 
     is_series = repeats > 1 and not dry_run
-    if is_series and launched(os.environ) is None:
+    if is_series and launched_rank(os.environ) is None:
         from aiperf.commands.series import repeat
 
         words = rank_words(click.get_current_context())

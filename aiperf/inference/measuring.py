@@ -1,8 +1,14 @@
-"""Measurement of one scenario: warm-up, LoadGen's tests, in the Server scenario the search for the highest
-query rate whose latencies stay within the bound, and on request the accuracy on the whole test part."""
+"""The process that measures one scenario: `python -m aiperf.inference.measuring REQUEST`.
+
+It warms up and runs LoadGen's tests; in the Server scenario it searches for the highest query rate whose
+latencies stay within the bound; on request it measures the accuracy on the whole test part. The result is
+printed as JSON, the progress of a search on standard error.
+"""
 
 from __future__ import annotations
 
+import json
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +22,7 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.inference.loadgen import Bench, detail_log, load_loadgen, logged_answers
 from aiperf.inference.samples import SampleLibrary
-from aiperf.inference.systems import Answering, QueuedSystem, System
+from aiperf.inference.systems import AnsweringNetwork, QueuedSystem, System
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.plan import validated_at_once
@@ -28,6 +34,7 @@ from aiperf.scenarios.scenario import SCENARIOS, SERVER_QUERIES
 from aiperf.telemetry.recorder import Recorder
 from aiperf.training.found_network import FoundNetwork, find_network
 from nas.ops import TENSOR_OPS
+from nas.record import decode, encode
 
 MORE_QUERIES = 2.0
 """Factor on the expected rate of queries. LoadGen generates its queries in advance, by the rate given to it;
@@ -38,6 +45,17 @@ SWITCH_SECONDS = 1e-4
 """Interval in seconds after which a Python thread lets others run. The default of 5 ms would be visible in
 the latencies."""
 NANO = 1e9
+
+
+def main() -> None:
+    """Entry point: its one argument is a Request; it prints Measured, or {"refused": reason}."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # KeyboardInterrupt must not pass through LoadGen's frames
+    request = decode(Request, json.loads(sys.argv[1]))
+    try:
+        answer = encode(measure(request))
+    except AiperfError as error:
+        answer = {"refused": str(error)}
+    print(json.dumps(answer))
 
 
 def measure(request: Request) -> Measured:
@@ -51,7 +69,7 @@ def measure(request: Request) -> Measured:
     make = QueuedSystem if scenario.name == "server" else System
     system = make(
         loadgen,
-        Answering(found.network, found.device.torch),
+        AnsweringNetwork(found.network, found.device.torch),
         library,
         found.device,
         found.training.format,
@@ -78,7 +96,7 @@ def _measured(scene: Scene, run: Replay) -> Measured:
             found = search(scene)
         else:
             settings.server_target_qps = request.queries_per_second or 1.0
-            found = RateFound(request.queries_per_second, *scene.test(PERFORMANCE), ())
+            found = FoundRate(request.queries_per_second, *scene.test(PERFORMANCE), ())
     tested = found.detail is not None
     return Measured(
         device=device.name,
@@ -203,7 +221,7 @@ another."""
 
 
 @dataclass(frozen=True)
-class RateFound:
+class FoundRate:
     """Result of a search."""
 
     rate: float | None
@@ -216,12 +234,12 @@ class RateFound:
     nothing: str = ""
 
 
-def search(scene: Scene) -> RateFound:
+def search(scene: Scene) -> FoundRate:
     """Tests rates until one passes a test of full length, or none is left."""
     one, bound = scene.speed.one_seconds, scene.request.latency_seconds
     none = f"no rate within the bound of {1000 * bound:.4g} ms"
     if one > bound:  # half of all queries would be late even if none waited
-        return RateFound(None, None, (0.0, 0.0), (), f"{none}: one sample alone takes {1000 * one:.4g} ms")
+        return FoundRate(None, None, (0.0, 0.0), (), f"{none}: one sample alone takes {1000 * one:.4g} ms")
     probes, last = list[Probe](), list[tuple[Detail, tuple[float, float]]]()
 
     def passes(rate: float, full: bool) -> bool:
@@ -233,9 +251,9 @@ def search(scene: Scene) -> RateFound:
     rate = highest_rate(passes, first, min(first, LEAST_LOAD / one))
     if rate is None:
         lowest = min(probe.queries_per_second for probe in probes)
-        return RateFound(None, None, (0.0, 0.0), tuple(probes), f"{none}, down to {lowest:.4g} queries/s")
+        return FoundRate(None, None, (0.0, 0.0), tuple(probes), f"{none}, down to {lowest:.4g} queries/s")
     (scene.folder / f"rate-{len(probes) - 1}").rename(scene.folder / PERFORMANCE)
-    return RateFound(rate, *last[-1], tuple(probes))
+    return FoundRate(rate, *last[-1], tuple(probes))
 
 
 def _tested(scene: Scene, name: str, rate: float, full: bool) -> tuple[Detail, tuple[float, float]]:
@@ -253,3 +271,7 @@ def _probe(scene: Scene, rate: float, detail: Detail) -> Probe:
     told = f"server: {rate:,.4g} queries/s for {seconds:.3g} s: {verdict}"
     print(f"{told}, 99th percentile {1000 * found.percentile_seconds:.4g} ms", file=sys.stderr, flush=True)
     return found
+
+
+if __name__ == "__main__":
+    main()

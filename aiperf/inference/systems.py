@@ -29,7 +29,7 @@ from aiperf.tally import Tally
 from nas.modules import Network
 
 
-class Answering:
+class AnsweringNetwork:
     """A network on its device that turns samples in host memory into answers in host memory."""
 
     def __init__(self, network: Network, device: torch.device) -> None:
@@ -59,7 +59,7 @@ class System:
     def __init__(
         self,
         loadgen: Any,
-        answering: Answering,
+        answering: AnsweringNetwork,
         library: SampleLibrary,
         device: Device,
         format: str,

@@ -51,7 +51,7 @@ def _codes(ranks: Sequence[subprocess.Popen[bytes]]) -> list[int | None]:
 
 
 def _start(directory: Path, position: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "aiperf.profiling.rank", str(directory), str(position)]
+    command = [sys.executable, "-m", "aiperf.profiling.rank_process", str(directory), str(position)]
     with open(directory / LOG.format(position), "wb") as log:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment(os.environ)

@@ -43,7 +43,7 @@ def unmarked(name: str) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-class Marked(Engine):
+class MarkedEngine(Engine):
     """The eager step in its phases."""
 
     def __init__(self, passes: Passes) -> None:
@@ -75,7 +75,7 @@ class TrialSteps:
         self.rank, self.attempt = rank, attempt
         self.eager = attempt.engine
         self.eager.module, attempt.optimizer = rank.parallel.wrap(self.eager.bare, attempt.optimizer)
-        self.marked = Marked(self.eager.passes)
+        self.marked = MarkedEngine(self.eager.passes)
         self.marked.module = self.eager.module
         self._made = 0
 

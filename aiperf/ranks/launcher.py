@@ -21,7 +21,7 @@ FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by `mpiexec --with-ft ulfm` of 
 
 
 @dataclass(frozen=True)
-class Launched:
+class LaunchedRank:
     """One of several processes that a launcher started together."""
 
     rank: int
@@ -31,7 +31,7 @@ class Launched:
     """Whether the other ranks continue if one of them dies (ULFM)."""
 
 
-def launched(environment: Mapping[str, str]) -> Launched | None:
+def launched_rank(environment: Mapping[str, str]) -> LaunchedRank | None:
     """The rank of this process and its launcher; None for a process without other ranks, also if a launcher
     started it."""
     torchrun = (("RANK", "WORLD_SIZE", TORCHRUN),) if "TORCHELASTIC_RUN_ID" in environment else ()
@@ -40,5 +40,5 @@ def launched(environment: Mapping[str, str]) -> Launched | None:
             if int(environment[size]) == 1:
                 return None
             tolerant = environment.get(FAULT_TOLERANT, "").lower() in ("1", "true", "yes")
-            return Launched(int(environment[rank]), int(environment[size]), launcher, tolerant)
+            return LaunchedRank(int(environment[rank]), int(environment[size]), launcher, tolerant)
     return None

@@ -22,7 +22,7 @@ from aiperf.config import Config
 from aiperf.errors import WorldError, installation
 from aiperf.files import RunFiles
 from aiperf.ranks.connect import abort, connect, disconnect
-from aiperf.ranks.launcher import TORCHRUN, Launched, launched
+from aiperf.ranks.launcher import TORCHRUN, LaunchedRank, launched_rank
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
 from aiperf.ranks.process import visible_devices
@@ -99,7 +99,7 @@ def across(options: RankOptions, lead: Callable[[Ranks], int]) -> int:
 
     If no launcher started this process and it sees several devices, it starts its ranks itself.
     """
-    started = launched(os.environ)
+    started = launched_rank(os.environ)
     if started is not None:
         return _as_rank(started, options, lead)
     if options.backend == "horovod":
@@ -110,7 +110,7 @@ def across(options: RankOptions, lead: Callable[[Ranks], int]) -> int:
     return lead(Ranks(options))
 
 
-def _as_rank(started: Launched, options: RankOptions, lead: Callable[[Ranks], int]) -> int:
+def _as_rank(started: LaunchedRank, options: RankOptions, lead: Callable[[Ranks], int]) -> int:
     if started.launcher == TORCHRUN and options.backend == "horovod":
         raise WorldError("--backend horovod needs MPI; start the ranks with mpiexec or srun")
     if started.rank > 0:  # the master answers the signals that mpiexec or srun sends to all ranks

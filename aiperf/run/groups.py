@@ -22,7 +22,7 @@ was held up, as by a file system that stalls. It received no messages meanwhile,
 silence."""
 
 
-class Listening:
+class AttentiveClock:
     """A clock that stops while this process is held up."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Deadlines:
         return sorted(found)
 
 
-class Wanting:
+class WaitingGroups:
     """Queue of groups with room for a trial: groups without any trial first, otherwise first come, first
     served."""
 
@@ -126,8 +126,8 @@ class Groups:
         """Whether the search found nothing new, and no group has ended a trial or was lost since then."""
         self._alive = set(range(len(self.each)))
         self._at_work: set[int] = set()
-        self._wanting = Wanting()
-        self._attention = Listening()
+        self._waiting = WaitingGroups()
+        self._attention = AttentiveClock()
         self._just_heard: set[int] = set()
         """Groups that were heard since the last look at the clock."""
         self._silences = Deadlines(lambda index: self.each[index].overdue)
@@ -144,7 +144,7 @@ class Groups:
     @property
     def hungry(self) -> bool:
         """Whether some group waits for a trial, and the search may have one."""
-        return bool(self._wanting) and not (self.closing or self._in_vain or self.ledger.jobs.exhausted)
+        return bool(self._waiting) and not (self.closing or self._in_vain or self.ledger.jobs.exhausted)
 
     def say_all(self, message: ToGroup) -> None:
         self.world.send_all(message)
@@ -171,18 +171,18 @@ class Groups:
         if group.rests_until > now:
             self._rests.note(index)
         if group.wants_more(now) and self.ledger.replay.leg.is_ready(index):
-            self._wanting.put(index, len(group.assigned))
+            self._waiting.put(index, len(group.assigned))
         else:
-            self._wanting.remove(index)
+            self._waiting.remove(index)
 
     def serve(self, only_idle: bool) -> None:
         """Gives a trial to one group that has room for it. Raises Exhausted when the search finds nothing new
         and no trial is in flight: what is in flight may yet have children, so its end is waited for."""
         for index in self._rests.passed(self.ledger.now):
             self.note(index)
-        wanting = self._wanting.idle if only_idle else self._wanting.first
-        if wanting is not None and self.hungry:
-            self._give(wanting)
+        index = self._waiting.idle if only_idle else self._waiting.first
+        if index is not None and self.hungry:
+            self._give(index)
 
     def _give(self, index: int) -> None:
         try:
@@ -236,7 +236,7 @@ class Groups:
     def release(self) -> None:
         """Starts the clock of all groups. They are served first in the order of their numbers, not in the
         order in which they became ready."""
-        self._wanting = Wanting()
+        self._waiting = WaitingGroups()
         self.say_all(Release(self._seconds_left(), block_seconds=self.block_seconds))
         for index in sorted(self._alive):
             self.note(index)

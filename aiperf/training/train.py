@@ -31,7 +31,7 @@ from aiperf.proposing.pace import WORKING_SECONDS, Pace
 from aiperf.training.built_trial import BuiltTrial, Rank
 from aiperf.training.evaluation import evaluate, share_statistics
 from aiperf.training.kept_network import Kept
-from aiperf.training.leading import distribute, follow
+from aiperf.training.leader import distribute, follow
 from aiperf.training.optimizers import state_of
 from aiperf.trial import State
 from aiperf.wire.messages import Assign, Fallback, Steps, Validated, Working
@@ -258,12 +258,12 @@ def begin_engine(rank: Rank, attempt: BuiltTrial, step: int, report: Happened) -
     Nothing of this is credited. Where it fails the trial goes on eagerly, and an event says so.
     """
     eager, parallel = attempt.engine, rank.parallel
-    kind = KINDS[attempt.wanted]
-    if attempt.wanted == eager.name or step != kind.begins(parallel.wraps_network):
+    kind = KINDS[attempt.engine_name]
+    if attempt.engine_name == eager.name or step != kind.begins(parallel.wraps_network):
         return
     begin = begun if kind.is_made_anew else ready
     with AtWork(report):
-        engine, reason = begin(attempt.wanted, eager, *attempt.batches.next, parallel)
+        engine, reason = begin(attempt.engine_name, eager, *attempt.batches.next, parallel)
     if reason:
         _fall_back(attempt, reason, report)
     attempt.engine = engine
@@ -282,8 +282,8 @@ def move_engine(rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
 
 
 def _fall_back(attempt: BuiltTrial, reason: str, report: Happened) -> None:
-    report(EngineFailed(attempt.wanted, reason))
-    attempt.wanted = Engine.name
+    report(EngineFailed(attempt.engine_name, reason))
+    attempt.engine_name = Engine.name
 
 
 class AtWork:

@@ -41,7 +41,7 @@ from aiperf.telemetry.recorder import Recorder
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.evaluation import Top5, evaluate
 from aiperf.training.kept_network import Kept, read_kept, write_kept
-from aiperf.training.leading import distribute, follow
+from aiperf.training.leader import distribute, follow
 from aiperf.training.probe import sees_run
 from aiperf.training.rank_log import StepLog
 from aiperf.training.train import Elsewhere, Here, TrainedTrial
@@ -321,9 +321,9 @@ class Worker(Driver[BuiltTrial]):
         attempt, training = start.result(), self.config.training
         graph, ranks = attempt.network.graph, self.parallel.ranks
         refused = why_not(begin.engine, graph, self.device, training, ranks)
-        attempt.wanted, reason = (EAGER, refused) if refused else (begin.engine, begin.reason)
+        attempt.engine_name, reason = (EAGER, refused) if refused else (begin.engine, begin.reason)
         self.trained = TrainedTrial(self.rank, attempt, self._happened)
-        return Begun(attempt.wanted, reason)
+        return Begun(attempt.engine_name, reason)
 
     @property
     def _running(self) -> TrainedTrial:

@@ -19,7 +19,7 @@ from aiperf.commands.cluster.submission import (
     site_option,
     write_script,
 )
-from aiperf.commands.command_groups import Imported, ListedGroup
+from aiperf.commands.command_groups import LazyCommands, ListedGroup
 from aiperf.commands.options import output_option, writing
 from aiperf.commands.run_options import take_request
 from aiperf.errors import AiperfError
@@ -38,7 +38,7 @@ STUDIES = {
 """Commands of this group that read journals; they are imported only when called."""
 
 
-@click.group(cls=ListedGroup, commands=Imported(STUDIES))
+@click.group(cls=ListedGroup, commands=LazyCommands(STUDIES))
 def launch() -> None:
     """Write batch scripts for a scheduler, and submit them on request.
 

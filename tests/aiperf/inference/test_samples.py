@@ -14,7 +14,7 @@ from aiperf.data import load
 from aiperf.data.split import Split
 from aiperf.device import bind
 from aiperf.inference.samples import SampleLibrary
-from aiperf.inference.systems import Answering
+from aiperf.inference.systems import AnsweringNetwork
 from aiperf.parallel.parallel import Solo
 from aiperf.training.built_trial import Rank
 from aiperf.training.evaluation import evaluate
@@ -56,7 +56,7 @@ def test_a_sample_is_the_example_at_its_place(preset: str, wanted: Sequence[int]
 def test_answers_add_up_to_what_a_validation_finds(preset: str) -> None:
     rank, network, split = part(preset)
     found, _ = evaluate(rank, network, split)
-    library, answering = SampleLibrary(split), Answering(network, torch.device("cpu"))
+    library, answering = SampleLibrary(split), AnsweringNetwork(network, torch.device("cpu"))
     library.load(range(library.total))
     answers = {}
     with torch.inference_mode():

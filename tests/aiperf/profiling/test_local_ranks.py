@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from aiperf.errors import ConfigError, WorldError
-from aiperf.profiling import local_ranks, rank
+from aiperf.profiling import local_ranks, rank_process
 from aiperf.profiling.local_ranks import profiled
 from aiperf.profiling.work import ANSWER, MEETING, WORK, ProfileWork, of_seed
 from aiperf.wire.recorded import Ceilings, Recorded
@@ -42,10 +42,10 @@ def test_a_group_of_two_waits_for_its_all_reduce(tmp_path: Path) -> None:
 def in_this_process(work: ProfileWork, directory: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """What the process of the only rank does."""
     (directory / WORK).write_text(json.dumps(encode(work)), encoding="utf-8")
-    monkeypatch.setattr(rank, "die_with_parent", lambda: None)
-    monkeypatch.setattr(rank, "CEILING_SECONDS", 0.02)
-    monkeypatch.setattr(sys, "argv", ["rank", str(directory), "0"])
-    return rank.main()
+    monkeypatch.setattr(rank_process, "die_with_parent", lambda: None)
+    monkeypatch.setattr(rank_process, "CEILING_SECONDS", 0.02)
+    monkeypatch.setattr(sys, "argv", ["rank_process", str(directory), "0"])
+    return rank_process.main()
 
 
 def test_one_rank_of_text_measures_its_ceilings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_no_rank_outlives_the_command(tmp_path: Path) -> None:
     """However that ends. The first of two ranks waits here for another one, which is never started."""
     (tmp_path / WORK).write_text(json.dumps(encode(work_of(IMAGES, ranks=2))), encoding="utf-8")
     program = "import subprocess, sys; subprocess.run(sys.argv[1:])"
-    first = [sys.executable, "-m", "aiperf.profiling.rank", str(tmp_path), "0"]
+    first = [sys.executable, "-m", "aiperf.profiling.rank_process", str(tmp_path), "0"]
     command = subprocess.Popen([sys.executable, "-c", program, *first])
     try:
         while not (tmp_path / MEETING).exists():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aiperf.files import RunFiles
 from aiperf.journal.events import Dispatched, LegBegan
-from aiperf.run.groups import DEAF_SECONDS, Deadlines, Groups, Wanting
+from aiperf.run.groups import DEAF_SECONDS, Deadlines, Groups, WaitingGroups
 from aiperf.wire.messages import Setup
 from tests.aiperf.groups import FakeWorld, Obedient, begun
 from tests.aiperf.presets import resolved_preset
@@ -98,18 +98,18 @@ def test_a_deadline_that_is_put_off_again_and_again_has_one_entry() -> None:
 
 
 def test_who_has_nothing_is_served_first_and_else_who_came_first() -> None:
-    wanting = Wanting()
-    assert not wanting
+    waiting = WaitingGroups()
+    assert not waiting
     for index, num_trials in ((3, 1), (1, 1), (2, 0), (3, 1), (0, 0)):
-        wanting.put(index, num_trials)
+        waiting.put(index, num_trials)
     order = []
-    while wanting:
-        order.append((wanting.idle, wanting.first))
-        assert wanting.first is not None
-        wanting.remove(wanting.first)
+    while waiting:
+        order.append((waiting.idle, waiting.first))
+        assert waiting.first is not None
+        waiting.remove(waiting.first)
     assert order == [(2, 2), (0, 0), (None, 3), (None, 1)]
-    wanting.put(7, 1)
-    wanting.put(7, 0)
-    assert (wanting.idle, wanting.first) == (7, 7)
-    wanting.remove(7)
-    assert not wanting
+    waiting.put(7, 1)
+    waiting.put(7, 0)
+    assert (waiting.idle, waiting.first) == (7, 7)
+    waiting.remove(7)
+    assert not waiting

@@ -38,7 +38,7 @@ def trained(
     device, told = device or recording(), list[Any]()
     rank = Rank(device, load(CONFIG.data, torch.device("cpu"), 1), alone().training, group or Solo())
     attempt = build(rank, chosen(**hyper), 1, START)
-    attempt.wanted = wanted
+    attempt.engine_name = wanted
     train(rank, attempt, Pace(), told.append)
     return {name: each.detach() for name, each in attempt.network.tensors().items()}, told, device
 

@@ -1,6 +1,6 @@
 """One rank of a profile: a process that reads its work from a file, and writes its record into another.
 
-python -m aiperf.profiling.rank DIRECTORY POSITION
+python -m aiperf.profiling.rank_process DIRECTORY POSITION
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from aiperf.measuring.ceiling import measure_copy, measure_products
 from aiperf.measuring.precision import format_rates
 from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo, lead
-from aiperf.profiling.memory import measure_memory, predict_memory
+from aiperf.profiling.step_memory import measure_memory, predict_memory
 from aiperf.profiling.steps import FirstBatch, TrialSteps, run_rounds
 from aiperf.profiling.work import ANSWER, AUTO, MEETING, TRACE, WORK, ProfileWork, refuse_too_large
 from aiperf.proposing.memory import PROCESSOR, step_parts

@@ -180,9 +180,9 @@ class Groups:
         and no trial is in flight: what is in flight may yet have children, so its end is waited for."""
         for index in self._rests.passed(self.ledger.now):
             self.note(index)
-        index = self._waiting.idle if only_idle else self._waiting.first
-        if index is not None and self.hungry:
-            self._give(index)
+        free = self._waiting.idle if only_idle else self._waiting.first
+        if free is not None and self.hungry:
+            self._give(free)
 
     def _give(self, index: int) -> None:
         try:

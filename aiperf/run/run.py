@@ -6,15 +6,17 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 
 from aiperf import __version__
+from aiperf.clock import Clock
 from aiperf.code import code_hash
-from aiperf.config import BoundsConfig, Config, load_preset, preset_names, to_toml
+from aiperf.config import BoundsConfig, Config, load_preset, preset_names, to_toml, with_overrides
 from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Opened, Origin
@@ -24,6 +26,7 @@ from aiperf.pretending.rank import pretending_notice, refuse_no_examples
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import drawn, libraries, new_search, new_tuner, resolved
 from aiperf.ranks.ranks import Ranks
+from aiperf.ranks.world import World
 from aiperf.rules.ending import can_go_on
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master, Watch
@@ -31,7 +34,8 @@ from aiperf.run.origins import refuse_edited, refuse_other_origin, refuse_other_
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import Examples
 from aiperf.warned import heeded, noted
-from aiperf.wire.formats import with_format
+from aiperf.wire.formats import AUTO, with_format
+from aiperf.wire.layout import refuse_uneven_batch
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.record import graph_from_json, graph_to_json
@@ -270,3 +274,42 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
     finally:
         for number, handler in zip(numbers, before):
             signal.signal(number, handler)
+
+
+def virtual_config(config: Config, ranks_of_a_group: int, format: str) -> Config:
+    """The configuration as a simulation can run it; it is never ranked. `format` replaces "auto". Raises
+    AiperfError if it cannot be run."""
+    config, _ = resolved(replace(config, ranked=False))
+    if config.training.format == AUTO:
+        config = with_overrides(config, {"training.format": format})
+    refuse_uneven_batch(config.training.batch_size, ranks_of_a_group)
+    seed = starting_graph(config)
+    new_search(config, seed), new_tuner(config)
+    return config
+
+
+def play(
+    config: Config,
+    files: RunFiles,
+    world: World,
+    clock: Clock,
+    say: Callable[[str], None],
+    silence_seconds: float,
+    command: tuple[str, ...],
+) -> Replay:
+    """Runs the real master, journal and search in a given world by a given clock, as in a simulation. Raises
+    AiperfError; what was written stays."""
+    seed, replay = starting_graph(config), Replay()
+    with new_journal(config, files, seed, Origin.SIMULATED, replay) as (journal, jobs):
+        ledger = Ledger(journal, replay, jobs, clock)
+        master = Master(ledger, files, world, Audience(_unwatched, say), silence_seconds)
+        started = datetime.fromtimestamp(clock.wall(), timezone.utc).isoformat(timespec="milliseconds")
+        try:
+            master.run(started, command)
+        finally:
+            world.close()
+    return replay
+
+
+def _unwatched(replay: Replay, now: float) -> None:
+    """Nobody looks on: an hour passes in seconds."""

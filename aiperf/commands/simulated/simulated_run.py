@@ -26,7 +26,7 @@ from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
 from aiperf.pretending.assumptions import Assumptions, assumptions_toml
 from aiperf.pretending.rank import refuse_no_examples
-from aiperf.run.virtual import play, virtual_config
+from aiperf.run.run import play, virtual_config
 from analysis.table import aligned
 
 with extra("simulate"):

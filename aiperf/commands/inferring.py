@@ -18,7 +18,7 @@ import click
 
 from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.looking.networks import best_trial
-from aiperf.commands.looking.site_options import price_option, priced, site_option
+from aiperf.commands.looking.site_options import node_price, price_option, site_option
 from aiperf.commands.options import Number, device_option, only_with, run_argument, writing
 from aiperf.errors import AiperfError, MissingExtra
 from aiperf.files import RunFiles
@@ -111,7 +111,7 @@ def infer(
     """
     one_at_a_time = accuracy and scenario in (ALL, SINGLE)
     only_with(f"--accuracy with --scenario {SINGLE} or {ALL}", one_at_a_time, "price_text", "site")
-    price = priced(price_text, site) if one_at_a_time else None
+    price = node_price(price_text, site) if one_at_a_time else None
     refuse_no_run()
     from aiperf.training.kept_trial import kept_trial
 

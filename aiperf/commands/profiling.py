@@ -18,7 +18,7 @@ from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
-from aiperf.profiling.local_ranks import profiled
+from aiperf.profiling.local_ranks import profile_locally
 from aiperf.profiling.work import AUTO, TRACE, ProfileWork, of_seed
 from aiperf.score.lineage import rebuild
 from aiperf.wire.recorded import Ceilings
@@ -188,7 +188,7 @@ def _ceilings(path: Path, format: str) -> Ceilings:
 
 def _profiled(work: ProfileWork, output: Path | None) -> Profile:
     with TemporaryDirectory() as folder:
-        found = Profile.of(profiled(replace(work, trace=output is not None), Path(folder)))
+        found = Profile.of(profile_locally(replace(work, trace=output is not None), Path(folder)))
         if output is None:
             return found
         name = f"trace-{found.size}.json"

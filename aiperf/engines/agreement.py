@@ -29,12 +29,12 @@ off by a tenth; in fp32 a sum over many examples loses digits."""
 
 ELSEWHERE = "on another rank of its group"
 
-Made = tuple[Tensor, dict[str, Tensor]]
+StepResult = tuple[Tensor, dict[str, Tensor]]
 """The loss () of a step, and its gradients by name."""
 Work = TypeVar("Work")
 
 
-class Together(Protocol):
+class Collectives(Protocol):
     """The collectives that are used here, a part of `aiperf.parallel.parallel.Parallel`."""
 
     ranks: int
@@ -44,7 +44,9 @@ class Together(Protocol):
     def total(self, *numbers: int) -> tuple[int, ...]: ...
 
 
-def begun(name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Together) -> tuple[Engine, str]:
+def prepare_and_check(
+    name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Collectives
+) -> tuple[Engine, str]:
     """The engine with that name, prepared and checked, and an empty reason; or the eager one, and the reason
     why no rank of the group uses the engine.
 
@@ -54,7 +56,7 @@ def begun(name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Tog
     the group as it does in any step.
     """
 
-    def prepared() -> tuple[Made | None, Engine]:
+    def prepared() -> tuple[StepResult | None, Engine]:
         engine = _engine(name, eager)
         return _prepared(eager, engine, examples, labels), engine
 
@@ -74,7 +76,9 @@ def begun(name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Tog
     return engine, ""
 
 
-def ready(name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Together) -> tuple[Engine, str]:
+def prepare_only(
+    name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Collectives
+) -> tuple[Engine, str]:
     """The same without the check, for an engine that is not made anew for each network, and made the step of
     the run's typical network correctly before the span."""
 
@@ -88,7 +92,7 @@ def ready(name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Tog
     return (eager, reason) if engine is None or reason else (engine, "")
 
 
-def moved(engine: Engine, examples: Tensor, labels: Tensor, group: Together) -> str:
+def prepare_again(engine: Engine, examples: Tensor, labels: Tensor, group: Collectives) -> str:
     """Prepares an engine again after the group has moved its network's tensors. Returns the reason why it can
     make no further steps, on any rank; empty if it can."""
 
@@ -114,7 +118,7 @@ def _engine(name: str, eager: Engine) -> Engine:
     return engine
 
 
-def _prepared(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -> Made | None:
+def _prepared(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -> StepResult | None:
     """The step in higher precision, if there is one; `other` is prepared. This uses no collectives."""
     expected = _exact(eager, examples, labels)
     with unchanged(eager.passes):
@@ -122,12 +126,14 @@ def _prepared(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) ->
     return expected
 
 
-def _difference(expected: Made | None, eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -> str:
+def _difference(
+    expected: StepResult | None, eager: Engine, other: Engine, examples: Tensor, labels: Tensor
+) -> str:
     by_eager, by_other = (_made(engine, examples, labels) for engine in (eager, other))
     return _compared(BOUNDS[eager.passes.format], expected or by_eager, by_eager, by_other)
 
 
-def _tried(name: str, group: Together, work: Callable[[], Work]) -> tuple[Work | None, str]:
+def _tried(name: str, group: Collectives, work: Callable[[], Work]) -> tuple[Work | None, str]:
     """The result of the work, and the reason why it failed on any rank of the group; empty if it did not."""
     found, reason = None, ""
     try:
@@ -138,13 +144,13 @@ def _tried(name: str, group: Together, work: Callable[[], Work]) -> tuple[Work |
     return found, _of_all(group, reason)
 
 
-def _of_all(group: Together, reason: str) -> str:
+def _of_all(group: Collectives, reason: str) -> str:
     """The reason of this rank, or a note that another rank has one; empty if none has."""
     (failing,) = group.total(int(bool(reason)))
     return reason or (ELSEWHERE if failing else "")
 
 
-def _over_group(own: Made | None, group: Together) -> Made | None:
+def _over_group(own: StepResult | None, group: Collectives) -> StepResult | None:
     """The step with gradients averaged over all ranks, as a wrapped network makes them; None if one rank has
     no step to compare with."""
     if _of_all(group, "" if own else "none") or own is None:
@@ -152,7 +158,7 @@ def _over_group(own: Made | None, group: Together) -> Made | None:
     return own[0], {name: group.sum(gradient) / group.ranks for name, gradient in own[1].items()}
 
 
-def _exact(eager: Engine, examples: Tensor, labels: Tensor) -> Made | None:
+def _exact(eager: Engine, examples: Tensor, labels: Tensor) -> StepResult | None:
     """The step in higher precision, by the bare network on this rank's own examples: in fp64 on a CPU, in
     fp32 if the device multiplies in 16 bits. None in other cases, and if there is not enough memory."""
     passes = replace(eager.passes, format="fp32")
@@ -180,14 +186,14 @@ def _doubled(network: Network) -> Iterator[None]:
         network.float()
 
 
-def _made(engine: Engine, examples: Tensor, labels: Tensor) -> Made:
+def _made(engine: Engine, examples: Tensor, labels: Tensor) -> StepResult:
     tensors = engine.passes.network.tensors()
     with unchanged(engine.passes):
         loss = engine.step(examples, labels).clone()
         return loss, {name: each.grad.clone() for name, each in tensors.items() if each.grad is not None}
 
 
-def _compared(bound: float, expected: Made, by_eager: Made, found: Made) -> str:
+def _compared(bound: float, expected: StepResult, by_eager: StepResult, found: StepResult) -> str:
     """How a step differs from the expected one, beyond the bounds; empty if it does not. Comparisons are
     written as `not … <= …`, so that NaN counts as a difference."""
     if expected[1].keys() != found[1].keys():
@@ -212,7 +218,7 @@ def _compared(bound: float, expected: Made, by_eager: Made, found: Made) -> str:
     return ""
 
 
-def _distance(one: Made, other: Made) -> float:
+def _distance(one: StepResult, other: StepResult) -> float:
     return _norm(one[1][name] - tensor for name, tensor in other[1].items())
 
 

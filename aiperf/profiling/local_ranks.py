@@ -23,7 +23,7 @@ WORDS = 400
 """Maximum number of characters shown of a process's last line."""
 
 
-def profiled(work: ProfileWork, directory: Path) -> Recorded:
+def profile_locally(work: ProfileWork, directory: Path) -> Recorded:
     """Profiles the work and returns the record. If a trace is requested, it is written into the directory.
 
     Raises WorldError if a rank cannot make its steps.

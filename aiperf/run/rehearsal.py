@@ -16,7 +16,7 @@ from aiperf.pretending.rank import pretended_group, pretended_manifest, pretendi
 from aiperf.proposing.forecast import forecast
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.eligibility import refuse_unrankable, unrankable
-from aiperf.run.run import checked
+from aiperf.run.run import check_run
 from aiperf.tasks.known import task_of
 from aiperf.wire.layout import Described, Place
 from aiperf.wording import bytes_text, clock
@@ -41,7 +41,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
 
     Raises AiperfError for whatever would keep the clock from starting.
     """
-    config, seed, told = checked(config, ranks)
+    config, seed, told = check_run(config, ranks)
     places = ranks.places(config)
     manifest = _manifest(config, ranks, places)
     devices = ranks.devices(config)

@@ -85,7 +85,7 @@ def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) ->
     )
 
 
-def checked(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
+def check_run(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
     """The configuration as this installation and these ranks can run it, its seed, and a line on the tuner.
     Raises AiperfError for what is missing or does not fit, before anything is written."""
     if ranks.options.pretend:
@@ -116,7 +116,7 @@ def _refuse_no_growth(config: Config, seed: Graph) -> None:
 def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
     """A new run in a directory of its own. Raises AiperfError before anything is measured; of a run that is
     refused before its clock starts nothing is left."""
-    config, seed, told = checked(config, ranks)
+    config, seed, told = check_run(config, ranks)
     if not ranks.options.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
     for line in filter(None, (told, _of_other_bounds(config))):

@@ -22,7 +22,7 @@ from aiperf.clock import duration
 from aiperf.conduct.actions import Close, Keep, OfTrial, Say, Train, Validate
 from aiperf.conduct.course import Course
 from aiperf.conduct.events import BlockDone, Built, EngineFailed, ValidationDone
-from aiperf.engines.agreement import begun, moved, ready
+from aiperf.engines.agreement import prepare_again, prepare_and_check, prepare_only
 from aiperf.engines.engine import Engine
 from aiperf.engines.objective import NotFinite
 from aiperf.engines.registry import KINDS
@@ -261,7 +261,7 @@ def begin_engine(rank: Rank, attempt: BuiltTrial, step: int, report: Happened) -
     kind = KINDS[attempt.engine_name]
     if attempt.engine_name == eager.name or step != kind.begins(parallel.wraps_network):
         return
-    begin = begun if kind.is_made_anew else ready
+    begin = prepare_and_check if kind.is_made_anew else prepare_only
     with AtWork(report):
         engine, reason = begin(attempt.engine_name, eager, *attempt.batches.next, parallel)
     if reason:
@@ -273,7 +273,7 @@ def move_engine(rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
     """Makes the engine ready again where the group has moved the network's tensors: on all ranks, or none."""
     engine = attempt.engine
     with AtWork(report):
-        reason = moved(engine, *attempt.batches.next, rank.parallel)
+        reason = prepare_again(engine, *attempt.batches.next, rank.parallel)
     if reason:
         engine.release()
         _fall_back(attempt, reason, report)

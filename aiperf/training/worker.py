@@ -31,7 +31,7 @@ from aiperf.errors import DataError, GroupBroken
 from aiperf.files import RunFiles
 from aiperf.measuring.before_span import RankWork, measure
 from aiperf.measuring.control import measure_control
-from aiperf.measuring.precision import format_rates, observed
+from aiperf.measuring.precision import format_rates, used_formats
 from aiperf.measuring.step_times import Longest, measure_steps
 from aiperf.parallel.parallel import Parallel, agree
 from aiperf.proposing.engine import Engines
@@ -121,7 +121,7 @@ class Worker(Driver[BuiltTrial]):
         data = load(self.config.data, self.device.torch, self.config.random_seed, local_ranks)
         refuse_unusable(self.seed, self.device, self.config.training, self.parallel.ranks)
         self.formats = format_rates(self.device)
-        self.multiplies = observed(self.device, self.config.training.format)
+        self.multiplies = used_formats(self.device, self.config.training.format)
         self.seed_weights = initial(self.seed, self.config.random_seed)
         with StepLog(self.files.witness(self.host, self.place.rank)) as own:
             self.rank = Rank(self.device, data, self.config.training, self.parallel, own, self.clock)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.site_options import priced
+from aiperf.commands.looking.site_options import node_price
 from aiperf.commands.options import (
     PATH,
     only_with,
@@ -149,7 +149,7 @@ def _dawnbench(
 
     if output is None or not author or not email:
         raise ConfigError("a DAWNBench entry needs --author, --email and -o FOLDER")
-    entry = dawnbench(judged, author, email, priced(price, site))
+    entry = dawnbench(judged, author, email, node_price(price, site))
     with writing(output):
         return write_entry(entry, output)
 

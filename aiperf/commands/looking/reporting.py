@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.site_options import known_site, price_option, priced, site_option
+from aiperf.commands.looking.site_options import known_site, node_price, price_option, site_option
 from aiperf.commands.options import (
     PATH,
     only_with,
@@ -72,7 +72,7 @@ def report(
         else:
             about = About(
                 *_named(path, judged, site),
-                price=priced(price_text, site),
+                price=node_price(price_text, site),
                 others=[_other(one, stack.enter_context(opened(one))) for one in others],
             )
             page = report_html(judged, about).encode()

@@ -34,7 +34,7 @@ def known_site(path: Path | None) -> Site | None:
     return load_site(path or SITE) if path is not None or SITE.is_file() else None
 
 
-def priced(text: str | None, site: Path | None) -> Price | None:
+def node_price(text: str | None, site: Path | None) -> Price | None:
     """The price that was typed, otherwise that of the site file; None without one. Raises ConfigError."""
     if text is not None:
         return parse_price("--price", text)

@@ -123,7 +123,7 @@ predicts it. With another seed a search takes another path and finds networks of
 between these simulations show how much of a result is luck."""
 
 
-def calibrated(run: Path) -> Assumptions:
+def assumptions_of_run(run: Path) -> Assumptions:
     """The assumptions that follow from a run. Prints which numbers are from the run, and which are unknown.
     Raises JournalError."""
     found = calibrate(read_journal(RunFiles(run).journal), chosen(()))

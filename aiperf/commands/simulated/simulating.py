@@ -126,7 +126,7 @@ def simulate(
         )
     only_with("a study with --nodes", nodes is not None, *OF_A_STUDY)
     only_with("a single run; --nodes is for a study", nodes is None, "predict")
-    found = simulated_run.calibrated(calibrate) if calibrate is not None else None
+    found = simulated_run.assumptions_of_run(calibrate) if calibrate is not None else None
     assumptions = chosen(assume, found)
     if write is not None:
         _write(write, assumptions)

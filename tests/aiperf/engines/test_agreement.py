@@ -12,14 +12,14 @@ from torch import Tensor
 from aiperf.engines import agreement
 from aiperf.engines.agreement import (
     BOUNDS,
-    Made,
+    StepResult,
     _compared,
     _doubled,
     _exact,
     _made,
-    begun,
     difference,
-    ready,
+    prepare_and_check,
+    prepare_only,
     unchanged,
 )
 from aiperf.engines.compiled import Region, Regions
@@ -72,7 +72,7 @@ def test_a_step_that_differs_is_told(said: str, format: str) -> None:
     assert difference(Engine(passes), wrong_by(CHANGES[said])(passes), *batch_of(SEED, 8)).startswith(said)
 
 
-def step_of(**gradients: Tensor) -> Made:
+def step_of(**gradients: Tensor) -> StepResult:
     return torch.tensor(1.0), gradients
 
 
@@ -137,7 +137,7 @@ def test_images_of_another_type_are_found_when_the_engine_is_made() -> None:
         ("bf16", "Unfit: fused steps read two tensors of one type, not bfloat16"),
     ):
         eager = Engine(passes_of(graph, format=format))
-        engine, reason = ready("fused", eager, *batch_of(graph, 4), Solo())
+        engine, reason = prepare_only("fused", eager, *batch_of(graph, 4), Solo())
         assert reason.startswith(said)
         assert (engine is eager) == bool(said) == bool(reason)
 
@@ -152,7 +152,8 @@ def test_what_an_engine_raises_is_the_reason(monkeypatch: pytest.MonkeyPatch) ->
     before = {name: tensor.detach().clone() for name, tensor in passes.network.tensors().items()}
     eager = Engine(passes)
     monkeypatch.setitem(agreement.KINDS, "broken", Broken)  # type: ignore[misc]
-    assert begun("broken", eager, *batch_of(SEED, 4), Solo()) == (eager, "RuntimeError: no such kernel")
+    found = prepare_and_check("broken", eager, *batch_of(SEED, 4), Solo())
+    assert found == (eager, "RuntimeError: no such kernel")
     for name, tensor in passes.network.tensors().items():
         assert torch.equal(tensor, before[name])
         assert tensor.grad is None

@@ -15,7 +15,7 @@ import pytest
 
 from aiperf.errors import ConfigError, WorldError
 from aiperf.profiling import local_ranks, rank_process
-from aiperf.profiling.local_ranks import profiled
+from aiperf.profiling.local_ranks import profile_locally
 from aiperf.profiling.work import ANSWER, MEETING, WORK, ProfileWork, of_seed
 from aiperf.wire.recorded import Ceilings, Recorded
 from analysis.readings.profile.profile import Profile
@@ -29,7 +29,7 @@ PASSES = {"load", "forward", "loss", "backward", "optimizer", "between phases"}
 
 def test_a_group_of_two_waits_for_its_all_reduce(tmp_path: Path) -> None:
     work = replace(work_of(IMAGES, ranks=2), ceilings=CEILINGS, trace=True)
-    found = Profile.of(profiled(work, tmp_path))
+    found = Profile.of(profile_locally(work, tmp_path))
     assert (found.recorded.ranks, found.recorded.examples) == (2, BATCH)
     phases = {part.name: part.seconds for part in found.phases}
     assert phases.keys() - {"backward beside all-reduce"} == PASSES | {"all-reduce"}
@@ -71,7 +71,7 @@ def test_a_batch_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytes
 def test_a_process_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
     work = replace(work_of(IMAGES), graph={"input": [1]})
     with pytest.raises(WorldError, match=r"the profiling process of rank 0 ended with code 1; error: "):
-        profiled(work, tmp_path)
+        profile_locally(work, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from aiperf.commands.main import main as aiperf_hpc
 from aiperf.ranks import relay
-from aiperf.ranks.launched import launched
+from aiperf.ranks.launcher import launched_rank
 from aiperf.ranks.link import Waited
 from aiperf.ranks.post import Post
 from aiperf.wire.messages import Assign, Finished, FromGroup, ToGroup
@@ -68,7 +68,7 @@ def main() -> int:
 def _rank(folder: Path, arguments: list[str]) -> int:
     relay.Post = TimedPost  # type: ignore[misc]
     sys.argv = ["aiperf-hpc", *arguments]
-    own = launched(os.environ)
+    own = launched_rank(os.environ)
     if own is not None and own.rank:
         atexit.register(lambda: (folder / str(own.rank)).write_text("".join(TimedPost.noted)))
     return aiperf_hpc()

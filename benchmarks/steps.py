@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 from aiperf.device import Device, bind
 from aiperf.engines import fused
 from aiperf.measuring.ceiling import measure_products
-from aiperf.measuring.training_step import placed
+from aiperf.measuring.training_step import place_network
 from nas.graph import Graph
 from nas.morphisms import MIX, MorphismError
 from nas.seeds import residual, resnet50
@@ -73,7 +73,7 @@ def step_of(work: Work, format: str, device: Device) -> tuple[Callable[[], None]
     labels = torch.randint(work.graph.classes, (work.batch_size,))
 
     def made(is_fused: bool) -> Callable[[], None]:
-        network = placed(work.graph, device)
+        network = place_network(work.graph, device)
         if is_fused:
             fused.fuse(network)
         optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, fused=True)

@@ -11,11 +11,11 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "run": "aiperf.commands.running:run",
         "resume": "aiperf.commands.running:resume",
         "preset": "aiperf.commands.running:preset",
-        "data": "aiperf.commands.images.command:data",
+        "data": "aiperf.commands.images.preparing:data",
         "nni": "aiperf.commands.nni:nni",
     },
     "Look": {
-        "list": "aiperf.commands.looking.listing:list_runs",
+        "list": "aiperf.commands.looking.run_list:list_runs",
         "status": "aiperf.commands.looking.results:status",
         "serve": "aiperf.commands.looking.serving:serve",
         "score": "aiperf.commands.looking.results:score",
@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Check": {
         "doctor": "aiperf.commands.examining:doctor",
-        "peak": "aiperf.commands.measuring:peak",
+        "peak": "aiperf.commands.peak_rates:peak",
         "validate": "aiperf.commands.looking.results:validate",
         "accept": "aiperf.commands.looking.accepting:accept",
     },
@@ -43,7 +43,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
     },
     "Cluster": {
         "launch": "aiperf.commands.cluster.launching:launch",
-        "simulate": "aiperf.commands.simulated.command:simulate",
+        "simulate": "aiperf.commands.simulated.simulating:simulate",
     },
 }
 """Commands by purpose, as the help lists them, each with the module and function from which it is imported

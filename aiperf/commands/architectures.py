@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 
 from aiperf.commands.looking.networks import best_trial, kept, write_onnx, write_torch
-from aiperf.commands.looking.opening import opened
-from aiperf.commands.measuring import measured_limits
-from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
+from aiperf.commands.options import PATH, only_with, opened, output_option, run_or_package_argument, writing
+from aiperf.commands.peak_rates import measured_limits
 from aiperf.errors import ConfigError
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.options import PATH, Number
 from aiperf.commands.run_options import config_options, pretend_option, rank_options
+from aiperf.commands.run_request import RunRequest
 from aiperf.doctor.check import Grade, checks_json, checks_text
+from aiperf.doctor.examination import examine, examine_alone, serve_examination
 from aiperf.doctor.judge import judge
-from aiperf.doctor.together import examine, examine_alone, serve_examination
 from aiperf.pretending.assumptions import assumed
 from aiperf.ranks.connect import connect, disconnect
-from aiperf.ranks.launched import launched
+from aiperf.ranks.launcher import launched_rank
 from aiperf.ranks.mpi import dismiss
-from aiperf.ranks.wanted import Wanted
+from aiperf.ranks.rank_options import RankOptions
 
 
 @click.command()
@@ -38,9 +38,9 @@ from aiperf.ranks.wanted import Wanted
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(
-    asked: Asked,
+    request: RunRequest,
     directory: Path,
-    wanted: Wanted,
+    options: RankOptions,
     pretend: str | None,
     wait_seconds: float,
     as_json: bool,
@@ -51,24 +51,24 @@ def doctor(
     warnings do not fail.
     """
     refuse_no_run()
-    started = launched(os.environ)
+    started = launched_rank(os.environ)
     if started is None or started.rank == 0:  # in a job's output, before anything that may hang
         click.echo(
             "aiperf-hpc doctor: checking hosts, devices, folders and data; waiting for answers for at most "
             f"{wait_seconds:.0f} s",
             err=True,
         )
-    wanted = replace(wanted, pretend=assumed(pretend)) if pretend else wanted
+    options = replace(options, pretend=assumed(pretend)) if pretend else options
     link = None if started is None else connect(started)
     if link is not None and link.rank > 0:
         serve_examination(link)
         disconnect(link)
         return 0
-    config = asked.config()
+    config = request.config()
     if link is None:
-        seen = examine_alone(config, wanted, directory, wait_seconds)
+        seen = examine_alone(config, options, directory, wait_seconds)
     else:
-        seen = examine(link, config, wanted, directory, wait_seconds)
+        seen = examine(link, config, options, directory, wait_seconds)
     checks = judge(seen)
     click.echo(checks_json(checks) if as_json else checks_text(checks))
     if link is not None and dismiss(link):

@@ -17,8 +17,8 @@ from typing import Any
 import click
 
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.looking.machine import price_option, priced, site_option
 from aiperf.commands.looking.networks import best_trial
+from aiperf.commands.looking.site_options import node_price, price_option, site_option
 from aiperf.commands.options import Number, device_option, only_with, run_argument, writing
 from aiperf.errors import AiperfError, MissingExtra
 from aiperf.files import RunFiles
@@ -26,7 +26,7 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay, replay
 from aiperf.ranks.process import environment
-from aiperf.scenarios.measured import Measured, Request
+from aiperf.scenarios.exchange import Measured, Request
 from aiperf.scenarios.scenario import RULE_SECONDS, SCENARIOS
 from analysis.exports.inference import SINGLE, Inference, found, save
 from analysis.exports.inference_text import inference_text
@@ -111,7 +111,7 @@ def infer(
     """
     one_at_a_time = accuracy and scenario in (ALL, SINGLE)
     only_with(f"--accuracy with --scenario {SINGLE} or {ALL}", one_at_a_time, "price_text", "site")
-    price = priced(price_text, site) if one_at_a_time else None
+    price = node_price(price_text, site) if one_at_a_time else None
     refuse_no_run()
     from aiperf.training.kept_trial import kept_trial
 
@@ -178,7 +178,7 @@ def _in_place_of(logs: Path, result: Path) -> Iterator[None]:
 def _answered(files: RunFiles, run: Replay, request: Request, logs: Path) -> Inference:
     what = f"{request.scenario}: trial {request.trial}, tests of {request.seconds:g} s"
     click.echo(f"{what}, logs in {logs}", err=True)
-    command = [sys.executable, "-m", "aiperf.inference", json.dumps(encode(request))]
+    command = [sys.executable, "-m", "aiperf.inference.measuring", json.dumps(encode(request))]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment(os.environ)
     )

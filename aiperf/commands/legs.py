@@ -13,9 +13,9 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.asked import Asked
-from aiperf.commands.like import config_like, told
 from aiperf.commands.looking.results import result_text
+from aiperf.commands.reference_run import config_like, differences_line
+from aiperf.commands.run_request import RunRequest
 from aiperf.config import Config, leaves, with_overrides
 from aiperf.errors import ConfigError, StoppedEarly
 from aiperf.files import RunFiles
@@ -45,7 +45,7 @@ COARSE_SECONDS = 2.0  # resolution of file times on some file systems
 
 def lead(
     ranks: Ranks,
-    asked: Asked,
+    request: RunRequest,
     like: Path | None,
     directory: Path | None,
     again: bool,
@@ -54,12 +54,12 @@ def lead(
 ) -> int:
     """Does the work of `run` in the process that is the master; returns the exit code."""
     if again and not dry_run and directory is not None and _was_begun(RunFiles(directory)):
-        return go_on(RunFiles(directory), ranks, asked, like)
+        return go_on(RunFiles(directory), ranks, request, like)
     if like is None:
-        config = asked.config()
+        config = request.config()
     else:
-        config, differences = config_like(like, asked.given())
-        click.echo(plain(told(like, differences)), err=True)
+        config, differences = config_like(like, request.given())
+        click.echo(plain(differences_line(like, differences)), err=True)
     files = RunFiles(directory or Path("runs") / new_run_id(config))
     if dry_run:
         from aiperf.run.rehearsal import rehearsal_text
@@ -69,21 +69,21 @@ def lead(
     return _shown(files, ranks, lambda show: begin(config, files, ranks, show))
 
 
-def go_on(files: RunFiles, ranks: Ranks, asked: Asked | None = None, like: Path | None = None) -> int:
+def go_on(files: RunFiles, ranks: Ranks, request: RunRequest | None = None, like: Path | None = None) -> int:
     """Continues a run and returns the exit code. A complete run is only shown, because a scheduler that
     queues a job again repeats the same command."""
     replay = replayed(read_journal(files.journal))
     if replay.opened.origin is Origin.SIMULATED:
         refuse_marked(replay.opened.origin, files.directory, "be continued; start a new run")
-    if asked is not None:
-        config, given = replay.opened.config, asked.given()
+    if request is not None:
+        config, given = replay.opened.config, request.given()
         wanted = with_overrides(config, given) if like is None else config_like(like, given)[0]
         _refuse_other_options(config, wanted, files)
     if not can_go_on(replay):
         click.echo(f"aiperf-hpc: the run in {files.directory} is complete; this is its result", err=True)
         return _result(replay, files)
     refuse_other_origin(replay, ranks, files)
-    if asked is not None:  # a person can wait, and sees what for
+    if request is not None:  # a person can wait, and sees what for
         _let_the_lock_age(files)
     return _shown(files, ranks, lambda show: resume_run(files, ranks, show))
 

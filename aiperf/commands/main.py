@@ -11,7 +11,7 @@ import sys
 import click
 
 from aiperf.commands import COMMANDS
-from aiperf.commands.imported import ImportedGroup
+from aiperf.commands.command_groups import LazyGroup
 from aiperf.errors import AiperfError
 from aiperf.wording import plain, suggestion
 
@@ -22,7 +22,7 @@ PLAIN = {"a valid float range": "a number", "a valid integer range": "a whole nu
 
 @click.group(
     name="aiperf-hpc",
-    cls=ImportedGroup,
+    cls=LazyGroup,
     places=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

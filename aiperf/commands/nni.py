@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.asked import Asked
+from aiperf.commands.command_groups import ListedGroup
 from aiperf.commands.extras import extra, refuse_no_run
-from aiperf.commands.listed import ListedGroup
 from aiperf.commands.looking.results import result_text
 from aiperf.commands.options import PATH, device_option
 from aiperf.commands.run_options import config_options
+from aiperf.commands.run_request import RunRequest
 from aiperf.files import RunFiles
-from aiperf.ranks.wanted import Wanted
+from aiperf.ranks.rank_options import RankOptions
 from aiperf.run.run import begin, new_run_id
 
 
@@ -35,13 +35,13 @@ concurrency_option = click.option(
 @click.option("--directory", type=PATH, help="Run directory; default: as for `run`.")
 @device_option
 @concurrency_option
-def config(asked: Asked, directory: Path | None, device: str, concurrency: int) -> int:
+def config(request: RunRequest, directory: Path | None, device: str, concurrency: int) -> int:
     """Print the file for `nnictl create`."""
     from aiperf.on_nni.description import description
 
-    found = asked.config()
+    found = request.config()
     files = RunFiles(directory or Path("runs") / new_run_id(found))
-    words = [*asked.words(), "--device", device, "--concurrency", str(concurrency)]
+    words = [*request.words(), "--device", device, "--concurrency", str(concurrency)]
     click.echo(description(found, words, files.directory, concurrency), nl=False)
     return 0
 
@@ -51,14 +51,14 @@ def config(asked: Asked, directory: Path | None, device: str, concurrency: int) 
 @click.option("--directory", type=PATH, required=True)
 @device_option
 @concurrency_option
-def master(asked: Asked, directory: Path, device: str, concurrency: int) -> int:
+def master(request: RunRequest, directory: Path, device: str, concurrency: int) -> int:
     """The master of a run; NNI's tuner starts it."""
-    from aiperf.on_nni.ranks import NniRanks
+    from aiperf.on_nni.nni_world import NniRanks
 
     refuse_no_run()
     files = RunFiles(directory)
-    ranks = NniRanks(Wanted(device), concurrency=concurrency)
-    replay = begin(asked.config(), files, ranks, lambda replay, t: None)
+    ranks = NniRanks(RankOptions(device), concurrency=concurrency)
+    replay = begin(request.config(), files, ranks, lambda replay, t: None)
     text, verdict = result_text(replay, files)
     click.echo(text)
     return verdict.answer.exit_code
@@ -68,7 +68,7 @@ def master(asked: Asked, directory: Path, device: str, concurrency: int) -> int:
 def trial() -> int:
     """One trial; NNI's training service starts it."""
     refuse_no_run()
-    from aiperf.on_nni.trial import train_one
+    from aiperf.on_nni.trial_process import train_one
 
     with extra("nni"):
         return train_one()

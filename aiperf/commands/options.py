@@ -11,7 +11,9 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from aiperf.commands.extras import extra
 from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
 PATH = click.Path(path_type=Path)
@@ -65,7 +67,29 @@ def writing(path: Path) -> Iterator[None]:
         raise AiperfError(f"{path} cannot be written: {error.strerror}; choose another path") from None
 
 
+def write_file(path: Path, content: bytes) -> Path:
+    """Writes a file and returns its path. Raises AiperfError if the system refuses."""
+    with writing(path):
+        path.write_bytes(content)
+    return path
+
+
 def is_typed(option: str, context: click.Context | None = None) -> bool:
     """Whether the user typed this option of the current command, or of `context`."""
     source = (context or click.get_current_context()).get_parameter_source(option)
     return source is ParameterSource.COMMANDLINE
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[RunFiles]:
+    """A context with the files of a run directory, or of a package, which is unpacked for its duration after
+    its checksums are checked."""
+    if not (path.exists() or path.parent.is_file()):
+        raise AiperfError(f"{path} does not exist; give a run directory or a package")
+    if path.is_dir() or not (path.is_file() or path.parent.is_file()):
+        yield RunFiles(path)
+        return
+    with extra("report"):
+        from analysis.submissions.opening import opened_run
+    with opened_run(path) as files:
+        yield files

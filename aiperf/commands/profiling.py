@@ -18,7 +18,7 @@ from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
-from aiperf.profiling.started import profiled
+from aiperf.profiling.local_ranks import profile_locally
 from aiperf.profiling.work import AUTO, TRACE, ProfileWork, of_seed
 from aiperf.score.lineage import rebuild
 from aiperf.wire.recorded import Ceilings
@@ -37,7 +37,7 @@ JSON_FILE, PAGE_FILE = "profile.json", "profile.html"
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ProfileRequest:
     """The networks to profile: one work for each size of the examples, from the smallest."""
 
     name: str
@@ -129,8 +129,8 @@ def profile(
         raise click.UsageError("give a RUN, or --seed NAME", click.get_current_context())
     only_with("--seed", seed is not None, "sizes")
     only_with("RUN", run is not None, "path")
-    asked = _of_run(run, trial, batch, path) if run is not None else _of_seed(str(seed), sizes, batch)
-    works = [replace(work, rounds=steps, device=device, ranks=devices) for work in asked.works]
+    request = _of_run(run, trial, batch, path) if run is not None else _of_seed(str(seed), sizes, batch)
+    works = [replace(work, rounds=steps, device=device, ranks=devices) for work in request.works]
     if format_:
         works = [replace(work, training=replace(work.training, format=format_)) for work in works]
     given = None if ceiling is None else _ceilings(ceiling, works[0].training.format)
@@ -138,19 +138,19 @@ def profile(
         with writing(output):
             output.mkdir(parents=True, exist_ok=True)
     found = [_profiled(replace(work, ceilings=given), output) for work in works]
-    record = json.dumps(profile_json(found, asked.name), indent=1)
-    click.echo(record if as_json else profile_text(found, asked.name))
+    record = json.dumps(profile_json(found, request.name), indent=1)
+    click.echo(record if as_json else profile_text(found, request.name))
     if output is not None:
-        _write(output, record, found, asked.name)
+        _write(output, record, found, request.name)
 
 
-def _of_run(directory: Path, trial: int | None, batch: int | None, path: str | None) -> _Asked:
+def _of_run(directory: Path, trial: int | None, batch: int | None, path: str | None) -> _ProfileRequest:
     """The work for a trial of a run. Raises JournalError if there is no such trial."""
     run = replay(read_journal(RunFiles(directory).journal))
     number = trial if trial is not None else run.best.number if run.best else 0
     graph, config = rebuild(run, number), run.opened.config
     hyper = run.trials[number].attempts[-1].trial.hyper
-    return _Asked(
+    return _ProfileRequest(
         f"trial {number} of {run.opened.run_id}",
         [
             ProfileWork(
@@ -164,7 +164,7 @@ def _of_run(directory: Path, trial: int | None, batch: int | None, path: str | N
     )
 
 
-def _of_seed(seed: str, sizes: tuple[int, ...], batch: int | None) -> _Asked:
+def _of_seed(seed: str, sizes: tuple[int, ...], batch: int | None) -> _ProfileRequest:
     """The works for a seed, one for each size. Raises ConfigError for an unknown seed, and for a size that it
     cannot read."""
     try:
@@ -172,7 +172,7 @@ def _of_seed(seed: str, sizes: tuple[int, ...], batch: int | None) -> _Asked:
         graphs = [resolve_seed(seed, _input(own, size), own.classes) for size in sizes] or [own]
     except ValueError as error:
         raise ConfigError(f"{f'--sizes {sizes}: ' if len(sizes) > 1 else ''}{error}") from None
-    return _Asked(f"seed {seed}", [of_seed(graph, batch or BATCH) for graph in graphs])
+    return _ProfileRequest(f"seed {seed}", [of_seed(graph, batch or BATCH) for graph in graphs])
 
 
 def _input(own: Graph, size: int) -> Shape:
@@ -188,7 +188,7 @@ def _ceilings(path: Path, format: str) -> Ceilings:
 
 def _profiled(work: ProfileWork, output: Path | None) -> Profile:
     with TemporaryDirectory() as folder:
-        found = Profile.of(profiled(replace(work, trace=output is not None), Path(folder)))
+        found = Profile.of(profile_locally(replace(work, trace=output is not None), Path(folder)))
         if output is None:
             return found
         name = f"trace-{found.size}.json"

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from aiperf.commands.asked import DEFAULT, OWN, Asked
 from aiperf.commands.options import PATH, Number, device_option, is_typed
+from aiperf.commands.run_request import DEFAULT, OWN, RunRequest
 from aiperf.config import STEPS, WANTED_FORMATS, preset_names
-from aiperf.ranks.wanted import BACKENDS, Wanted
+from aiperf.ranks.rank_options import BACKENDS, RankOptions
 from nas.named import OWN_SEARCHES
 
 
@@ -138,14 +138,14 @@ _RANK_OPTIONS = (
 
 
 def rank_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Adds the options for ranks to a command, which gets them as `wanted`."""
+    """Adds the options for ranks to a command, which gets them as `options`."""
 
     @wraps(command)
     def wanting(
         device: str, devices: int, devices_per_trial: int, backend: str, silence_seconds: float, **others: Any
     ) -> int:
-        wanted = Wanted(device, devices, devices_per_trial, backend, silence_seconds)
-        return command(wanted=wanted, **others)
+        options = RankOptions(device, devices, devices_per_trial, backend, silence_seconds)
+        return command(options=options, **others)
 
     for option in reversed(_RANK_OPTIONS):
         wanting = option(wanting)
@@ -153,12 +153,12 @@ def rank_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def config_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Adds the options for what is run to a command, which gets them as `asked`."""
+    """Adds the options for what is run to a command, which gets them as `request`."""
 
     @wraps(command)
     def asking(**parameters: Any) -> int:
-        asked = take_asked(parameters)
-        return command(asked=asked, **parameters)
+        request = take_request(parameters)
+        return command(request=request, **parameters)
 
     for option in reversed(_CONFIG_OPTIONS):
         asking = option(asking)
@@ -198,7 +198,7 @@ _AFTER_RANKS = (
 
 
 def run_options(command: Callable[..., int]) -> Callable[..., int]:
-    """All options of `run`, which a batch script passes on; the command gets them as `asked` and `wanted`,
+    """All options of `run`, which a batch script passes on; the command gets them as `request` and `options`,
     and those of the run itself by their names."""
     for option in reversed(_AFTER_RANKS):
         command = option(command)
@@ -208,13 +208,13 @@ def run_options(command: Callable[..., int]) -> Callable[..., int]:
     return config_options(command)
 
 
-def take_asked(parameters: dict[str, Any]) -> Asked:
-    """Removes the parameters of `config_options` from those of a command, and returns them as `Asked`."""
+def take_request(parameters: dict[str, Any]) -> RunRequest:
+    """Removes the parameters of `config_options` from those of a command, and returns them."""
     given = {key: parameters.pop(option) for option, key in _KEYS.items()}
     if given["data.path"]:  # a run may be resumed, or its job begin, in another folder
         given["data.path"] = os.path.abspath(given["data.path"])
     name = parameters.pop("name")
-    return Asked(
+    return RunRequest(
         (OWN if given["data.path"] else DEFAULT) if name is None else name,
         parameters.pop("minutes"),
         parameters.pop("hours"),

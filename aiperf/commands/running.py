@@ -8,15 +8,15 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.asked import Asked
 from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.options import is_typed, only_with, run_argument
 from aiperf.commands.run_options import pretend_option, rank_options, rank_words, run_options
+from aiperf.commands.run_request import RunRequest
 from aiperf.config import preset_names, preset_text
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.pretending.assumptions import assumed
-from aiperf.ranks.wanted import Wanted
+from aiperf.ranks.rank_options import RankOptions
 
 UNREPEATED = (
     "--repeats cannot be used under mpiexec, srun or torchrun, because ranks end with their run; start each "
@@ -41,13 +41,13 @@ def preset(name: str | None) -> None:
 @click.command()
 @run_options
 def run(
-    asked: Asked,
+    request: RunRequest,
     like: Path | None,
     directory: Path | None,
     again: bool,
     repeats: int,
     same_seed: bool,
-    wanted: Wanted,
+    options: RankOptions,
     pretend: str | None,
     dry_run: bool,
     examples_per_second: float | None,
@@ -66,29 +66,29 @@ def run(
         raise click.UsageError("--resume needs the --directory of the run", click.get_current_context())
     refuse_no_run()
     from aiperf.commands.legs import lead
-    from aiperf.ranks.launched import launched
+    from aiperf.ranks.launcher import launched_rank
     from aiperf.ranks.ranks import Ranks, across
 
     is_series = repeats > 1 and not dry_run
-    if is_series and launched(os.environ) is None:
+    if is_series and launched_rank(os.environ) is None:
         from aiperf.commands.series import repeat
 
         words = rank_words(click.get_current_context())
-        return repeat(asked, like, directory, again, repeats, same_seed, words)
+        return repeat(request, like, directory, again, repeats, same_seed, words)
 
     def lead_one(ranks: Ranks) -> int:
         if is_series:
             raise WorldError(UNREPEATED)
-        return lead(ranks, asked, like, directory, again, dry_run, examples_per_second)
+        return lead(ranks, request, like, directory, again, dry_run, examples_per_second)
 
-    return across(_pretending(wanted, pretend), lead_one)
+    return across(_pretending(options, pretend), lead_one)
 
 
 @click.command()
 @run_argument
 @rank_options
 @pretend_option
-def resume(directory: Path, wanted: Wanted, pretend: str | None) -> int:
+def resume(directory: Path, options: RankOptions, pretend: str | None) -> int:
     """Continue a run that was stopped or killed. At most the trials in flight are lost.
 
     The number of ranks may differ from before. If the run is complete, its result is shown.
@@ -97,8 +97,8 @@ def resume(directory: Path, wanted: Wanted, pretend: str | None) -> int:
     from aiperf.commands.legs import go_on
     from aiperf.ranks.ranks import across
 
-    return across(_pretending(wanted, pretend), lambda ranks: go_on(RunFiles(directory), ranks))
+    return across(_pretending(options, pretend), lambda ranks: go_on(RunFiles(directory), ranks))
 
 
-def _pretending(wanted: Wanted, pretend: str | None) -> Wanted:
-    return replace(wanted, pretend=assumed(pretend)) if pretend else wanted
+def _pretending(options: RankOptions, pretend: str | None) -> RankOptions:
+    return replace(options, pretend=assumed(pretend)) if pretend else options

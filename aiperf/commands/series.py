@@ -17,9 +17,9 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.asked import Asked
-from aiperf.commands.like import config_like
 from aiperf.commands.looking.comparing import spread_of
+from aiperf.commands.reference_run import config_like
+from aiperf.commands.run_request import RunRequest
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
@@ -63,7 +63,7 @@ class Series:
 
 
 def repeat(
-    asked: Asked,
+    request: RunRequest,
     like: Path | None,
     directory: Path | None,
     again: bool,
@@ -76,11 +76,13 @@ def repeat(
     Raises AiperfError for settings that are not valid for a run, and for a directory with runs, unless they
     are to be continued.
     """
-    given = asked.given()
-    config = with_overrides(load_preset(asked.preset), given) if like is None else config_like(like, given)[0]
-    _refuse_length_of_the_job(asked, like)
+    given = request.given()
+    if like is None:
+        config, words = with_overrides(load_preset(request.preset), given), request.words()
+    else:  # its configuration takes the place of a preset
+        config, words = config_like(like, given)[0], ["--like", str(like), *request.words()[2:]]
+    _refuse_length_of_the_job(request, like)
     is_one_seed = same_seed or config.ranked  # of a ranked run it is not a person's choice
-    words = asked.words() if like is None else ["--like", str(like), *asked.words()[2:]]  # without its preset
     series = Series(
         directory or Path("runs") / new_run_id(config),
         tuple(config.random_seed + (0 if is_one_seed else number) for number in range(repeats)),
@@ -104,10 +106,10 @@ def repeat(
     return code
 
 
-def _refuse_length_of_the_job(asked: Asked, like: Path | None) -> None:
+def _refuse_length_of_the_job(request: RunRequest, like: Path | None) -> None:
     """Refuses a series in a batch job without a given length of its runs: by default a run takes the time
     that is left, so the first run would take all of it."""
-    is_given = like is not None or asked.minutes is not None or asked.hours is not None
+    is_given = like is not None or request.minutes is not None or request.hours is not None
     if not is_given and job_seconds_left(os.environ, time.time()) is not None:
         raise ConfigError("--repeats in a batch job: give the length of each run with --minutes or --hours")
 

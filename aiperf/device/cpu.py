@@ -1,11 +1,15 @@
-"""The CPU of a host as one device; the ranks of a host share its cores."""
+"""The CPU of a host as one device, whose cores the ranks of the host share, and its properties as the kernel
+reports them, from which the bound of its speed is computed."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import platform
+import re
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import psutil
@@ -13,10 +17,60 @@ import torch
 
 from aiperf.device import cgroup
 from aiperf.device.device import Device
-from aiperf.device.processor import see_processor
 from aiperf.errors import WorldError
+from aiperf.hardware.bound import FLAGS
 from aiperf.hardware.cpu_names import read_processor_name
 from aiperf.wire.messages import Processor
+
+CPUINFO = Path("/proc/cpuinfo")
+FREQUENCIES = Path("/sys/devices/system/cpu")
+# This driver reports the clock without boost as the highest: docs.kernel.org/admin-guide/pm/cpufreq.html.
+WITHOUT_BOOST = "acpi-cpufreq"
+PR_SVE_GET_VL, VECTOR_BYTES = 51, 0xFFFF
+
+
+def see_processor() -> Processor:
+    """The CPU of this host. A property that cannot be read is unknown: 0, or no flag."""
+    return Processor(
+        machine=platform.machine(),
+        logical=os.cpu_count() or 1,
+        top_hertz=_top_hertz(),
+        flags=_flags(_read(CPUINFO)),
+        vector_bits=_vector_bits(),
+    )
+
+
+def _flags(text: str) -> tuple[str, ...]:
+    """Flags that the bound depends on, from the text of /proc/cpuinfo. x86 calls the line "flags", Arm
+    "Features"."""
+    lines = re.findall(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return tuple(sorted({flag for line in lines for flag in line.split()} & FLAGS))
+
+
+def _top_hertz() -> float:
+    """Highest clock rate in Hz of all logical processors; 0 if one does not report it, as in most virtual
+    machines."""
+    folders = sorted(FREQUENCIES.glob("cpu[0-9]*/cpufreq"))
+    if not folders or any(_read(folder / "scaling_driver").strip() == WITHOUT_BOOST for folder in folders):
+        return 0.0
+    told = [_read(folder / "cpuinfo_max_freq").strip() for folder in folders]
+    return 1e3 * max(map(int, told)) if all(map(str.isdigit, told)) else 0.0
+
+
+def _vector_bits() -> int:
+    """Length in bits of Arm's scalable vectors for this process (prctl(2), PR_SVE_GET_VL); 0 without them."""
+    if sys.platform != "linux" or platform.machine() != "aarch64":
+        return 0
+    found = ctypes.CDLL(None).prctl(PR_SVE_GET_VL)
+    return 8 * (found & VECTOR_BYTES) if found > 0 else 0
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
 
 STATED = "OMP_NUM_THREADS"
 """Variable by which the user chooses the number of threads; if it is set, none is measured."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from aiperf.doctor.check import Check, ok, warning
-from aiperf.doctor.seen import Examination
+from aiperf.doctor.reports import Examination
 
 SECONDS = 20.0
 """Time limit in seconds, mostly for importing torch from a cold network file system; the test itself takes

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from aiperf.config import DataConfig
-from aiperf.doctor.seen import DataSeen, DeviceSeen, Meet
+from aiperf.doctor.reports import DataSeen, DeviceSeen, Meet
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup
 from nas.record import RecordError, decode, encode
 
-PROGRAM = "from aiperf.doctor.devices import main; main()"
+PROGRAM = "from aiperf.doctor.device_report import main; main()"
 Seen = TypeVar("Seen", bound=FromGroup)
 
 

@@ -1,27 +1,40 @@
-"""Measurement of one scenario: warm-up, LoadGen's tests, and on request the accuracy on the whole test
-part."""
+"""The process that measures one scenario: `python -m aiperf.inference.measuring REQUEST`.
+
+It warms up and runs LoadGen's tests; in the Server scenario it searches for the highest query rate whose
+latencies stay within the bound; on request it measures the accuracy on the whole test part. The result is
+printed as JSON, the progress of a search on standard error.
+"""
 
 from __future__ import annotations
 
+import json
+import signal
 import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from time import perf_counter
 
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
-from aiperf.inference.answers import Answering
-from aiperf.inference.bench import Bench, load_loadgen, logged_answers
-from aiperf.inference.library import Library
-from aiperf.inference.rates import RateFound, search
-from aiperf.inference.scene import Scene, warmed_up
-from aiperf.inference.systems import QueuedSystem, System
+from aiperf.inference.loadgen import Bench, detail_log, load_loadgen, logged_answers
+from aiperf.inference.samples import SampleLibrary
+from aiperf.inference.systems import AnsweringNetwork, QueuedSystem, System
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.plan import validated_at_once
+from aiperf.scenarios.detail_log import Detail, read_detail
+from aiperf.scenarios.exchange import ACCURACY, PERFORMANCE, TELEMETRY, Accuracy, Measured, Probe, Request
 from aiperf.scenarios.latencies import Latencies
-from aiperf.scenarios.measured import ACCURACY, PERFORMANCE, Accuracy, Measured, Request
-from aiperf.scenarios.scenario import SCENARIOS
-from aiperf.training.found_network import find_network
+from aiperf.scenarios.rate_search import highest_rate
+from aiperf.scenarios.scenario import SCENARIOS, SERVER_QUERIES
+from aiperf.telemetry.recorder import Recorder
+from aiperf.training.found_network import FoundNetwork, find_network
 from nas.ops import TENSOR_OPS
+from nas.record import decode, encode
 
 MORE_QUERIES = 2.0
 """Factor on the expected rate of queries. LoadGen generates its queries in advance, by the rate given to it;
@@ -34,6 +47,17 @@ the latencies."""
 NANO = 1e9
 
 
+def main() -> None:
+    """Entry point: its one argument is a Request; it prints Measured, or {"refused": reason}."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # KeyboardInterrupt must not pass through LoadGen's frames
+    request = decode(Request, json.loads(sys.argv[1]))
+    try:
+        answer = encode(measure(request))
+    except AiperfError as error:
+        answer = {"refused": str(error)}
+    print(json.dumps(answer))
+
+
 def measure(request: Request) -> Measured:
     """Measures a scenario as requested. Raises AiperfError for errors that the user can fix."""
     loadgen = load_loadgen()
@@ -41,11 +65,11 @@ def measure(request: Request) -> Measured:
     files = RunFiles(Path(request.directory))
     run = replay(read_journal(files.journal))
     found = find_network(run, files, request.trial, request.device, request.data, on_host=True)
-    scenario, library = SCENARIOS[request.scenario], Library(found.data.test)
+    scenario, library = SCENARIOS[request.scenario], SampleLibrary(found.data.test)
     make = QueuedSystem if scenario.name == "server" else System
     system = make(
         loadgen,
-        Answering(found.network, found.device.torch),
+        AnsweringNetwork(found.network, found.device.torch),
         library,
         found.device,
         found.training.format,
@@ -72,7 +96,7 @@ def _measured(scene: Scene, run: Replay) -> Measured:
             found = search(scene)
         else:
             settings.server_target_qps = request.queries_per_second or 1.0
-            found = RateFound(request.queries_per_second, *scene.test(PERFORMANCE), ())
+            found = FoundRate(request.queries_per_second, *scene.test(PERFORMANCE), ())
     tested = found.detail is not None
     return Measured(
         device=device.name,
@@ -103,3 +127,151 @@ def _accuracy(scene: Scene, run: Replay) -> Accuracy:
     tested = run.tested
     recorded = tested.tally if tested is not None and tested.trial == scene.request.trial else None
     return Accuracy(tally, recorded, Latencies.of(scene.system.seconds))
+
+
+WARM_UP_SECONDS, WARM_UP_TIMES = 1.0, 3
+"""Minimum time in seconds and number of repetitions of the warm-up, for each number of samples at once."""
+TELEMETRY_SECONDS = 2.5
+"""Time in seconds for which sensors are read before and after a test. They are read once per second, and the
+energy of a test needs a reading on both sides of its ends."""
+
+
+@dataclass(frozen=True)
+class WarmSpeed:
+    """Speed of the network after the warm-up, before any test."""
+
+    one_seconds: float
+    """Median time for one sample in seconds."""
+    query_seconds: float
+    """Shortest time for a query of the scenario in seconds."""
+    samples_per_second: float
+    """Highest rate with as many samples at once as the network can take."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One network in one scenario."""
+
+    request: Request
+    folder: Path
+    found: FoundNetwork
+    library: SampleLibrary
+    system: System
+    bench: Bench
+    speed: WarmSpeed
+
+    def test(self, name: str) -> tuple[Detail, tuple[float, float]]:
+        """Runs a test with the current settings. Returns LoadGen's verdict, and the times of day in seconds
+        at the beginning and the end."""
+        began = time.time()
+        logs = self.bench.test(self.system, name)
+        ended = time.time()
+        return read_detail(detail_log(logs)), (began, ended)
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """A context in which the readings of the device's sensors, if it has any, are written next to the
+        logs."""
+        device = self.found.device
+        if not (device.sensors and device.identity):
+            yield
+            return
+        recorder = Recorder(self.folder / TELEMETRY, device.sensors, [device.identity])
+        try:
+            time.sleep(TELEMETRY_SECONDS)
+            yield
+            time.sleep(TELEMETRY_SECONDS)
+        finally:
+            recorder.close()
+
+
+def warmed_up(system: System, samples_per_query: int) -> WarmSpeed:
+    """Answers queries with every number of samples that the tests will use, so that no kernel or buffer is
+    made for the first time during a test. If the number of threads can be chosen, the fastest one for a query
+    is kept."""
+    system.library.load(range(system.most))
+    seconds: dict[int, float] = {}
+    for count in system.device.thread_counts:
+        system.device.use_threads(count)
+        seconds[count] = min(_times(system, samples_per_query))
+    if seconds:
+        system.device.use_threads(min(seconds, key=lambda count: seconds[count]))
+    one, query, many = (_times(system, number) for number in (1, samples_per_query, system.most))
+    return WarmSpeed(median(one), min(query), system.most / min(many))
+
+
+def _times(system: System, number: int) -> Sequence[float]:
+    number, found = min(number, system.most), list[float]()
+    batch = system.library.samples(range(number))
+    with system.computing():
+        while len(found) < WARM_UP_TIMES or sum(found) < WARM_UP_SECONDS:
+            began = perf_counter()
+            system.answering(batch)
+            found.append(perf_counter() - began)
+    return found[len(found) // 2 :]
+
+
+SHORT_TEST = 1 / 20
+"""Length of a short test in a search, as a fraction of the full length; it is at least `LEAST_SECONDS`."""
+LEAST_SECONDS = 2.0
+FIRST_LOAD, LEAST_LOAD = 0.5, 0.05
+"""First rate of a search, as a fraction of the rate in large batches; and lowest rate, as a fraction of the
+rate at which single samples follow each other without a pause: below it, hardly any sample waits for
+another."""
+
+
+@dataclass(frozen=True)
+class FoundRate:
+    """Result of a search."""
+
+    rate: float | None
+    """Highest rate that passed, in queries per second; None if none did, for the reason in `nothing`."""
+    detail: Detail | None
+    """LoadGen's verdict on the test of full length at that rate."""
+    span: tuple[float, float]
+    """Times of day in seconds at the beginning and the end of that test."""
+    probes: tuple[Probe, ...]
+    nothing: str = ""
+
+
+def search(scene: Scene) -> FoundRate:
+    """Tests rates until one passes a test of full length, or none is left."""
+    one, bound = scene.speed.one_seconds, scene.request.latency_seconds
+    none = f"no rate within the bound of {1000 * bound:.4g} ms"
+    if one > bound:  # half of all queries would be late even if none waited
+        return FoundRate(None, None, (0.0, 0.0), (), f"{none}: one sample alone takes {1000 * one:.4g} ms")
+    probes, last = list[Probe](), list[tuple[Detail, tuple[float, float]]]()
+
+    def passes(rate: float, full: bool) -> bool:
+        last.append(_tested(scene, f"rate-{len(probes)}", rate, full))
+        probes.append(_probe(scene, rate, last[-1][0]))
+        return probes[-1].valid
+
+    first = FIRST_LOAD * scene.speed.samples_per_second
+    rate = highest_rate(passes, first, min(first, LEAST_LOAD / one))
+    if rate is None:
+        lowest = min(probe.queries_per_second for probe in probes)
+        return FoundRate(None, None, (0.0, 0.0), tuple(probes), f"{none}, down to {lowest:.4g} queries/s")
+    (scene.folder / f"rate-{len(probes) - 1}").rename(scene.folder / PERFORMANCE)
+    return FoundRate(rate, *last[-1], tuple(probes))
+
+
+def _tested(scene: Scene, name: str, rate: float, full: bool) -> tuple[Detail, tuple[float, float]]:
+    settings, whole = scene.bench.settings, scene.request.seconds
+    seconds = whole if full else min(whole, max(LEAST_SECONDS, SHORT_TEST * whole))
+    settings.server_target_qps, settings.min_duration_ms = rate, round(1000 * seconds)
+    return scene.test(name)
+
+
+def _probe(scene: Scene, rate: float, detail: Detail) -> Probe:
+    """The result of one test. It is also printed, because a search takes minutes."""
+    seconds = max(scene.bench.settings.min_duration_ms / 1000, SERVER_QUERIES / rate)
+    found = Probe(rate, seconds, detail.valid, detail.latencies.percentiles["99.00"])
+    verdict = "VALID" if found.valid else "INVALID"
+    told = f"server: {rate:,.4g} queries/s for {seconds:.3g} s: {verdict}"
+    print(f"{told}, 99th percentile {1000 * found.percentile_seconds:.4g} ms", file=sys.stderr, flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from typing import Any
@@ -20,9 +20,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aiperf.data.split import Batch
+from aiperf.data.training import Numbers
 from aiperf.device import Device
-from aiperf.inference.answers import Answering
-from aiperf.inference.library import Library
+from aiperf.engines.objective import objective_of
+from aiperf.inference.samples import SampleLibrary
+from aiperf.tally import Tally
+from nas.modules import Network
+
+
+class AnsweringNetwork:
+    """A network on its device that turns samples in host memory into answers in host memory."""
+
+    def __init__(self, network: Network, device: torch.device) -> None:
+        network.eval()
+        self.network, self.device = network, device
+        self.objective = objective_of(network.graph)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """Answers (n, numbers), int64, in host memory, so the device has finished its work."""
+        examples, targets = (part.to(self.device, non_blocking=True) for part in batch)
+        return self.objective.answers(self.network(examples), targets).cpu().contiguous()
+
+    def tally(self, logged: Mapping[int, Numbers], targets: Tensor) -> Tally:
+        """The tally of answers by sample, with the targets of all samples. Raises NotFinite if an answer is
+        not finite."""
+        judged = [self.objective.judged_answer(numbers, targets[place]) for place, numbers in logged.items()]
+        return self.objective.tally(len(judged), *map(sum, zip(*judged)))
+
 
 FAILED = 70
 """Exit code of a process whose system failed inside LoadGen."""
@@ -34,8 +59,8 @@ class System:
     def __init__(
         self,
         loadgen: Any,
-        answering: Answering,
-        library: Library,
+        answering: AnsweringNetwork,
+        library: SampleLibrary,
         device: Device,
         format: str,
         most: int,

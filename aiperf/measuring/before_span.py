@@ -25,7 +25,7 @@ from aiperf.measuring.ceiling import (
     rate_of,
 )
 from aiperf.measuring.threads import ThreadChoice, choose_threads
-from aiperf.measuring.training_step import passes, placed
+from aiperf.measuring.training_step import passes, place_network
 from aiperf.parallel.parallel import Parallel
 from aiperf.wire.messages import Ceiling, Rate
 from nas.graph import Graph
@@ -163,7 +163,7 @@ def _network_rate(device: Device, work: RankWork, rate: float, seconds: float) -
 def _largest(device: Device, work: RankWork, rate: float, seconds: float) -> _Timed | None:
     """The largest batch, up to the run's own, of which PASSES_NEEDED passes fit into `seconds`; None if the
     smallest one does not fit."""
-    batch_size, network = min(LEAST_BATCH, work.batch_size), placed(work.network, device)
+    batch_size, network = min(LEAST_BATCH, work.batch_size), place_network(work.network, device)
     until, found = perf_counter() + seconds, None
     expected = SLOWER * work.operations(batch_size) / rate
     while perf_counter() + PASSES_NEEDED * expected < until:

@@ -16,7 +16,7 @@ from time import perf_counter
 import torch
 
 from aiperf.device import Device
-from aiperf.measuring.training_step import placed, training_step, training_steps
+from aiperf.measuring.training_step import place_network, training_step, training_steps
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Rung
 from nas.graph import Graph
@@ -56,7 +56,7 @@ def measure_control(control: ControlNetwork, device: Device, format: str, second
 def _steady(control: ControlNetwork, device: Device, format: str, batch_size: int) -> Rung:
     """Training steps of an accelerator, on random examples that lie in memory, after one untimed step."""
     size = control.sizes[-1]
-    step = training_step(placed(control.graph(size), device), device, format, batch_size)
+    step = training_step(place_network(control.graph(size), device), device, format, batch_size)
     step()
     device.synchronise()
     began, steps, seconds = perf_counter(), 0, 0.0
@@ -169,7 +169,7 @@ def _needed(work: _Work, timed: Sequence[_TimedRung]) -> float:
 
 def _built(work: _Work, device: Device, format: str) -> Callable[[int, Shape], Callable[[], None]]:
     network = work.network
-    return training_steps(placed(network.graph(network.sizes[-1]), device), device, format)
+    return training_steps(place_network(network.graph(network.sizes[-1]), device), device, format)
 
 
 def _seconds(step: Callable[[], None]) -> float:

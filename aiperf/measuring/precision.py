@@ -29,7 +29,7 @@ milliseconds in an emulated format."""
 TRIES = 3
 
 
-def observed(device: Device, format: str) -> dict[str, str]:
+def used_formats(device: Device, format: str) -> dict[str, str]:
     """The formats that a matrix product and a convolution use while `format` is declared and autocast is on,
     by name of the product. A format without a name is given by its bits, as "11 bits"."""
     device.declare(format)

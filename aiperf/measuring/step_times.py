@@ -12,11 +12,11 @@ import torch
 
 from aiperf.config import AUTO_STEP, LEAST_BATCH, TrainingConfig
 from aiperf.device import Device
-from aiperf.engines.check import begun
+from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes, unchanged
-from aiperf.engines.made import KINDS, why_not
+from aiperf.engines.registry import KINDS, why_not
 from aiperf.measuring.before_span import RankWork
-from aiperf.measuring.training_step import batch, placed
+from aiperf.measuring.training_step import batch, place_network
 from aiperf.parallel.parallel import Parallel, Solo, everyone
 from aiperf.wire.messages import Rate, StepTime
 
@@ -81,7 +81,7 @@ def _measured(
     """Step times on this rank, by steps of `num_examples`."""
     examples, labels = batch(work.network, device, num_examples)
     scaler = torch.amp.GradScaler(device.kind, enabled=work.format == "fp16")
-    passes = Passes(placed(work.network, device), device, work.format, scaler)
+    passes = Passes(place_network(work.network, device), device, work.format, scaler)
     eager = Engine(passes)
     _timed(eager, examples, labels)  # the first step also loads libraries and chooses kernels
     eager_seconds = _timed(eager, examples, labels) * work.batch_size / num_examples
@@ -132,7 +132,8 @@ def _in_nano(*values: float) -> tuple[int, ...]:
 
 def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> _Candidate:
     began = perf_counter()
-    engine, reason = begun(name, eager, examples, labels, Solo())  # the ranks agree later, in `shared`
+    alone = Solo()  # the ranks agree later, in `shared`
+    engine, reason = prepare_and_check(name, eager, examples, labels, alone)
     # An engine that is not made anew for each trial is ready for all of them now, so no trial waits for it.
     return _Candidate(engine, perf_counter() - began if engine.is_made_anew else 0.0, reason)
 

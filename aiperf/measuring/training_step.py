@@ -15,7 +15,7 @@ from nas.modules import Network
 from nas.weights import initial
 
 
-def placed(graph: Graph, device: Device) -> Network:
+def place_network(graph: Graph, device: Device) -> Network:
     """The network with initial weights on the device."""
     network = Network(graph)
     network.load(initial(graph, seed=0))

@@ -15,7 +15,7 @@ from typing import Any
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.on_nni.messages import TrialDescribed, TrialWanted, Word, call, hear, tell
+from aiperf.on_nni.trial_messages import TrialDescribed, TrialWanted, Word, call, hear, tell
 
 START_SECONDS = 300.0  # for the master to open its socket
 LOOK_SECONDS = 0.2  # between two checks whether NNI stops

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from aiperf.errors import WorldError
-from aiperf.ranks.launched import TORCHRUN, Launched
+from aiperf.ranks.launcher import TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Link, mpi_library, mpi_module
 from aiperf.ranks.torchrun import SocketLink
 
@@ -18,7 +18,7 @@ FINALIZE_SECONDS = 30  # for all ranks to leave MPI
 OUTLIVE = "trap '' TERM USR1 HUP"  # so that a scheduler's warning does not end the shell
 
 
-def connect(launched: Launched) -> Link:
+def connect(launched: LaunchedRank) -> Link:
     """Starts MPI in this process. Raises WorldError if it is missing, or differs from the launcher's."""
     if launched.launcher == TORCHRUN:
         return SocketLink(launched, os.environ["TORCHELASTIC_RUN_ID"])

@@ -22,9 +22,9 @@ from threading import Event, Lock, Thread
 from aiperf.files import RunFiles
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.ranks.link import Link, Received, Waited
+from aiperf.ranks.rank_worker import device_at
 from aiperf.ranks.shipping import Receiver, is_piece, log_pieces, pieces
 from aiperf.ranks.tree import Hearer, Numbered, goes_to_all, split
-from aiperf.ranks.worker import device_at
 from aiperf.trial import State
 from aiperf.wire.layout import Describe, Disband, Hello, MasterBeat, Place
 from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Ready, Setup, ToGroup, pack, unpack

@@ -1,5 +1,5 @@
-"""The process that trains, as a child of the process that speaks for it, so that a crash ends only the
-child."""
+"""Processes for what needs torch: the worker that trains, as a child of the process that speaks for it, so
+that a crash ends only the child; the description of a device; and the number of visible devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from aiperf.errors import DataError
+from aiperf.errors import DataError, WorldError
 from aiperf.warned import ALL, WARNINGS, held
 from aiperf.wire.layout import Described, Place
 from nas.record import decode, encode
@@ -30,6 +30,10 @@ FEW_SPINS: Mapping[str, str] = {"GOMP_SPINCOUNT": "1000"}
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Variables by which a user chooses how threads wait; if one of them is set, FEW_SPINS is not."""
 DESCRIBE = "import sys; from aiperf.training.worker_process import describe; print(describe(*sys.argv[1:]))"
+# Device files of the drivers of NVIDIA, AMD, Ascend and Intel.
+DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "dri/renderD*")
+COUNT = "from aiperf.device import count_devices as count, first_kind; import sys; kind = sys.argv[1]; "
+COUNT += "print(count(first_kind() if kind == 'auto' else kind))"
 
 
 class WorkerProcess:
@@ -142,3 +146,24 @@ def _last_line(log: Path) -> str:
     except OSError as error:
         return f"unknown, for {log} cannot be read ({error.strerror})"
     return lines[-1] if lines else "none"
+
+
+def visible_devices(kind: str, folder: Path = Path("/dev")) -> int:
+    """Number of devices of the kind that torch sees; devices that the launcher hides do not count. A CPU is
+    one. A separate process counts them, and only if a driver's device files exist."""
+    if kind == "cpu" or not any(any(folder.glob(pattern)) for pattern in DEVICE_FILES):
+        return 1
+    command = [sys.executable, "-c", COUNT, kind]
+    try:
+        with held(*WARNINGS):
+            answer = subprocess.run(
+                command, capture_output=True, text=True, timeout=DESCRIBE_SECONDS, check=True
+            )
+        return int(answer.stdout.split()[-1])
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise WorldError(f"cannot count the devices: {last}; try --devices 1") from None
+    except subprocess.TimeoutExpired:
+        raise WorldError(
+            f"importing torch takes more than {DESCRIBE_SECONDS:.0f} s; check the file system"
+        ) from None

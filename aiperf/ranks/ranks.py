@@ -22,13 +22,13 @@ from aiperf.config import Config
 from aiperf.errors import WorldError, installation
 from aiperf.files import RunFiles
 from aiperf.ranks.connect import abort, connect, disconnect
-from aiperf.ranks.launched import TORCHRUN, Launched, launched
+from aiperf.ranks.launcher import TORCHRUN, LaunchedRank, launched_rank
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
+from aiperf.ranks.process import visible_devices
+from aiperf.ranks.rank_options import RankOptions
+from aiperf.ranks.rank_worker import device_at
 from aiperf.ranks.relay import serve
-from aiperf.ranks.visible import visible_devices
-from aiperf.ranks.wanted import Wanted
-from aiperf.ranks.worker import device_at
 from aiperf.ranks.world import ALONE, LocalWorld, World
 from aiperf.wire.layout import Described, Place, layout, refuse_uneven_batch
 
@@ -42,7 +42,7 @@ PROGRAM = (sys.executable, "-c", "from aiperf.start import main; raise SystemExi
 class Ranks:
     """The ranks that the master has: itself alone, or all ranks of a launcher."""
 
-    wanted: Wanted
+    options: RankOptions
     link: Link | None = None
     """The link to the other ranks; None without a launcher."""
     hosts: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Ranks:
         groups, or cannot share a batch evenly."""
         if self.link is None:
             return (ALONE,)
-        places = layout(self.hosts, self.wanted.devices_per_trial)
+        places = layout(self.hosts, self.options.devices_per_trial)
         refuse_uneven_batch(config.training.batch_size, len(places[0].group))
         return places
 
@@ -67,7 +67,7 @@ class Ranks:
         """The device that each rank that trains would bind. Raises as `places`, and WorldError if a rank has
         none."""
         if self.link is None:
-            return self.found((device_at(ALONE, self.wanted.device, self.wanted.pretend),))
+            return self.found((device_at(ALONE, self.options.device, self.options.pretend),))
         return self.found(describe(self.link, self.places(config)))
 
     def first_devices(self, config: Config) -> tuple[Described, ...]:
@@ -89,39 +89,39 @@ class Ranks:
         """The master's interface to the groups. Starts the worker of a single process. Raises as `places`."""
         places = self.places(config)
         if self.link is None:
-            return LocalWorld(files.log(socket.gethostname()), self.wanted.device, self.wanted.pretend)
-        return MpiWorld(self.link, files, self.hosts, places, children=self.wanted.backend == "ddp")
+            return LocalWorld(files.log(socket.gethostname()), self.options.device, self.options.pretend)
+        return MpiWorld(self.link, files, self.hosts, places, children=self.options.backend == "ddp")
 
 
-def across(wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
+def across(options: RankOptions, lead: Callable[[Ranks], int]) -> int:
     """Calls `lead` in the process that is the master, and serves the master in all others. Returns the exit
     code.
 
     If no launcher started this process and it sees several devices, it starts its ranks itself.
     """
-    started = launched(os.environ)
+    started = launched_rank(os.environ)
     if started is not None:
-        return _as_rank(started, wanted, lead)
-    if wanted.backend == "horovod":
+        return _as_rank(started, options, lead)
+    if options.backend == "horovod":
         raise WorldError("--backend horovod needs several ranks; start them with mpiexec or srun")
-    num_devices = wanted.devices or (1 if wanted.pretend else visible_devices(wanted.device))
+    num_devices = options.devices or (1 if options.pretend else visible_devices(options.device))
     if num_devices > 1:
         return _start_ranks(num_devices + 1)
-    return lead(Ranks(wanted))
+    return lead(Ranks(options))
 
 
-def _as_rank(started: Launched, wanted: Wanted, lead: Callable[[Ranks], int]) -> int:
-    if started.launcher == TORCHRUN and wanted.backend == "horovod":
+def _as_rank(started: LaunchedRank, options: RankOptions, lead: Callable[[Ranks], int]) -> int:
+    if started.launcher == TORCHRUN and options.backend == "horovod":
         raise WorldError("--backend horovod needs MPI; start the ranks with mpiexec or srun")
     if started.rank > 0:  # the master answers the signals that mpiexec or srun sends to all ranks
         warned.outlive()
     link = connect(started)
     if link.rank > 0:
-        serve(link, wanted.device, wanted.backend, wanted.pretend)
+        serve(link, options.device, options.backend, options.pretend)
         disconnect(link)
         return 0
     try:
-        code = lead(Ranks(wanted, link, gather(link)))
+        code = lead(Ranks(options, link, gather(link)))
     except BaseException:
         _leave(link, 1)
         raise

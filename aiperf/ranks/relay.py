@@ -16,8 +16,8 @@ from aiperf.errors import AiperfError
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.ranks.link import Link
 from aiperf.ranks.post import MpiChannel, Post
+from aiperf.ranks.rank_worker import RankWorker, worker_at
 from aiperf.ranks.shipping import LOGS_SECONDS
-from aiperf.ranks.worker import RankWorker, worker_at
 from aiperf.wire.layout import Bye, Lost, Place
 from aiperf.wire.messages import FromGroup, Quit, Setup, ToGroup, pack, unpack
 

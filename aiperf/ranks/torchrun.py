@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiperf.errors import WorldError
-from aiperf.ranks.launched import Launched
+from aiperf.ranks.launcher import LaunchedRank
 from aiperf.ranks.link import Link, Received, Waited
 
 HEAD = struct.Struct("<QQQ")
@@ -45,7 +45,7 @@ class _Way:
 class SocketLink(Link):
     """Connection of one rank to all others of its host."""
 
-    def __init__(self, launched: Launched, run_id: str) -> None:
+    def __init__(self, launched: LaunchedRank, run_id: str) -> None:
         """Opens the rank's socket. Raises WorldError if the ranks are on several hosts."""
         if int(os.environ.get("LOCAL_WORLD_SIZE", launched.size)) != launched.size:
             raise WorldError("torchrun started ranks on several hosts; use mpiexec or srun there")

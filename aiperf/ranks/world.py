@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.ranks.worker import worker_at
+from aiperf.ranks.rank_worker import worker_at
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
 

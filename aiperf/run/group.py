@@ -54,7 +54,7 @@ must not fill with failures; a transient fault, as of a file system, must not co
 @dataclass
 class Group:
     """The state of a group that the journal does not record. Times are those of the leg in seconds; those of
-    silence are on the `Listening` clock of this process."""
+    silence are on the `AttentiveClock` clock of this process."""
 
     ranks: tuple[int, ...]
     silence_seconds: float

@@ -3,7 +3,9 @@ restarts."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import heapq
+from collections.abc import Callable, Collection
+from math import inf
 
 from aiperf.journal.events import GroupLost
 from aiperf.proposing.pace import block_seconds
@@ -11,12 +13,70 @@ from aiperf.ranks.world import World
 from aiperf.run.before_release import devices_by_host
 from aiperf.run.group import Group
 from aiperf.run.ledger import Ledger
-from aiperf.run.silence import Deadlines, Listening
 from aiperf.wire.messages import Assign, Observe, Release, Setup, ToGroup
 from nas.search import Exhausted
 
+DEAF_SECONDS = 1.0
+"""Time in seconds between two looks at the clock, usually a quarter of a second, beyond which this process
+was held up, as by a file system that stalls. It received no messages meanwhile, so that time is no
+silence."""
 
-class Wanting:
+
+class AttentiveClock:
+    """A clock that stops while this process is held up."""
+
+    def __init__(self) -> None:
+        self._looked = self._held_up = 0.0
+
+    def at(self, now: float) -> float:
+        """The time `now` on this clock in seconds, assuming no hold-up since the last look."""
+        return now - self._held_up
+
+    def look(self, now: float) -> float:
+        """This clock's time in seconds. It must be called continually: a long pause counts as a hold-up."""
+        deaf, self._looked = now - self._looked, now
+        if deaf > DEAF_SECONDS:
+            self._held_up += deaf
+        return now - self._held_up
+
+
+class Deadlines:
+    """One deadline for each group, which may change at any time.
+
+    Most deadlines are postponed again and again. Each group has one valid entry in a heap, which is checked
+    only when it is due, so a message of a group costs no operation on the heap.
+    """
+
+    def __init__(self, due: Callable[[int], float]) -> None:
+        """`due` returns the current deadline of a group; infinite if it has none."""
+        self._due = due
+        self._heap: list[tuple[float, int]] = []
+        self._noted: dict[int, float] = {}
+        """Time of the valid heap entry of each group, which is never later than its deadline. Other entries
+        are stale and skipped."""
+
+    def note(self, index: int) -> None:
+        """Must be called if a deadline was set or became earlier. A postponed one is noticed by `passed`."""
+        due = self._due(index)
+        if due < self._noted.get(index, inf):
+            self._noted[index] = due
+            heapq.heappush(self._heap, (due, index))
+
+    def passed(self, now: float) -> list[int]:
+        """The groups whose deadline is over, each once."""
+        found = []
+        while self._heap and self._heap[0][0] < now:
+            at, index = heapq.heappop(self._heap)
+            if self._noted.get(index) == at:
+                del self._noted[index]
+                if self._due(index) < now:
+                    found.append(index)
+                else:
+                    self.note(index)
+        return sorted(found)
+
+
+class WaitingGroups:
     """Queue of groups with room for a trial: groups without any trial first, otherwise first come, first
     served."""
 
@@ -66,8 +126,8 @@ class Groups:
         """Whether the search found nothing new, and no group has ended a trial or was lost since then."""
         self._alive = set(range(len(self.each)))
         self._at_work: set[int] = set()
-        self._wanting = Wanting()
-        self._attention = Listening()
+        self._waiting = WaitingGroups()
+        self._attention = AttentiveClock()
         self._just_heard: set[int] = set()
         """Groups that were heard since the last look at the clock."""
         self._silences = Deadlines(lambda index: self.each[index].overdue)
@@ -84,7 +144,7 @@ class Groups:
     @property
     def hungry(self) -> bool:
         """Whether some group waits for a trial, and the search may have one."""
-        return bool(self._wanting) and not (self.closing or self._in_vain or self.ledger.jobs.exhausted)
+        return bool(self._waiting) and not (self.closing or self._in_vain or self.ledger.jobs.exhausted)
 
     def say_all(self, message: ToGroup) -> None:
         self.world.send_all(message)
@@ -111,18 +171,18 @@ class Groups:
         if group.rests_until > now:
             self._rests.note(index)
         if group.wants_more(now) and self.ledger.replay.leg.is_ready(index):
-            self._wanting.put(index, len(group.assigned))
+            self._waiting.put(index, len(group.assigned))
         else:
-            self._wanting.remove(index)
+            self._waiting.remove(index)
 
     def serve(self, only_idle: bool) -> None:
         """Gives a trial to one group that has room for it. Raises Exhausted when the search finds nothing new
         and no trial is in flight: what is in flight may yet have children, so its end is waited for."""
         for index in self._rests.passed(self.ledger.now):
             self.note(index)
-        wanting = self._wanting.idle if only_idle else self._wanting.first
-        if wanting is not None and self.hungry:
-            self._give(wanting)
+        free = self._waiting.idle if only_idle else self._waiting.first
+        if free is not None and self.hungry:
+            self._give(free)
 
     def _give(self, index: int) -> None:
         try:
@@ -176,7 +236,7 @@ class Groups:
     def release(self) -> None:
         """Starts the clock of all groups. They are served first in the order of their numbers, not in the
         order in which they became ready."""
-        self._wanting = Wanting()
+        self._waiting = WaitingGroups()
         self.say_all(Release(self._seconds_left(), block_seconds=self.block_seconds))
         for index in sorted(self._alive):
             self.note(index)

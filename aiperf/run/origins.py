@@ -28,7 +28,7 @@ def write_assumptions(pretend: Assumptions | None, files: RunFiles) -> None:
 def refuse_other_origin(replay: Replay, ranks: Ranks, files: RunFiles) -> None:
     """Refuses to continue a measured run with pretending workers, a pretended one without, or with another
     machine model: figures of different origins cannot be added up. Raises ConfigError."""
-    origin, pretend = replay.opened.origin, ranks.wanted.pretend
+    origin, pretend = replay.opened.origin, ranks.options.pretend
     if origin is not Origin.PRETENDED and pretend is not None:
         raise ConfigError(
             f"{files.journal} belongs to a run that was {origin.value}; resume it without --pretend"

@@ -16,7 +16,7 @@ from aiperf.pretending.rank import pretended_group, pretended_manifest, pretendi
 from aiperf.proposing.forecast import forecast
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.eligibility import refuse_unrankable, unrankable
-from aiperf.run.run import checked
+from aiperf.run.run import check_run
 from aiperf.tasks.known import task_of
 from aiperf.wire.layout import Described, Place
 from aiperf.wording import bytes_text, clock
@@ -41,7 +41,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
 
     Raises AiperfError for whatever would keep the clock from starting.
     """
-    config, seed, told = checked(config, ranks)
+    config, seed, told = check_run(config, ranks)
     places = ranks.places(config)
     manifest = _manifest(config, ranks, places)
     devices = ranks.devices(config)
@@ -54,7 +54,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         rate, origin = _examples_per_second(config, seed, ranks, devices[0], places[0])
     examples, silence = (
         (manifest["training_examples"], manifest["validation_examples"]),
-        ranks.wanted.silence_seconds,
+        ranks.options.silence_seconds,
     )
     seen = forecast(config, seed, examples, rate, groups, ranks_of_a_group, silence, devices[0].kind)
     amounts = task.amount.rate(rate, config.data.size)
@@ -62,7 +62,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
     trials = (
         "as many as the other limits allow" if seen.trials_a_group is None else f"{seen.trials_a_group:.1f}"
     )
-    pretend = ranks.wanted.pretend
+    pretend = ranks.options.pretend
     lines = [
         *([("pretending", pretending_notice(pretend))] if pretend else []),
         *_layout(ranks, places, devices),
@@ -130,7 +130,7 @@ def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, .
     return [
         ("hosts", ", ".join([master, *workers[:GROUPS_SHOWN]])),
         ("groups", f"{len(groups)} of {len(groups[0])}; ranks {'; '.join(shown + more)}"),
-        ("backend", ranks.wanted.backend if len(groups[0]) > 1 else "none is needed"),
+        ("backend", ranks.options.backend if len(groups[0]) > 1 else "none is needed"),
         *(
             ("devices", f"{count} × {name} ({kind}), {bytes_text(memory)}")
             for (name, kind, memory), count in kinds.items()
@@ -145,7 +145,7 @@ def _hosts(ranks: Ranks) -> tuple[str, ...]:
 
 def _manifest(config: Config, ranks: Ranks, places: tuple[Place, ...]) -> Mapping[str, Any]:
     """Manifest of the data that the run would read."""
-    if ranks.wanted.pretend:
+    if ranks.options.pretend:
         return pretended_manifest(config)
     from aiperf.data import load
     from aiperf.device import bind
@@ -159,11 +159,11 @@ def _examples_per_second(
 ) -> tuple[float, str]:
     """Training examples per second of the seed on one group, and the origin of this figure in words."""
     training, num_ranks = config.training, len(place.group)
-    if ranks.wanted.pretend:
-        group = pretended_group(ranks.wanted.pretend, config, seed, place.group)
+    if ranks.options.pretend:
+        group = pretended_group(ranks.options.pretend, config, seed, place.group)
         return training.batch_size / group.step_seconds(Learnt(seed), training.batch_size), "assumed"
     from aiperf.device import bind
-    from aiperf.engines.made import refuse_unusable
+    from aiperf.engines.registry import refuse_unusable
     from aiperf.measuring.before_span import RankWork, examples_per_second
 
     device = bind(described.kind, 0)

@@ -6,15 +6,17 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
 
 from aiperf import __version__
+from aiperf.clock import Clock
 from aiperf.code import code_hash
-from aiperf.config import BoundsConfig, Config, load_preset, preset_names, to_toml
+from aiperf.config import BoundsConfig, Config, load_preset, preset_names, to_toml, with_overrides
 from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Opened, Origin
@@ -24,6 +26,7 @@ from aiperf.pretending.rank import pretending_notice, refuse_no_examples
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import drawn, libraries, new_search, new_tuner, resolved
 from aiperf.ranks.ranks import Ranks
+from aiperf.ranks.world import World
 from aiperf.rules.ending import can_go_on
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master, Watch
@@ -31,7 +34,8 @@ from aiperf.run.origins import refuse_edited, refuse_other_origin, refuse_other_
 from aiperf.tasks.known import task_of
 from aiperf.tasks.task import Examples
 from aiperf.warned import heeded, noted
-from aiperf.wire.formats import with_format
+from aiperf.wire.formats import AUTO, with_format
+from aiperf.wire.layout import refuse_uneven_batch
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.record import graph_from_json, graph_to_json
@@ -81,10 +85,10 @@ def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) ->
     )
 
 
-def checked(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
+def check_run(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
     """The configuration as this installation and these ranks can run it, its seed, and a line on the tuner.
     Raises AiperfError for what is missing or does not fit, before anything is written."""
-    if ranks.wanted.pretend:
+    if ranks.options.pretend:
         refuse_no_examples(config)
     config, told = resolved(config)
     seed = starting_graph(config)
@@ -112,18 +116,18 @@ def _refuse_no_growth(config: Config, seed: Graph) -> None:
 def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
     """A new run in a directory of its own. Raises AiperfError before anything is measured; of a run that is
     refused before its clock starts nothing is left."""
-    config, seed, told = checked(config, ranks)
-    if not ranks.wanted.pretend:
+    config, seed, told = check_run(config, ranks)
+    if not ranks.options.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
     for line in filter(None, (told, _of_other_bounds(config))):
         _say(line)
-    origin = Origin.PRETENDED if ranks.wanted.pretend else Origin.MEASURED
+    origin = Origin.PRETENDED if ranks.options.pretend else Origin.MEASURED
     replay = Replay()
     with (
         _removed_if_refused(files, replay),
         new_journal(config, files, seed, origin, replay) as (journal, jobs),
     ):
-        write_assumptions(ranks.wanted.pretend, files)
+        write_assumptions(ranks.options.pretend, files)
         _leg(files, ranks, journal, replay, jobs, watch)
     return replay
 
@@ -195,15 +199,15 @@ def _jobs(opened: Opened, replay: Replay) -> Jobs:
 def _leg(
     files: RunFiles, ranks: Ranks, journal: JournalWriter, replay: Replay, jobs: Jobs, watch: Watch
 ) -> None:
-    if ranks.wanted.pretend:
-        _say(pretending_notice(ranks.wanted.pretend))
+    if ranks.options.pretend:
+        _say(pretending_notice(ranks.options.pretend))
     world = ranks.world(replay.opened.config, files)
     try:
         ledger, audience = Ledger(journal, replay, jobs), Audience(watch, _say)
-        master = Master(ledger, files, world, audience, ranks.wanted.silence_seconds)
+        master = Master(ledger, files, world, audience, ranks.options.silence_seconds)
         with _stopped_by_signals(master, files):
             started = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            master.run(started, tuple(sys.argv), ranks.wanted.backend, os.uname().nodename)
+            master.run(started, tuple(sys.argv), ranks.options.backend, os.uname().nodename)
         journal.refuse_if_gone()
     finally:
         world.close()
@@ -270,3 +274,42 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
     finally:
         for number, handler in zip(numbers, before):
             signal.signal(number, handler)
+
+
+def virtual_config(config: Config, ranks_of_a_group: int, format: str) -> Config:
+    """The configuration as a simulation can run it; it is never ranked. `format` replaces "auto". Raises
+    AiperfError if it cannot be run."""
+    config, _ = resolved(replace(config, ranked=False))
+    if config.training.format == AUTO:
+        config = with_overrides(config, {"training.format": format})
+    refuse_uneven_batch(config.training.batch_size, ranks_of_a_group)
+    seed = starting_graph(config)
+    new_search(config, seed), new_tuner(config)
+    return config
+
+
+def play(
+    config: Config,
+    files: RunFiles,
+    world: World,
+    clock: Clock,
+    say: Callable[[str], None],
+    silence_seconds: float,
+    command: tuple[str, ...],
+) -> Replay:
+    """Runs the real master, journal and search in a given world by a given clock, as in a simulation. Raises
+    AiperfError; what was written stays."""
+    seed, replay = starting_graph(config), Replay()
+    with new_journal(config, files, seed, Origin.SIMULATED, replay) as (journal, jobs):
+        ledger = Ledger(journal, replay, jobs, clock)
+        master = Master(ledger, files, world, Audience(_unwatched, say), silence_seconds)
+        started = datetime.fromtimestamp(clock.wall(), timezone.utc).isoformat(timespec="milliseconds")
+        try:
+            master.run(started, command)
+        finally:
+            world.close()
+    return replay
+
+
+def _unwatched(replay: Replay, now: float) -> None:
+    """Nobody looks on: an hour passes in seconds."""

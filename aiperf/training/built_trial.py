@@ -74,7 +74,7 @@ class BuiltTrial:
     prepare_seconds: float
     engine: Engine
     """The engine that makes the steps: the eager one until another was prepared and checked."""
-    wanted: str = Engine.name
+    engine_name: str = Engine.name
     """Name of the engine that is to make them."""
     overflows: int = 0
     """Steps that were skipped in closed segments."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aiperf.engines.engine import Engine
-from aiperf.engines.made import KINDS, why_not
+from aiperf.engines.registry import KINDS, why_not
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.attempts import Attempt

@@ -22,16 +22,16 @@ from aiperf.clock import duration
 from aiperf.conduct.actions import Close, Keep, OfTrial, Say, Train, Validate
 from aiperf.conduct.course import Course
 from aiperf.conduct.events import BlockDone, Built, EngineFailed, ValidationDone
-from aiperf.engines.check import begun, moved, ready
+from aiperf.engines.agreement import prepare_again, prepare_and_check, prepare_only
 from aiperf.engines.engine import Engine
-from aiperf.engines.made import KINDS
 from aiperf.engines.objective import NotFinite
+from aiperf.engines.registry import KINDS
 from aiperf.parallel.parallel import agree, gathered, make_step
 from aiperf.proposing.pace import WORKING_SECONDS, Pace
 from aiperf.training.built_trial import BuiltTrial, Rank
 from aiperf.training.evaluation import evaluate, share_statistics
 from aiperf.training.kept_network import Kept
-from aiperf.training.leading import distribute, follow
+from aiperf.training.leader import distribute, follow
 from aiperf.training.optimizers import state_of
 from aiperf.trial import State
 from aiperf.wire.messages import Assign, Fallback, Steps, Validated, Working
@@ -272,12 +272,12 @@ def begin_engine(rank: Rank, attempt: BuiltTrial, step: int, report: Happened) -
     Nothing of this is credited. Where it fails the trial goes on eagerly, and an event says so.
     """
     eager, parallel = attempt.engine, rank.parallel
-    kind = KINDS[attempt.wanted]
-    if attempt.wanted == eager.name or step != kind.begins(parallel.wraps_network):
+    kind = KINDS[attempt.engine_name]
+    if attempt.engine_name == eager.name or step != kind.begins(parallel.wraps_network):
         return
-    begin = begun if kind.is_made_anew else ready
+    begin = prepare_and_check if kind.is_made_anew else prepare_only
     with AtWork(report):
-        engine, reason = begin(attempt.wanted, eager, *attempt.batches.next, parallel)
+        engine, reason = begin(attempt.engine_name, eager, *attempt.batches.next, parallel)
     if reason:
         _fall_back(attempt, reason, report)
     attempt.engine = engine
@@ -287,7 +287,7 @@ def move_engine(rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
     """Makes the engine ready again where the group has moved the network's tensors: on all ranks, or none."""
     engine = attempt.engine
     with AtWork(report):
-        reason = moved(engine, *attempt.batches.next, rank.parallel)
+        reason = prepare_again(engine, *attempt.batches.next, rank.parallel)
     if reason:
         engine.release()
         _fall_back(attempt, reason, report)
@@ -296,8 +296,8 @@ def move_engine(rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
 
 
 def _fall_back(attempt: BuiltTrial, reason: str, report: Happened) -> None:
-    report(EngineFailed(attempt.wanted, reason))
-    attempt.wanted = Engine.name
+    report(EngineFailed(attempt.engine_name, reason))
+    attempt.engine_name = Engine.name
 
 
 class AtWork:

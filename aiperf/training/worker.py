@@ -30,13 +30,13 @@ from aiperf.data import load
 from aiperf.device import Device, count_devices
 from aiperf.device.device import is_out_of_memory
 from aiperf.device.surroundings import read_settings
-from aiperf.engines.made import refuse_unusable, why_not
 from aiperf.engines.objective import NotFinite
+from aiperf.engines.registry import refuse_unusable, why_not
 from aiperf.errors import AiperfError, DataError, GroupBroken
 from aiperf.files import RunFiles
 from aiperf.measuring.before_span import RankWork, measure
 from aiperf.measuring.control import measure_control
-from aiperf.measuring.precision import format_rates, observed
+from aiperf.measuring.precision import format_rates, used_formats
 from aiperf.measuring.step_times import Longest, measure_steps
 from aiperf.parallel.parallel import Parallel, agree
 from aiperf.proposing.engine import Engines
@@ -46,7 +46,7 @@ from aiperf.telemetry.recorder import Recorder
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.evaluation import Top5, evaluate
 from aiperf.training.kept_network import Kept, read_kept, write_kept
-from aiperf.training.leading import distribute, follow
+from aiperf.training.leader import distribute, follow
 from aiperf.training.probe import sees_run
 from aiperf.training.rank_log import StepLog
 from aiperf.training.train import Elsewhere, Here, TrainedTrial
@@ -126,7 +126,7 @@ class Worker(Driver[BuiltTrial]):
         data = load(self.config.data, self.device.torch, self.config.random_seed, local_ranks)
         refuse_unusable(self.seed, self.device, self.config.training, self.parallel.ranks)
         self.formats = format_rates(self.device)
-        self.multiplies = observed(self.device, self.config.training.format)
+        self.multiplies = used_formats(self.device, self.config.training.format)
         self.seed_weights = initial(self.seed, self.config.random_seed)
         with StepLog(self.files.witness(self.host, self.place.rank)) as own:
             self.rank = Rank(self.device, data, self.config.training, self.parallel, own, self.clock)
@@ -333,9 +333,9 @@ class Worker(Driver[BuiltTrial]):
         attempt, training = start.result(), self.config.training
         graph, ranks = attempt.network.graph, self.parallel.ranks
         refused = why_not(begin.engine, graph, self.device, training, ranks)
-        attempt.wanted, reason = (EAGER, refused) if refused else (begin.engine, begin.reason)
+        attempt.engine_name, reason = (EAGER, refused) if refused else (begin.engine, begin.reason)
         self.trained = TrainedTrial(self.rank, attempt, self._happened)
-        return Begun(attempt.wanted, reason)
+        return Begun(attempt.engine_name, reason)
 
     @property
     def _running(self) -> TrainedTrial:

@@ -9,8 +9,8 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.replay import Replay
+from aiperf.scenarios.exchange import TELEMETRY, Measured
 from aiperf.scenarios.latencies import Latencies
-from aiperf.scenarios.measured import TELEMETRY, Measured
 from aiperf.scenarios.scenario import RULE_SECONDS, SCENARIOS, Scenario
 from aiperf.tasks.known import task_of
 from analysis.readings.limits import limits_of

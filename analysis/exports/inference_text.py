@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from aiperf.scenarios.detail_log import Detail
+from aiperf.scenarios.exchange import Accuracy
 from aiperf.scenarios.latencies import Latencies
-from aiperf.scenarios.measured import Accuracy
 from aiperf.scenarios.scenario import RULE_SECONDS
 from aiperf.wording import clock, figure, percent, rate, scaled
 from analysis.exports.inference import DAWNBENCH_IMAGES, Inference

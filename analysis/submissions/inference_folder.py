@@ -17,7 +17,7 @@ from aiperf.errors import AiperfError, ConfigError
 from aiperf.hardware.cpu_names import is_processor
 from aiperf.journal.replay import Replay
 from aiperf.scenarios.detail_log import read_values
-from aiperf.scenarios.measured import ACCURACY, PERFORMANCE
+from aiperf.scenarios.exchange import ACCURACY, PERFORMANCE
 from aiperf.score.lineage import rebuild
 from aiperf.tally import Tally
 from aiperf.tasks.images.known_sets import IMAGENET_1K

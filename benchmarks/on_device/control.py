@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from aiperf.device import Device, bind
-from aiperf.engines.check import begun
+from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.made import KINDS
+from aiperf.engines.registry import KINDS
 from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.measuring.ceiling import measure_copy, measure_products
-from aiperf.measuring.training_step import batch, placed
+from aiperf.measuring.training_step import batch, place_network
 from aiperf.parallel.parallel import Solo
 from analysis.readings.limits import Limits
 from analysis.readings.roofline import example_seconds
@@ -146,7 +146,7 @@ def _fitting(device: Device, graph: Graph, format: str, setting: Setting) -> Pre
 
 def _prepared(device: Device, graph: Graph, format: str, size: int) -> Prepared:
     scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
-    eager = Engine(Passes(placed(graph, device), device, format, scaler))
+    eager = Engine(Passes(place_network(graph, device), device, format, scaler))
     images, labels = batch(graph, device, size)
     eager.step(images, labels)
     engines, seconds, unusable = {eager.name: eager}, {eager.name: 0.0}, {}
@@ -159,7 +159,7 @@ def _prepared(device: Device, graph: Graph, format: str, size: int) -> Prepared:
         began = perf_counter()
         reason = KINDS[name].why_not(device)
         if not reason:
-            engine, reason = begun(name, eager, images, labels, Solo())
+            engine, reason = prepare_and_check(name, eager, images, labels, Solo())
         if reason:
             unusable[name] = reason
         else:

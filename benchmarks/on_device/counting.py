@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from aiperf.device import Device, bind
-from aiperf.measuring.training_step import batch, placed
+from aiperf.measuring.training_step import batch, place_network
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, figures, row
 from nas.graph import Graph
@@ -53,7 +53,7 @@ def _gradients(grad: Any, reads: Any, weight: Any, *rest: Any, out_shape: Any = 
 
 def _counted(device: Device, graph: Graph, images: int) -> tuple[int, int]:
     """Operations for one image, forward and backward, as they are submitted to the device."""
-    network, (pixels, labels) = placed(graph, device), batch(graph, device, images)
+    network, (pixels, labels) = place_network(graph, device), batch(graph, device, images)
     formulas = {torch.ops.aten.convolution_backward: _gradients}
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         with device.autocast(device.formats[0]):
@@ -65,7 +65,7 @@ def _counted(device: Device, graph: Graph, images: int) -> tuple[int, int]:
 
 def _profiled(device: Device, graph: Graph, images: int) -> int:
     """Operations of one image's forward pass, without autocast, under which each is recorded twice."""
-    network, (pixels, _) = placed(graph, device), batch(graph, device, images)
+    network, (pixels, _) = place_network(graph, device), batch(graph, device, images)
     with profile(activities=[ProfilerActivity.CPU], with_flops=True) as record, torch.no_grad():
         network(pixels)
         device.synchronise()
@@ -74,7 +74,7 @@ def _profiled(device: Device, graph: Graph, images: int) -> int:
 
 def _kernels(device: Device, graph: Graph, images: int) -> dict[str, float]:
     """The longest kernels of a training step, in seconds."""
-    network, (pixels, labels) = placed(graph, device), batch(graph, device, images)
+    network, (pixels, labels) = place_network(graph, device), batch(graph, device, images)
     own = getattr(ProfilerActivity, device.kind.upper(), ProfilerActivity.CPU)
     with profile(activities=[own]) as record:
         with device.autocast(device.formats[0]):

@@ -17,10 +17,10 @@ from torch.nn.functional import dropout
 from torch.nn.parallel import DistributedDataParallel
 
 from aiperf.device import Device, bind
-from aiperf.engines.check import begun, difference
+from aiperf.engines.agreement import difference, prepare_and_check
 from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.made import KINDS
-from aiperf.measuring.training_step import batch, placed
+from aiperf.engines.registry import KINDS
+from aiperf.measuring.training_step import batch, place_network
 from aiperf.parallel.ddp import OWN_STATISTICS
 from aiperf.parallel.parallel import Solo
 from benchmarks.on_device.parts import Setting
@@ -34,7 +34,7 @@ DROPOUT = 0.2
 LOSS_SCALE = 2.0**13
 NOTE = (
     "same: the loss and every gradient are those of the eager step, within the bounds of "
-    "aiperf/engines/check.py; the seconds are those to prepare and compare it"
+    "aiperf/engines/agreement.py; the seconds are those to prepare and compare it"
 )
 
 
@@ -88,7 +88,7 @@ def _compared(device: Device, case: Case, name: str) -> tuple[str, float]:
     """Why it is another step, empty where it is not; seconds to prepare and compare it."""
     eager, (images, labels) = _eager(device, case)
     began = perf_counter()
-    engine, reason = begun(name, eager, images, labels, Solo())
+    engine, reason = prepare_and_check(name, eager, images, labels, Solo())
     device.synchronise()
     seconds = perf_counter() - began
     engine.release()
@@ -98,7 +98,7 @@ def _compared(device: Device, case: Case, name: str) -> tuple[str, float]:
 def _eager(device: Device, case: Case) -> tuple[Engine, tuple[Tensor, Tensor]]:
     device.declare(case.format)
     device.clean()
-    network = placed(case.graph, device)
+    network = place_network(case.graph, device)
     if case.dropout:
         last = [module for module in network.modules() if isinstance(module, torch.nn.Linear)][-1]
         last.register_forward_pre_hook(

@@ -12,7 +12,7 @@ from importlib import metadata
 import psutil
 
 from aiperf.device import bind, count_devices
-from aiperf.engines.made import KINDS
+from aiperf.engines.registry import KINDS
 from aiperf.hardware.cpu_names import read_processor_name
 from aiperf.hardware.peak import GIB, listed
 from benchmarks.on_device.parts import Setting

@@ -6,7 +6,7 @@ import torch
 
 from aiperf.device import bind
 from aiperf.device.device import SIXTEEN_BIT
-from aiperf.measuring.precision import format_rates, observed
+from aiperf.measuring.precision import format_rates, used_formats
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, figures, row
 
@@ -25,7 +25,7 @@ def measure(setting: Setting) -> Figures:
     device = bind(setting.kind, 0)
     rows, faults = [], []
     for format in device.formats:
-        seen = observed(device, format)
+        seen = used_formats(device, format)
         for kind, name in seen.items():
             rows.append(row(f"{format}: {kind}", name, "", format, "declared"))
             if name != format:

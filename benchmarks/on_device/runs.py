@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from aiperf.device import bind
-from aiperf.engines.made import KINDS
+from aiperf.engines.registry import KINDS
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay

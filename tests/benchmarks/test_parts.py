@@ -12,7 +12,7 @@ from time import monotonic, sleep
 import pytest
 
 from aiperf.device.cpu import Cpu
-from aiperf.engines.made import KINDS
+from aiperf.engines.registry import KINDS
 from aiperf.pretending.assumptions import assumed
 from benchmarks.on_device import (
     ceilings,

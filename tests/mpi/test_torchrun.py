@@ -14,7 +14,7 @@ import pytest
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.ranks.launched import Launched
+from aiperf.ranks.launcher import LaunchedRank
 from aiperf.ranks.torchrun import SocketLink
 from aiperf.rules.verdict import judge
 from tests.mpi.jobs import TINY, started, told
@@ -25,7 +25,7 @@ BIN = Path(sys.executable).parent
 
 
 def links(size: int, run_id: str) -> list[SocketLink]:
-    return [SocketLink(Launched(rank, size, "torchrun", False), run_id) for rank in range(size)]
+    return [SocketLink(LaunchedRank(rank, size, "torchrun", False), run_id) for rank in range(size)]
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +35,11 @@ def _sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_messages_keep_their_order_and_wait_for_whom_is_late(tmp_path: Path) -> None:
-    first = SocketLink(Launched(0, 2, "torchrun", False), "x")
+    first = SocketLink(LaunchedRank(0, 2, "torchrun", False), "x")
     sent = [bytes([number]) * (number * 1000) for number in range(200)]
     for data in sent:  # more than the kernel holds, to a rank that is not there yet
         first.send(1, 7, data)
-    second = SocketLink(Launched(1, 2, "torchrun", False), "x")
+    second = SocketLink(LaunchedRank(1, 2, "torchrun", False), "x")
     flushing = threading.Thread(target=first.flush, args=(30.0,))
     flushing.start()
     received = [second.receive(10.0) for _ in sent]
@@ -141,13 +141,13 @@ def test_what_is_said_to_ranks_that_have_left_is_not_waited_for(tmp_path: Path) 
 def test_more_ranks_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("resource.getrlimit", lambda kind: (1024, 4096))
     with pytest.raises(WorldError, match=r"needs 5256 open files, .*, but the limit is 4096; raise it"):
-        SocketLink(Launched(0, 5000, "torchrun", False), "t")
+        SocketLink(LaunchedRank(0, 5000, "torchrun", False), "t")
 
 
 def test_several_hosts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "LOCAL_WORLD_SIZE", "2")
     with pytest.raises(WorldError, match="use mpiexec or srun"):
-        SocketLink(Launched(0, 4, "torchrun", False), "z")
+        SocketLink(LaunchedRank(0, 4, "torchrun", False), "z")
 
 
 def test_two_runs_of_one_name_do_not_hear_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
-from aiperf.on_nni.messages import call
+from aiperf.on_nni.trial_messages import call
 from aiperf.rules.ending import ERROR
 from aiperf.trial import State
 

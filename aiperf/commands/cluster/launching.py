@@ -19,10 +19,9 @@ from aiperf.commands.cluster.submission import (
     site_option,
     write_script,
 )
-from aiperf.commands.imported import Imported
-from aiperf.commands.listed import ListedGroup
+from aiperf.commands.command_groups import LazyCommands, ListedGroup
 from aiperf.commands.options import output_option, writing
-from aiperf.commands.run_options import take_asked
+from aiperf.commands.run_options import take_request
 from aiperf.errors import AiperfError
 from launch import SCHEDULERS
 from launch.job import Job
@@ -39,7 +38,7 @@ STUDIES = {
 """Commands of this group that read journals; they are imported only when called."""
 
 
-@click.group(cls=ListedGroup, commands=Imported(STUDIES))
+@click.group(cls=ListedGroup, commands=LazyCommands(STUDIES))
 def launch() -> None:
     """Write batch scripts for a scheduler, and submit them on request.
 
@@ -75,12 +74,12 @@ def _of(word: str, scheduler: Scheduler) -> click.Command:
         options: tuple[str, ...],
     ) -> None:
         context = run_context(options, hours, several=repeats > 1)
-        asked = take_asked(dict(context.params))
-        config = asked.config()
+        request = take_request(dict(context.params))
+        config = request.config()
         job = Job(nodes, hours, name, options, repeat=repeats, ranked=config.ranked)
         path = output or Path(f"{name}-{nodes}.{scheduler.ending}")
         text = script_text(scheduler, load_site(site), job)
-        agree(context, asked, config, [job])
+        agree(context, request, config, [job])
         write_script(path, text)
         if submit:
             click.echo(f"{path}: job {hand_in(scheduler, path)}")

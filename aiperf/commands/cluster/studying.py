@@ -18,7 +18,7 @@ from aiperf.commands.cluster.submission import (
 )
 from aiperf.commands.looking.comparing import refuse_no_table, write_table
 from aiperf.commands.options import PATH
-from aiperf.commands.run_options import rank_words, take_asked
+from aiperf.commands.run_options import rank_words, take_request
 from aiperf.config import to_toml
 from aiperf.errors import AiperfError, ConfigError, JournalError
 from aiperf.files import RunFiles
@@ -79,8 +79,8 @@ def scaling(
     machine, chosen = load_site(site), SCHEDULERS[scheduler]
     files = StudyFiles(directory.absolute(), chosen.ending)
     sizes = _sizes(nodes)
-    asked = take_asked(dict(context.params))
-    config = asked.config()
+    request = take_request(dict(context.params))
+    config = request.config()
     text = to_toml(config)
     study = Study(scheduler, sizes, hours, rank_words(context), config_hash(text))
     if not machine.container.image:  # which may hold more than is installed here
@@ -89,13 +89,13 @@ def scaling(
         where = str(files.directory)
         job = Job(sizes[-1], hours, files.name, options, where, ranked=config.ranked, sizes=sizes)
         path, script = files.directory / f"weak_scaling.{chosen.ending}", script_text(chosen, machine, job)
-        agree(context, asked, config, [job])
+        agree(context, request, config, [job])
         write_script(path, script)
         click.echo(f"{path}{f': job {hand_in(chosen, path)}' if submit else ''}")
         return
     jobs = {size: study.job(size, files, config.ranked) for size in sizes}
     scripts = {files.script(size): script_text(chosen, machine, job) for size, job in jobs.items()}
-    agree(context, asked, config, list(jobs.values()))
+    agree(context, request, config, list(jobs.values()))
     write_script(files.config, text)
     write_script(files.study, study_json(study))
     for path, script in scripts.items():

@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from aiperf.commands.asked import Asked
 from aiperf.commands.options import PATH, Number, writing
 from aiperf.commands.run_options import run_options
+from aiperf.commands.run_request import RunRequest
 from aiperf.config import Config
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.pretending.assumptions import assumed
@@ -71,7 +71,7 @@ def run_context(options: Sequence[str], hours: float, several: bool) -> click.Co
     return context
 
 
-def agree(context: click.Context, asked: Asked, config: Config, jobs: Sequence[Job]) -> None:
+def agree(context: click.Context, request: RunRequest, config: Config, jobs: Sequence[Job]) -> None:
     """Prints what the jobs will run and what it costs, and asks for confirmation unless an option has chosen
     it.
 
@@ -79,7 +79,7 @@ def agree(context: click.Context, asked: Asked, config: Config, jobs: Sequence[J
     ask on, if the answer is no, and if the assumptions do not exist.
     """
     _refuse_other_season(config)
-    click.echo(plan_text(asked, config, jobs), err=True)
+    click.echo(plan_text(request, config, jobs), err=True)
     if pretend := context.params.get("pretend"):
         assumed(pretend)  # checked now, because a job would report it only after it has waited
         click.echo(
@@ -90,9 +90,9 @@ def agree(context: click.Context, asked: Asked, config: Config, jobs: Sequence[J
     if not sys.stdin.isatty():
         raise ConfigError(
             f"neither --preset nor --data is given; for the default, write after the --: -- --preset "
-            f"{asked.preset}"
+            f"{request.preset}"
         )
-    if not click.confirm(f"Neither --preset nor --data was given. Run {asked.preset}?", err=True):
+    if not click.confirm(f"Neither --preset nor --data was given. Run {request.preset}?", err=True):
         raise ConfigError(
             "nothing was written; give the preset after the --, such as: -- --preset ranked --data DIR"
         )
@@ -109,7 +109,7 @@ def _refuse_other_season(config: Config) -> None:
             raise ConfigError(f"ranked = true, but {wrong[0]}; omit --random-seed or set ranked = false")
 
 
-def plan_text(asked: Asked, config: Config, jobs: Sequence[Job]) -> str:
+def plan_text(request: RunRequest, config: Config, jobs: Sequence[Job]) -> str:
     """The plan in two lines: what these jobs run, and for how long on how many nodes."""
     data = " in ".join(filter(None, (config.data.name, config.data.path)))
     spans = [job.span_node_hours for job in jobs]
@@ -122,7 +122,7 @@ def plan_text(asked: Asked, config: Config, jobs: Sequence[Job]) -> str:
     repeat = f", {jobs[0].repeat} times" if jobs[0].repeat > 1 else ""
     one = f", in one job of {jobs[0].nodes} nodes" if jobs[0].sizes else ""
     return (
-        f"aiperf-hpc: the run: preset {asked.preset}, data {data}, seed "
+        f"aiperf-hpc: the run: preset {request.preset}, data {data}, seed "
         f"{config.seed_architecture}, format {config.training.format}, search {config.search.name}\n"
         f"aiperf-hpc: its length: {jobs[0].hours:g} h on {each}{nodes}{repeat}{one}: "
         f"{spent}; the scheduler is asked for {figure(sum(job.limit_node_hours for job in jobs))}"

@@ -10,8 +10,7 @@ import click
 
 from aiperf import toml
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.opening import opened
-from aiperf.commands.options import PATH, writing
+from aiperf.commands.options import PATH, opened, writing
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles, run_directories
 from aiperf.wording import plain

@@ -10,8 +10,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.opening import opened
-from aiperf.commands.options import PATH, output_option, writing
+from aiperf.commands.options import PATH, opened, output_option, writing
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles, run_directories
 from aiperf.wording import plain

@@ -8,9 +8,8 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.machine import price_option, priced, site_option
-from aiperf.commands.looking.opening import opened
-from aiperf.commands.options import PATH, Number, output_option, writing
+from aiperf.commands.looking.site_options import node_price, price_option, site_option
+from aiperf.commands.options import PATH, Number, opened, output_option, writing
 
 
 @click.command()
@@ -39,7 +38,7 @@ def cost(
         from analysis.comparing.cost import cost_text
         from analysis.comparing.cost_tables import cost_table, whole_table
         from analysis.readings.judged import glance
-    price = priced(price_text, site)
+    price = node_price(price_text, site)
     with ExitStack() as stack:
         runs = [glance(stack.enter_context(opened(path))) for path in paths]
         found = study(runs, error, price)

@@ -8,10 +8,16 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.machine import priced
-from aiperf.commands.looking.opening import opened
-from aiperf.commands.looking.reporting import write
-from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
+from aiperf.commands.looking.site_options import node_price
+from aiperf.commands.options import (
+    PATH,
+    only_with,
+    opened,
+    output_option,
+    run_or_package_argument,
+    write_file,
+    writing,
+)
 from aiperf.commands.system_description import given_system
 from aiperf.errors import ConfigError
 from analysis.exports.mlperf import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry, mlperf_text
@@ -105,7 +111,7 @@ def export(
     if output is None:
         click.echo(text, nl=False)
     else:
-        click.echo(str(write(output, text.encode())))
+        click.echo(str(write_file(output, text.encode())))
 
 
 def _one_of(asked: Mapping[str, bool]) -> str:
@@ -143,7 +149,7 @@ def _dawnbench(
 
     if output is None or not author or not email:
         raise ConfigError("a DAWNBench entry needs --author, --email and -o FOLDER")
-    entry = dawnbench(judged, author, email, priced(price, site))
+    entry = dawnbench(judged, author, email, node_price(price, site))
     with writing(output):
         return write_entry(entry, output)
 

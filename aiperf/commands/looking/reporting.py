@@ -9,9 +9,15 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.machine import known_site, price_option, priced, site_option
-from aiperf.commands.looking.opening import opened
-from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
+from aiperf.commands.looking.site_options import known_site, node_price, price_option, site_option
+from aiperf.commands.options import (
+    PATH,
+    only_with,
+    opened,
+    output_option,
+    run_or_package_argument,
+    write_file,
+)
 from aiperf.files import RunFiles
 from analysis.readings.judged import Judged, glance
 
@@ -62,15 +68,15 @@ def report(
         if as_json:
             content = result(judged)
             check("result-1", content, "the result")
-            written = [write(output or beside(path, files, files.result.name), canonical(content))]
+            written = [write_file(output or beside(path, files, files.result.name), canonical(content))]
         else:
             about = About(
                 *_named(path, judged, site),
-                price=priced(price_text, site),
+                price=node_price(price_text, site),
                 others=[_other(one, stack.enter_context(opened(one))) for one in others],
             )
             page = report_html(judged, about).encode()
-            written = [write(output or beside(path, files, files.report.name), page)]
+            written = [write_file(output or beside(path, files, files.report.name), page)]
         if figures:
             written += write_figures(judged, beside(path, files, files.figures.name))
     click.echo("\n".join(map(str, written)))
@@ -102,10 +108,3 @@ def beside(path: Path, files: RunFiles, name: str) -> Path:
     package = path if path.is_file() else path.parent
     run = "" if path.is_file() else f".{path.name}"
     return package.with_name(f"{package.name.removesuffix('.tar.gz')}{run}.{name}")
-
-
-def write(path: Path, content: bytes) -> Path:
-    """Writes a file and returns its path. Raises AiperfError if the system refuses."""
-    with writing(path):
-        path.write_bytes(content)
-    return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,10 +11,10 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra, refuse_no_run
-from aiperf.commands.looking.opening import opened
 from aiperf.commands.options import (
     device_option,
     only_with,
+    opened,
     run_argument,
     run_or_package_argument,
 )
@@ -28,10 +29,14 @@ from analysis.exports.summary import findings_text, status_text, summary_text
 from analysis.readings import validation
 from analysis.readings.facts import engines
 from analysis.readings.judged import Judged, examine
-from analysis.readings.live import silent_seconds
+from analysis.readings.live import Follower, silent_seconds
 from nas.record import encode
 
 NOT_JUDGED = 2
+LEAST_SECONDS = 1.0
+"""Minimum time between two readings of a watched run in seconds."""
+SHARE_OF_TIME = 0.05
+"""Maximum fraction of the time that is spent on reading and showing."""
 
 
 def result_text(run: Replay, files: RunFiles) -> tuple[str, Verdict]:
@@ -74,11 +79,44 @@ def status(directory: Path, watch: bool) -> None:
     """Show the state of a run, during the run or afterwards."""
     files = RunFiles(directory)
     if watch:
-        from aiperf.commands.looking.watching import watch_run  # rich
-
-        watch_run(files)
+        _watch(files)
         return
     click.echo(status_text(replay(read_journal(files.journal)), files, silent_seconds(files)))
+
+
+def _watch(files: RunFiles) -> None:
+    """Shows the run until it has a result or cannot have one, or until Ctrl-C. Raises JournalError."""
+    from rich.console import Console  # takes a while, and no other command here needs it
+    from rich.live import Live
+    from rich.text import Text
+
+    from analysis.exports.watch import watch_text
+
+    follower, console = Follower(files), Console(highlight=False)
+    follower.update()
+    with Live(console=console, auto_refresh=False, screen=False) as live:
+        try:
+            while True:
+                begun = time.monotonic()
+                follower.update()
+                if follower.replay.lines:
+                    text = watch_text(
+                        follower.snapshot(follower.silent_seconds), console.width, console.height
+                    )
+                    live.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
+                    if _over(follower):
+                        break
+                time.sleep(max(LEAST_SECONDS, (time.monotonic() - begun) / SHARE_OF_TIME))
+        except KeyboardInterrupt:  # the way to end it
+            pass
+    if not console.is_terminal:  # rich ends its last line in a terminal only
+        console.line()
+
+
+def _over(follower: Follower) -> bool:
+    """Whether the run has a result, or will have none."""
+    found = follower.shortfall(follower.silent_seconds)
+    return found is None or found.answer is Answer.NO_RESULT
 
 
 @click.command()

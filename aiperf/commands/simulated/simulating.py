@@ -1,106 +1,222 @@
-"""One simulated run: the real master, journal and search on a simulated world."""
+"""Sub-command that runs the real master on a virtual clock: scaling studies of machines that nobody has."""
 
 from __future__ import annotations
 
-import gc
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from hashlib import sha256
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 
-from aiperf.code import code_hash
 from aiperf.commands.extras import extra
-from aiperf.commands.options import writing
-from aiperf.config import Config
-from aiperf.errors import JournalError
-from aiperf.journal.replay import Replay
-from aiperf.pretending.assumptions import Assumptions, assumptions_toml
-from aiperf.pretending.rank import refuse_no_examples
-from aiperf.run.virtual import play, virtual_config
+from aiperf.commands.looking.comparing import refuse_no_table, write_table
+from aiperf.commands.options import PATH, Number, only_with, writing
+from aiperf.commands.simulated.assuming import chosen
+from aiperf.config import Config, load_preset, parse_setting, with_overrides
+from aiperf.errors import AiperfError, ConfigError
+from aiperf.pretending.assumptions import Assumptions, assumption_names, assumptions_toml
+from aiperf.wording import percent, plain
+from analysis.table import aligned
 
-with extra("simulate"):
-    from aiperf.simulation.figures import SizeFigures, size_figures
-    from aiperf.simulation.machine import SimulatedMachine
-    from aiperf.simulation.storage import SimulatedFiles
-    from aiperf.simulation.world import SimulatedWorld
-
-SETTLED = (100_000, 50, 1000)
-"""Thresholds of Python's cyclic garbage collector. A simulation creates millions of objects, few cycles, and
-keeps its journal in memory; with the default thresholds, collections would take longer than the
-simulation."""
+OF_A_STUDY = (
+    *("devices", "devices_per_trial", "preset", "hours", "random_seed", "repeats", "same_search"),
+    *("settings", "measure_master"),
+)
+"""What a run that is predicted brings itself."""
 
 
-@dataclass(frozen=True)
-class Simulated:
-    replay: Replay
-    figures: SizeFigures
-
-
-def simulate_run(
-    machine: SimulatedMachine,
-    config: Config,
-    assumptions: Assumptions,
-    directory: Path,
+@click.command()
+@click.option("--nodes", metavar="N,N,…", help="Sizes in nodes, such as 4,8,16,32,64,128,256,512,1024,4096.")
+@click.option("--devices", type=click.IntRange(1), default=8, show_default=True, help="Devices per node.")
+@click.option(
+    "--devices-per-trial",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Devices that train one trial together; 0: all devices of a node.",
+)
+@click.option(
+    "--preset",
+    default="ranked",
+    show_default=True,
+    metavar="NAME|FILE",
+    help="Preset; no data is read.",
+)
+@click.option(
+    "--hours", type=Number(min=0, min_open=True), help="Length of the span [h]; default: the preset's."
+)
+@click.option(
+    "--random-seed", type=click.IntRange(0), help="Random seed of the search, the speeds and the failures."
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Simulations of each size, each with the next random seed; shows the spread of sustained OPS.",
+)
+@click.option(
+    "--same-search",
+    is_flag=True,
+    help="With --repeats: draw only speeds and failures again, and keep the random seed of the search.",
+)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other key of the preset.")
+@click.option(
+    "--assume",
+    multiple=True,
+    metavar="NAME|FILE|PART.NAME=NUMBER",
+    help=f"Machine model: {', '.join(assumption_names())} or a TOML file; repeat for single numbers, such "
+    f"as failures.node_hours=512.",
+)
+@click.option(
+    "--measure-master",
+    is_flag=True,
+    help="Use the master's real time on this processor instead of the assumed one.",
+)
+@click.option(
+    "--silence-seconds",
+    type=Number(min=1),
+    default=60.0,
+    show_default=True,
+    help="A group that is silent for this long [s] is lost.",
+)
+@click.option("--calibrate", type=PATH, metavar="RUN", help="Take the machine model from this run.")
+@click.option("--write", type=PATH, metavar="FILE", help="Write the machine model to this TOML file.")
+@click.option(
+    "--predict",
+    type=PATH,
+    metavar="RUN",
+    help="Simulate this run and compare; default: the run of --calibrate.",
+)
+@click.option(
+    "--directory", type=PATH, default="simulation", show_default=True, help="Directory of the study."
+)
+def simulate(
+    nodes: str | None,
+    devices: int,
+    devices_per_trial: int,
+    preset: str,
+    hours: float | None,
+    random_seed: int | None,
+    repeats: int,
+    same_search: bool,
+    settings: tuple[str, ...],
+    assume: tuple[str, ...],
+    measure_master: bool,
     silence_seconds: float,
-    measures_master: bool = False,
-    repeat: int = 0,
-) -> Simulated:
-    """Simulates a run and writes its directory. `repeat` is the number of the draw of the machine's speeds
-    and failures, for the same search. Raises AiperfError."""
-    ranks = machine.devices_per_trial or machine.devices
-    refuse_no_examples(config)
-    config = virtual_config(config, ranks, assumptions.format)
-    refuse_there(directory)
-    code = code_hash()
-    world = SimulatedWorld(machine, assumptions, config.random_seed + repeat, code, measures_master)
-    files = SimulatedFiles(directory, world.storage)
-    text = assumptions_toml(assumptions)
-    began = time.perf_counter()
-    with _few_collections():
-        replay = play(
-            config, files, world, world.clock, _said, silence_seconds, _command(machine, assumptions, text)
+    calibrate: Path | None,
+    write: Path | None,
+    predict: Path | None,
+    directory: Path,
+) -> int:
+    """Simulate a weak-scaling study: the real master and search on a virtual clock.
+
+    Nothing is trained and no data is read; all durations come from a machine model. Each size gets a run
+    directory whose journal says SIMULATED; `score`, `report` and `scaling` read it like any other. The same
+    random seed gives the same journal.
+    """
+    with extra("simulate"):
+        from aiperf.commands.simulated import simulated_run
+        from aiperf.simulation.figures import SizeFigures, columns, spread_rows
+        from aiperf.simulation.machine import SimulatedMachine
+    if nodes is None and calibrate is None and predict is None:
+        raise click.UsageError(
+            "give the sizes with --nodes, or a run with --calibrate", click.get_current_context()
         )
-    with writing(files.assumptions):
-        files.assumptions.write_text(text, encoding="utf-8")
-    took = time.perf_counter() - began
-    return Simulated(replay, size_figures(replay, world, files.journal, machine.nodes, took))
+    only_with("a study with --nodes", nodes is not None, *OF_A_STUDY)
+    only_with("a single run; --nodes is for a study", nodes is None, "predict")
+    found = simulated_run.assumptions_of_run(calibrate) if calibrate is not None else None
+    assumptions = chosen(assume, found)
+    if write is not None:
+        _write(write, assumptions)
+    if nodes is None:
+        run = predict or calibrate
+        assert run is not None
+        return simulated_run.show_prediction(run, assumptions, directory, silence_seconds)
+    refuse_no_table()
+    config = _config(preset, hours, random_seed, settings)
+    machines = [SimulatedMachine(size, devices, devices_per_trial) for size in _sizes(nodes)]
+    only_with("several simulations of each size, with --repeats", repeats > 1, "same_search")
+    first = config.random_seed
+    runs = [(machine, repeat) for machine in machines for repeat in range(repeats)]
+    of_run = {
+        (machine.nodes, repeat): simulated_run.run_directory(directory, machine.nodes, repeat)
+        for machine, repeat in runs
+    }
+    for where in of_run.values():
+        simulated_run.refuse_there(where)
+    click.echo(f"SIMULATED, nothing was measured; machine model: {assumptions.name} ({assumptions.source})")
+    shown: dict[tuple[int, int], SizeFigures] = {}
+    for machine, repeat in runs:
+        try:
+            figures = simulated_run.simulate_run(
+                machine,
+                config if same_search else replace(config, random_seed=first + repeat),
+                assumptions,
+                of_run[machine.nodes, repeat],
+                silence_seconds,
+                measure_master,
+                repeat if same_search else 0,
+            ).figures
+        except AiperfError as error:  # the other sizes are not lost
+            click.echo(plain(f"aiperf-hpc: {machine.nodes} nodes: {error}"), err=True)
+            continue
+        shown[machine.nodes, repeat] = figures
+        size = f"{machine.nodes:,} nodes x {devices}{f', repeat {repeat}' if repeat else ''}"
+        took = f"simulated in {figures.simulated_seconds:.1f} s"
+        click.echo(f"aiperf-hpc: {size}: {took}, utilisation {percent(figures.utilisation)}", err=True)
+    if not shown:
+        raise AiperfError("no size could be simulated")
+    firsts = {run: figures for run, figures in shown.items() if run[1] == 0}
+    left_out = write_table([of_run[run] for run in firsts], directory, published=False, tolerant=True)
+    if firsts:
+        click.echo(_beside([columns(each, assumptions.messages) for each in firsts.values()]))
+    if repeats > 1:
+        drawn = "draws of the machine, one search" if same_search else "random seeds"
+        click.echo(f"\nsustained OPS over {repeats} {drawn}, from {first}")
+        click.echo(aligned(spread_rows(list(shown.values()))))
+    rows = [{"origin": "simulated", "repeat": run[1], **asdict(each)} for run, each in shown.items()]
+    _write_figures(directory / "simulation.csv", rows)
+    return int(len(shown) < len(runs) or left_out > 0)
 
 
-def refuse_there(directory: Path) -> None:
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise JournalError(f"{directory} already exists; remove it, or choose another --directory")
+def _config(preset: str, hours: float | None, random_seed: int | None, settings: tuple[str, ...]) -> Config:
+    """Raises ConfigError."""
+    length = {} if hours is None else {"limits.minutes": 60 * hours}
+    seed = {} if random_seed is None else {"random_seed": random_seed}
+    return with_overrides(load_preset(preset), {**length, **seed, **dict(map(parse_setting, settings))})
 
 
-def _command(machine: SimulatedMachine, assumptions: Assumptions, text: str) -> tuple[str, ...]:
-    """The command that the journal records, without the directory, so that equal simulations have equal
-    journals."""
-    return (
-        *("aiperf-hpc", "simulate", "--nodes", str(machine.nodes), "--devices", str(machine.devices)),
-        *("--devices-per-trial", str(machine.devices_per_trial)),
-        *("--assume", assumptions.name, sha256(text.encode()).hexdigest()),
-    )
-
-
-def _said(text: str) -> None:
-    click.echo(f"aiperf-hpc: {text}", err=True)
-
-
-@contextmanager
-def _few_collections() -> Iterator[None]:
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(*SETTLED)
+def _sizes(text: str) -> list[int]:
     try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ConfigError(
+            f"--nodes is {text!r}; give whole numbers separated by commas, such as 4,8,16"
+        ) from None
+    if len(set(sizes)) < len(sizes):
+        raise ConfigError(f"--nodes is {text!r}; give each size once")
+    return sorted(sizes)
 
 
-def run_directory(directory: Path, nodes: int, repeat: int) -> Path:
-    """Directory of the simulation of a size; repeats are counted from 0."""
-    return directory / f"{nodes}-nodes{f'-repeat-{repeat}' if repeat else ''}"
+def _beside(sizes: Sequence[Mapping[str, str]]) -> str:
+    """A row for each figure, a column for each size."""
+    return aligned([[name, *(size[name] for size in sizes)] for name in sizes[0]])
+
+
+def _write(path: Path, assumptions: Assumptions) -> None:
+    if path.suffix != ".toml":
+        raise ConfigError(f"--write {path}: the name must end in .toml, so that --assume can read it")
+    if path.exists():
+        raise AiperfError(f"{path} already exists; remove it, or choose another name")
+    with writing(path):
+        path.write_text(assumptions_toml(assumptions), encoding="utf-8")
+    click.echo(f"{path}")
+
+
+def _write_figures(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    with writing(path), path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from aiperf.commands.measuring import _bound
+from aiperf.commands.peak_rates import _bound
 from aiperf.profiling.work import TRACE, ProfileWork
 from aiperf.ranks.process import WAITING
 from aiperf.wire.recorded import Recorded
@@ -27,12 +27,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ProfileWork]:
     """What would be profiled; what comes of it is a record of another step."""
     found: list[ProfileWork] = []
 
-    def profiled(work: ProfileWork, directory: Path) -> Recorded:
+    def profile_locally(work: ProfileWork, directory: Path) -> Recorded:
         found.append(work)
         (directory / TRACE).write_text("{}")
         return replace(RECORDED, trace=TRACE if work.trace else "")
 
-    monkeypatch.setattr("aiperf.commands.profiling.profiled", profiled)
+    monkeypatch.setattr("aiperf.commands.profiling.profile_locally", profile_locally)
     return found
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.commands.looking import watching
+from aiperf.commands.looking import results
 from aiperf.files import RunFiles
 from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run
@@ -164,7 +164,7 @@ def test_status_watches_until_the_end(
     typed: Typed, run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A journal that another thread writes; the terminal shows its last state and the command returns."""
-    monkeypatch.setattr(watching, "LEAST_SECONDS", 0.01)
+    monkeypatch.setattr(results, "LEAST_SECONDS", 0.01)
     growing = RunFiles(tmp_path / "growing")
     growing.directory.mkdir()
     lines = run.journal.read_bytes().splitlines(keepends=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.commands import legs
-from aiperf.commands.run_options import take_asked
+from aiperf.commands.run_options import take_request
 from aiperf.commands.running import run
 from aiperf.files import RunFiles
 from aiperf.journal import events
@@ -73,7 +73,7 @@ def test_a_folder_of_images_is_found_again_from_everywhere(
     """Told relative to where the run began; it may be resumed elsewhere, and nothing in it be edited."""
     monkeypatch.chdir(tmp_path)
     context = run.make_context("run", ["--preset", "ranked", "--data", "images"])
-    assert take_asked(dict(context.params)).config().data.path == str(tmp_path / "images")
+    assert take_request(dict(context.params)).config().data.path == str(tmp_path / "images")
 
 
 def test_images_of_ones_own_need_one_option_and_contradict_what_is_stated(

@@ -20,7 +20,7 @@ from aiperf.config import load_preset
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
-from aiperf.ranks.launched import Launched
+from aiperf.ranks.launcher import LaunchedRank
 from aiperf.ranks.ranks import PROGRAM, Ranks
 from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run
@@ -170,8 +170,8 @@ def test_what_cannot_be_repeated_is_refused(
     assert typed.err == (
         "aiperf-hpc: --repeats in a batch job: give the length of each run with --minutes or --hours\n"
     )
-    rank = Launched(0, 3, "mpiexec", False)
-    monkeypatch.setattr("aiperf.ranks.launched.launched", lambda environment: rank)
+    rank = LaunchedRank(0, 3, "mpiexec", False)
+    monkeypatch.setattr("aiperf.ranks.launcher.launched_rank", lambda environment: rank)
     monkeypatch.setattr("aiperf.ranks.ranks.across", lambda wanted, lead: lead(Ranks(wanted)))
     assert typed("run", "--repeats", 2, "--minutes", 1, "--directory", tmp_path / "run") == 1
     assert typed.err == f"aiperf-hpc: {UNREPEATED}\n"

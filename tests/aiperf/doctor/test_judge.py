@@ -10,7 +10,7 @@ import pytest
 from aiperf.config import load_preset, with_overrides
 from aiperf.doctor.check import Check, Grade, checks_json, checks_text
 from aiperf.doctor.judge import judge
-from aiperf.doctor.seen import DataSeen, DeviceSeen, Examination, Folder, HostSeen
+from aiperf.doctor.reports import DataSeen, DeviceSeen, Examination, Folder, HostSeen
 
 GIB = 1 << 30
 ROOM = Folder("/tmp", free_bytes=100 * GIB, bytes_per_second=1e9, append_seconds=0.001)

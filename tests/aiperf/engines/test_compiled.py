@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from aiperf.engines.check import difference
+from aiperf.engines.agreement import difference
 from aiperf.engines.compiled import Compiled
 from aiperf.engines.engine import Engine
 from nas.seeds import residual

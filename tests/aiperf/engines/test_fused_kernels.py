@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
 from aiperf.engines.fused import unavailable
-from aiperf.engines.fused.batchnorm import Activation, Normalise
-from aiperf.engines.fused.folded import Folded, is_worth_folding
-from aiperf.engines.fused.images import Gated, Mean, OfPixels, Pixels
+from aiperf.engines.fused.folding import Folded, is_worth_folding
+from aiperf.engines.fused.image_steps import Gated, Mean, OfPixels, Pixels
+from aiperf.engines.fused.norm_steps import Activation, Normalise
 from aiperf.engines.fused.tensors import Unfit
 from aiperf.parallel.batchnorm import synchronise
 from nas.layers import Gate

@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 
 from aiperf.device.cpu import Cpu
 from aiperf.engines.fused import Fused, fuse
-from aiperf.engines.fused.batchnorm import Normalise
-from aiperf.engines.fused.images import Gated, Mean, OfPixels, Pixels
+from aiperf.engines.fused.image_steps import Gated, Mean, OfPixels, Pixels
+from aiperf.engines.fused.norm_steps import Normalise
 from nas.graph import Graph
 from nas.layers import Dropout
 from nas.modules import Network

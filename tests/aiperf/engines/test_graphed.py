@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from aiperf.device import bind
-from aiperf.engines.check import difference
+from aiperf.engines.agreement import difference
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.graphed import WARM_UP, WARM_UP_WRAPPED, Graphed
 from nas.seeds import residual

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from aiperf.config import TrainingConfig
-from aiperf.engines.check import _exact, difference
+from aiperf.engines.agreement import _exact, difference
 from aiperf.engines.compiled import Compiled, Region, Regions
 from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
-from aiperf.engines.made import NOTHING_FUSED, refuse_unusable
+from aiperf.engines.registry import NOTHING_FUSED, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring.before_span import RankWork, examples_per_second
 from aiperf.measuring.step_times import Longest, measure_steps
-from aiperf.measuring.training_step import batch, placed, training_step
+from aiperf.measuring.training_step import batch, place_network, training_step
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Rate
 from nas.graph import Graph
@@ -68,7 +68,7 @@ def test_the_step_in_more_digits_reads_the_same_symbols(format: str) -> None:
 @every_graph
 def test_the_blocks_of_text_are_regions_that_are_equal(graph: Graph) -> None:
     """Attention and MLP of each block, so that a compiler sees every kind once."""
-    network = placed(graph, recording())
+    network = place_network(graph, recording())
     regions = [region for region in Regions(network) if isinstance(region, Region)]
     assert [len(list(region.layers)) for region in regions[1:5:2]] == [len(list(regions[1].layers))] * 2
     assert len(regions) == 3 * 2 + 1
@@ -94,7 +94,7 @@ def test_who_names_fused_steps_of_text_is_told() -> None:
 
 def test_what_is_timed_before_the_span_reads_text() -> None:
     graph, device = GRAPHS["gpt"], recording()
-    step = training_step(placed(graph, device), device, "bf16", 3)
+    step = training_step(place_network(graph, device), device, "bf16", 3)
     step()
     windows, measured = examples_per_second(device, RankWork(graph, "fp32", 8), 1e9, 0.5)
     assert measured

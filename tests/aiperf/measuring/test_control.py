@@ -13,7 +13,7 @@ import torch
 
 from aiperf.device import Device, bind
 from aiperf.measuring.control import RUNG_STEPS, measure_control
-from aiperf.measuring.training_step import placed
+from aiperf.measuring.training_step import place_network
 from aiperf.tasks.images.task import IMAGES as IMAGES_TASK
 from aiperf.tasks.language.task import LANGUAGE
 from aiperf.tasks.task import ControlNetwork
@@ -93,7 +93,7 @@ class Processor:
         return of
 
     def climbed(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> tuple[Rung, ...]:
-        monkeypatch.setattr("aiperf.measuring.control.placed", lambda graph, device: None)
+        monkeypatch.setattr("aiperf.measuring.control.place_network", lambda graph, device: None)
         monkeypatch.setattr("aiperf.measuring.control.training_steps", self.steps)
         monkeypatch.setattr("aiperf.measuring.control.perf_counter", lambda: self.now)
         return measure_control(IMAGES_TASK.control, bind("cpu", 0), "fp32", seconds)
@@ -180,7 +180,7 @@ class Accelerator:
 def test_an_accelerator_does_the_largest_size_in_the_batch_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty steps at a time, for at least ten seconds, after an untimed one."""
     device: Any = Accelerator()
-    monkeypatch.setattr("aiperf.measuring.control.placed", lambda graph, device: None)
+    monkeypatch.setattr("aiperf.measuring.control.place_network", lambda graph, device: None)
     monkeypatch.setattr("aiperf.measuring.control.training_step", device.training_step)
     monkeypatch.setattr("aiperf.measuring.control.perf_counter", lambda: device.now)
     (found,) = measure_control(IMAGES_TASK.control, device, "bf16", 1.0)
@@ -193,9 +193,9 @@ def test_a_processor_without_time_for_gpt2_small_never_builds_it(monkeypatch: py
 
     def build(graph: Graph, device: Device) -> Network:
         built.append(graph.num_parameters)
-        return placed(graph, device)
+        return place_network(graph, device)
 
-    monkeypatch.setattr("aiperf.measuring.control.placed", build)
+    monkeypatch.setattr("aiperf.measuring.control.place_network", build)
     (found,) = measure_control(LANGUAGE.control, bind("cpu", 0), "fp32", 0.2)
     assert (found.network, found.size, found.batch_size) == ("gpt-4x128", 64, 12)
     assert built == [867_072]
@@ -203,8 +203,8 @@ def test_a_processor_without_time_for_gpt2_small_never_builds_it(monkeypatch: py
 
 def test_one_network_with_learned_positions_does_for_shorter_texts() -> None:
     device = bind("cpu", 0)
-    network = placed(text(32), device)
-    shorter = placed(text(8), device)
+    network = place_network(text(32), device)
+    shorter = place_network(text(8), device)
     shorter.load(
         {
             name: tensor.detach().numpy()[: 8 if name.startswith("positions") else None]

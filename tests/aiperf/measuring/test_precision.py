@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aiperf.device import Device, bind
-from aiperf.measuring.precision import observed
+from aiperf.measuring.precision import used_formats
 from aiperf.rules.who import misdeclared
 from tests.journals import READY
 
@@ -23,7 +23,7 @@ def device() -> Iterator[Device]:
 
 @pytest.mark.parametrize("format", ["fp32", "bf16"])
 def test_what_is_declared_is_what_is_seen(device: Device, format: str) -> None:
-    assert observed(device, format) == {"matrix product": format, "convolution": format}
+    assert used_formats(device, format) == {"matrix product": format, "convolution": format}
 
 
 def test_a_setting_behind_the_declaration_is_seen(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_a_setting_behind_the_declaration_is_seen(device: Device, monkeypatch: p
     values = torch.full((256, 256), 1 + 2.0**-12)
     if ((values @ torch.eye(256)) != 1).all():
         pytest.skip("this torch multiplies in fp32 on this CPU, whatever it is allowed")
-    assert observed(device, "fp32")["matrix product"] == "bf16"
+    assert used_formats(device, "fp32")["matrix product"] == "bf16"
 
 
 @pytest.mark.parametrize("format", ["tf32", "fp16"])
@@ -50,7 +50,7 @@ def test_narrow_formats_are_told_apart(device: Device, monkeypatch: pytest.Monke
 
     product = torch.Tensor.__matmul__
     monkeypatch.setattr(torch.Tensor, "__matmul__", lambda one, other: product(rounded(one), rounded(other)))
-    assert observed(device, "fp32")["matrix product"] == format
+    assert used_formats(device, "fp32")["matrix product"] == format
 
 
 @pytest.mark.parametrize(

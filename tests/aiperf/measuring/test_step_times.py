@@ -9,7 +9,7 @@ import pytest
 
 from aiperf.config import TrainingConfig
 from aiperf.device import bind
-from aiperf.engines.made import OVER_GROUP, refuse_unusable
+from aiperf.engines.registry import OVER_GROUP, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring import step_times
 from aiperf.measuring.before_span import RankWork
@@ -38,7 +38,7 @@ def test_engines_are_timed_and_the_others_have_a_reason() -> None:
 
 def test_an_engine_that_makes_another_step_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = "the loss is 2 instead of 1"
-    monkeypatch.setattr(step_times, "begun", lambda name, eager, *others: (eager, reason))
+    monkeypatch.setattr(step_times, "prepare_and_check", lambda name, eager, *others: (eager, reason))
     found = measure_steps(recording(), WORK, AUTO, FAST, SHORT, Solo(), 0.1)["graphed"]
     assert (found.seconds, found.why_not) == (0.0, reason)
 

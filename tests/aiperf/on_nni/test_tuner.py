@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import aiperf.on_nni
-from aiperf.commands.asked import Asked
+from aiperf.commands.run_request import RunRequest
 from aiperf.config import load_preset, with_overrides
 from aiperf.files import RunFiles
 from aiperf.on_nni.description import description
-from aiperf.on_nni.trial import NniChannel
+from aiperf.on_nni.nni_world import NniWorld
+from aiperf.on_nni.trial_process import NniChannel
 from aiperf.on_nni.tuner import SearchTuner
-from aiperf.on_nni.world import NniWorld
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import Finished, Validated
@@ -28,7 +28,7 @@ HERE = Path(aiperf.on_nni.__file__).parent
 @pytest.mark.contract
 def test_the_description_whole(tmp_path: Path) -> None:
     config = with_overrides(load_preset("digits"), {"limits.max_trials": 8})
-    asked = Asked("digits", None, 2.0, ("training.epochs=[1]",), {"random_seed": 3, "data.path": "/a b"})
+    asked = RunRequest("digits", None, 2.0, ("training.epochs=[1]",), {"random_seed": 3, "data.path": "/a b"})
     whole = f"""\
 # For NNI 3.0, its last release: pip install '.[run,nni]', then nnictl create --config THIS_FILE
 # The run is written to {tmp_path}/run; `aiperf-hpc score` shows its result, `nnictl stop` ends it.

@@ -9,7 +9,7 @@ import torch
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.parallel.parallel import Solo
-from aiperf.profiling.marked import TrialSteps
+from aiperf.profiling.steps import TrialSteps
 from aiperf.profiling.work import ProfileWork, of_seed
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.kept_network import Kept

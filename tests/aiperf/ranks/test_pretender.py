@@ -18,8 +18,8 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import LegBegan, Opened, Origin
 from aiperf.pretending.assumptions import assumed, assumptions_toml
 from aiperf.ranks.pretender import Pretender
+from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks
-from aiperf.ranks.wanted import Wanted
 from aiperf.ranks.world import ALONE
 from aiperf.rules.ending import Answer
 from aiperf.run.run import resume, starting_graph
@@ -115,7 +115,7 @@ def test_a_measured_run_is_not_pretended_on(tmp_path: Path) -> None:
     files = journals.write_run(tmp_path / "run", leg)
     before = files.journal.read_bytes()
     with pytest.raises(ConfigError, match="belongs to a run that was measured; resume it without --pretend"):
-        resume(files, Ranks(Wanted(pretend=assumed("laptop"))), lambda replay, t: None)
+        resume(files, Ranks(RankOptions(pretend=assumed("laptop"))), lambda replay, t: None)
     assert files.journal.read_bytes() == before
 
 

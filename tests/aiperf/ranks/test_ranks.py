@@ -10,8 +10,8 @@ import pytest
 from aiperf.config import load_preset
 from aiperf.errors import WorldError
 from aiperf.ranks import ranks
+from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks, across
-from aiperf.ranks.wanted import Wanted
 from aiperf.ranks.world import ALONE
 
 # Writes down how it was called, and ends as a run that its scheduler stopped.
@@ -39,8 +39,8 @@ def test_one_device_is_led_by_this_process(monkeypatch: pytest.MonkeyPatch) -> N
         led.append(ranks)
         return 7
 
-    assert across(Wanted("cpu"), lead) == 7
-    assert across(Wanted("cuda", devices=1), lead) == 7
+    assert across(RankOptions("cpu"), lead) == 7
+    assert across(RankOptions("cuda", devices=1), lead) == 7
     assert [each.places(load_preset("digits")) for each in led] == [(ALONE,), (ALONE,)]
     assert [each.terminal for each in led] == [None, None]
 
@@ -48,7 +48,7 @@ def test_one_device_is_led_by_this_process(monkeypatch: pytest.MonkeyPatch) -> N
 def test_several_devices_without_mpi_are_told_the_command_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "_mpiexec", lambda: None)
     with pytest.raises(WorldError) as raised:
-        across(Wanted("cuda"), never)
+        across(RankOptions("cuda"), never)
     assert str(raised.value) == (
         "4 devices need one process each; pip install '.[mpi]' in a checkout of aiperf-hpc, "
         "or load the site's MPI, and run: "
@@ -56,9 +56,9 @@ def test_several_devices_without_mpi_are_told_the_command_to_type(monkeypatch: p
     )
 
 
-@pytest.mark.parametrize(("wanted", "number"), [(Wanted("cuda"), 5), (Wanted("cpu", devices=2), 3)])
+@pytest.mark.parametrize(("wanted", "number"), [(RankOptions("cuda"), 5), (RankOptions("cpu", devices=2), 3)])
 def test_several_devices_are_several_ranks_of_the_same_command(
-    wanted: Wanted, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wanted: RankOptions, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mpiexec = tmp_path / "mpiexec"
     mpiexec.write_text(MPIEXEC, encoding="utf-8")
@@ -73,11 +73,11 @@ def test_several_devices_are_several_ranks_of_the_same_command(
 
 def test_horovod_needs_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WorldError, match="needs several ranks; start them with mpiexec or srun"):
-        across(Wanted("cpu", backend="horovod"), never)
+        across(RankOptions("cpu", backend="horovod"), never)
     for name, value in {"RANK": "0", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "x"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(WorldError, match="needs MPI; start the ranks with mpiexec or srun"):
-        across(Wanted("cpu", backend="horovod"), never)
+        across(RankOptions("cpu", backend="horovod"), never)
 
 
 def test_the_mpiexec_beside_this_python_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ from aiperf.device import first_kind
 from aiperf.errors import DataError, WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks
-from aiperf.ranks.wanted import Wanted
 from aiperf.run.run import _removed_if_refused, begin
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.groups import FakeWorld, Refuses
@@ -26,7 +26,7 @@ def test_a_refused_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest
         begin(
             resolved_preset("digits"),
             RunFiles(tmp_path / "runs" / "one"),
-            Ranks(Wanted("cpu")),
+            Ranks(RankOptions("cpu")),
             lambda replay, t: None,
         )
     assert not (tmp_path / "runs").exists()

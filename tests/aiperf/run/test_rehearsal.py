@@ -11,8 +11,8 @@ import pytest
 
 from aiperf.config import Config, DataConfig, load_preset, with_overrides
 from aiperf.errors import AiperfError, ConfigError, WorldError
+from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks
-from aiperf.ranks.wanted import Wanted
 from aiperf.run import rehearsal
 from aiperf.run.rehearsal import rehearsal_text
 from aiperf.wire.layout import Described
@@ -20,7 +20,7 @@ from tests.aiperf.data.packed.pack import packed
 from tests.aiperf.data.sets import write_folders, write_idx
 from tests.aiperf.groups import PROCESSOR
 
-RANKS = Ranks(Wanted("cpu"))
+RANKS = Ranks(RankOptions("cpu"))
 
 
 @pytest.fixture(autouse=True)

@@ -22,8 +22,8 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import LegBegan, Opened
 from aiperf.journal.file import JournalReader, read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks
-from aiperf.ranks.wanted import Wanted
 from aiperf.rules.verdict import judge
 from aiperf.run.run import resume
 from aiperf.score.lineage import recount
@@ -175,7 +175,7 @@ def test_a_run_is_not_resumed_with_another_version_of_what_its_proposals_rest_on
     files = first_leg(tmp_path / "run", ("search.name", "bayesian"), libraries=other)
     before = files.journal.read_bytes()
     with pytest.raises(JournalError, match=r"depend on scikit-learn 0\.1, numpy 0\.2; here it is"):
-        resume(files, Ranks(Wanted(device="cpu")), lambda replay, t: None)
+        resume(files, Ranks(RankOptions(device="cpu")), lambda replay, t: None)
     assert files.journal.read_bytes() == before
 
 
@@ -186,7 +186,7 @@ def test_a_run_whose_configuration_was_edited_is_not_resumed(edit: tuple[str, st
     before = files.journal.read_bytes()
     files.config.write_text(to_toml(told(files.directory).opened.config).replace(*edit))
     with pytest.raises(ConfigError, match=r"config\.toml"):
-        resume(files, Ranks(Wanted(device="cpu")), lambda replay, t: None)
+        resume(files, Ranks(RankOptions(device="cpu")), lambda replay, t: None)
     assert files.journal.read_bytes() == before
 
 

@@ -10,7 +10,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.pretending.assumptions import Assumptions, Failures, assumed
-from aiperf.run.virtual import play, virtual_config
+from aiperf.run.run import play, virtual_config
 from aiperf.simulation.machine import SimulatedMachine
 from aiperf.simulation.storage import SimulatedFiles
 from aiperf.simulation.world import SimulatedWorld

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from aiperf.data import load
-from aiperf.engines import made
+from aiperf.engines import registry
 from aiperf.engines.engine import Engine
 from aiperf.engines.fused import Fused
 from aiperf.engines.fused.tensors import Unfit
@@ -38,7 +38,7 @@ def trained(
     device, told = device or recording(), list[Any]()
     rank = Rank(device, load(CONFIG.data, torch.device("cpu"), 1), alone().training, group or Solo())
     attempt = build(rank, chosen(**hyper), 1, START)
-    attempt.wanted = wanted
+    attempt.engine_name = wanted
     train(rank, attempt, Pace(), told.append)
     return {name: each.detach() for name, each in attempt.network.tensors().items()}, told, device
 
@@ -57,7 +57,7 @@ def test_captured_steps_train_as_eager_ones_do(dropout: float) -> None:
 
 def test_a_wrong_engine_is_not_used_and_the_trial_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     eager, told, _ = trained("eager")
-    monkeypatch.setitem(made.KINDS, "graphed", Wrong)  # type: ignore[misc]
+    monkeypatch.setitem(registry.KINDS, "graphed", Wrong)  # type: ignore[misc]
     found, same, _ = trained("graphed")
     (fallback,) = [message for message in same if isinstance(message, Fallback)]
     assert fallback.engine == "graphed"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aiperf.engines.check import ELSEWHERE
+from aiperf.engines.agreement import ELSEWHERE
 from aiperf.tasks.language.tally import Predicted
 from tests.aiperf.training.text_trials import TEXT, WINDOW
 from tests.aiperf.training.two_ranks import alone

@@ -13,8 +13,15 @@ from torch import Tensor
 from aiperf.device import bind
 from aiperf.parallel.parallel import make_step
 from aiperf.training.kept_network import Kept
-from aiperf.training.muon import Muon, orthogonal
-from aiperf.training.optimizers import EPSILON, SECOND_BETA, make_optimizer, set_state, state_of
+from aiperf.training.optimizers import (
+    EPSILON,
+    SECOND_BETA,
+    Muon,
+    make_optimizer,
+    orthogonal,
+    set_state,
+    state_of,
+)
 from aiperf.trial import HyperParameters
 from nas.matrices import hidden_matrices
 from nas.modules import Network

@@ -14,8 +14,8 @@ import torch
 
 from aiperf.config import Config, LimitsConfig
 from aiperf.device import bind
-from aiperf.engines.made import OF_EXPERTS, why_not
 from aiperf.engines.objective import NotFinite
+from aiperf.engines.registry import OF_EXPERTS, why_not
 from aiperf.errors import DataError
 from aiperf.parallel.parallel import Solo, make_step
 from aiperf.proposing import plan

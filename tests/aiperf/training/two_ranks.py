@@ -23,8 +23,8 @@ from torch import Tensor
 
 from aiperf.data import load
 from aiperf.engines.graphed import WARM_UP_WRAPPED, Graphed
-from aiperf.engines.made import KINDS
 from aiperf.engines.objective import NotFinite
+from aiperf.engines.registry import KINDS
 from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.pace import Pace
@@ -129,7 +129,7 @@ def images_trained(rank: Rank, step: str) -> tuple[list[str], str]:
     long = replace(trial(0, batch_size=16, momentum=0.9), epochs=5)
     attempt = build(rank, long, 1, Kept(SEED, initial(SEED, 1), {}))
     assert attempt.plan.steps > WARM_UP_WRAPPED + 1
-    attempt.wanted = step
+    attempt.engine_name = step
     train(rank, attempt, Pace(), told.append)
     return [each.reason for each in told if isinstance(each, Fallback)], learnt(attempt.network)
 
@@ -150,7 +150,7 @@ def text_trained(name: str, parallel: Parallel) -> dict[str, Any]:
     if not step:
         whole, _ = evaluate(rank, attempt.network, rank.data.validation, own=said.tallies.append)
         return {"ended": ended, "whole": whole.numbers, "own": said.tallies[0].numbers}
-    attempt.wanted = step
+    attempt.engine_name = step
     try:
         train(rank, attempt, Pace(), told.append)
     except NotFinite as error:

@@ -12,8 +12,8 @@ from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.scenarios.detail_log import read_detail
+from aiperf.scenarios.exchange import Accuracy, Measured, Probe
 from aiperf.scenarios.latencies import Latencies
-from aiperf.scenarios.measured import Accuracy, Measured, Probe
 from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import Predicted

@@ -20,7 +20,7 @@ from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.pace import Pace
 from aiperf.ranks.connect import connect, disconnect
-from aiperf.ranks.launched import Launched
+from aiperf.ranks.launcher import LaunchedRank
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
@@ -33,7 +33,7 @@ from tests.aiperf.training.test_worker import CONFIG, SEED, trial
 
 def main() -> None:
     backend, directory, *settings = sys.argv[1:]
-    link = connect(Launched(0, 3, "mpiexec", fault_tolerant=False))
+    link = connect(LaunchedRank(0, 3, "mpiexec", fault_tolerant=False))
     data = replace(CONFIG.data, training_examples=48)
     training = replace(CONFIG.training, batch_size=16, **dict(map(parse_setting, settings)))
     device = recording() if training.step == "graphed" else bind("cpu", 0)
@@ -63,7 +63,7 @@ def main() -> None:
     three = replace(trial(0, batch_size=16, momentum=0.9, weight_decay=1e-3), epochs=1)
     attempt = build(rank, three, 1, start)
     assert attempt.plan.steps == 3
-    attempt.wanted = training.step
+    attempt.engine_name = training.step
     kept = train(rank, attempt, Pace(), lambda message: None).kept
     assert kept is not None
     np.savez(Path(directory) / f"{link.rank}.npz", **kept.weights)

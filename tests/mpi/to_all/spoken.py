@@ -13,7 +13,7 @@ from aiperf.config import load_preset
 from aiperf.files import RunFiles
 from aiperf.ranks import mpi, tree
 from aiperf.ranks.connect import connect, disconnect
-from aiperf.ranks.launched import launched
+from aiperf.ranks.launcher import launched_rank
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import MpiWorld, gather
 from aiperf.ranks.post import Post
@@ -82,7 +82,7 @@ def lead(link: Link, how: signal.Signals) -> None:
 def main() -> None:
     # So narrow that the master reaches nobody else.
     tree.children = functools.partial(tree.children, fan_out=2)  # type: ignore[assignment]
-    started = launched(os.environ)
+    started = launched_rank(os.environ)
     assert started is not None
     link = connect(started)
     if link.rank:

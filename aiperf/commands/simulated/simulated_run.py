@@ -1,0 +1,158 @@
+"""One simulated run (the real master, journal and search on a simulated world), assumptions derived from a
+measured run, and the comparison of that run with its simulation."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+import click
+
+from aiperf.code import code_hash
+from aiperf.commands.extras import extra
+from aiperf.commands.options import writing
+from aiperf.commands.simulated.assuming import chosen
+from aiperf.config import Config
+from aiperf.errors import JournalError
+from aiperf.files import RunFiles
+from aiperf.journal.file import read_journal
+from aiperf.journal.mark import mark_of
+from aiperf.journal.replay import Replay
+from aiperf.journal.replay import replay as replayed
+from aiperf.pretending.assumptions import Assumptions, assumptions_toml
+from aiperf.pretending.rank import refuse_no_examples
+from aiperf.run.run import play, virtual_config
+from analysis.table import aligned
+
+with extra("simulate"):
+    from aiperf.simulation.figures import SizeFigures, size_figures
+    from aiperf.simulation.machine import SimulatedMachine
+    from aiperf.simulation.storage import SimulatedFiles
+    from aiperf.simulation.world import SimulatedWorld
+
+SETTLED = (100_000, 50, 1000)
+"""Thresholds of Python's cyclic garbage collector. A simulation creates millions of objects, few cycles, and
+keeps its journal in memory; with the default thresholds, collections would take longer than the
+simulation."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    replay: Replay
+    figures: SizeFigures
+
+
+def simulate_run(
+    machine: SimulatedMachine,
+    config: Config,
+    assumptions: Assumptions,
+    directory: Path,
+    silence_seconds: float,
+    measures_master: bool = False,
+    repeat: int = 0,
+) -> Simulated:
+    """Simulates a run and writes its directory. `repeat` is the number of the draw of the machine's speeds
+    and failures, for the same search. Raises AiperfError."""
+    ranks = machine.devices_per_trial or machine.devices
+    refuse_no_examples(config)
+    config = virtual_config(config, ranks, assumptions.format)
+    refuse_there(directory)
+    code = code_hash()
+    world = SimulatedWorld(machine, assumptions, config.random_seed + repeat, code, measures_master)
+    files = SimulatedFiles(directory, world.storage)
+    text = assumptions_toml(assumptions)
+    began = time.perf_counter()
+    with _few_collections():
+        replay = play(
+            config, files, world, world.clock, _said, silence_seconds, _command(machine, assumptions, text)
+        )
+    with writing(files.assumptions):
+        files.assumptions.write_text(text, encoding="utf-8")
+    took = time.perf_counter() - began
+    return Simulated(replay, size_figures(replay, world, files.journal, machine.nodes, took))
+
+
+def refuse_there(directory: Path) -> None:
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise JournalError(f"{directory} already exists; remove it, or choose another --directory")
+
+
+def _command(machine: SimulatedMachine, assumptions: Assumptions, text: str) -> tuple[str, ...]:
+    """The command that the journal records, without the directory, so that equal simulations have equal
+    journals."""
+    return (
+        *("aiperf-hpc", "simulate", "--nodes", str(machine.nodes), "--devices", str(machine.devices)),
+        *("--devices-per-trial", str(machine.devices_per_trial)),
+        *("--assume", assumptions.name, sha256(text.encode()).hexdigest()),
+    )
+
+
+def _said(text: str) -> None:
+    click.echo(f"aiperf-hpc: {text}", err=True)
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(*SETTLED)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+def run_directory(directory: Path, nodes: int, repeat: int) -> Path:
+    """Directory of the simulation of a size; repeats are counted from 0."""
+    return directory / f"{nodes}-nodes{f'-repeat-{repeat}' if repeat else ''}"
+
+
+with extra("simulate"):
+    from aiperf.simulation.calibrate import calibrate
+    from aiperf.simulation.prediction import machine_of, prediction_rows, throughput, work_seconds
+
+OTHERS = 4
+"""Number of simulations of a run with other random seeds, in addition to the one with its own seed, which
+predicts it. With another seed a search takes another path and finds networks of another size. The differences
+between these simulations show how much of a result is luck."""
+
+
+def assumptions_of_run(run: Path) -> Assumptions:
+    """The assumptions that follow from a run. Prints which numbers are from the run, and which are unknown.
+    Raises JournalError."""
+    found = calibrate(read_journal(RunFiles(run).journal), chosen(()))
+    rows = [[each.names, "from the run" if each.known else "not known"] for each in found.found]
+    names = aligned(rows).split("\n")
+    click.echo("\n".join(f"{name}  {each.text}" for name, each in zip(names, found.found)))
+    return found.assumptions
+
+
+def show_prediction(run: Path, assumptions: Assumptions, directory: Path, silence_seconds: float) -> int:
+    """Simulates a run that was made, and prints both."""
+    measured = replayed(read_journal(RunFiles(run).journal))
+    machine, was = machine_of(measured), throughput(measured)
+    config = measured.opened.config
+    modelled = []
+    for seed in range(config.random_seed, config.random_seed + 1 + OTHERS):
+        where = directory / f"seed-{seed}"
+        simulated = simulate_run(
+            machine, replace(config, random_seed=seed), assumptions, where, silence_seconds
+        )
+        modelled.append(throughput(simulated.replay))
+    origin = measured.opened.origin
+    if (mark := mark_of(origin)) is not None:
+        click.echo(f"{run} is not a measurement. {mark.line}")
+    click.echo(
+        f"{origin.value}: {run}; modelled: the same random seed, {assumptions.name}; "
+        f"others: {OTHERS} more random seeds"
+    )
+    own, *others = modelled
+    rows = prediction_rows(was, own, others, work_seconds(measured, assumptions), origin.value)
+    click.echo(aligned(rows))
+    return 0

@@ -1,0 +1,136 @@
+"""Examination of one device: it is bound as in a run, multiplies, and joins the others of its group.
+
+This runs in a process of its own, because a broken driver hangs or kills the process that uses it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from time import perf_counter
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
+
+from aiperf.config import DataConfig
+from aiperf.device import Device, count_devices
+from aiperf.doctor.reports import DataSeen, DeviceSeen, Meet
+from aiperf.engines.fused import Fused
+from aiperf.errors import AiperfError, UnseenDevices
+from aiperf.training.worker_process import bind_place
+from aiperf.wire.formats import AUTO
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import FromGroup
+from nas.record import decode, encode
+
+SIDE = 1024
+REDUCED_ELEMENTS = 4 << 20
+"""Size of the all-reduce: 16 MiB of fp32, about as much as one or two buckets of gradients."""
+MEETING = timedelta(seconds=40)
+
+
+def see_device(kind: str, format: str, place: Place, host: str, meet: Meet | None) -> DeviceSeen:
+    """Examines the device of the rank at `place`, whose group meets at `meet`. `format` is the number format
+    of the run."""
+    try:
+        device = bind_place(kind, place)
+        if format != AUTO:
+            device.declare(format)
+    except UnseenDevices as error:
+        return DeviceSeen(place.rank, host, error.seen, error.remedy, torch.__version__)
+    except (AiperfError, RuntimeError) as error:
+        return DeviceSeen(place.rank, host, fault=str(error).splitlines()[0], torch=torch.__version__)
+    fault, backend, rate = _multiplies(device), "", 0.0
+    if meet is not None:
+        backend = device.backend
+        try:
+            rate = _reduce(device, place, meet)
+        except RuntimeError as error:  # as all that torch.distributed raises
+            fault = fault or f"{backend} all-reduce failed: {str(error).splitlines()[0]}"
+    return DeviceSeen(
+        rank=place.rank,
+        host=host,
+        fault=fault,
+        torch=torch.__version__,
+        kind=device.kind,
+        name=device.name,
+        identity=device.identity,
+        driver=device.driver,
+        memory_bytes=device.memory_bytes,
+        visible_devices=count_devices(device.kind),
+        backend=backend,
+        reduce_bytes_per_second=rate,
+        not_fused=Fused.why_not(device) if device.kind == "cpu" else "",
+    )
+
+
+def see_data(config: DataConfig) -> DataSeen:
+    """Reads the whole set as a rank of a run would, on the CPU."""
+    from aiperf.data import load  # with the libraries of all its formats, which a device does not need
+
+    try:
+        manifest = load(replace(config, stage=""), torch.device("cpu"), seed=0).manifest
+    except AiperfError as error:
+        return DataSeen(str(error))
+    examples = sum(int(manifest[f"{part}_examples"]) for part in ("training", "validation", "test"))
+    return DataSeen(sha256=str(manifest["sha256"]), examples=examples)
+
+
+def _multiplies(device: Device) -> str:
+    """Multiplies ones by ones, which is exact in every format; returns the fault, or an empty text."""
+    try:
+        ones = torch.ones(SIDE, SIDE, device=device.torch)
+        wrong = int((ones @ ones != SIDE).sum())
+        device.synchronise()
+    except RuntimeError as error:
+        return f"a matrix multiplication failed: {str(error).splitlines()[0]}"
+    return f"a matrix multiplication is wrong in {wrong} of {SIDE * SIDE} places" if wrong else ""
+
+
+def _reduce(device: Device, place: Place, meet: Meet) -> float:
+    """Rate of an all-reduce in bytes per second. Raises RuntimeError if it fails or its sum is wrong."""
+    store = TCPStore(
+        meet.host,
+        meet.port,
+        len(place.group),
+        place.leads,
+        MEETING,
+        wait_for_workers=False,
+        master_listen_fd=meet.listening if meet.listening >= 0 else None,
+    )
+    dist.init_process_group(
+        device.backend,
+        store=store,
+        rank=place.position,
+        world_size=len(place.group),
+        timeout=MEETING,
+        device_id=device.torch if device.kind == "cuda" else None,
+    )
+    values = torch.ones(REDUCED_ELEMENTS, device=device.torch)
+    dist.all_reduce(values)  # the first one makes the connections
+    device.synchronise()
+    began = perf_counter()
+    dist.all_reduce(values)
+    device.synchronise()
+    seconds = perf_counter() - began
+    wrong = bool((values != len(place.group) ** 2).any())
+    dist.destroy_process_group()
+    if wrong:
+        raise RuntimeError("the sum is wrong")
+    return values.numel() * values.element_size() / seconds
+
+
+def main() -> None:
+    """Entry point of the child process: its arguments are JSON, its last line of output is the report."""
+    what, *words = sys.argv[1:]
+    if what == "data":
+        answer: FromGroup = see_data(decode(DataConfig, json.loads(words[0])))
+    else:
+        kind, format, place, host, meet = words
+        told = json.loads(meet)
+        where = decode(Meet, told) if told is not None else None
+        answer = see_device(kind, format, decode(Place, json.loads(place)), host, where)
+    print(json.dumps(encode(answer)))

@@ -1,0 +1,307 @@
+"""The examination of all ranks of a launcher, and of one process alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiperf.config import Config
+from aiperf.doctor.host_report import see_host, try_folder
+from aiperf.doctor.own_process import data_process, device_process
+from aiperf.doctor.reports import DeviceSeen, Examination, Folder, HostSeen, Meet
+from aiperf.errors import ConfigError, WorldError
+from aiperf.ranks.link import Link
+from aiperf.ranks.mpi import gather
+from aiperf.ranks.process import visible_devices
+from aiperf.ranks.rank_options import RankOptions
+from aiperf.ranks.torchrun import SocketLink
+from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
+from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
+
+MASTER_SILENCE_SECONDS = 1800.0
+PINGS = 3
+ANSWER_SECONDS = 5.0  # for a short answer
+
+
+Answers = set[tuple[int, type[FromGroup]]]
+"""Awaited answers, as pairs of a rank and the kind of message."""
+
+
+# Messages between the master and the other ranks
+
+
+@dataclass(frozen=True)
+class AskClock(ToGroup):
+    """Request for the rank's time of day."""
+
+
+@dataclass(frozen=True)
+class ToldClock(FromGroup):
+    wall_seconds: float
+
+
+@dataclass(frozen=True)
+class LookAtHost(ToGroup):
+    """Request to examine the host."""
+
+    probe: str
+    """Path of a file in the run directory that contains `nonce`, if the directory is shared."""
+    nonce: str
+    data_path: str
+    trains: bool = True
+    """Whether workers train there, and so need torch and the data."""
+
+
+@dataclass(frozen=True)
+class OpenDoor(ToGroup):
+    """Request to the leader of a group to open a socket at which the others can meet it."""
+
+    spans_hosts: bool
+
+
+@dataclass(frozen=True)
+class Door(FromGroup):
+    """Address of the leader's socket."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class LookAtDevice(ToGroup):
+    """Request to examine the device of a rank."""
+
+    place: Place
+    kind: str
+    format: str
+    host: str
+    port: int
+    """Port of the leader's socket; 0 if the group is one rank."""
+
+
+def examine_alone(config: Config, options: RankOptions, directory: Path, seconds: float) -> Examination:
+    """Examines this host without a launcher, with all its devices as one group. `seconds` is the time limit
+    for all answers."""
+    until = time.monotonic() + seconds
+    host, num_devices = socket.gethostname(), options.devices or visible_devices(options.device)
+    group = tuple(range(1, num_devices + 1))
+    places = [Place(rank, group, rank - 1, num_devices) for rank in group]
+    if options.pretend:
+        with _probe(directory) as (folder, probe, nonce):
+            seen = see_host(probe, nonce, config.data.path, os.environ, trains=False)
+        return Examination(
+            config,
+            folder,
+            mpi=_library(),
+            pretends=True,
+            host_reports=(seen,),
+            device_reports=tuple(_pretended(place, host) for place in places),
+        )
+    data = data_process(config.data)
+    with _door(spans_hosts=False) as (door, listening):
+        meets = [Meet(*door, listening if place.leads else -1) for place in places]
+        children = [
+            device_process(
+                options.device, config.training.format, place, host, meet if num_devices > 1 else None
+            )
+            for place, meet in zip(places, meets)
+        ]
+        with _probe(directory) as (folder, probe, nonce):
+            seen = see_host(probe, nonce, config.data.path, os.environ)
+        devices = tuple(child.answer(until - time.monotonic()) for child in children)
+    silent = tuple(f"device {index}" for index, found in enumerate(devices) if found is None)
+    return Examination(
+        config,
+        folder,
+        mpi=_library(),
+        backend=options.backend,
+        host_reports=(seen,),
+        device_reports=tuple(found for found in devices if found is not None),
+        data_report=data.answer(until - time.monotonic()),
+        silent=silent,
+        wait_seconds=seconds,
+    )
+
+
+def examine(link: Link, config: Config, options: RankOptions, directory: Path, seconds: float) -> Examination:
+    """Examines all ranks, from the master, and waits at most `seconds` for their reports."""
+    until, hosts = time.monotonic() + seconds, gather(link)
+    trains = options.pretend is None
+    data = data_process(config.data) if trains else None
+    places, fault = _places(hosts, config, options)
+    first_on = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
+    clocks = {host: _ahead(link, rank) for host, rank in first_on.items() if rank}
+    asked = places if trains else ()
+    doors = _doors(link, asked)
+    for place in asked:
+        host, port = doors.get(place.group, ("", 0))
+        link.send(
+            place.rank, 0, pack(LookAtDevice(place, options.device, config.training.format, host, port))
+        )
+    with _probe(directory) as (folder, probe, nonce):
+        for rank in first_on.values():
+            if rank:
+                link.send(rank, 0, pack(LookAtHost(str(probe), nonce, config.data.path, trains)))
+        own = see_host(probe, nonce, config.data.path, os.environ, trains)
+        wanted_answers: Answers = {(rank, HostSeen) for rank in first_on.values() if rank}
+        wanted_answers |= {(place.rank, DeviceSeen) for place in asked}
+        answers = _collect(link, wanted_answers, until)
+    devices = tuple(each for each in answers.values() if isinstance(each, DeviceSeen))
+    missing = sorted({rank for rank, _ in wanted_answers - answers.keys()})
+    return Examination(
+        config,
+        folder,
+        hosts=hosts,
+        mpi="" if isinstance(link, SocketLink) else _library(),
+        threads=link.threads,
+        layout_fault=fault,
+        backend=options.backend,
+        pretends=not trains,
+        host_reports=(own, *(each for each in answers.values() if isinstance(each, HostSeen))),
+        device_reports=devices if trains else tuple(_pretended(place, hosts[place.rank]) for place in places),
+        data_report=data.answer(until - time.monotonic()) if data else None,
+        clock_seconds={host: ahead for host, ahead in clocks.items() if ahead is not None},
+        silent=tuple(f"rank {rank} on {hosts[rank]}" for rank in missing),
+        wait_seconds=seconds,
+    )
+
+
+def serve_examination(link: Link) -> None:
+    """Answers the master's requests on every other rank, until Quit or until the master is gone."""
+    link.send(0, 0, pack(Hello(socket.gethostname())))
+    until = time.monotonic() + MASTER_SILENCE_SECONDS
+    with contextlib.ExitStack() as doors:
+        listening, child = -1, None
+        while time.monotonic() < until and not link.orphaned:
+            if child is not None and child.ended:
+                found = child.answer(0.0)
+                if found is not None:
+                    link.send(0, 0, pack(found))
+                child = None
+            received = link.receive(0.05)
+            if received is None:
+                continue
+            message = unpack(ToGroup, received.data)
+            if isinstance(message, AskClock):
+                link.send(0, 0, pack(ToldClock(time.time())))
+            elif isinstance(message, LookAtHost):
+                asked, probe = (message.nonce, message.data_path), Path(message.probe)
+                link.send(0, 0, pack(see_host(probe, *asked, os.environ, message.trains)))
+            elif isinstance(message, OpenDoor):
+                door, listening = doors.enter_context(_door(message.spans_hosts))
+                link.send(0, 0, pack(Door(*door)))
+            elif isinstance(message, LookAtDevice):
+                meet = Meet(message.host, message.port, listening) if message.port else None
+                child = device_process(
+                    message.kind, message.format, message.place, socket.gethostname(), meet
+                )
+            elif isinstance(message, Quit):
+                break
+        if child is not None:
+            child.kill()
+    link.send(0, 0, pack(Bye()))
+    link.flush(5.0)
+
+
+def _places(hosts: Sequence[str], config: Config, options: RankOptions) -> tuple[tuple[Place, ...], str]:
+    """Places of the ranks that train; without any, the reason why they cannot be divided into groups."""
+    try:
+        places = layout(hosts, options.devices_per_trial)
+        refuse_uneven_batch(config.training.batch_size, len(places[0].group))
+    except (WorldError, ConfigError) as error:
+        return (), str(error)
+    return places, ""
+
+
+def _pretended(place: Place, host: str) -> DeviceSeen:
+    """Report for a rank whose worker would pretend, and has no device to examine."""
+    return DeviceSeen(place.rank, host)
+
+
+def _ahead(link: Link, rank: int) -> float | None:
+    """Seconds by which a rank's time of day is ahead of this one's; None without an answer. Of PINGS requests
+    the quickest counts, because half of its duration bounds the error."""
+    best: tuple[float, float] | None = None
+    for _ in range(PINGS):
+        asked, began = time.time(), time.monotonic()
+        link.send(rank, 0, pack(AskClock()))
+        received = link.receive(ANSWER_SECONDS)
+        took = time.monotonic() - began
+        message = None if received is None else unpack(FromGroup, received.data)
+        if isinstance(message, ToldClock) and (best is None or took < best[0]):
+            best = took, message.wall_seconds - (asked + took / 2)
+    return None if best is None else best[1]
+
+
+def _doors(link: Link, places: Sequence[Place]) -> Mapping[tuple[int, ...], tuple[str, int]]:
+    """Address at which the ranks of each group meet, as its leader reports; groups of one rank need none."""
+    leaders = {place.rank: place for place in places if place.leads and len(place.group) > 1}
+    for rank, place in leaders.items():
+        link.send(rank, 0, pack(OpenDoor(place.spans_hosts)))
+    answers = _collect(link, {(rank, Door) for rank in leaders}, time.monotonic() + ANSWER_SECONDS)
+    return {
+        leaders[rank].group: (door.host, door.port)
+        for (rank, _), door in answers.items()
+        if isinstance(door, Door)
+    }
+
+
+def _collect(link: Link, wanted: Answers, until: float) -> dict[tuple[int, type[FromGroup]], FromGroup]:
+    """The answers that arrived in time, by rank and kind."""
+    found: dict[tuple[int, type[FromGroup]], FromGroup] = {}
+    while wanted - found.keys() and time.monotonic() < until and not link.failed:
+        received = link.receive(0.2)
+        if received is not None:
+            message: FromGroup = unpack(FromGroup, received.data)
+            found[received.source, type(message)] = message
+    return found
+
+
+@contextlib.contextmanager
+def _door(spans_hosts: bool) -> Iterator[tuple[tuple[str, int], int]]:
+    """A listening socket: its host and port, and its file descriptor."""
+    with socket.socket() as listening:
+        listening.bind(("" if spans_hosts else "127.0.0.1", 0))
+        listening.listen()
+        host = socket.gethostname() if spans_hosts else "127.0.0.1"
+        yield (host, listening.getsockname()[1]), listening.fileno()
+
+
+@contextlib.contextmanager
+def _probe(directory: Path) -> Iterator[tuple[Folder, Path, str]]:
+    """Writes a file into the run directory, by which other hosts can be seen to share it, and measures the
+    directory. The file is removed at the end, and so is the directory if it did not exist before."""
+    nonce, there = secrets.token_hex(8), directory.exists()
+    probe = directory / f".doctor-{nonce}"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe.write_text(nonce, encoding="utf-8")
+    except OSError as error:
+        yield Folder(str(directory), fault=error.strerror or str(error)), probe, nonce
+        return
+    try:
+        yield try_folder(directory), probe, nonce
+    finally:
+        probe.unlink(missing_ok=True)
+        if not there:
+            with contextlib.suppress(OSError):  # somebody else uses it by now
+                directory.rmdir()
+
+
+def _library() -> str:
+    """Name of the MPI library that mpi4py finds, or the reason why there is none."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError: no libmpi
+        return f"none: {str(error).splitlines()[0]}"
+    version: str = MPI.Get_library_version()
+    return version.splitlines()[0].split(",")[0].strip("\0 ")

@@ -1,0 +1,110 @@
+"""Checks of what a run needs to write and read: limits, folders, space, the data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiperf.doctor.check import Check, failed, ok, warning
+from aiperf.doctor.reports import Examination, Folder
+from aiperf.tasks.known import task_of
+
+GIB = 1 << 30
+OPEN_FILES = 4096
+"""Number of open files that a run may need, for the sockets of a large group and the files of the loaders;
+the common limit of 1,024 is too low."""
+LOCKED_MEMORY = 1 << 30
+"""Locked memory in bytes that InfiniBand may need to register. With 64 KiB, an old default, NCCL and MPI fail
+or fall back to TCP."""
+FREE_BYTES, LITTLE_BYTES = 2 * GIB, 20 * GIB
+SLOW_BYTES_PER_SECOND = 50e6
+"""Rate of writing below which there is a warning: the weights and momentum of a ResNet-50 would take four
+seconds of every trial."""
+SLOW_APPEND_SECONDS = 0.2
+
+
+def limits(seen: Examination) -> Check:
+    for each in seen.host_reports:
+        files, locked = each.limits["open files"], each.limits["locked memory"]
+        if 0 <= files < OPEN_FILES:
+            return warning(
+                "limits", f"{files} open files on {each.host}", f"ulimit -n {OPEN_FILES} in the script"
+            )
+        if 0 <= locked < LOCKED_MEMORY and each.tools:
+            told = f"{locked // 1024} KiB of locked memory on {each.host}"
+            return warning("limits", told, "ask for an unlimited memlock: InfiniBand needs it (ulimit -l)")
+    return ok("limits", "enough open files and locked memory")
+
+
+def directory(seen: Examination) -> Check:
+    folder = seen.directory
+    if folder.fault:
+        return failed("run directory", f"{folder.path}: {folder.fault}", "choose another with --directory")
+    apart = [each.host for each in seen.host_reports if not each.probe_seen]
+    if apart:
+        told = f"{folder.path} is not visible on {_some(apart)}"
+        return warning(
+            "run directory", told, "choose a shared directory; otherwise weights are sent over MPI"
+        )
+    speed = f"{folder.bytes_per_second / 1e6:,.0f} MB/s, {folder.append_seconds * 1e3:.1f} ms per line"
+    told = f"{folder.path}: {speed}"
+    if folder.bytes_per_second < SLOW_BYTES_PER_SECOND or folder.append_seconds > SLOW_APPEND_SECONDS:
+        return warning("run directory", told, "choose a faster file system with --directory")
+    return ok("run directory", told + (", shared by all hosts" if len(seen.host_reports) > 1 else ""))
+
+
+def space(seen: Examination) -> Check:
+    return _room(
+        "space", [("the run directory", seen.directory)], "free some space, or choose another --directory"
+    )
+
+
+def temporary(seen: Examination) -> Check:
+    folders = [(each.host, each.temporary) for each in seen.host_reports]
+    return _room("TMPDIR", folders, "set TMPDIR to a folder with free space on a local disk of the node")
+
+
+def home(seen: Examination) -> Check:
+    closed = [each for each in seen.host_reports if each.home.fault]
+    if closed:
+        home, where = closed[0].home, _some(each.host for each in closed)
+        told = f"{home.path or 'HOME'} on {where}: {home.fault}"
+        return warning(
+            "home", told, "set XDG_CACHE_HOME and TORCHINDUCTOR_CACHE_DIR to a folder under TMPDIR"
+        )
+    return ok("home", "can be written")
+
+
+def data(seen: Examination) -> Check:
+    name, report = seen.config.data.name, seen.data_report
+    without = [each.host for each in seen.host_reports if each.data_entries < 0]
+    if without:
+        told = f"{seen.config.data.path} is not there on {_some(without)}"
+        return failed("data", told, "give a folder that all nodes see with --data, or stage it")
+    if report is None:
+        told = f"{name}: found on all hosts, but not read completely within {seen.wait_seconds:.0f} s"
+        return warning("data", told, "none needed if it is large; the run reads and checks all of it")
+    if report.fault:
+        return failed("data", report.fault, "give another folder with --data, or another --preset")
+    examples = f"{report.examples:,} {task_of(seen.config.data).example}s"
+    return ok("data", f"{name}: {examples}, sha256 {report.sha256[:12]}…")
+
+
+def _room(name: str, folders: Iterable[tuple[str, Folder]], remedy: str) -> Check:
+    """Check of the free space, by the folder that has the least."""
+    worst = ok(name, "")
+    for where, folder in folders:
+        if folder.fault:
+            return failed(name, f"{folder.path} ({where}): {folder.fault}", remedy)
+        told = f"{folder.free_bytes / GIB:.3g} GiB free in {folder.path} ({where})"
+        if folder.free_bytes < FREE_BYTES:
+            return failed(name, told, remedy)
+        if folder.free_bytes < LITTLE_BYTES:
+            worst = warning(name, told, remedy)
+        elif not worst.seen:
+            worst = ok(name, told)
+    return worst
+
+
+def _some(hosts: Iterable[str]) -> str:
+    names = sorted(hosts)
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

@@ -1,0 +1,145 @@
+"""Examination of one host with the standard library alone: limits, folders, variables, drivers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import resource
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from aiperf.clash import foreign_owner, hidden_package
+from aiperf.doctor.onednn import UNKNOWN, see_onednn
+from aiperf.doctor.reports import Folder, HostSeen
+from aiperf.hardware.unseen import ToolFailed, ask
+
+LIMITS = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
+LIMITS |= {"locked memory": resource.RLIMIT_MEMLOCK, "file size": resource.RLIMIT_FSIZE}
+VISIBLE: tuple[str, ...] = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+VISIBLE += ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+FILE_BYTES = 64 << 20
+"""Number of bytes written to measure the speed of a folder and to see whether a quota allows it: about the
+weights of a ResNet-50."""
+APPENDS = 20
+PROBE_SECONDS = 10.0  # network file systems show a new file to other hosts some seconds late
+TOOL_SECONDS = 20.0
+# Properties to query, printed as one line per device; `nvidia-smi --help-query-gpu` explains them.
+NVIDIA = (
+    "name",
+    "driver_version",
+    "ecc.errors.uncorrected.volatile.total",
+    "retired_pages.pending",
+    "mig.mode.current",
+)
+TOOLS: Mapping[str, tuple[str, ...]] = {
+    "nvidia-smi": (f"--query-gpu={','.join(NVIDIA)}", "--format=csv,noheader"),
+    "rocm-smi": ("--showdriverversion", "--showproductname", "--csv"),
+    "npu-smi": ("info",),
+    "xpu-smi": ("discovery",),
+}
+"""Tools that report drivers, and how to call them."""
+
+
+def see_host(
+    probe: Path, nonce: str, data_path: str, environment: Mapping[str, str], trains: bool = True
+) -> HostSeen:
+    """Examines this host. This takes some seconds at most, unless a file system hangs.
+
+    `trains`: whether workers train here, and so need torch and the data.
+    """
+    return HostSeen(
+        host=socket.gethostname(),
+        python=platform.python_version(),
+        clash=foreign_owner(sys.path) or hidden_package() or "",
+        cores=os.cpu_count() or 1,
+        cores_of_rank=len(os.sched_getaffinity(0)),
+        limits={name: resource.getrlimit(which)[0] for name, which in LIMITS.items()},
+        home=_home(environment),
+        temporary=try_folder(Path(tempfile.gettempdir())),
+        visible={name: environment[name] for name in VISIBLE if name in environment},
+        tools={name: _ask(name, words) for name, words in TOOLS.items() if shutil.which(name)},
+        data_entries=_entries(data_path if trains else ""),
+        probe_seen=_sees(probe, nonce),
+        onednn=see_onednn() if trains else UNKNOWN,
+    )
+
+
+def try_folder(path: Path) -> Folder:
+    """Measures how fast a folder can be written to. Nothing remains in it."""
+    name = path / f".aiperf-hpc-{socket.gethostname()}-{os.getpid()}"
+    try:
+        began = time.perf_counter()
+        with open(name, "wb") as file:
+            block = os.urandom(1 << 20)
+            for _ in range(FILE_BYTES >> 20):
+                file.write(block)
+            file.flush()
+            os.fsync(file.fileno())
+            written = time.perf_counter()
+            for _ in range(APPENDS):
+                file.write(b"{}\n")
+                file.flush()
+                os.fsync(file.fileno())
+        ended = time.perf_counter()
+        free = os.statvfs(path)
+    except OSError as error:
+        return Folder(str(path), fault=error.strerror or str(error))
+    finally:
+        with contextlib.suppress(OSError):  # never created, or the disk is gone, as reported above
+            name.unlink()
+    return Folder(
+        str(path),
+        free_bytes=free.f_bavail * free.f_frsize,
+        bytes_per_second=FILE_BYTES / (written - began),
+        append_seconds=(ended - written) / APPENDS,
+    )
+
+
+def _home(environment: Mapping[str, str]) -> Folder:
+    """Checks that a small file can be created in the home folder, where libraries put their caches."""
+    home = environment.get("HOME", "")
+    if not home:
+        return Folder("", fault="HOME is not set")
+    try:
+        with tempfile.NamedTemporaryFile(dir=home, prefix=".aiperf-hpc-"):
+            free = os.statvfs(home)
+    except OSError as error:
+        return Folder(home, fault=error.strerror or str(error))
+    return Folder(home, free_bytes=free.f_bavail * free.f_frsize)
+
+
+def _ask(tool: str, words: tuple[str, ...]) -> str:
+    try:
+        code, answer = ask((tool, *words), TOOL_SECONDS)
+    except ToolFailed as error:
+        return f"failed: it {error}"
+    if code:
+        last = answer.splitlines()[-1:] or ["no reason given"]
+        return f"failed: exit code {code}, {last[0]}"
+    return answer
+
+
+def _entries(data_path: str) -> int:
+    if not data_path:
+        return 0
+    try:
+        return len(os.listdir(data_path))
+    except OSError:
+        return -1
+
+
+def _sees(probe: Path, nonce: str) -> bool:
+    until = time.monotonic() + PROBE_SECONDS
+    while True:
+        with contextlib.suppress(OSError):  # not there, or not yet
+            if probe.read_text(encoding="utf-8") == nonce:
+                return True
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.2)

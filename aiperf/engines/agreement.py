@@ -1,0 +1,226 @@
+"""Checks that an engine makes the same step as the eager one: the same loss and gradients, within a bound."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from math import isfinite, sqrt
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from aiperf.device.device import SIXTEEN_BIT
+from aiperf.engines.engine import Engine, unchanged
+from aiperf.engines.registry import KINDS
+from nas.modules import Network
+
+log = logging.getLogger(__name__)
+
+BOUNDS: Mapping[str, float] = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 2e-2, "fp16": 2e-2}
+"""Relative difference of the loss, and of each tensor's gradient, from the expected one that is allowed, by
+number format. Another order of additions makes a smaller difference."""
+ROUNDINGS: Mapping[str, float] = {"whole": 2.0, "tensor": 6.0}
+"""Additional difference that is allowed, as a multiple of the difference between the eager step and one in
+higher precision, for all gradients together and for each tensor's. In bf16 the gradients of deep networks are
+off by a tenth; in fp32 a sum over many examples loses digits."""
+
+ELSEWHERE = "on another rank of its group"
+
+StepResult = tuple[Tensor, dict[str, Tensor]]
+"""The loss () of a step, and its gradients by name."""
+Work = TypeVar("Work")
+
+
+class Collectives(Protocol):
+    """The collectives that are used here, a part of `aiperf.parallel.parallel.Parallel`."""
+
+    ranks: int
+
+    def sum(self, values: Tensor) -> Tensor: ...
+
+    def total(self, *numbers: int) -> tuple[int, ...]: ...
+
+
+def prepare_and_check(
+    name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Collectives
+) -> tuple[Engine, str]:
+    """The engine with that name, prepared and checked, and an empty reason; or the eager one, and the reason
+    why no rank of the group uses the engine.
+
+    A compiler, or a library that is captured, may raise anything, which is then the reason. As long as one
+    rank may fail alone, no other rank waits for it: the preparation uses no collectives, and afterwards all
+    ranks agree. The steps of a wrapped network do use collectives: what they raise is raised here, and ends
+    the group as it does in any step.
+    """
+
+    def prepared() -> tuple[StepResult | None, Engine]:
+        engine = _engine(name, eager)
+        return _prepared(eager, engine, examples, labels), engine
+
+    made, reason = _tried(name, group, prepared)
+    if made is None or reason:
+        return eager, reason
+    (expected, engine), differs = made, ""
+    if eager.is_wrapped:
+        expected = _over_group(expected, group)
+        differs = _difference(expected, eager, engine, examples, labels)
+    else:
+        found, reason = _tried(name, group, lambda: _difference(expected, eager, engine, examples, labels))
+        differs = reason or found or ""
+    if reason := _of_all(group, differs):
+        engine.release()
+        return eager, reason
+    return engine, ""
+
+
+def prepare_only(
+    name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Collectives
+) -> tuple[Engine, str]:
+    """The same without the check, for an engine that is not made anew for each network, and made the step of
+    the run's typical network correctly before the span."""
+
+    def prepared() -> Engine:
+        engine = _engine(name, eager)
+        with unchanged(eager.passes):
+            engine.prepare(examples, labels)
+        return engine
+
+    engine, reason = _tried(name, group, prepared)
+    return (eager, reason) if engine is None or reason else (engine, "")
+
+
+def prepare_again(engine: Engine, examples: Tensor, labels: Tensor, group: Collectives) -> str:
+    """Prepares an engine again after the group has moved its network's tensors. Returns the reason why it can
+    make no further steps, on any rank; empty if it can."""
+
+    def again() -> None:
+        with unchanged(engine.passes):
+            engine.moved(examples, labels)
+
+    return _tried(engine.name, group, again)[1]
+
+
+def difference(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -> str:
+    """How the step of `other` differs from the eager one on this batch and rank; empty if it does not.
+
+    `other` is prepared on the same examples in another order, so that a step that ignores its examples is
+    detected. Statistics and the random state are restored, gradients are removed. Raises what `other` raises.
+    """
+    return _difference(_prepared(eager, other, examples, labels), eager, other, examples, labels)
+
+
+def _engine(name: str, eager: Engine) -> Engine:
+    engine = KINDS[name](eager.passes)
+    engine.module = eager.module if eager.is_wrapped else engine.module
+    return engine
+
+
+def _prepared(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -> StepResult | None:
+    """The step in higher precision, if there is one; `other` is prepared. This uses no collectives."""
+    expected = _exact(eager, examples, labels)
+    with unchanged(eager.passes):
+        other.prepare(examples.flip(0), labels.flip(0))
+    return expected
+
+
+def _difference(
+    expected: StepResult | None, eager: Engine, other: Engine, examples: Tensor, labels: Tensor
+) -> str:
+    by_eager, by_other = (_made(engine, examples, labels) for engine in (eager, other))
+    return _compared(BOUNDS[eager.passes.format], expected or by_eager, by_eager, by_other)
+
+
+def _tried(name: str, group: Collectives, work: Callable[[], Work]) -> tuple[Work | None, str]:
+    """The result of the work, and the reason why it failed on any rank of the group; empty if it did not."""
+    found, reason = None, ""
+    try:
+        found = work()
+    except Exception as error:
+        log.exception("no %s steps", name)
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return found, _of_all(group, reason)
+
+
+def _of_all(group: Collectives, reason: str) -> str:
+    """The reason of this rank, or a note that another rank has one; empty if none has."""
+    (failing,) = group.total(int(bool(reason)))
+    return reason or (ELSEWHERE if failing else "")
+
+
+def _over_group(own: StepResult | None, group: Collectives) -> StepResult | None:
+    """The step with gradients averaged over all ranks, as a wrapped network makes them; None if one rank has
+    no step to compare with."""
+    if _of_all(group, "" if own else "none") or own is None:
+        return None
+    return own[0], {name: group.sum(gradient) / group.ranks for name, gradient in own[1].items()}
+
+
+def _exact(eager: Engine, examples: Tensor, labels: Tensor) -> StepResult | None:
+    """The step in higher precision, by the bare network on this rank's own examples: in fp64 on a CPU, in
+    fp32 if the device multiplies in 16 bits. None in other cases, and if there is not enough memory."""
+    passes = replace(eager.passes, format="fp32")
+    engine = Engine(passes)
+    if passes.device.kind == "cpu" and not eager.is_wrapped:
+        with _doubled(passes.network):
+            return _made(engine, examples.double() if examples.is_floating_point() else examples, labels)
+    if eager.passes.format not in SIXTEEN_BIT:
+        return None
+    try:
+        return _made(engine, examples, labels)
+    except torch.OutOfMemoryError:
+        passes.device.clean()
+        return None
+
+
+@contextlib.contextmanager
+def _doubled(network: Network) -> Iterator[None]:
+    """A context in which the network's tensors are fp64. Afterwards they are exactly what they were, because
+    fp64 contains all fp32 values."""
+    network.double()
+    try:
+        yield
+    finally:
+        network.float()
+
+
+def _made(engine: Engine, examples: Tensor, labels: Tensor) -> StepResult:
+    tensors = engine.passes.network.tensors()
+    with unchanged(engine.passes):
+        loss = engine.step(examples, labels).clone()
+        return loss, {name: each.grad.clone() for name, each in tensors.items() if each.grad is not None}
+
+
+def _compared(bound: float, expected: StepResult, by_eager: StepResult, found: StepResult) -> str:
+    """How a step differs from the expected one, beyond the bounds; empty if it does not. Comparisons are
+    written as `not … <= …`, so that NaN counts as a difference."""
+    if expected[1].keys() != found[1].keys():
+        return f"gradients of {len(found[1])} tensors instead of {len(expected[1])}"
+    wanted, eager, loss = (float(each[0]) for each in (expected, by_eager, found))
+    if not all(isfinite(_norm(each[1].values())) for each in (expected, by_eager)):
+        return ""  # an overflow, which the scaler handles: there is nothing to compare with
+    if not abs(loss - wanted) <= ROUNDINGS["tensor"] * abs(eager - wanted) + bound * max(1.0, abs(wanted)):
+        return f"the loss is {loss:.6g} instead of {wanted:.6g}"
+    size, rounded = _norm(expected[1].values()), _distance(by_eager, expected)
+    entries = sum(tensor.numel() for tensor in expected[1].values())
+    for name, gradient in expected[1].items():
+        # In a small tensor the eager step may round well by chance, or the gradient may be almost zero. So
+        # each tensor is also allowed its share, by size, of the rounding of all.
+        share = sqrt(gradient.numel() / entries)
+        own = float((by_eager[1][name] - gradient).norm()) + share * rounded
+        most = ROUNDINGS["tensor"] * own + bound * (float(gradient.norm()) + share * size)
+        if not (away := float((found[1][name] - gradient).norm())) <= most:
+            return f"the gradient of {name} is {away:.3g} from the expected one, and may be {most:.3g}"
+    if not (away := _distance(found, expected)) <= (most := ROUNDINGS["whole"] * rounded + bound * size):
+        return f"the gradient is {away:.3g} from the expected one, and may be {most:.3g}"
+    return ""
+
+
+def _distance(one: StepResult, other: StepResult) -> float:
+    return _norm(one[1][name] - tensor for name, tensor in other[1].items())
+
+
+def _norm(tensors: Iterable[Tensor]) -> float:
+    return sqrt(sum(float(tensor.norm()) ** 2 for tensor in tensors))

@@ -1,0 +1,219 @@
+"""The fused engine: it rewrites the plan of a network so that the layers between the convolutions share
+passes over memory."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from aiperf.device import Device
+from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.fused.folding import Folded, is_worth_folding
+from aiperf.engines.fused.image_steps import Gated, Mean, OfPixels, Pixels
+from aiperf.engines.fused.library import hold_memory, unavailable
+from aiperf.engines.fused.norm_steps import Activation, Normalise
+from nas.layers import Add, BatchNorm, Conv2d, Gate, GlobalPool, Layer, ReLU, ReLU6
+from nas.modules import Network
+
+FEW = 2
+"""Number of images in a trial step: one image may have a single value per channel, which a batch norm refuses
+in training."""
+
+
+class Fused(Engine):
+    name: ClassVar[str] = "fused"
+
+    def __init__(self, passes: Passes) -> None:
+        super().__init__(passes)
+        self.bare = self.module = self.answers
+
+    @classmethod
+    def answering(cls, network: Network) -> Network:
+        fused = copy.copy(network)
+        fuse(fused)
+        return fused
+
+    def prepare(self, images: Tensor, labels: Tensor) -> None:
+        """Checks on a few images that the kernels support the inputs of each step. Raises Unfit."""
+        self.passes.loss(self.module, images[:FEW], labels[:FEW])
+
+    @classmethod
+    def why_not(cls, device: Device) -> str:
+        return unavailable() if device.kind == "cpu" else f"{device.kind} devices have kernels of their own"
+
+
+ACTIVATIONS: dict[type[Layer], Activation] = {ReLU: Activation.RELU, ReLU6: Activation.RELU6}
+
+
+@dataclass(frozen=True)
+class _Step:
+    run: Callable[..., Any]
+    reads: tuple[int, ...]
+    place: int
+    layer: Layer | None
+    """The layer that the step computes; None if it computes several, or a part of one."""
+
+
+@dataclass(frozen=True)
+class _Pick:
+    """Selects the tensor of one reader from a step that returns a tensor for each reader."""
+
+    reader: int
+
+    def __call__(self, tensors: tuple[Tensor, ...]) -> Tensor:
+        return tensors[self.reader]
+
+
+def fuse(network: Network) -> None:
+    """Makes the network take fewer passes over memory on a CPU; its tensors stay as they are.
+
+    Gradients are then summed in another order, and bf16 is rounded less often. No step falls back to torch's
+    own modules later: it raises Unfit for images that its kernel does not support. The process keeps freed
+    memory from now on (`hold_memory`). Raises Unfit if the `forward` of a batch norm is replaced, as by
+    `aiperf.parallel.batchnorm.synchronise`.
+    """
+    hold_memory()
+    layers = [node.layer for node in network.graph.nodes]
+    steps = [_Step(*step[:3], layer) for step, layer in zip(network.plan, layers)]
+    columns = [shape[-1] for shape in network.graph.shapes.values()]
+    steps = _with_readers(list(_single(_joined(_with_pixels(steps)), columns)))
+    network.plan = tuple(_lasting(steps))
+
+
+def _readers(steps: list[_Step]) -> dict[int, list[int]]:
+    """Indices of the steps that read each place, by place. A step is listed once for each time that it reads
+    it."""
+    found: dict[int, list[int]] = {step.place: [] for step in steps}
+    for index, step in enumerate(steps):
+        for place in step.reads:
+            found.setdefault(place, []).append(index)
+    return found
+
+
+def _with_pixels(steps: list[_Step]) -> list[_Step]:
+    """Makes strided 1x1 convolutions read only the pixels that they need. These are extracted once for all
+    convolutions of the same images."""
+    taken: dict[tuple[int, tuple[int, int]], int] = {}
+    free = max(place for step in steps for place in (*step.reads, step.place)) + 1
+    found: list[_Step] = []
+    for step in steps:
+        conv = step.run
+        if not (isinstance(step.layer, Conv2d) and isinstance(conv, nn.Conv2d) and _skips_pixels(conv)):
+            found.append(step)
+            continue
+        stride = (conv.stride[0], conv.stride[1])
+        key = (step.reads[0], stride)
+        if key not in taken:
+            taken[key] = free
+            found.append(_Step(Pixels(stride), step.reads, free, None))
+            free += 1
+        found.append(_Step(OfPixels(conv), (taken[key],), step.place, None))
+    return found
+
+
+def _skips_pixels(conv: nn.Conv2d) -> bool:
+    plain = conv.kernel_size == (1, 1) and conv.padding == (0, 0) and conv.groups == 1
+    return plain and conv.stride != (1, 1) and not getattr(conv, "margin", None)
+
+
+@dataclass
+class _Merges:
+    """The steps that are merged into one: the merged step by the index of its last member, and the members
+    that are gone."""
+
+    steps: list[_Step]
+    readers: dict[int, list[int]] = field(init=False)
+    gone: set[int] = field(default_factory=set)
+    made: dict[int, _Step] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.readers = _readers(self.steps)
+
+    def only_reader(self, index: int) -> int | None:
+        """Index of the only reader of a step's output; None if there are several, or if the reader is merged
+        with another batch norm already."""
+        found = self.readers[self.steps[index].place]
+        return found[0] if len(found) == 1 and found[0] not in (*self.gone, *self.made) else None
+
+    def merge(self, index: int) -> None:
+        """Merges a batch norm with an addition and an activation that follow it, if no other step reads the
+        intermediate results."""
+        norm, members = self.steps[index], [index]
+        activation = Activation.NOTHING
+        reads = norm.reads
+        if self._follows(members, (Add,)):
+            added = self.steps[members[-1]]
+            if len(added.reads) == 2:
+                reads = (*reads, *(place for place in added.reads if place != norm.place))
+            else:
+                members.pop()
+        if self._follows(members, (ReLU, ReLU6)):
+            activation = ACTIVATIONS[type(self.steps[members[-1]].layer)]  # type: ignore[index]
+        *gone, last = members
+        self.gone.update(gone)
+        whole = Normalise(norm.run, activation)  # type: ignore[arg-type]
+        self.made[last] = _Step(whole, reads, self.steps[last].place, None)
+
+    def _follows(self, members: list[int], kinds: tuple[type[Layer], ...]) -> bool:
+        following = self.only_reader(members[-1])
+        if following is None or type(self.steps[following].layer) not in kinds:
+            return False
+        members.append(following)
+        return True
+
+
+def _joined(steps: list[_Step]) -> list[_Step]:
+    merges = _Merges(steps)
+    # From the last to the first: if two batch norms feed one addition, the later one takes it, because the
+    # output of the earlier one is computed by then.
+    for index in reversed(range(len(steps))):
+        if type(steps[index].layer) is BatchNorm:
+            merges.merge(index)
+    return [merges.made.get(index, step) for index, step in enumerate(steps) if index not in merges.gone]
+
+
+def _single(steps: list[_Step], columns: list[int]) -> Iterator[_Step]:
+    """Replaces single layers that have a faster implementation. `columns` is the width of the images at each
+    place."""
+    for step in steps:
+        if type(step.layer) is Gate:
+            yield replace(step, run=Gated())
+        elif type(step.layer) is GlobalPool:
+            yield replace(step, run=Mean())
+        elif isinstance(step.run, nn.Conv2d) and is_worth_folding(step.run, columns[step.reads[0]]):
+            yield replace(step, run=Folded(step.run))
+        else:
+            yield step
+
+
+def _with_readers(steps: list[_Step]) -> list[_Step]:
+    """Gives each reader of a step its own tensor, if the step can add up the gradients of several readers in
+    its own pass."""
+    many = Counter(place for step in steps for place in step.reads)
+    free = max(place for step in steps for place in (*step.reads, step.place)) + 1
+    own: dict[int, list[int]] = {}
+    found: list[_Step] = []
+    for step in steps:
+        reads = tuple(own[place].pop(0) if place in own else place for place in step.reads)
+        readers = many[step.place]
+        if not isinstance(step.run, (Normalise, Gated)) or readers < 2:
+            found.append(replace(step, reads=reads))
+            continue
+        found.append(replace(step, reads=reads, run=replace(step.run, readers=readers)))
+        own[step.place] = list(range(free, free + readers))
+        free += readers
+        found += (_Step(_Pick(n), (step.place,), place, None) for n, place in enumerate(own[step.place]))
+    return found
+
+
+def _lasting(steps: list[_Step]) -> Iterator[tuple[Any, tuple[int, ...], int, tuple[int, ...]]]:
+    """The steps as a network's plan, each with the places that no later step reads and that can be freed."""
+    last = {place: index for index, step in enumerate(steps) for place in step.reads}
+    for index, step in enumerate(steps):
+        dead = tuple(place for place in dict.fromkeys(step.reads) if last[place] == index)
+        yield step.run, step.reads, step.place, dead

@@ -1,0 +1,156 @@
+"""One rank of a profile: a process that reads its work from a file, and writes its record into another.
+
+python -m aiperf.profiling.rank_process DIRECTORY POSITION
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from aiperf.data import load
+from aiperf.device import Device, bind, chosen_kind
+from aiperf.device.device import is_out_of_memory
+from aiperf.errors import AiperfError, WorldError
+from aiperf.measuring.ceiling import measure_copy, measure_products
+from aiperf.measuring.precision import format_rates
+from aiperf.parallel.ddp import Ddp
+from aiperf.parallel.parallel import Parallel, Solo, lead
+from aiperf.profiling.step_memory import measure_memory, predict_memory
+from aiperf.profiling.steps import FirstBatch, TrialSteps, run_rounds
+from aiperf.profiling.work import ANSWER, AUTO, MEETING, TRACE, WORK, ProfileWork, refuse_too_large
+from aiperf.proposing.memory import PROCESSOR, step_parts
+from aiperf.training.built_trial import Rank, build
+from aiperf.training.evaluation import evaluate
+from aiperf.training.kept_network import Kept
+from aiperf.training.worker_process import die_with_parent
+from aiperf.trial import Trial
+from aiperf.wire.layout import layout
+from aiperf.wire.messages import Join, Meeting
+from aiperf.wire.recorded import Ceilings, Recorded
+from nas.record import decode, encode, graph_from_json
+from nas.weights import initial
+
+CEILING_SECONDS = 0.5
+"""Time in seconds for the products of one size, and for copies."""
+
+
+def main() -> int:
+    die_with_parent()
+    directory, position = Path(sys.argv[1]), int(sys.argv[2])
+    work = decode(ProfileWork, json.loads((directory / WORK).read_text(encoding="utf-8")))
+    answer = directory / ANSWER.format(position)
+    try:
+        found = {"recorded": encode(_profiled(work, directory, position))}
+    except AiperfError as error:
+        found = {"refused": str(error)}
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        batch = work.hyper.batch_size
+        found = {"refused": f"a step of {batch} examples does not fit into memory; use a smaller --batch"}
+    answer.write_text(json.dumps(found), encoding="utf-8")
+    return "refused" in found
+
+
+def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
+    device = _bound(work)
+    graph = graph_from_json(dict(work.graph))
+    refuse_too_large(graph, work, device.memory_bytes)
+    parallel = _joined(work, device, directory, position)
+    training = replace(work.training, format=_format(work, device, parallel))
+    device.declare(training.format)
+    work = replace(work, training=training)
+    ceilings = work.ceilings or _ceilings(device, training.format, parallel)
+    data = load(replace(work.data, stage=""), device.torch, work.random_seed, work.ranks)
+    rank = Rank(device, data, training, parallel)
+    trial = Trial(0, None, (), work.hyper, 1, 1, work.random_seed)
+    attempt = build(rank, trial, 1, Kept(graph, initial(graph, work.random_seed), {}))
+    steps = TrialSteps(rank, attempt)
+    rounds = run_rounds(steps, work.rounds)
+    if work.trace and position == 0:
+        rounds.write_trace(directory / TRACE)
+    part = FirstBatch(data.validation, work.hyper.batch_size)
+    evaluate(rank, attempt.network, part)
+    tally, seconds = evaluate(rank, attempt.network, part)
+    memory = measure_memory(steps)
+    examples = work.hyper.batch_size // work.ranks
+    parallel.close()
+    return Recorded(
+        graph=work.graph,
+        ranks=work.ranks,
+        examples=examples,
+        format=training.format,
+        device=device.name,
+        threads=device.threads,
+        memory_bytes=device.memory_bytes,
+        software=device.software(),
+        plain_seconds=rounds.plain_seconds,
+        profiled_seconds=rounds.profiled_seconds,
+        chosen=rounds.chosen,
+        steps=rounds.steps,
+        validated=tally.of,
+        validate_seconds=seconds,
+        memory=memory,
+        modelled=step_parts(graph, training, examples, work.ranks, device.kind) or {},
+        predicted=predict_memory(graph, work, device, examples) if position == 0 else None,
+        ceilings=ceilings,
+        trace=TRACE if work.trace else "",
+    )
+
+
+def _bound(work: ProfileWork) -> Device:
+    """The CPU. Raises WorldError for other devices: their host runs ahead of them, so the times of the host's
+    operations would be shown as those of the device."""
+    kind = chosen_kind(work.device)
+    if kind != PROCESSOR:
+        raise WorldError(
+            f"profile supports CPUs only, and this is a {kind} device; use --device cpu, or the vendor's "
+            f"profiler"
+        )
+    return bind(kind, 0, work.ranks)
+
+
+def _joined(work: ProfileWork, device: Device, directory: Path, position: int) -> Parallel:
+    if work.ranks == 1:
+        return Solo()
+    meeting = directory / MEETING
+
+    def say(own: Meeting) -> None:
+        unfinished = directory / f"{MEETING}.unfinished"
+        unfinished.write_text(json.dumps([own.host, own.port]), encoding="utf-8")
+        unfinished.replace(meeting)
+
+    def hear() -> Join:
+        while not meeting.exists():
+            time.sleep(0.01)
+        return Join(*json.loads(meeting.read_text(encoding="utf-8")))
+
+    place = layout(("here",) * (work.ranks + 1))[position]
+    return Ddp(device, place, work.training.compression, say, hear)
+
+
+def _format(work: ProfileWork, device: Device, parallel: Parallel) -> str:
+    """The number format; with auto, the leader's fastest one, on every rank."""
+    if work.training.format != AUTO:
+        return work.training.format
+    rates = format_rates(device)
+    fastest = max(rates, key=lambda format: rates[format])
+    return device.formats[lead(parallel, device.formats.index(fastest))]
+
+
+def _ceilings(device: Device, format: str, parallel: Parallel) -> Ceilings:
+    """Ceilings of this rank, measured by all ranks at once, so that each has its share of the cores and of
+    the memory's bandwidth."""
+    parallel.total(0)
+    products = measure_products(device, format, CEILING_SECONDS)
+    parallel.total(0)
+    copied = measure_copy(device, CEILING_SECONDS)
+    return Ceilings(max(product.rate.fastest for product in products), copied.fastest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

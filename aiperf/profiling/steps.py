@@ -1,0 +1,223 @@
+"""The steps of a trial, plain and profiled in turn, so that both run under the same load of the machine.
+
+A profiled step is that of the eager engine with named ranges around its phases and around the forward pass of
+each node. Only names are added, so a plain step and a marked one compute the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from aiperf.data import Batch, Split
+from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.objective import objective_of
+from aiperf.training.built_trial import BuiltTrial, Rank
+from aiperf.wire.recorded import (
+    BACKWARD,
+    COLLECTIVES,
+    FORWARD,
+    LOAD,
+    LOSS,
+    NODE,
+    OPTIMIZER,
+    PHASE,
+    STEP,
+    Events,
+)
+from nas.modules import Network
+
+Mark = Callable[[str], AbstractContextManager[Any]]
+
+
+def unmarked(name: str) -> AbstractContextManager[Any]:
+    return nullcontext()
+
+
+class MarkedEngine(Engine):
+    """The eager step in its phases."""
+
+    def __init__(self, passes: Passes) -> None:
+        super().__init__(passes)
+        self.layers: list[int] = []
+        """Sequence numbers of the last step, as `aiperf.wire.recorded.Events.layers`."""
+
+    def step(self, images: Tensor, labels: Tensor) -> Tensor:
+        passes = self.passes
+        self.layers.clear()
+        with passes.device.autocast(passes.format):
+            with record_function(PHASE + FORWARD), marked_nodes(passes.network, self.layers):
+                outputs = self.module(images)
+                self.layers.append(_next_number())
+            with record_function(PHASE + LOSS):
+                objective = objective_of(passes.network.graph, passes.label_smoothing)
+                loss = objective.loss(outputs, labels)
+                del outputs  # for text they are large, and the plain step does not hold them longer either
+        with record_function(PHASE + BACKWARD):
+            passes.network.zero_grad(set_to_none=True)
+            passes.scaler.scale(loss).backward()
+        return loss.detach()
+
+
+class TrialSteps:
+    """The steps of a trial, as training makes them, plain or marked."""
+
+    def __init__(self, rank: Rank, attempt: BuiltTrial) -> None:
+        self.rank, self.attempt = rank, attempt
+        self.eager = attempt.engine
+        self.eager.module, attempt.optimizer = rank.parallel.wrap(self.eager.bare, attempt.optimizer)
+        self.marked = MarkedEngine(self.eager.passes)
+        self.marked.module = self.eager.module
+        self._made = 0
+
+    def plain_step(self) -> None:
+        self._step(self.eager, unmarked)
+
+    def marked_step(self) -> None:
+        with record_function(STEP):
+            self._step(self.marked, record_function)
+
+    def _step(self, engine: Engine, mark: Mark) -> None:
+        attempt, rank = self.attempt, self.rank
+        with mark(PHASE + LOAD):
+            images, labels = attempt.batches.next
+        for group in attempt.optimizer.param_groups:
+            group["lr"] = attempt.plan.rate(min(self._made, attempt.plan.steps - 1))
+        engine.step(images, labels)
+        with mark(PHASE + LOAD):
+            attempt.batches.load()
+        with mark(PHASE + OPTIMIZER):
+            rank.parallel.step(attempt.optimizer, attempt.scaler, rank.training.gradient_clip)
+            attempt.scaler.update()
+        self._made += 1
+
+
+@contextmanager
+def marked_nodes(network: Network, numbers: list[int]) -> Iterator[None]:
+    """A context in which each node's module runs in a range with the node's name. Before each node, the next
+    sequence number of torch is appended to `numbers`."""
+    plain = network.plan
+    names = [node.name for node in network.graph.nodes]
+    network.plan = tuple(
+        (_in_range(module, name, numbers), reads, place, dead)
+        for name, (module, reads, place, dead) in zip(names, plain)
+    )
+    try:
+        yield
+    finally:
+        network.plan = plain
+
+
+def _in_range(module: Callable[..., Any], name: str, numbers: list[int]) -> Callable[..., Any]:
+    def run(*values: Tensor) -> Any:
+        numbers.append(_next_number())
+        with record_function(NODE + name):
+            return module(*values)
+
+    return run
+
+
+def _next_number() -> int:
+    """Sequence number that torch will give to the next operation with a backward pass. Autograd orders the
+    backward pass by these numbers, and the profiler shows them, which links both passes."""
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+def raw_events(profiler: profile) -> Sequence[Any]:
+    """The recorded events as the profiler's C++ part returns them, which have the threads and the sequence
+    numbers of operations."""
+    assert profiler.profiler is not None
+    assert profiler.profiler.kineto_results is not None
+    found: Sequence[Any] = profiler.profiler.kineto_results.events()
+    return found
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Times and events of the steps; see `aiperf.wire.recorded.Recorded`."""
+
+    plain_seconds: tuple[float, ...]
+    profiled_seconds: tuple[float, ...]
+    chosen: int
+    """Index of the profiled step of median length."""
+    steps: tuple[Events, ...]
+    _profiler: profile
+    """Profiler of the chosen step."""
+
+    def write_trace(self, path: Path) -> None:
+        """Writes the trace of the chosen step as JSON for Perfetto or chrome://tracing."""
+        self._profiler.export_chrome_trace(str(path))
+
+
+def run_rounds(steps: TrialSteps, rounds: int) -> Rounds:
+    """Makes `rounds` plain and profiled steps in turn. One more of each comes first and is not counted,
+    because torch loads and compiles what it needs in it."""
+    timed = [(_timed(steps, steps.plain_step, nullcontext()), *_profiled(steps)) for _ in range(1 + rounds)][
+        1:
+    ]
+    plain, profiled, profilers, layers = zip(*timed)
+    chosen = sorted(range(rounds), key=profiled.__getitem__)[(rounds - 1) // 2]
+    events = tuple(_events(*each) for each in zip(profilers, layers))
+    return Rounds(plain, profiled, chosen, events, profilers[chosen])
+
+
+def _profiled(steps: TrialSteps) -> tuple[float, profile, tuple[int, ...]]:
+    profiler = profile(activities=[ProfilerActivity.CPU])
+    seconds = _timed(steps, steps.marked_step, profiler)
+    return seconds, profiler, tuple(steps.marked.layers)
+
+
+def _timed(steps: TrialSteps, step: Callable[[], None], around: AbstractContextManager[object]) -> float:
+    """Time of one step in seconds. All ranks of the group begin it together."""
+    device = steps.rank.device
+    with around:
+        steps.rank.parallel.total(0)
+        device.synchronise()
+        began = perf_counter()
+        step()
+        device.synchronise()
+        return perf_counter() - began
+
+
+def _events(profiler: profile, layers: tuple[int, ...]) -> Events:
+    found = raw_events(profiler)
+    (step,) = (event for event in found if event.name() == STEP)
+    begin, length, thread = step.start_ns(), step.duration_ns(), step.start_thread_id()
+    kept = [
+        event
+        for event in found
+        if 0 <= event.start_ns() - begin < length
+        and (event.start_thread_id() == thread or event.name().startswith(COLLECTIVES))
+    ]
+    names = {name: place for place, name in enumerate(dict.fromkeys(event.name() for event in kept))}
+    return Events(
+        names=tuple(names),
+        name=tuple(names[event.name()] for event in kept),
+        begin=tuple(event.start_ns() - begin for event in kept),
+        end=tuple(event.start_ns() + event.duration_ns() - begin for event in kept),
+        sequence=tuple(event.sequence_nr() for event in kept),
+        layers=layers,
+    )
+
+
+class FirstBatch(Split):
+    """A split whose sweep is cut to its first batch, so that a validation to be timed is short."""
+
+    def __init__(self, split: Split, batch_size: int) -> None:
+        self._split = split
+        self.num_examples = min(batch_size, split.num_examples)
+
+    def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        return self._split.stream(batch_size, seed, rank, ranks)
+
+    def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        return islice(self._split.sweep(batch_size, rank, ranks), 1)

@@ -1,0 +1,34 @@
+"""Commands that are imported when they are called are listed, suggested and completed all the same."""
+
+from __future__ import annotations
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from aiperf.commands import COMMANDS
+from aiperf.commands.command_groups import LONGEST, first_sentence
+from aiperf.commands.main import group
+from tests.aiperf.commands.typed import Typed
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("heading", COMMANDS)
+def test_each_is_listed_as_it_describes_itself(heading: str) -> None:
+    """The list is made from the texts of the files, without an import."""
+    listed = [(name, first_sentence(place)) for name, place in COMMANDS[heading].items()]
+    commands = [group.commands[name] for name in COMMANDS[heading]]
+    assert listed == [(each.name, each.get_short_help_str(LONGEST)) for each in commands]
+
+
+def test_a_misspelt_one_is_answered_with_what_was_meant_and_with_all(typed: Typed) -> None:
+    names = ", ".join(sorted(name for places in COMMANDS.values() for name in places))
+    assert typed("validat") == 2
+    meant, _, known = typed.err.partition(" Commands: ")
+    assert meant.startswith("aiperf-hpc: No such command 'validat'.")
+    assert "'validate'" in meant
+    assert known == f"{names}.\n"
+
+
+def test_a_shell_completes_them() -> None:
+    found = ShellComplete(group, {}, "aiperf-hpc", "_AIPERF_HPC_COMPLETE").get_completions([], "s")
+    assert [each.value for each in found] == ["scaling", "score", "serve", "simulate", "spread", "status"]

@@ -1,0 +1,87 @@
+"""What a host shows of itself: folders that can and cannot be written, a file that all must see."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from aiperf.doctor import host_report, onednn
+from aiperf.doctor.host_report import see_host, try_folder
+from aiperf.doctor.onednn import see_onednn
+from aiperf.doctor.own_process import device_process
+from aiperf.wire.layout import Place
+
+HERE = {"HOME": os.environ.get("HOME", "/")}
+
+
+def test_a_folder_is_tried_and_left_as_it_was_or_has_its_reason(tmp_path: Path) -> None:
+    found = try_folder(tmp_path)
+    assert found.fault == ""
+    assert min(found.free_bytes, found.bytes_per_second, found.append_seconds) > 0
+    assert list(tmp_path.iterdir()) == []
+    assert try_folder(tmp_path / "none").fault == "No such file or directory"
+    (tmp_path / "file").touch()
+    assert try_folder(tmp_path / "file").fault == "Not a directory"
+
+
+def test_a_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_report, "PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(host_report, "FILE_BYTES", 1 << 20)
+    (tmp_path / "probe").write_text("nonce")
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA T4, 550, 0, No, [N/A]'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "npu-smi").write_text("#!/bin/sh\necho no driver >&2; exit 3\n")
+    (tmp_path / "npu-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    seen = see_host(tmp_path / "probe", "nonce", str(tmp_path), HERE | {"CUDA_VISIBLE_DEVICES": "MIG-1"})
+    assert seen.probe_seen
+    assert seen.data_entries == 3
+    assert seen.visible == {"CUDA_VISIBLE_DEVICES": "MIG-1"}
+    assert seen.tools["nvidia-smi"] == "NVIDIA T4, 550, 0, No, [N/A]"
+    assert seen.tools["npu-smi"] == "failed: exit code 3, no driver"
+    assert seen.home.fault == ""
+    other = see_host(tmp_path / "probe", "another", str(tmp_path / "gone"), {})
+    assert not other.probe_seen
+    assert other.data_entries == -1
+    assert other.home.fault == "HOME is not set"
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_onednn_is_looked_at_in_a_process_that_may_die(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SSE4.1 it has no kernel that is at fault; what the processor has is not known beforehand."""
+    assert see_onednn()
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    assert see_onednn() == "sound"
+
+
+@pytest.mark.torch
+def test_a_processor_says_why_it_cannot_make_fused_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "none-of-this-name")
+    seen = device_process("cpu", "fp32", Place(1, (1,), 0, 1), "node1", None).answer(100.0)
+    assert seen is not None
+    assert seen.fault == ""
+    assert seen.not_fused == "no C compiler: none-of-this-name is not in PATH; install one, or set CC"
+
+
+@pytest.mark.parametrize(
+    ("program", "seen"),
+    [
+        ("print('started'); print('sound')", "sound"),
+        ("print('started', flush=True); import os; os.abort()", "its process was killed by signal 6"),
+        ("print('started'); raise AssertionError", "the gradient is wrong"),
+        ("print('started', flush=True); import time; time.sleep(60)", "the gradient does not end"),
+        ("import time; time.sleep(60)", "unknown"),
+        ("raise ImportError", "unknown"),
+    ],
+)
+def test_each_end_of_that_process_is_told(monkeypatch: pytest.MonkeyPatch, program: str, seen: str) -> None:
+    monkeypatch.setattr(onednn, "PROGRAM", program)
+    monkeypatch.setattr(onednn, "SECONDS", 3.0)
+    assert see_onednn() == seen

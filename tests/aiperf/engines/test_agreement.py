@@ -1,0 +1,185 @@
+"""What the check of an engine sees, and that it leaves nothing behind; a network as its regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from aiperf.engines import agreement
+from aiperf.engines.agreement import (
+    BOUNDS,
+    StepResult,
+    _compared,
+    _doubled,
+    _exact,
+    _made,
+    difference,
+    prepare_and_check,
+    prepare_only,
+    unchanged,
+)
+from aiperf.engines.compiled import Region, Regions
+from aiperf.engines.engine import Engine, Passes
+from aiperf.parallel.parallel import Solo
+from nas.graph import INPUT, Graph, Node
+from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool
+from nas.modules import Network
+from nas.seeds import residual, resnet50
+from tests.aiperf.engines.recording import batch_of, passes_of
+from tests.nas.grown import grown
+
+SEED = residual((1, 8, 8), 3)
+
+
+def wrong_by(change: Callable[[Passes, Tensor], Tensor]) -> type[Engine]:
+    class Wrong(Engine):
+        def step(self, examples: Tensor, labels: Tensor) -> Tensor:
+            return change(self.passes, super().step(examples, labels))
+
+    return Wrong
+
+
+def scaled(passes: Passes, loss: Tensor) -> Tensor:
+    """The gradient of one bias, which is a share of a thousandth of all."""
+    gradient = passes.network.tensors()["classifier.bias"].grad
+    assert gradient is not None
+    gradient.mul_(4.0)
+    return loss
+
+
+def missing(passes: Passes, loss: Tensor) -> Tensor:
+    passes.network.tensors()["classifier.bias"].grad = None
+    return loss
+
+
+CHANGES = {
+    "the loss is": lambda passes, loss: loss * 1.2,
+    "the loss is nan": lambda passes, loss: loss * float("nan"),
+    "the gradient of classifier.bias is": scaled,
+    "gradients of": missing,
+}
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("said", CHANGES)
+@pytest.mark.parametrize("format", ["fp32", "bf16"])
+def test_a_step_that_differs_is_told(said: str, format: str) -> None:
+    passes = passes_of(SEED, format=format)
+    assert difference(Engine(passes), wrong_by(CHANGES[said])(passes), *batch_of(SEED, 8)).startswith(said)
+
+
+def step_of(**gradients: Tensor) -> StepResult:
+    return torch.tensor(1.0), gradients
+
+
+def test_a_small_tensor_is_not_hidden_by_a_large_one() -> None:
+    expected = step_of(large=torch.ones(10_000), small=torch.tensor([0.001]))  # together 100
+    found = step_of(large=torch.ones(10_000), small=torch.tensor([0.011]))
+    assert _compared(1e-3, expected, expected, found).startswith("the gradient of small is 0.01 from")
+
+
+def test_what_each_tensor_may_be_off_all_together_may_not() -> None:
+    expected = step_of(one=torch.ones(100), other=torch.ones(100))
+    found = step_of(one=torch.ones(100) * 1.0015, other=torch.ones(100) * 1.0015)
+    assert _compared(1e-3, expected, expected, found).startswith("the gradient is 0.0212 from")
+
+
+@pytest.mark.parametrize("format", ["fp32", "bf16"])
+def test_a_step_that_is_truer_than_the_eager_one_is_the_same(format: str) -> None:
+    """Rounding in bf16 takes the eager gradients farther from the true ones than the bound alone allows."""
+    graph = grown(1, 12)
+    passes = passes_of(graph, format=format)
+
+    class Truer(Engine):
+        def step(self, examples: Tensor, labels: Tensor) -> Tensor:
+            with _doubled(self.passes.network):
+                return Engine(replace(self.passes, format="fp32")).step(examples.double(), labels)
+
+    eager, batch = Engine(passes), batch_of(graph, 8)
+    true, rounded = (_made(engine, *batch) for engine in (Truer(passes), eager))
+    assert (_compared(BOUNDS[format], true, true, rounded) != "") == (format == "bf16")
+    assert difference(eager, Truer(passes), *batch) == ""
+    exact = _exact(eager, *batch)
+    assert exact is not None
+    assert {gradient.dtype for gradient in exact[1].values()} == {torch.float64}
+
+
+def test_statistics_and_random_numbers_are_as_before() -> None:
+    passes = passes_of(SEED)
+    before = {name: tensor.detach().clone() for name, tensor in passes.network.tensors().items()}
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    with unchanged(passes):
+        torch.rand(7)
+        Engine(passes).step(*batch_of(SEED, 4))
+        moved = [
+            name for name, tensor in passes.network.tensors().items() if not torch.equal(tensor, before[name])
+        ]
+        assert moved  # else this test could not fail
+    assert torch.equal(torch.rand(3), expected)
+    for name, tensor in passes.network.tensors().items():
+        assert torch.equal(tensor, before[name])
+        assert tensor.grad is None
+
+
+def test_images_of_another_type_are_found_when_the_engine_is_made() -> None:
+    """A graph of one's own that adds the input, which is fp32, to the output of a convolution in bf16."""
+    nodes = [Node("conv", Conv2d(4, 3), (INPUT,)), Node("bn", BatchNorm(), ("conv",))]
+    nodes += [Node("add", Add(), ("bn", INPUT)), Node("pool", GlobalPool(), ("add",))]
+    graph = Graph((4, 8, 8), (*nodes, Node("classifier", Dense(3), ("pool",))))
+    for format, said in (
+        ("fp32", ""),
+        ("bf16", "Unfit: fused steps read two tensors of one type, not bfloat16"),
+    ):
+        eager = Engine(passes_of(graph, format=format))
+        engine, reason = prepare_only("fused", eager, *batch_of(graph, 4), Solo())
+        assert reason.startswith(said)
+        assert (engine is eager) == bool(said) == bool(reason)
+
+
+def test_what_an_engine_raises_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Engine):
+        def prepare(self, examples: Tensor, labels: Tensor) -> None:
+            self.step(examples, labels)
+            raise RuntimeError("no such kernel\nand a long story")
+
+    passes = passes_of(SEED)
+    before = {name: tensor.detach().clone() for name, tensor in passes.network.tensors().items()}
+    eager = Engine(passes)
+    monkeypatch.setitem(agreement.KINDS, "broken", Broken)  # type: ignore[misc]
+    found = prepare_and_check("broken", eager, *batch_of(SEED, 4), Solo())
+    assert found == (eager, "RuntimeError: no such kernel")
+    for name, tensor in passes.network.tensors().items():
+        assert torch.equal(tensor, before[name])
+        assert tensor.grad is None
+
+
+def regions_of(network: Network) -> list[Region]:
+    return [region for region in Regions(network) if isinstance(region, Region)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_grown_network_and_its_regions_answer_alike(seed: int) -> None:
+    network = passes_of(grown(seed, 12)).network
+    examples, _ = batch_of(network.graph, 3)
+    regions = Regions(network)
+    assert torch.equal(regions(examples.clone()), network(examples.clone()))
+    assert {id(each) for each in regions.parameters()} == {id(each) for each in network.parameters()}
+    assert sum(len(region.layers) for region in regions_of(network)) == len(network.graph.nodes)
+
+
+def test_the_blocks_of_a_residual_network_are_regions_and_the_equal_ones_are_equal() -> None:
+    network = Network(resnet50((3, 64, 64), 10))
+    shapes = [
+        (region.reads, tuple(tuple(each.shape) for each in region.parameters()))
+        for region in regions_of(network)
+    ]
+    # Stem, 3 + 4 + 6 + 3 blocks, and the dense layer. In each stage the first block differs,
+    # and the last block of all ends with the pool.
+    assert len(shapes) == 1 + 16 + 1
+    assert len(set(shapes)) == 1 + 2 * 4 + 1 + 1

@@ -1,0 +1,135 @@
+"""The loader, timed by itself, and what a run would wait for."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+import torch
+
+from aiperf.config import load_preset
+from aiperf.data import Batch, Split, load
+from aiperf.device import bind
+from aiperf.measuring.bench import PASSES, LoaderRate, bottleneck, measure_loaders
+from aiperf.tasks.images.data import ImageData
+from aiperf.tasks.language.data import TextData
+from tests.aiperf.data.packed.pack import call, packed
+from tests.aiperf.data.sets import write_folders
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sets")
+    write_folders(root / "folders")
+    return packed(root / "folders", root / "packed", 64).parent
+
+
+def test_the_slowest_part_is_named_where_the_loader_is_too_slow() -> None:
+    loader = LoaderRate(500.0, 500.0, {"reading": 9000.0, "augmenting": 510.0, "normalising": 4000.0})
+    assert bottleneck(loader, 1000.0) == "augmenting: the loader gives 50 % of what the device needs"
+    assert bottleneck(loader, 125.0) == "none: the loader is 4 times as fast as the device needs"
+    assert bottleneck(replace(loader, examples_per_second=300.0), 1000.0) == (
+        "waiting for cores that others use: the loader gives 30 % of what the device needs"
+    )
+    assert bottleneck(replace(loader, first_pass=100.0), 250.0) == (
+        "the disk, in the first pass: it gives 40 % of what the device needs; from the file cache none, the "
+        "loader is 2 times as fast as needed"
+    )
+    assert bottleneck(LoaderRate(1.0, 1.0, {}), 2.0).startswith("preparing the batches: ")
+
+
+class OnDisk(Split):
+    """Steps that take ten times as long when they are read for the first time."""
+
+    def __init__(self, passes: list[str], name: str, cold_seconds: float = 0.02) -> None:
+        self.num_examples, self.passes, self.name, self.cold_seconds = 100, passes, name, cold_seconds
+        self.read: set[int] = set()
+
+    def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        self.passes.append(self.name)
+        for step in count():
+            time.sleep(0.002 if step in self.read else self.cold_seconds)
+            self.read.add(step)
+            yield torch.zeros(batch_size, 1, 1, 1), torch.zeros(batch_size)
+
+    def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        raise AssertionError("only the stream is timed")
+
+
+def test_no_loader_is_measured_cold_beside_one_that_is_not() -> None:
+    passes = list[str]()
+    cold, warm = OnDisk(passes, "cold"), OnDisk(passes, "warm", cold_seconds=0.002)
+    found = measure_loaders([cold, warm], bind("cpu", 0), 10, 2.0)
+    assert passes == ["cold", "warm"] * (1 + PASSES), "in turns"
+    # Cold is ten times as slow; what else runs on the machine is never three times as bad for one of the two.
+    assert 1 / 3 < found[0].examples_per_second / found[1].examples_per_second < 3
+    assert found[0].first_pass < found[0].examples_per_second / 3
+    assert found[1].first_pass > found[1].examples_per_second / 3
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"),
+    [
+        ("packed", ["reading", "augmenting", "normalising"]),
+        ("imagefolder", ["decoding", "normalising"]),
+        ("digits", []),
+        ("text", ["reading"]),
+        ("synthetic-text", []),
+    ],
+)
+def test_a_stream_is_timed_with_its_parts(folder: Path, name: str, stages: list[str]) -> None:
+    config = load_preset("digits").data
+    if name == "text":
+        config = TextData(name, 1, 16, 256, path=__file__)
+    elif name == "synthetic-text":
+        config = TextData(name, 1, 16, 256, training_examples=99, validation_examples=9, test_examples=9)
+    elif name != "digits":
+        path = str(folder / ("packed" if name == "packed" else "folders"))
+        config = ImageData(name, 3, 16, 3, path=path, validation_examples=6, loader_processes=1)
+    device = bind("cpu", 0)
+    (found,) = measure_loaders([load(config, device.torch, 1).train], device, 10, 0.5)
+    assert list(found.stages) == stages
+    assert all(rate > 0 for rate in (found.examples_per_second, found.first_pass, *found.stages.values()))
+
+
+@pytest.mark.slow
+def test_the_command_says_what_is_slower(folder: Path) -> None:
+    """Which it is, is known beforehand: ResNet-50 on a processor needs less than any loader gives."""
+    examples = ("--data", folder / "packed", "--set", "data.size=32", "--set", "training.format=fp32")
+    done = call(
+        "data", "bench", *examples, "--seed", "resnet50", "--beside", folder / "folders", "--seconds", 1
+    )
+    assert done.returncode == 0, done.stderr
+    names = [line.split(" .")[0] for line in done.stdout.splitlines()]
+    assert names == [
+        "images",
+        "loader",
+        "  first pass",
+        "  reading alone",
+        "  augmenting alone",
+        "  normalising alone",
+        "the device needs",
+        "bottleneck",
+        "beside it",
+        "loader",
+        "  first pass",
+    ]
+    assert done.stdout.count(" from the file cache, median of 3 passes") == 2
+    assert re.search(r"passes; (the first|this) loader is \d+\.\d times as fast", done.stdout)
+    assert "none: the loader is " in done.stdout
+    assert "other images" not in done.stdout
+
+
+@pytest.mark.slow
+def test_other_images_beside_are_told(folder: Path, tmp_path: Path) -> None:
+    write_folders(tmp_path / "set")
+    (tmp_path / "set/train/class0/0.jpg").unlink()
+    examples = ("--data", folder / "packed", "--set", "data.size=32", "--set", "training.format=fp32")
+    done = call("data", "bench", *examples, "--beside", tmp_path / "set", "--seconds", 1)
+    assert done.returncode == 0, done.stderr
+    assert "; these are other images\n" in done.stdout

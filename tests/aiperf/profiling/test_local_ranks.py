@@ -1,0 +1,103 @@
+"""A profile of one rank and of two, in processes of their own; what keeps one from its steps is one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from aiperf.errors import ConfigError, WorldError
+from aiperf.profiling import local_ranks, rank_process
+from aiperf.profiling.local_ranks import profile_locally
+from aiperf.profiling.work import ANSWER, MEETING, WORK, ProfileWork, of_seed
+from aiperf.wire.recorded import Ceilings, Recorded
+from analysis.readings.profile.profile import Profile
+from nas.record import decode, encode
+from tests.aiperf.profiling.trials import BATCH, IMAGES, TEXT, work_of
+
+pytestmark = pytest.mark.torch
+CEILINGS = Ceilings(1e11, 1e10)
+PASSES = {"load", "forward", "loss", "backward", "optimizer", "between phases"}
+
+
+def test_a_group_of_two_waits_for_its_all_reduce(tmp_path: Path) -> None:
+    work = replace(work_of(IMAGES, ranks=2), ceilings=CEILINGS, trace=True)
+    found = Profile.of(profile_locally(work, tmp_path))
+    assert (found.recorded.ranks, found.recorded.examples) == (2, BATCH)
+    phases = {part.name: part.seconds for part in found.phases}
+    assert phases.keys() - {"backward beside all-reduce"} == PASSES | {"all-reduce"}
+    assert sum(phases.values()) == pytest.approx(found.step_seconds)
+    assert found.stopwatch_share == pytest.approx(1, abs=0.02)
+    assert found.slowdown > 0
+    assert '"gloo:all_reduce"' in (tmp_path / found.recorded.trace).read_text()
+
+
+def in_this_process(work: ProfileWork, directory: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """What the process of the only rank does."""
+    (directory / WORK).write_text(json.dumps(encode(work)), encoding="utf-8")
+    monkeypatch.setattr(rank_process, "die_with_parent", lambda: None)
+    monkeypatch.setattr(rank_process, "CEILING_SECONDS", 0.02)
+    monkeypatch.setattr(sys, "argv", ["rank_process", str(directory), "0"])
+    return rank_process.main()
+
+
+def test_one_rank_of_text_measures_its_ceilings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_this_process(work_of(TEXT), tmp_path, monkeypatch) == 0
+    answer = json.loads((tmp_path / ANSWER.format(0)).read_text(encoding="utf-8"))
+    found = Profile.of(decode(Recorded, answer["recorded"]))
+    assert {part.name for part in found.phases} == PASSES
+    assert found.recorded.trace == ""
+    assert found.limits is not None
+    nodes = {node.name: node for node in found.nodes}
+    times = nodes["block1.attention"].times_roofline
+    assert times is not None
+    assert times > 0
+    assert found.recorded.predicted is not None
+
+
+def test_a_batch_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_this_process(replace(of_seed(IMAGES, 1 << 30), device="cpu"), tmp_path, monkeypatch) == 1
+    said = local_ranks._reason(tmp_path, 0, 1)
+    assert re.match(r"a step of 1073741824 images needs about .* use a smaller --batch", said)
+
+
+def test_a_process_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
+    work = replace(work_of(IMAGES), graph={"input": [1]})
+    with pytest.raises(WorldError, match=r"the profiling process of rank 0 ended with code 1; error: "):
+        profile_locally(work, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("batch", "ranks", "remedy"),
+    [(8, 3, "use --batch 6"), (3, 2, "use --batch 4"), (2, 2, "use --batch 4")],
+)
+def test_a_batch_that_ranks_cannot_share(batch: int, ranks: int, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=remedy):
+        replace(of_seed(IMAGES, 8), ranks=ranks, hyper=replace(of_seed(IMAGES, 8).hyper, batch_size=batch))
+
+
+def test_no_rank_outlives_the_command(tmp_path: Path) -> None:
+    """However that ends. The first of two ranks waits here for another one, which is never started."""
+    (tmp_path / WORK).write_text(json.dumps(encode(work_of(IMAGES, ranks=2))), encoding="utf-8")
+    program = "import subprocess, sys; subprocess.run(sys.argv[1:])"
+    first = [sys.executable, "-m", "aiperf.profiling.rank_process", str(tmp_path), "0"]
+    command = subprocess.Popen([sys.executable, "-c", program, *first])
+    try:
+        while not (tmp_path / MEETING).exists():
+            assert command.poll() is None
+            time.sleep(0.05)
+        (waiting,) = psutil.Process(command.pid).children()
+    finally:
+        command.kill()
+        command.wait()
+    _, alive = psutil.wait_procs([waiting], timeout=30)
+    for one in alive:
+        one.kill()
+    assert alive == []

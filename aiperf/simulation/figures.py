@@ -14,7 +14,7 @@ from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Messages
 from aiperf.score.credit import credit, work
-from aiperf.score.lineage import recorded
+from aiperf.score.example_counts import recorded
 from aiperf.simulation.world import SimulatedWorld
 from aiperf.wording import percent, rate, scaled
 

@@ -12,7 +12,8 @@ from aiperf.pretending.assumptions import Assumptions
 from aiperf.pretending.pretended import Learnt, Pretended
 from aiperf.pretending.rank import ASSUMPTIONS
 from aiperf.score.credit import credit, work
-from aiperf.score.lineage import rebuilt, recorded
+from aiperf.score.example_counts import recorded
+from aiperf.score.lineage import rebuilt
 from aiperf.simulation.figures import shares_of_time
 from aiperf.simulation.machine import SimulatedMachine
 from aiperf.wording import figure, percent, rate

@@ -15,8 +15,7 @@ from aiperf.rules.verdict import RunClass
 from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.wording import counted, percent, rate
 from analysis.comparing.history import changes, changes_text, drops, earlier
-from analysis.comparing.kind import MixedError, refuse_sizes
-from analysis.comparing.scaling import refuse_mixed
+from analysis.comparing.kind import MixedError, refuse_mixed, refuse_sizes
 from analysis.readings.judged import Judged
 from analysis.readings.key import PER_JOULE, figures
 from analysis.readings.outliers import outlier_text, outliers

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from aiperf.errors import AiperfError
+from aiperf.rules.ending import Answer
 from analysis.readings import facts
 from analysis.readings.judged import Judged, refuse_two_tasks
 from analysis.readings.key import num_devices, task_of_run
@@ -20,6 +21,31 @@ CODE = "the code"
 
 class MixedError(AiperfError):
     """Runs that are not of one kind."""
+
+
+def nothing_to_compare(run: Judged) -> str:
+    """Why a run cannot be in a table; "" if it can."""
+    if not _credited(run):
+        return "it has no credited work"
+    return f"NO RESULT: {run.verdict.cause}" if run.verdict.answer is Answer.NO_RESULT else ""
+
+
+def _credited(run: Judged) -> bool:
+    return run.score.span_seconds > 0 and num_devices(run.replay) > 0 and run.score.ops_per_second > 0
+
+
+def refuse_mixed(runs: Sequence[Judged], chosen: Collection[str] = ()) -> None:
+    """Raises MixedError, which names the difference, for runs that are not of one kind or have no span.
+    `chosen`: settings that may differ, because runs choose them."""
+    for run in runs:
+        if not _credited(run):
+            raise MixedError(f"{run.files.directory}: {nothing_to_compare(run)}; omit it")
+    refuse_twice(runs)
+    for run in runs:
+        if why := nothing_to_compare(run):
+            raise MixedError(f"{run.files.directory}: {why}; omit it")
+    for other in runs[1:]:
+        refuse_unlike(runs[0], other, chosen)
 
 
 def refuse_twice(runs: Sequence[Judged]) -> None:

@@ -18,8 +18,7 @@ from aiperf.rules.ending import Answer
 from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.rungs import at_common_rung, controls_of
 from aiperf.wording import clock, counted
-from analysis.comparing.kind import MixedError, refuse_sizes
-from analysis.comparing.scaling import refuse_mixed
+from analysis.comparing.kind import MixedError, refuse_mixed, refuse_sizes
 from analysis.comparing.spread import median, variation
 from analysis.readings import facts
 from analysis.readings.hosts import ControlReading, reading_of

@@ -15,7 +15,8 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Finding, Outcome
 from aiperf.rules.verdict import RULES, Verdict, concluded, judge_by
 from aiperf.score.credit import Credit, credit
-from aiperf.score.lineage import Rebuilt, Recount, recorded, recount
+from aiperf.score.example_counts import recorded
+from aiperf.score.lineage import Rebuilt, Recount, recount
 from aiperf.score.score import Score, score
 from aiperf.tasks.known import task_of
 from analysis.readings import validation

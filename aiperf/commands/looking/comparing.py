@@ -114,11 +114,12 @@ def write_table(directories: Sequence[Path], output: Path, published: bool, tole
     were left out."""
     with extra("report"):
         from analysis.comparing import scaling as study
+        from analysis.comparing.kind import nothing_to_compare
         from analysis.comparing.published import published as by_others
         from analysis.pages.study import write_scaling
         from analysis.readings.judged import glance
     runs = [glance(RunFiles(directory)) for directory in directories]
-    reasons = [study.nothing_to_compare(run) if tolerant else "" for run in runs]
+    reasons = [nothing_to_compare(run) if tolerant else "" for run in runs]
     for run, why in zip(runs, reasons):
         if why:
             text = f"aiperf-hpc: {run.files.directory}: {why}; left out of the scaling table"

@@ -172,6 +172,6 @@ def _keep(judged: Judged) -> None:
     """Stores the findings next to the journal. If the directory cannot be written to, the run is validated
     all the same, and this is reported."""
     try:
-        validation.save(judged.files, judged.replay, judged.verdict, judged.layers or {})
+        validation.save(judged.files, judged.replay, judged.verdict.findings, judged.layers or {})
     except AiperfError as error:
         click.echo(f"not stored for `report`: {error}", err=True)

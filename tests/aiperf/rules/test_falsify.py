@@ -42,7 +42,8 @@ from aiperf.rules import planned
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Evidence, Kind, Outcome
 from aiperf.rules.verdict import RULES, judge
-from aiperf.score.lineage import counted, rebuild, recount
+from aiperf.score.example_counts import counted
+from aiperf.score.lineage import rebuild, recount
 from aiperf.score.score import score
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import Segment, State, StepBlock

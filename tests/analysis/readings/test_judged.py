@@ -15,7 +15,6 @@ from aiperf.journal.events import GroupLost, LegBegan, RankReady
 from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer, Shortfall
 from aiperf.rules.rule import Outcome
-from aiperf.rules.verdict import Verdict
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import State
 from aiperf.wording import rate
@@ -60,7 +59,7 @@ def test_a_validation_is_remembered(
 ) -> None:
     monkeypatch.setattr(module, "COUNTED_AGAIN", 10)
     assert judged.layers is not None
-    validation.save(copied, judged.replay, judged.verdict, judged.layers)
+    validation.save(copied, judged.replay, judged.verdict.findings, judged.layers)
     found = glance(copied)
     assert found.validated
     assert found.verdict == judged.verdict
@@ -69,7 +68,7 @@ def test_a_validation_is_remembered(
 
 def test_of_a_short_run_no_earlier_validation_is_believed(copied: RunFiles, judged: Judged) -> None:
     """Whoever has the directory may have written it."""
-    validation.save(copied, judged.replay, Verdict(()), {})
+    validation.save(copied, judged.replay, (), {})
     found = glance(copied)
     assert found.validated
     assert found.verdict == judged.verdict
@@ -77,7 +76,7 @@ def test_of_a_short_run_no_earlier_validation_is_believed(copied: RunFiles, judg
 
 @pytest.mark.parametrize("field", ["chain", "lines", "code_hash", "findings"])
 def test_a_validation_of_anything_else_is_not_taken(copied: RunFiles, judged: Judged, field: str) -> None:
-    validation.save(copied, judged.replay, judged.verdict, judged.layers or {})
+    validation.save(copied, judged.replay, judged.verdict.findings, judged.layers or {})
     assert validation.load(copied, judged.replay) is not None
     record = json.loads(copied.validation.read_text())
     record[field] = 1 if isinstance(record[field], int) else "0" * 64

@@ -11,7 +11,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 from aiperf.clock import moment
-from aiperf.journal.attempts import Leg
 from aiperf.journal.events import RankAlike, RankReady
 from aiperf.wire.messages import Ready
 from nas.record import RecordError, decode_fields, encode
@@ -19,9 +18,11 @@ from nas.record import RecordError, decode_fields, encode
 FIELDS = tuple(field.name for field in fields(Ready))
 
 
-def arrived(leg: Leg, group: int, ready: Ready, clock_offset_seconds: float) -> RankReady | RankAlike:
-    """The shortest line for a rank that is ready, given the earlier lines of its leg."""
-    other, offset = _most_alike(leg, ready.host), moment(clock_offset_seconds)
+def arrived(
+    other: Ready | None, group: int, ready: Ready, clock_offset_seconds: float
+) -> RankReady | RankAlike:
+    """The shortest line for a rank that is ready, given one that was ready before it in its leg."""
+    offset = moment(clock_offset_seconds)
     if other is None:
         return RankReady(group, ready, offset)
     differs, within = {}, {}
@@ -38,10 +39,10 @@ def arrived(leg: Leg, group: int, ready: Ready, clock_offset_seconds: float) -> 
     return RankAlike(group, other.rank, differs, within, offset)
 
 
-def resolved(leg: Leg, event: RankAlike) -> RankReady:
-    """The `RankReady` that the line stands for. Mappings that equal those of the other rank are shared with
-    it. Raises RecordError if the other rank is unknown, or a field is none of a `Ready`."""
-    other = leg.devices.get(event.like)
+def resolved(other: Ready | None, event: RankAlike) -> RankReady:
+    """The `RankReady` that the line stands for; `other` is the rank that it names, None if there is none.
+    Mappings that equal those of the other rank are shared with it. Raises RecordError if there is no other
+    rank, or a field is none of a `Ready`."""
     if other is None:
         raise RecordError(f"is like rank {event.like}, which was not ready in this leg")
     merged: dict[str, Any] = {}
@@ -55,13 +56,6 @@ def resolved(leg: Leg, event: RankAlike) -> RankReady:
         replace(other, **decode_fields(Ready, {**event.differs, **merged}, "differs")),
         event.clock_offset_seconds,
     )
-
-
-def _most_alike(leg: Leg, host: str) -> Ready | None:
-    """The first rank that was ready on the same host, otherwise the first of the leg."""
-    if not leg.ranks:
-        return None
-    return leg.devices[leg.first_of_host.get(host, leg.ranks[0].ready.rank)]
 
 
 def _same(now: object, was: object) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiperf.journal.alike import FIELDS, arrived
+from aiperf.journal.compression import FIELDS, arrived
 from aiperf.journal.events import Event, GroupLost, LegBegan, RankAlike, RankReady
 from aiperf.journal.file import chained
 from aiperf.journal.replay import Replay
@@ -64,7 +64,7 @@ def test_each_rank_is_read_as_it_was_told(each: list[Ready], lost: list[bool]) -
     for rank, (ready, dies) in enumerate(zip(each, lost), start=1):
         group = next(index for index, ranks in enumerate(GROUPS) if rank in ranks)
         for one in [replace(ready, rank=rank)] * (1 + dies):
-            event = arrived(run.leg, group, one, 0.25)
+            event = arrived(run.leg.ready_like(one.host), group, one, 0.25)
             assert isinstance(event, RankReady) == (not run.leg.ranks)
             for place, added in ((run, event), (read, reread(event))):
                 place.add(1.0, added)
@@ -88,7 +88,7 @@ def test_what_ranks_share_is_held_once_and_written_once() -> None:
     run = begun()
     run.add(1.0, RankReady(0, replace(FIRST, rank=1), 0.0))
     second = replace(FIRST, rank=2, pid=7, settings={**FIRST.settings, "threads": "64"})
-    event = arrived(run.leg, 0, second, 0.5)
+    event = arrived(run.leg.ready_like(second.host), 0, second, 0.5)
     assert event == RankAlike(
         0, 1, differs={"rank": 2, "pid": 7}, within={"settings": {"threads": "64"}}, clock_offset_seconds=0.5
     )
@@ -103,8 +103,8 @@ def test_it_is_like_a_rank_of_its_host() -> None:
     run = begun()
     for group, rank, host in ((0, 1, "here"), (1, 3, "there")):
         run.add(1.0, RankReady(group, replace(FIRST, rank=rank, host=host), 0.0))
-    assert arrived(run.leg, 2, replace(FIRST, rank=4, host="there"), 0.0).like == 3  # type: ignore[union-attr]
-    assert arrived(run.leg, 2, replace(FIRST, rank=4, host="else"), 0.0).like == 1  # type: ignore[union-attr]
+    assert run.leg.ready_like("there") == run.leg.devices[3]
+    assert run.leg.ready_like("else") == run.leg.devices[1]
 
 
 ALIKE = RankAlike(0, 1, {"rank": 2}, {}, 0.0)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.data.texts.bundled import bundled_text
+from aiperf.data.texts.loading import bundled_text
 from aiperf.data.texts.reading import Text, text_at
 from aiperf.tasks.language.windows import TextWindows
 from nas.head import BYTES

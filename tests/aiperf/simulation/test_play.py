@@ -16,7 +16,7 @@ from aiperf.score.lineage import recount
 from aiperf.score.score import score
 from aiperf.simulation.figures import columns, shares_of_time, size_figures
 from aiperf.simulation.machine import SimulatedMachine
-from aiperf.simulation.master_clock import MasterTime
+from aiperf.simulation.world import MasterTime
 from aiperf.trial import State
 from nas.ops import OPS
 from tests.aiperf.simulation.simulated import NEVER, Played, config, steady

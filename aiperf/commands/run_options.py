@@ -13,7 +13,7 @@ from aiperf.commands.asked import DEFAULT, OWN, Asked
 from aiperf.commands.options import PATH, Number, device_option, is_typed
 from aiperf.config import STEPS, WANTED_FORMATS, preset_names
 from aiperf.ranks.wanted import BACKENDS, Wanted
-from nas.named import OWN_SEARCHES
+from nas.search_names import OWN_SEARCHES
 
 
 def _absolute(context: click.Context, param: click.Parameter, value: str | None) -> str | None:

@@ -7,7 +7,7 @@ import torch
 from aiperf.data.split import Batch, Data, Split
 from aiperf.data.training import Destination, training_of
 from aiperf.tasks.data import DataConfig
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 
 __all__ = ["Batch", "Data", "Split", "load"]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from aiperf.data.augment import augmentation
-from aiperf.data.found import Found, divided
+from aiperf.data.contradictions import Found, divided
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import measured
 from aiperf.data.resident import HeldSplit

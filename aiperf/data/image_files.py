@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiperf.data.cifar10 import load_cifar10, look_at_cifar10
+from aiperf.data.contradictions import Look, divided
 from aiperf.data.digits import load_digits_set
-from aiperf.data.found import Look, divided
 from aiperf.data.idx import load_idx, look_at_idx
 from aiperf.data.imagefolder import load_imagefolder, look_at_imagefolder
 from aiperf.data.packed.loading import load_packed, look_at_packed

@@ -9,7 +9,7 @@ from aiperf.data import Data, load
 from aiperf.device import Device
 from aiperf.measuring.before_span import RankWork, examples_per_second
 from aiperf.measuring.loader import PASSES, LoaderRate, measure_loaders
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.wording import figure, percent
 from nas.graph import Graph
 

@@ -18,7 +18,7 @@ from torch.profiler import profile, record_function
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.objective import objective_of
 from aiperf.training.built_trial import BuiltTrial, Rank
-from aiperf.wire.recorded import BACKWARD, FORWARD, LOAD, LOSS, NODE, OPTIMIZER, PHASE, STEP
+from aiperf.wire.profile_records import BACKWARD, FORWARD, LOAD, LOSS, NODE, OPTIMIZER, PHASE, STEP
 from nas.modules import Network
 
 Mark = Callable[[str], AbstractContextManager[Any]]
@@ -34,7 +34,7 @@ class Marked(Engine):
     def __init__(self, passes: Passes) -> None:
         super().__init__(passes)
         self.layers: list[int] = []
-        """Sequence numbers of the last step, as `aiperf.wire.recorded.Events.layers`."""
+        """Sequence numbers of the last step, as `aiperf.wire.profile_records.Events.layers`."""
 
     def step(self, images: Tensor, labels: Tensor) -> Tensor:
         passes = self.passes

@@ -14,12 +14,12 @@ from torch.profiler import ProfilerActivity, profile
 
 from aiperf.data import Batch, Split
 from aiperf.profiling.marked import TrialSteps, raw_events
-from aiperf.wire.recorded import COLLECTIVES, STEP, Events
+from aiperf.wire.profile_records import COLLECTIVES, STEP, Events
 
 
 @dataclass(frozen=True)
 class Rounds:
-    """Times and events of the steps; see `aiperf.wire.recorded.Recorded`."""
+    """Times and events of the steps; see `aiperf.wire.profile_records.Recorded`."""
 
     plain_seconds: tuple[float, ...]
     profiled_seconds: tuple[float, ...]

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from aiperf.errors import WorldError
-from aiperf.warned import WARNINGS, held
+from aiperf.scheduler_warning import WARNINGS, held
 
 # Device files of the drivers of NVIDIA, AMD, Ascend and Intel.
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "dri/renderD*")

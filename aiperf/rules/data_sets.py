@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 
 
 def data(evidence: Evidence) -> Seen:

@@ -11,7 +11,7 @@ from aiperf.proposing.plan import SEGMENT_SECONDS
 from aiperf.rules import times
 from aiperf.rules.measurements import doubts, mean_ceiling
 from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import RankedLimits
 from aiperf.trial import State
 from aiperf.wording import counted, percent

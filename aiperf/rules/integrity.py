@@ -9,7 +9,7 @@ from aiperf.journal.attempts import Attempt, Validation
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.score.example_counts import recorded
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Examples
 from aiperf.trial import State, Trial
 from aiperf.wording import counted

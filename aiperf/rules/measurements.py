@@ -23,7 +23,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuild
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Ceiling, Control, Ready, Rung
 from aiperf.wording import counted, percent

@@ -21,7 +21,7 @@ from aiperf.proposing.plan import measuring_seconds
 from aiperf.ranks.world import Gone, World
 from aiperf.rules.eligibility import refuse_unrankable
 from aiperf.rules.ending import ERROR, EVERY_GROUP_LOST
-from aiperf.rules.who import INITIALISATION_SECONDS
+from aiperf.rules.participants import INITIALISATION_SECONDS
 from aiperf.run import before_release
 from aiperf.run.groups import Groups
 from aiperf.run.ledger import Ledger

@@ -14,7 +14,7 @@ from aiperf.score.example_counts import Counted
 from aiperf.score.rungs import comparable, controls_of
 from aiperf.score.timeline import Shares, Timeline, shares, timeline
 from aiperf.tally import Tally
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.trial import State
 
 

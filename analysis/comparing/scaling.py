@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from aiperf.journal.events import Origin
 from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.wording import harmless, plain, rates
-from analysis.comparing.kind import refuse_mixed
-from analysis.readings import facts
-from analysis.readings.judged import Judged
-from analysis.readings.key import COUNT, SHARE, Figure, figures, num_devices
+from analysis.comparing.comparability import refuse_mixed
+from analysis.readings import run_tables
+from analysis.readings.judgement import Judged
+from analysis.readings.score_figures import COUNT, SHARE, Figure, figures, num_devices
 from analysis.table import Cell, Table
 
 CSV_COLUMNS = (
@@ -151,6 +151,6 @@ def _point(run: Judged, devices: int, base: int, base_rate: float) -> ScalingPoi
         efficiency=(score.ops_per_second / devices) / (base_rate / base),
         training_share=sum(share.train for share in score.shares) / max(1, len(score.shares)),
         busy_share=sum(1 - share.rest for share in score.shares) / max(1, len(score.shares)),
-        verdict=facts.verdict_and_class(run.verdict, run.validated),
+        verdict=run_tables.verdict_and_class(run.verdict, run.validated),
         figures=figures(run.replay, score),
     )

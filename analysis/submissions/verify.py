@@ -15,8 +15,8 @@ from aiperf.errors import AiperfError, JournalError
 from aiperf.rules.ending import Answer
 from analysis.exports.result import FORM as RESULT_FORM
 from analysis.exports.result import result
-from analysis.readings.facts import flat
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
+from analysis.readings.run_tables import flat
 from analysis.submissions.opening import Reason, parsed, refuse_other_form, unpacked
 from analysis.submissions.package import Contact, PackageFiles
 from analysis.submissions.schema import SchemaError, check

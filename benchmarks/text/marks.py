@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from aiperf.data.texts.loading import bundled_text
 from aiperf.data.texts.reading import Text, text_at
-from aiperf.tasks.language.windows import TextWindows
+from aiperf.tasks.language.text_windows import TextWindows
 from nas.head import BYTES
 
 CHUNK = 1 << 24

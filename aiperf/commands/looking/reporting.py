@@ -13,7 +13,7 @@ from aiperf.commands.looking.machine import known_site, price_option, priced, si
 from aiperf.commands.looking.opening import opened
 from aiperf.commands.options import PATH, only_with, output_option, run_or_package_argument, writing
 from aiperf.files import RunFiles
-from analysis.readings.judged import Judged, glance
+from analysis.readings.judgement import Judged, glance
 
 
 @click.command()
@@ -50,8 +50,8 @@ def report(
     """
     with extra("report"):
         from analysis.exports.result import result
-        from analysis.pages.head import About
         from analysis.pages.report import report_html, write_figures
+        from analysis.pages.report_head import About
         from analysis.submissions.canonical import canonical
         from analysis.submissions.schema import check
     only_with("the page, not for --json", not as_json, "price_text", "site", "others")

@@ -26,9 +26,9 @@ from aiperf.rules.verdict import Verdict, evidence_of, judge_by
 from aiperf.wording import plain
 from analysis.exports.summary import findings_text, status_text, summary_text
 from analysis.readings import validation
-from analysis.readings.facts import engines
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from analysis.readings.live import silent_seconds
+from analysis.readings.run_tables import engines
 from nas.record import encode
 
 NOT_JUDGED = 2

@@ -15,15 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aiperf.data.contradictions import Found, Look, divided
 from aiperf.data.decode import EVALUATED_SHARE
-from aiperf.data.found import Found, Look, divided
 from aiperf.data.imagefolder import SIDES, spare_cores
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.order import Order
-from aiperf.data.packed.maps import Maps
 from aiperf.data.packed.readers import Readers, Shown
-from aiperf.data.packed.shards import MANIFEST, Packed, PackedPart, check_sizes, read_manifest
+from aiperf.data.packed.shards import MANIFEST, Maps, Packed, PackedPart, check_sizes, read_manifest
 from aiperf.data.packed.staging import staged
 from aiperf.data.split import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.tasks.data import DataConfig

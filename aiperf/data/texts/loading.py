@@ -21,7 +21,7 @@ from aiperf.data.texts.reading import Text, text_at
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT
-from aiperf.tasks.language.windows import TextWindows
+from aiperf.tasks.language.text_windows import TextWindows
 
 HELD_BYTES = 1 << 30
 """Up to here a text lies on an accelerator whole; a larger one is read from the host, batch by batch."""

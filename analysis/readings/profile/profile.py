@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from aiperf.wire.recorded import LOAD, OPTIMIZER, PHASES, Recorded
+from aiperf.wire.profile_records import LOAD, OPTIMIZER, PHASES, Recorded
 from analysis.readings.limits import Limits
 from analysis.readings.profile.nodes import NodeTime, node_times
 from analysis.readings.profile.spans import ALL_REDUCE, BESIDE, BETWEEN, ENGINE, NANO, SENDING, Span, spans

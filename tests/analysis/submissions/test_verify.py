@@ -12,7 +12,7 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from analysis.exports.result import result
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from analysis.submissions import opening, verify
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.signature import make_key

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.wire.recorded import Events
+from aiperf.wire.profile_records import Events
 from analysis.exports.profile import profile_json, profile_text
 from analysis.readings.profile.profile import Profile, kinds
 from analysis.readings.profile.spans import Span, spans

@@ -9,7 +9,7 @@ from functools import partial
 from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.score.score import Score
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Task
 from aiperf.wording import clock, figure, hundredths, percent, rate, rates, scaled
 from analysis.readings.hosts import control_reading

@@ -10,7 +10,7 @@ from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.rules.times import DRIFT, JITTER_SECONDS
 from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Task
 
 

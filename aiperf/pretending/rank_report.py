@@ -11,8 +11,8 @@ from typing import Any
 from aiperf.config import Config
 from aiperf.errors import ConfigError
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.pretended import Learnt, Pretended
-from aiperf.tasks.known import task_of
+from aiperf.pretending.group_model import Learnt, Pretended
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.layout import Described, Place

@@ -11,7 +11,7 @@ from aiperf.config import Config
 from aiperf.pretending.assumptions import Assumptions, Spread
 from aiperf.proposing.plan import plan, validated_at_once
 from aiperf.tally import Tally
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Manifest
 from aiperf.trial import Trial
 from nas.graph import Graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.tasks.language.windows import TextWindows
+from aiperf.tasks.language.text_windows import TextWindows
 
 
 def test_a_text_is_divided_as_enwik8_customarily_is() -> None:

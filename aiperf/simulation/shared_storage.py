@@ -12,7 +12,7 @@ import simpy
 from aiperf.config import TrainingConfig
 from aiperf.files import RunFiles
 from aiperf.pretending.assumptions import Storage
-from aiperf.pretending.pretended import ELEMENT_BYTES, Learnt
+from aiperf.pretending.group_model import ELEMENT_BYTES, Learnt
 
 
 class SharedStorage:

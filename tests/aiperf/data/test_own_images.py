@@ -13,9 +13,9 @@ from PIL import Image
 
 from aiperf.config import DataConfig, load_preset, with_overrides
 from aiperf.data import load
-from aiperf.data.found import Found, Look
+from aiperf.data.contradictions import Found, Look
 from aiperf.data.image_files import look
-from aiperf.data.inferred import MOST_PASSES, inferred
+from aiperf.data.own_images import MOST_PASSES, inferred
 from aiperf.data.stratify import stratified, take_validation
 from aiperf.errors import DataError
 from aiperf.tasks.images.data import ImageData

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from launch import SCHEDULERS
-from launch.around import job_name, job_seconds_left
+from launch.current_job import job_name, job_seconds_left
 from launch.scheduler import Scheduler
 
 Put = Callable[[str, str], None]

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from aiperf.proposing.engine import Expected, choose
+from aiperf.proposing.engine_choice import Expected, choose
 from aiperf.wire.messages import StepTime
 
 TIMES = {

@@ -16,8 +16,8 @@ from aiperf.conduct.course import Course
 from aiperf.conduct.events import BlockDone, ValidationDone
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.pretending.assumptions import Spread, assumed
-from aiperf.pretending.pretended import Learnt, Pretended, PretendedTrial
-from aiperf.pretending.rank import pretended_group
+from aiperf.pretending.group_model import Learnt, Pretended, PretendedTrial
+from aiperf.pretending.rank_report import pretended_group
 from aiperf.proposing.pace import Pace
 from aiperf.proposing.plan import plan
 from aiperf.trial import HyperParameters, State, Trial

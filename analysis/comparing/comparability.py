@@ -9,9 +9,9 @@ from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.rules.ending import Answer
-from analysis.readings import facts
-from analysis.readings.judged import Judged, refuse_two_tasks
-from analysis.readings.key import num_devices, task_of_run
+from analysis.readings import run_tables
+from analysis.readings.judgement import Judged, refuse_two_tasks
+from analysis.readings.score_figures import num_devices, task_of_run
 
 MAY_DIFFER = frozenset({"random_seed", "data.path", "data.stage", "data.loader_processes"})
 """Settings that are a run's own: its draw, and where its images lie (what they are must agree)."""
@@ -109,10 +109,10 @@ def kind_key(run: Judged) -> str:
 def _kind(run: Judged) -> Mapping[str, Any]:
     """All values that must agree, by name: configuration, data, code, device."""
     opened = run.replay.opened
-    settings = facts.flat(asdict(opened.config))
+    settings = run_tables.flat(asdict(opened.config))
     ranks = [event.ready for leg in run.replay.legs for event in leg.ranks]
     examples = f"{task_of_run(run.replay).example}s"
-    data = facts.flat(dict(ranks[0].data), f"{examples}.") if ranks else {}
+    data = run_tables.flat(dict(ranks[0].data), f"{examples}.") if ranks else {}
     if data.get(f"{examples}.synthetic"):  # generated from the random seed, which is a run's own
         data.pop(f"{examples}.sha256", None)
     return {

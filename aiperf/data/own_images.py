@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.data.found import Look
+from aiperf.data.contradictions import Look
 from aiperf.data.image_files import look
 from aiperf.errors import DataError
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from aiperf.rules.ending import Answer
 from aiperf.wording import figure, kilowatt_hours, rate
-from analysis.readings import facts
+from analysis.readings import run_tables
 from analysis.readings.conclusion import conclusion, group_health, losses_text
 from analysis.readings.devices import DeviceReadings, slow_text
-from analysis.readings.judged import Judged
-from analysis.readings.key import Figure, Unit, figures
+from analysis.readings.judgement import Judged
 from analysis.readings.progress import node_hours
+from analysis.readings.score_figures import Figure, Unit, figures
 from analysis.table import Table
 from launch.price import Price
 
@@ -92,9 +92,9 @@ def head(judged: Judged, about: About, devices: DeviceReadings) -> PageHead:
         headline=known["ops_per_second"].text if verdict.valid else verdict.answer.value,
         conclusion=conclusion(replay, judged.score, verdict, judged.validated, health, about.system),
         attention=_attention(judged, devices),
-        word=facts.verdict_word(verdict, judged.validated),
+        word=run_tables.verdict_word(verdict, judged.validated),
         outcome={Answer.VALID: sound, Answer.INVALID: "failed"}.get(verdict.answer, "unknown"),
-        text=facts.verdict_text(verdict, judged.validated),
+        text=run_tables.verdict_text(verdict, judged.validated),
         style=STYLES[verdict.answer],
         key=[] if verdict.answer is Answer.NO_RESULT else _key(judged, about.price, devices),
     )

@@ -12,11 +12,11 @@ from typing import Any
 import simpy
 
 from aiperf.pretending.assumptions import Assumptions, Messages
-from aiperf.pretending.pretended import Learnt
+from aiperf.pretending.group_model import Learnt
 from aiperf.ranks.world import Gone
-from aiperf.simulation.group import SimulatedGroup, Surroundings
-from aiperf.simulation.machine import SimulatedMachine, node_speed, seconds_to_failure
-from aiperf.simulation.storage import SharedStorage
+from aiperf.simulation.shared_storage import SharedStorage
+from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
+from aiperf.simulation.simulated_machine import SimulatedMachine, node_speed, seconds_to_failure
 from aiperf.wire.messages import Assign, FromGroup, Quit, Release, Setup, ToGroup, pack, unpack
 from nas.record import graph_from_json
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from aiperf.errors import AiperfError
 from aiperf.rules.ending import Answer
 from aiperf.wording import rate
-from analysis.comparing.kind import refuse_twice
+from analysis.comparing.comparability import refuse_twice
 from analysis.comparing.published import Published
 from analysis.pages.figures.bars import bars
 from analysis.pages.figures.picture import Picture
-from analysis.readings.facts import devices_and_hosts
-from analysis.readings.judged import Judged, refuse_two_tasks
-from analysis.readings.key import num_devices
+from analysis.readings.judgement import Judged, refuse_two_tasks
+from analysis.readings.run_tables import devices_and_hosts
+from analysis.readings.score_figures import num_devices
 from analysis.table import Cell, Table
 
 COLUMNS = ("machine", "devices", "OPS", "OPS per device")

@@ -8,10 +8,10 @@ import pytest
 import simpy
 
 from aiperf.pretending.assumptions import Speed, Spread, StartUp, Storage, Trials
-from aiperf.pretending.pretended import Learnt, Pretended
-from aiperf.simulation.group import SimulatedGroup, Surroundings
-from aiperf.simulation.machine import SimulatedMachine
-from aiperf.simulation.storage import SharedStorage
+from aiperf.pretending.group_model import Learnt, Pretended
+from aiperf.simulation.shared_storage import SharedStorage
+from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
+from aiperf.simulation.simulated_machine import SimulatedMachine
 from aiperf.trial import HyperParameters, Trial
 from aiperf.wire.messages import (
     Assign,
@@ -26,7 +26,7 @@ from aiperf.wire.messages import (
 )
 from nas.seeds import residual
 from tests.aiperf.simulation.simulated import steady
-from tests.aiperf.simulation.test_world import setup
+from tests.aiperf.simulation.test_simulated_world import setup
 
 M = TypeVar("M", bound=FromGroup)
 AT_ONCE = Speed(1e18)

@@ -19,7 +19,7 @@ from aiperf.tasks.images.tally import Classified
 from aiperf.trial import State
 from aiperf.wording import rate
 from analysis.exports.summary import status_text, summary_text
-from analysis.readings import judged as module
+from analysis.readings import judgement as module
 from analysis.readings import validation
 from analysis.readings.conclusion import (
     LOSSES_SHOWN,
@@ -29,11 +29,11 @@ from analysis.readings.conclusion import (
     groups_text,
     losses_text,
 )
-from analysis.readings.facts import verdict_word
-from analysis.readings.judged import Judged, examine, glance
-from analysis.readings.key import ERROR, RATE, figures
+from analysis.readings.judgement import Judged, examine, glance
 from analysis.readings.outliers import Outlier, outliers
 from analysis.readings.progress import progress
+from analysis.readings.run_tables import verdict_word
+from analysis.readings.score_figures import ERROR, RATE, figures
 from analysis.readings.trials import TrialRow, line_of_descent, most_telling, rows
 from nas.ops import OPS
 from tests.journals import Scene, told, write_run

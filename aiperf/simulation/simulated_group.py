@@ -15,16 +15,16 @@ from aiperf.conduct.actions import Action, Begin, Close, GiveUp, Keep, Prepare, 
 from aiperf.conduct.conduct import Attempt, Conduct
 from aiperf.conduct.events import Answered, Begun, Event, Failed, Prepared, WeightsWritten
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.pretended import Learnt, Pretended, PretendedTrial
-from aiperf.pretending.rank import (
+from aiperf.pretending.group_model import Learnt, Pretended, PretendedTrial
+from aiperf.pretending.rank_report import (
     pretended_ceiling,
     pretended_control,
     pretended_manifest,
     pretended_ready,
 )
 from aiperf.proposing.pace import WORKING_SECONDS
-from aiperf.simulation.machine import start_seconds
-from aiperf.simulation.storage import SharedStorage
+from aiperf.simulation.shared_storage import SharedStorage
+from aiperf.simulation.simulated_machine import start_seconds
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,

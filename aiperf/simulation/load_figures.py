@@ -15,7 +15,7 @@ from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Messages
 from aiperf.score.credit import credit, work
 from aiperf.score.example_counts import recorded
-from aiperf.simulation.world import SimulatedWorld
+from aiperf.simulation.simulated_world import SimulatedWorld
 from aiperf.wording import percent, rate, scaled
 
 OF_TRIALS = re.compile(rb'"type":"(Dispatched|Began|Closed|Ended)"')

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nas.named import SEARCHES_OF_OTHERS
 from nas.search.search import Search
+from nas.search_names import SEARCHES_OF_OTHERS
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -13,7 +13,7 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS, Plan, plan
 from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.rules.times import DRIFT, LATE_SECONDS
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
 

@@ -18,7 +18,7 @@ from aiperf.score.credit import Credit, credit
 from aiperf.score.example_counts import recorded
 from aiperf.score.lineage import Rebuilt, Recount, recount
 from aiperf.score.score import Score, score
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from analysis.readings import validation
 from nas.ops import OPS
 

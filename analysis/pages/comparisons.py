@@ -13,9 +13,9 @@ from analysis.comparing.scaling import Scaling, csv_text, markdown_text, table
 from analysis.pages.figures.scaling import weak_scaling
 from analysis.pages.figures.svg import write_files
 from analysis.pages.page import drawn, page
-from analysis.readings.facts import devices_text
-from analysis.readings.judged import Judged
-from analysis.readings.key import EXPLAINED, num_devices
+from analysis.readings.judgement import Judged
+from analysis.readings.run_tables import devices_text
+from analysis.readings.score_figures import EXPLAINED, num_devices
 from analysis.table import Table
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from aiperf.proposing.forecast import forecast
 from aiperf.proposing.hyper import Memory, configured
-from aiperf.proposing.memory import step_parts, training_bytes
+from aiperf.proposing.memory_model import step_parts, training_bytes
 from nas.layers import Layer, MissingReading, ReLU
 from nas.matrices import hidden_matrices
 from nas.memory import step_memory

@@ -14,7 +14,7 @@ from aiperf.proposing.foreign_search import SearchFailed
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import libraries
 from aiperf.rules.rule import Evidence, Seen
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.trial import Trial
 from nas.record import encode, graph_from_json
 from nas.search import Exhausted

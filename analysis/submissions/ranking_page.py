@@ -10,7 +10,7 @@ from typing import Any
 from aiperf import __version__
 from aiperf.wording import harmless, moment, percent, plain, rate, rates
 from analysis.pages.page import page
-from analysis.readings.key import EXPLAINED
+from analysis.readings.score_figures import EXPLAINED
 from analysis.submissions.canonical import canonical
 from analysis.submissions.standing import Entry, RankedList, Standing
 

@@ -17,7 +17,7 @@ from aiperf.data.contradictions import Found, divided
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import measured
 from aiperf.data.resident import HeldSplit
-from aiperf.data.split import Data
+from aiperf.data.splits import Data
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 

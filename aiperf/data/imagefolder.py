@@ -18,7 +18,7 @@ from aiperf.data.file_list import FileList, check_files, class_folders, fingerpr
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.order import Order
-from aiperf.data.split import Batch, Data, Split, Stage, share, share_of_step
+from aiperf.data.splits import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 

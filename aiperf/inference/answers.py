@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from aiperf.data.split import Batch
+from aiperf.data.splits import Batch
 from aiperf.data.training import Numbers
 from aiperf.engines.objective import objective_of
 from aiperf.tally import Tally

@@ -14,9 +14,9 @@ from typing import Any
 from aiperf.config import AUTO_STEP, EAGER, ENGINES
 from aiperf.journal import events
 from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory, Validation
-from aiperf.journal.blocks import Blocks, Totals
 from aiperf.journal.compression import resolved
 from aiperf.journal.file import Line
+from aiperf.journal.step_blocks import Blocks, Totals
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT, Evaluated, Ready
 from nas.record import RecordError

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aiperf.journal.replay import Replay
-from aiperf.rules.data_sets import has_like_parts
 from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.rules.times import DRIFT, JITTER_SECONDS
 from aiperf.tally import Tally
@@ -55,7 +54,8 @@ def _compared(replay: Replay) -> tuple[Tally, Tally] | None:
 def _is_proof(replay: Replay) -> bool:
     """Whether a test that is too good convicts: only if it cannot have the easier examples."""
     tallies = _compared(replay) or ()
-    return has_like_parts(replay) and all(tally.can_convict for tally in tallies)
+    data = task_of(replay.opened.config.data).data
+    return data.has_like_parts(replay.manifest) and all(tally.can_convict for tally in tallies)
 
 
 def _validated(replay: Replay) -> Iterator[str]:

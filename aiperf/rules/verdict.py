@@ -12,7 +12,6 @@ from aiperf.journal.mark import Mark, mark_of
 from aiperf.journal.replay import Replay
 from aiperf.rules import (
     accuracy,
-    data_sets,
     eligibility,
     integrity,
     measurements,
@@ -116,7 +115,7 @@ RULES: tuple[Rule, ...] = (
     Rule("steps", Kind.INTEGRITY, integrity.steps),
     Rule("examples", Kind.INTEGRITY, trial_length.examples),
     Rule("accuracy", Kind.INTEGRITY, accuracy.accuracy),
-    Rule("data", Kind.INTEGRITY, data_sets.data),
+    Rule("data", Kind.INTEGRITY, integrity.data),
     Rule("times", Kind.INTEGRITY, times.times),
     Rule("span", Kind.INTEGRITY, times.span),
     Rule("speed", Kind.INTEGRITY, measurements.speed),

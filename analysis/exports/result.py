@@ -11,7 +11,7 @@ from aiperf.rules.verdict import Verdict
 from analysis.readings.judgement import Judged
 from analysis.readings.run_tables import engines, software
 from analysis.readings.score_figures import num_devices
-from analysis.readings.trials import line_of_descent, rows
+from analysis.readings.trial_rows import line_of_descent, rows
 from analysis.readings.usage import read_usage
 from nas.record import encode
 

@@ -25,7 +25,7 @@ from analysis.pages.figures.other_machines import beside_others, beside_publishe
 from analysis.pages.figures.pareto import pareto
 from analysis.pages.figures.picture import Picture, stamped
 from analysis.pages.figures.quality import error_over_time, regulated_over_time
-from analysis.pages.figures.series import throughput
+from analysis.pages.figures.rate_series import throughput
 from analysis.pages.figures.shares import time_shares
 from analysis.pages.figures.svg import write_files
 from analysis.pages.figures.telemetry import telemetry
@@ -52,7 +52,7 @@ from analysis.readings.progress import progress
 from analysis.readings.run_tables import engines_text
 from analysis.readings.score_figures import task_of_run
 from analysis.readings.telemetry import read_telemetry
-from analysis.readings.trials import TrialRow, median_error, most_telling, rows
+from analysis.readings.trial_rows import TrialRow, median_error, most_telling, rows
 from analysis.table import Table
 from nas.ops import OPS, TENSOR_OPS, Ops
 

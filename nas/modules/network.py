@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from nas.graph import Graph
 from nas.modules.images import Sum
+from nas.modules.module_table import module_of
 from nas.modules.sequences import Tied
-from nas.modules.table import module_of
 
 
 class Network(nn.Module):

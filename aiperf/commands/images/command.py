@@ -79,8 +79,7 @@ def pack_images(source: Path, target: Path, size: int, processes: int | None) ->
 def verify(folder: Path) -> int:
     """Read every shard of packed images and list missing or damaged ones (exit code 1)."""
     refuse_no_run()
-    from aiperf.data.packed.damage import damaged
-    from aiperf.data.packed.shards import read_manifest
+    from aiperf.data.packed.shards import damaged, read_manifest
 
     packed = read_manifest(folder)
     progress = _ImagesDone("verified", packed.images)

@@ -80,7 +80,7 @@ def _named(path: Path, judged: Judged, site: Path | None) -> tuple[str, str]:
     """Names of the machine and its owner, from the package, or for a measured run from the site file;
     otherwise empty."""
     if judged.files.directory != path:
-        from analysis.submissions.opening import system_of
+        from analysis.submissions.unpacking import system_of
 
         system = system_of(judged.files, path)
         return system["system_name"], system["submitter"]

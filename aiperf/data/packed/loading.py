@@ -24,7 +24,7 @@ from aiperf.data.order import Order
 from aiperf.data.packed.readers import Readers, Shown
 from aiperf.data.packed.shards import MANIFEST, Maps, Packed, PackedPart, check_sizes, read_manifest
 from aiperf.data.packed.staging import staged
-from aiperf.data.split import Batch, Data, Split, Stage, share, share_of_step
+from aiperf.data.splits import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.tasks.data import DataConfig
 
 KEPT = 8

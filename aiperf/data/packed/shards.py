@@ -7,7 +7,8 @@ import errno
 import json
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from aiperf.errors import DataError
 from aiperf.wording import first_few
-from nas.bounded import read_text
+from nas.bounded import file_digest, read_text
 from nas.record import RecordError, decode, encode
 
 MANIFEST = "manifest.json"
@@ -253,3 +254,29 @@ def mapped(path: Path) -> mmap.mmap:
         limits = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
         remedy = "raise the limits on memory and open files (ulimit)" if limits else "make it readable"
         raise DataError(f"{path}: cannot be mapped ({error.strerror}); {remedy}") from None
+
+
+def damaged(folder: Path, packed: Packed, threads: int, show: Callable[[int], object]) -> list[str]:
+    """A line for each shard that is missing or damaged; `show` is given the images that were looked at."""
+
+    def look(shard: tuple[str, Shard]) -> str:
+        return fault(folder / shard[0], packed, shard[1])
+
+    told, seen = list[str](), 0
+    with ThreadPoolExecutor(threads) as pool:
+        for (_, shard), line in zip(packed.shards, pool.map(look, packed.shards)):
+            seen += shard.images
+            show(seen)
+            told += [line] if line else []
+    return told
+
+
+def fault(path: Path, packed: Packed, shard: Shard) -> str:
+    """What is wrong with a shard; empty where it is whole and its SHA-256 right."""
+    if told := wrong_size(path, packed, shard):
+        return told
+    try:
+        found = file_digest(path)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return "" if found == shard.sha256 else f"{path}: is damaged: its SHA-256 does not match the manifest"

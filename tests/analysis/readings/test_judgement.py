@@ -34,7 +34,7 @@ from analysis.readings.outliers import Outlier, outliers
 from analysis.readings.progress import progress
 from analysis.readings.run_tables import verdict_word
 from analysis.readings.score_figures import ERROR, RATE, figures
-from analysis.readings.trials import TrialRow, line_of_descent, most_telling, rows
+from analysis.readings.trial_rows import TrialRow, line_of_descent, most_telling, rows
 from nas.ops import OPS
 from tests.journals import Scene, told, write_run
 

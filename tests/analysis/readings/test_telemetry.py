@@ -16,7 +16,7 @@ from analysis.pages.figures.telemetry import telemetry
 from analysis.pages.report import pictures
 from analysis.readings.judgement import Judged, examine
 from analysis.readings.telemetry import read_telemetry
-from analysis.readings.trials import rows
+from analysis.readings.trial_rows import rows
 from tests.journals import CIFAR, RELEASE_SECONDS, Machine, resized, write_run
 
 START = datetime.fromisoformat("2026-05-04T08:00:00+00:00").timestamp()

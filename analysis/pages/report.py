@@ -32,7 +32,7 @@ from analysis.pages.figures.telemetry import telemetry
 from analysis.pages.page import Drawn, drawn, page
 from analysis.pages.report_head import NOTHING_MORE, About, PageHead, head
 from analysis.readings import run_tables
-from analysis.readings.architecture.architecture import architecture
+from analysis.readings.architecture import architecture
 from analysis.readings.conclusion import losses_text
 from analysis.readings.devices import (
     DeviceReadings,

@@ -12,7 +12,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture
 from analysis.pages.figures.style import COLOURS, Frame, canvas
-from analysis.readings.architecture.architecture import SEED, Architecture, LayerUnit, Repeated, UnitBlock
+from analysis.readings.architecture import SEED, Architecture, LayerUnit, Repeated, UnitBlock
 from analysis.table import Table
 from nas.layers import Shape
 

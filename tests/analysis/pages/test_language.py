@@ -17,7 +17,7 @@ from analysis.exports.watch import watch_text
 from analysis.pages.figures.architecture import architecture_picture
 from analysis.pages.figures.style import WIDE
 from analysis.pages.report import report_html
-from analysis.readings.architecture.architecture import architecture
+from analysis.readings.architecture import architecture
 from analysis.readings.hosts import control_cost, control_reading
 from analysis.readings.judgement import Judged, glance
 from analysis.readings.live import Follower

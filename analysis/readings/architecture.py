@@ -9,12 +9,12 @@ are one, with their number.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import singledispatch
 from itertools import pairwise
 
 from aiperf.trial import Trial
 from aiperf.wording import spoken
-from analysis.readings.architecture.layer_words import kind_of, words
 from nas.graph import INPUT, Graph, Node
 from nas.layers import (
     AdaptiveAveragePool,
@@ -33,6 +33,7 @@ from nas.layers import (
     RMSNorm,
     Shape,
 )
+from nas.layers.windows import both
 
 LONGEST_PERIOD = 4
 """Most blocks that are recognised as one repeated period: attention and MLP of a transformer are two."""
@@ -44,6 +45,8 @@ BEGIN = (
 the only reader; else it begins a unit, too."""
 SEED = -1
 """Stands for a trial's number at a node that is as in the seed."""
+SPELT = {"ReLU", "ReLU6", "GELU", "SiLU", "RMSNorm"}
+"""Layers whose names are written as they are; others in words."""
 
 
 @dataclass(frozen=True)
@@ -236,3 +239,86 @@ def _repeated(blocks: Sequence[UnitBlock]) -> list[Repeated]:
         found.append(Repeated(tuple(blocks[place : place + period]), times, last))
         place += period * times
     return found
+
+
+@singledispatch
+def words(layer: Layer) -> str:
+    """A layer in a few words: its kind and what was chosen of it."""
+    chosen = [getattr(layer, each.name) for each in fields(layer)]
+    shown = [f"{value:g}" for value in chosen if type(value) in (int, float)]
+    return " ".join([kind_of(layer), *shown])
+
+
+def kind_of(layer: Layer) -> str:
+    name = type(layer).__name__
+    return name if name in SPELT else spoken(name)
+
+
+@words.register(RMSNorm)
+@words.register(LayerNorm)
+def _(layer: RMSNorm | LayerNorm) -> str:
+    return kind_of(layer)
+
+
+@words.register
+def _(layer: Conv2d) -> str:
+    groups = f" in {layer.groups} groups" if layer.groups > 1 else ""
+    return f"{_sides(layer.kernels)} conv {layer.channels}{groups}{_stride(layer.strides)}{_dilation(layer)}"
+
+
+@words.register
+def _(layer: DepthwiseConv2d) -> str:
+    return f"{_sides(layer.kernels)} depthwise{_stride(layer.strides)}{_dilation(layer)}"
+
+
+@words.register(MaxPool)
+@words.register(AveragePool)
+def _(layer: MaxPool | AveragePool) -> str:
+    kind = "max pool" if isinstance(layer, MaxPool) else "average pool"
+    return f"{_sides(layer.kernels)} {kind}{_stride(layer.strides)}"
+
+
+@words.register
+def _(layer: AdaptiveAveragePool) -> str:
+    return f"average pool to {_sides(both(layer.size))}"
+
+
+@words.register(Dense)
+@words.register(Linear)
+def _(layer: Dense | Linear) -> str:
+    tied = ", tied" if isinstance(layer, Linear) and layer.tied else ""
+    return f"{kind_of(layer)} {layer.features}{tied}"
+
+
+@words.register
+def _(layer: Embedding) -> str:
+    return f"embedding {layer.features}"
+
+
+@words.register
+def _(layer: Attention) -> str:
+    groups = f", {layer.groups} groups" if layer.groups < layer.heads else ""
+    window = f", window {layer.window}" if layer.window else ""
+    return f"attention {layer.heads} heads{groups}{window}{', head norm' if layer.head_norm else ''}"
+
+
+@words.register
+def _(layer: Experts) -> str:
+    return f"experts {layer.chosen} of {layer.experts}, {layer.hidden}"
+
+
+def _sides(sides: tuple[int, int]) -> str:
+    return f"{sides[0]}×{sides[1]}"
+
+
+def _dilation(layer: Conv2d | DepthwiseConv2d) -> str:
+    if layer.dilations == (1, 1):
+        return ""
+    down, right = layer.dilations
+    return f" dilated {down}" if down == right else f" dilated {_sides(layer.dilations)}"
+
+
+def _stride(strides: tuple[int, int]) -> str:
+    if strides == (1, 1):
+        return ""
+    return f" /{strides[0]}" if strides[0] == strides[1] else f" /{_sides(strides)}"

@@ -24,8 +24,8 @@ from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.language.data import TextData
 from aiperf.wording import suggestion
 from nas.bounded import read_text
-from nas.named import TUNERS, search_names
 from nas.record import RecordError, decode
+from nas.search_names import TUNERS, search_names
 
 DATA_CLASSES: tuple[type[DataConfig], ...] = (ImageData, TextData)
 """Those of this program's tasks: imported here, so that `[data]` of each can be read. An installed task

@@ -11,7 +11,7 @@ import sys
 
 from aiperf.clash import refuse_clash
 from aiperf.errors import AiperfError
-from aiperf.warned import note
+from aiperf.scheduler_warning import note
 
 
 def main() -> int:

@@ -13,8 +13,8 @@ from aiperf.journal.words import TERMINATED, TESTED
 from launch.job import WARNING_SECONDS, Job
 from launch.launchers import TORCHRUN, Launcher
 from launch.scheduler import Scheduler, marked
+from launch.script_text import line, path_word
 from launch.site import Site
-from launch.words import line, path_word
 
 WIDTH = 100
 

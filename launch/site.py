@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aiperf import toml
 from aiperf.errors import ConfigError
-from launch import words
+from launch import script_text
 from launch.price import Price, parse_price
 from nas.bounded import read_text
 from nas.record import decode
@@ -27,10 +27,10 @@ class Queue:
     """Further options of sbatch, qsub or bsub, one directive each, as --constraint=h100."""
 
     def __post_init__(self) -> None:
-        words.name("queue.account", self.account)
-        words.name("queue.partition", self.partition)
+        script_text.name("queue.account", self.account)
+        script_text.name("queue.partition", self.partition)
         for option in self.options:
-            words.line("queue.options", option)
+            script_text.line("queue.options", option)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Devices:
             raise ConfigError(f"devices.cores_per_node is {self.cores_per_node}; it must be at least 0")
         if not self.request:
             raise ConfigError('devices.request is empty; it is "gpus", "none" or the name of a resource')
-        words.name("devices.request", self.request)
+        script_text.name("devices.request", self.request)
 
     @property
     def cores_a_rank(self) -> int:
@@ -74,9 +74,9 @@ class Mpi:
     """Further options of the launcher, as shell text."""
 
     def __post_init__(self) -> None:
-        words.name("mpi.plugin", self.plugin)
+        script_text.name("mpi.plugin", self.plugin)
         for option in self.options:
-            words.words("mpi.options", option)
+            script_text.words("mpi.options", option)
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class Container:
     "$PWD"."""
 
     def __post_init__(self) -> None:
-        words.path("container.image", self.image)
+        script_text.path("container.image", self.image)
         for key, value in [("command", self.command), *(("options", option) for option in self.options)]:
-            words.words(f"container.{key}", value)
+            script_text.words(f"container.{key}", value)
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,8 @@ class Scratch:
     def __post_init__(self) -> None:
         if self.stage and not self.directory:
             raise ConfigError("scratch.stage is given without scratch.directory; set the target directory")
-        words.path("scratch.directory", self.directory)
-        words.command("scratch.stage", self.stage)
+        script_text.path("scratch.directory", self.directory)
+        script_text.command("scratch.stage", self.stage)
 
 
 @dataclass(frozen=True)
@@ -140,18 +140,18 @@ class Site:
         return parse_price("price", self.price) if self.price else None
 
     def __post_init__(self) -> None:
-        words.line("name", self.name)
-        words.line("owner", self.owner)
+        script_text.line("name", self.name)
+        script_text.line("owner", self.owner)
         if self.price:
             parse_price("price", self.price)
         for module in self.modules:
-            words.line("modules", module)
+            script_text.line("modules", module)
         for own in self.setup:
-            words.command("setup", own)
+            script_text.command("setup", own)
         for name, value in self.environment.items():
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise ConfigError(f"environment.{name} is not a variable name; use letters, digits and '_'")
-            words.line(f"environment.{name}", value)
+            script_text.line(f"environment.{name}", value)
 
 
 def load_site(path: Path) -> Site:

@@ -159,6 +159,12 @@ class Graph:
                 found[name].append(node)
         return {name: tuple(nodes) for name, nodes in found.items()}
 
+    def may_overwrite(self, name: str) -> bool:
+        """Whether a tensor's only reader may write its result in its place, which saves memory and time."""
+        if name == INPUT or len(self.readers[name]) > 1:
+            return False
+        return self.node[name].layer.frees_output
+
     @cached_property
     def trained(self) -> frozenset[str]:
         """The tensors with weights at or above them: those that a gradient must reach."""

@@ -27,7 +27,10 @@ SEED, PLACES = 31, 10
 KINDS: Mapping[str, tuple[str, str]] = {
     "counter": ("nas/layers nas/ops.py nas/graph.py", "tests/nas"),
     "credit": (
-        "aiperf/score/credit.py aiperf/score/score.py aiperf/score/lineage.py aiperf/journal/attempts.py",
+        (
+            "aiperf/score/credit.py aiperf/score/score.py aiperf/score/lineage.py "
+            "aiperf/score/example_counts.py aiperf/journal/attempts.py"
+        ),
         "tests/aiperf/score tests/aiperf/journal tests/aiperf/rules tests/recorded",
     ),
     "carrying": ("nas/morphisms nas/weights.py", "tests/nas"),

@@ -90,6 +90,6 @@ def opened(path: Path) -> Iterator[RunFiles]:
         yield RunFiles(path)
         return
     with extra("report"):
-        from analysis.submissions.opening import opened_run
+        from analysis.submissions.unpacking import opened_run
     with opened_run(path) as files:
         yield files

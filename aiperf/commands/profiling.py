@@ -21,7 +21,7 @@ from aiperf.journal.replay import replay
 from aiperf.profiling.local_ranks import profile_locally
 from aiperf.profiling.work import AUTO, TRACE, ProfileWork, of_seed
 from aiperf.score.lineage import rebuild
-from aiperf.wire.recorded import Ceilings
+from aiperf.wire.profile_records import Ceilings
 from analysis.exports.profile import profile_json, profile_text
 from analysis.readings.limits import read_limits
 from analysis.readings.profile.profile import Profile

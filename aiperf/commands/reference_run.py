@@ -16,8 +16,8 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.proposals import libraries
 from aiperf.run.run import starting_graph
-from aiperf.tasks.known import task_of
-from launch.around import job_seconds_left
+from aiperf.tasks.registry import task_of
+from launch.current_job import job_seconds_left
 from launch.job import MARGIN_SECONDS
 from nas.record import RecordError, graph_from_json
 

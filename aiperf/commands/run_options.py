@@ -13,7 +13,7 @@ from aiperf.commands.options import PATH, Number, device_option, is_typed
 from aiperf.commands.run_request import DEFAULT, OWN, RunRequest
 from aiperf.config import STEPS, WANTED_FORMATS, preset_names
 from aiperf.ranks.rank_options import BACKENDS, RankOptions
-from nas.named import OWN_SEARCHES
+from nas.search_names import OWN_SEARCHES
 
 
 def _absolute(context: click.Context, param: click.Parameter, value: str | None) -> str | None:

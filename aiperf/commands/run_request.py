@@ -14,7 +14,7 @@ import click
 
 from aiperf.config import BoundsConfig, Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import ConfigError
-from launch.around import job_seconds_left
+from launch.current_job import job_seconds_left
 from launch.job import MARGIN_SECONDS
 
 DEFAULT, OWN = "digits", "own"

@@ -26,9 +26,9 @@ from aiperf.files import RunFiles
 from aiperf.ranks.ranks import PROGRAM, run_for_this
 from aiperf.rules.ending import Answer
 from aiperf.run.run import new_run_id
-from aiperf.warned import noted
+from aiperf.scheduler_warning import noted
 from aiperf.wording import plain
-from launch.around import job_seconds_left
+from launch.current_job import job_seconds_left
 
 INTERRUPTED, STOPPED = 130, Answer.INCOMPLETE.exit_code
 GOING_ON = (0, Answer.SIMULATED.exit_code)

@@ -66,7 +66,7 @@ def package(
     """
     with extra("report"):
         from analysis.exports.summary import findings_text
-        from analysis.readings.judged import read_run
+        from analysis.readings.judgement import read_run
         from analysis.submissions.package import Contact, refuse_unfinished, write_package
         from analysis.submissions.system import fields, from_journal, from_this_machine, largest
     runs = [RunFiles(directory) for directory in directories]

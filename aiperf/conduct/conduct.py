@@ -18,7 +18,7 @@ from aiperf.conduct.events import (
     WeightsWritten,
 )
 from aiperf.config import EAGER
-from aiperf.proposing.engine import Engines
+from aiperf.proposing.engine_choice import Engines
 from aiperf.proposing.pace import Pace
 from aiperf.trial import State
 from aiperf.wire.messages import (

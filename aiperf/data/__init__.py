@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from aiperf.data.split import Batch, Data, Split
+from aiperf.data.splits import Batch, Data, Split
 from aiperf.data.training import Destination, training_of
 from aiperf.tasks.data import DataConfig
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 
 __all__ = ["Batch", "Data", "Split", "load"]
 

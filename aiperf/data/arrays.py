@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from aiperf.data.augment import augmentation
-from aiperf.data.found import Found, divided
+from aiperf.data.contradictions import Found, divided
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import measured
 from aiperf.data.resident import HeldSplit
-from aiperf.data.split import Data
+from aiperf.data.splits import Data
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 

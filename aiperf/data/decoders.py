@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from aiperf.data.decode import decode, refusal
 from aiperf.errors import DataError
-from aiperf.warned import ALL, held, outlive
+from aiperf.scheduler_warning import ALL, held, outlive
 
 # Images a message of a decoding process. A step is put together from several, so that its first
 # images come soon and one step is decoded by many processes.

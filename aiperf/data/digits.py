@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from aiperf.data.arrays import Part, assemble, fingerprint
-from aiperf.data.found import contradictions, refuse
-from aiperf.data.split import Data
+from aiperf.data.contradictions import contradictions, refuse
+from aiperf.data.splits import Data
 from aiperf.data.stratify import stratified
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
-from aiperf.data.found import Found, Look
-from aiperf.data.split import Data
+from aiperf.data.contradictions import Found, Look
+from aiperf.data.splits import Data
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from nas.bounded import BLOCK_BYTES, opened

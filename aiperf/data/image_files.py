@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiperf.data.cifar10 import load_cifar10, look_at_cifar10
+from aiperf.data.contradictions import Look, divided
 from aiperf.data.digits import load_digits_set
-from aiperf.data.found import Look, divided
 from aiperf.data.idx import load_idx, look_at_idx
 from aiperf.data.imagefolder import load_imagefolder, look_at_imagefolder
 from aiperf.data.packed.loading import load_packed, look_at_packed
 from aiperf.data.packed.shards import MANIFEST, is_packed
-from aiperf.data.split import Data
+from aiperf.data.splits import Data
 from aiperf.data.synthetic import load_synthetic
 from aiperf.data.training import Destination
 from aiperf.errors import DataError

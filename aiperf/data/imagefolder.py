@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from aiperf.data.contradictions import Found, Look, divided
 from aiperf.data.decode import MODES, header
 from aiperf.data.decoders import PIECE, Decoders, Item, Piece
-from aiperf.data.found import Found, Look, divided
-from aiperf.data.listing import FileList, check_files, class_folders, fingerprint, scan
+from aiperf.data.file_list import FileList, check_files, class_folders, fingerprint, scan
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.order import Order
-from aiperf.data.split import Batch, Data, Split, Stage, share, share_of_step
+from aiperf.data.splits import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 

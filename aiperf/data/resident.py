@@ -12,7 +12,7 @@ from torch import Tensor
 from aiperf.data.augment import Augmentation
 from aiperf.data.normalise import Normalisation
 from aiperf.data.order import Order
-from aiperf.data.split import Batch, Split, share, share_of_step
+from aiperf.data.splits import Batch, Split, share, share_of_step
 
 # Steps are prepared in blocks: one gather for many steps leaves each step two views. 4 MiB stays near
 # the cache of a CPU; a step larger than that is a block of its own.

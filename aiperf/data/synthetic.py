@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.resident import ResidentSplit
-from aiperf.data.split import Data
+from aiperf.data.splits import Data
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 

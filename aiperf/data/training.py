@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from aiperf.data.split import Batch, Data
+from aiperf.data.splits import Batch, Data
 from aiperf.errors import ConfigError
 from aiperf.tally import Tally
 from aiperf.tasks.data import DataConfig

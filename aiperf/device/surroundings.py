@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from launch.around import job_name
+from launch.current_job import job_name
 
 # Variables of OpenMP and its libraries (OpenMP 5.2, 21; libgomp; libomp), NCCL, oneMKL, OpenBLAS, oneDNN and
 # ATen: those that change how fast or in which format a CPU or a collective computes.

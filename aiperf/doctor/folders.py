@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from aiperf.doctor.check import Check, failed, ok, warning
 from aiperf.doctor.reports import Examination, Folder
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 
 GIB = 1 << 30
 OPEN_FILES = 4096

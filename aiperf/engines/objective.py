@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiperf.data.training import NotFinite as NotFinite
 from aiperf.data.training import Objective, training_of
-from aiperf.tasks.known import task_of_graph
+from aiperf.tasks.registry import task_of_graph
 from nas.graph import Graph
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aiperf.data import Split
-from aiperf.data.split import Batch
+from aiperf.data.splits import Batch
 
 MOST_BYTES = 4 << 30
 """Maximum memory of loaded samples in bytes; LoadGen loads a larger set one part after the other."""

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aiperf.data.split import Batch
+from aiperf.data.splits import Batch
 from aiperf.data.training import Numbers
 from aiperf.device import Device
 from aiperf.engines.objective import objective_of

@@ -88,6 +88,13 @@ class Leg:
         """Whether all ranks of a group are ready now."""
         return len(self.alive.get(group, ())) == len(self.began.groups[group])
 
+    def ready_like(self, host: str) -> Ready | None:
+        """The rank that describes a further one of a host best: the first that was ready on the same host,
+        otherwise the first of the leg; None before any was."""
+        if not self.ranks:
+            return None
+        return self.devices[self.first_of_host.get(host, self.ranks[0].ready.rank)]
+
     def in_time(self, end: float) -> bool:
         """Whether a validation that ended at `end` still counts."""
         return self.deadline is None or end <= self.deadline

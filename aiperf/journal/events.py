@@ -93,7 +93,7 @@ class RankReady(Event):
 @dataclass(frozen=True)
 class RankAlike(Event):
     """The same as `RankReady` in short form, for a rank that has most in common with one that was ready
-    earlier in this leg (`aiperf.journal.alike`)."""
+    earlier in this leg (`aiperf.journal.compression`)."""
 
     group: int
     like: int

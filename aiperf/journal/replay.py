@@ -13,10 +13,10 @@ from typing import Any
 
 from aiperf.config import AUTO_STEP, EAGER, ENGINES
 from aiperf.journal import events
-from aiperf.journal.alike import resolved
 from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory, Validation
-from aiperf.journal.blocks import Blocks, Totals
+from aiperf.journal.compression import resolved
 from aiperf.journal.file import Line
+from aiperf.journal.step_blocks import Blocks, Totals
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT, Evaluated, Ready
 from nas.record import RecordError
@@ -214,7 +214,7 @@ class Replay:
 
     def _rank_alike(self, t: float, event: events.RankAlike) -> str:
         try:
-            return self._rank_ready(t, resolved(self.leg, event))
+            return self._rank_ready(t, resolved(self.leg.devices.get(event.like), event))
         except RecordError as error:
             return str(error)
 

@@ -13,7 +13,7 @@ from aiperf.config import Config
 from aiperf.data import Data, Split, load
 from aiperf.device import Device
 from aiperf.measuring.before_span import RankWork, examples_per_second
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.wording import figure, percent
 from nas.graph import Graph
 

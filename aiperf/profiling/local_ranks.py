@@ -15,7 +15,7 @@ from typing import Any
 from aiperf.errors import WorldError
 from aiperf.profiling.work import ANSWER, LOG, WORK, ProfileWork
 from aiperf.ranks.process import environment
-from aiperf.wire.recorded import Recorded
+from aiperf.wire.profile_records import Recorded
 from nas.record import decode, encode
 
 POLL_SECONDS = 0.05

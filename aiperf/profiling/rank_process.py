@@ -22,7 +22,7 @@ from aiperf.parallel.parallel import Parallel, Solo, lead
 from aiperf.profiling.step_memory import measure_memory, predict_memory
 from aiperf.profiling.steps import FirstBatch, TrialSteps, run_rounds
 from aiperf.profiling.work import ANSWER, AUTO, MEETING, TRACE, WORK, ProfileWork, refuse_too_large
-from aiperf.proposing.memory import PROCESSOR, step_parts
+from aiperf.proposing.memory_model import PROCESSOR, step_parts
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
@@ -30,7 +30,7 @@ from aiperf.training.worker_process import die_with_parent
 from aiperf.trial import Trial
 from aiperf.wire.layout import layout
 from aiperf.wire.messages import Join, Meeting
-from aiperf.wire.recorded import Ceilings, Recorded
+from aiperf.wire.profile_records import Ceilings, Recorded
 from nas.record import decode, encode, graph_from_json
 from nas.weights import initial
 

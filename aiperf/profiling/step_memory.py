@@ -15,7 +15,7 @@ from aiperf.engines.engine import Engine, Passes
 from aiperf.profiling.steps import TrialSteps, raw_events
 from aiperf.profiling.work import ProfileWork
 from aiperf.training.optimizers import make_optimizer
-from aiperf.wire.recorded import FORWARD, LOSS, PHASE, MeasuredMemory, PredictedMemory
+from aiperf.wire.profile_records import FORWARD, LOSS, PHASE, MeasuredMemory, PredictedMemory
 from nas.graph import Graph
 from nas.layers import Experts
 from nas.modules import Network

@@ -22,7 +22,7 @@ from aiperf.data import Batch, Split
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.objective import objective_of
 from aiperf.training.built_trial import BuiltTrial, Rank
-from aiperf.wire.recorded import (
+from aiperf.wire.profile_records import (
     BACKWARD,
     COLLECTIVES,
     FORWARD,
@@ -49,7 +49,7 @@ class MarkedEngine(Engine):
     def __init__(self, passes: Passes) -> None:
         super().__init__(passes)
         self.layers: list[int] = []
-        """Sequence numbers of the last step, as `aiperf.wire.recorded.Events.layers`."""
+        """Sequence numbers of the last step, as `aiperf.wire.profile_records.Events.layers`."""
 
     def step(self, images: Tensor, labels: Tensor) -> Tensor:
         passes = self.passes
@@ -143,7 +143,7 @@ def raw_events(profiler: profile) -> Sequence[Any]:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Times and events of the steps; see `aiperf.wire.recorded.Recorded`."""
+    """Times and events of the steps; see `aiperf.wire.profile_records.Recorded`."""
 
     plain_seconds: tuple[float, ...]
     profiled_seconds: tuple[float, ...]

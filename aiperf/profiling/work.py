@@ -8,10 +8,10 @@ from typing import Any
 
 from aiperf.config import LEAST_BATCH, DataConfig, TrainingConfig
 from aiperf.errors import ConfigError, WorldError
-from aiperf.proposing.memory import PROCESSOR, step_parts
-from aiperf.tasks.known import task_of_graph
+from aiperf.proposing.memory_model import PROCESSOR, step_parts
+from aiperf.tasks.registry import task_of_graph
 from aiperf.trial import HyperParameters
-from aiperf.wire.recorded import Ceilings
+from aiperf.wire.profile_records import Ceilings
 from aiperf.wording import bytes_text
 from nas.graph import Graph
 from nas.record import graph_to_json

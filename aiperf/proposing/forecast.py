@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from aiperf.config import Config
-from aiperf.proposing.memory import FP32_BYTES, numbers_kept, training_bytes
+from aiperf.proposing.memory_model import FP32_BYTES, numbers_kept, training_bytes
 from aiperf.proposing.pace import block_seconds
 from nas.graph import Graph
 from nas.ops import OPS
@@ -30,7 +30,7 @@ class Forecast:
     all at the bound on parameters."""
     journal_bytes: int
     memory_bytes: int | None
-    """Memory of a device that trains the seed (`aiperf.proposing.memory`); None where it is unknown."""
+    """Memory of a device that trains the seed (`aiperf.proposing.memory_model`); None where it is unknown."""
 
 
 def forecast(

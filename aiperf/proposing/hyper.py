@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from aiperf.config import LEAST_BATCH, TrainingConfig
-from aiperf.proposing.memory import training_bytes
+from aiperf.proposing.memory_model import training_bytes
 from aiperf.trial import HyperParameters
 from nas.graph import Graph
 from nas.tuning import Point

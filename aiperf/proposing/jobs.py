@@ -17,9 +17,9 @@ from aiperf.config import Config
 from aiperf.journal.attempts import Attempt, Leg, TrialStory
 from aiperf.journal.events import Dispatched, Ended, Event, GroupLost, LegBegan
 from aiperf.proposing.hyper import Memory, configured, halved, hyper_parameters, point, shared_evenly
-from aiperf.proposing.kept import KeptWeights
+from aiperf.proposing.kept_weights import KeptWeights
 from aiperf.proposing.proposals import new_search, new_tuner
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.messages import Finished
 from nas.graph import Graph

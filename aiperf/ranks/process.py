@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import DataError, WorldError
-from aiperf.warned import ALL, WARNINGS, held
+from aiperf.scheduler_warning import ALL, WARNINGS, held
 from aiperf.wire.layout import Described, Place
 from nas.record import decode, encode
 
 QUIT_SECONDS = 10.0  # for a worker to leave by itself
 DESCRIBE_SECONDS = 300.0  # torch on a cold network file system
-INFER = "from aiperf.data.inferred import main; main()"
+INFER = "from aiperf.data.own_images import main; main()"
 # A libgomp thread that waits for others spins 300,000 times before it sleeps. If another program uses one of
 # the cores, it spins until the kernel gives the core back: on two cores a step of the digits' seed took
 # 1,000 ms with two threads and 17 ms with one. With this few spins it took 48 ms there, and on idle cores a

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.rank import pretended_device
+from aiperf.pretending.rank_report import pretended_device
 from aiperf.ranks.process import WorkerProcess, describe_device
 from aiperf.wire.layout import Described, Place
 

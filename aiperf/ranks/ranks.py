@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from aiperf import warned
+from aiperf import scheduler_warning
 from aiperf.config import Config
 from aiperf.errors import WorldError, installation
 from aiperf.files import RunFiles
@@ -114,7 +114,7 @@ def _as_rank(started: LaunchedRank, options: RankOptions, lead: Callable[[Ranks]
     if started.launcher == TORCHRUN and options.backend == "horovod":
         raise WorldError("--backend horovod needs MPI; start the ranks with mpiexec or srun")
     if started.rank > 0:  # the master answers the signals that mpiexec or srun sends to all ranks
-        warned.outlive()
+        scheduler_warning.outlive()
     link = connect(started)
     if link.rank > 0:
         serve(link, options.device, options.backend, options.pretend)
@@ -174,10 +174,10 @@ def run_for_this(
     )
 
     def hand_on(number: int, frame: FrameType | None) -> None:
-        warned.noted().append(number)
+        scheduler_warning.noted().append(number)
         process.send_signal(signal.SIGUSR1)
 
-    before = {number: signal.signal(number, hand_on) for number in warned.heeded()}
+    before = {number: signal.signal(number, hand_on) for number in scheduler_warning.heeded()}
     interrupted = False
     while True:
         try:

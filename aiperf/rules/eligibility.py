@@ -8,10 +8,10 @@ from typing import Any
 from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
 from aiperf.proposing.plan import SEGMENT_SECONDS
-from aiperf.rules import stalls
+from aiperf.rules import times
 from aiperf.rules.measurements import doubts, mean_ceiling
 from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import RankedLimits
 from aiperf.trial import State
 from aiperf.wording import counted, percent
@@ -74,7 +74,7 @@ def span(evidence: Evidence) -> Seen:
         else []
     )
     wrong += [f"the run has {legs} legs, not one"] if legs > 1 else []
-    wrong += stalls.unwitnessed(evidence)
+    wrong += times.unwitnessed(evidence)
     return looked(legs, NEVER_STARTED, f"{minutes:.1f} minutes in one leg", wrong)
 
 

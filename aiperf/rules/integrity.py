@@ -1,4 +1,4 @@
-"""Integrity of what was counted: the lines, the architectures, the steps."""
+"""Integrity of what was counted: the lines, the architectures, the steps, and the examples of the data."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from math import isclose
 from aiperf.journal.attempts import Attempt, Validation
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen, looked
-from aiperf.score.lineage import recorded
-from aiperf.tasks.known import task_of
+from aiperf.score.example_counts import recorded
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Examples
 from aiperf.trial import State, Trial
 from aiperf.wording import counted
@@ -37,6 +37,26 @@ def lineage(evidence: Evidence) -> Seen:
     """Trials are numbered without gaps in the order of their dispatch; parents completed before."""
     trials, contradictions = evidence.replay.trials, list(_lineage(evidence.replay))
     return looked(trials, NO_TRIAL, f"{counted(len(trials), 'trial')}, numbered without gaps", contradictions)
+
+
+def data(evidence: Evidence) -> Seen:
+    """All ranks saw the configured examples, and a known data set has its known sizes."""
+    replay, config = evidence.replay, evidence.replay.opened.config.data
+    if not any(leg.ranks for leg in replay.legs):
+        return Seen("no rank was ready", known=False)
+    task = task_of(config)
+    contradictions = [
+        f"rank {event.ready.rank} of {event.ready.host} saw different {task.example}s"
+        for leg in replay.timed_legs
+        for event in leg.ranks
+        if event.ready.data != replay.manifest
+    ]
+    contradictions += task.data.contradictions(config, replay.manifest)
+    text = f"{config.name}, SHA-256 {str(replay.manifest.get('sha256'))[:12]}…"
+    if task.data.is_known(replay.manifest):
+        return Seen(text, contradictions)
+    own = f"own {task.example}s, whose number cannot be checked"
+    return Seen(f"{text}: {own}", contradictions, known=False)
 
 
 def _lineage(replay: Replay) -> Iterator[str]:

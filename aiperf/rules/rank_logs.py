@@ -15,7 +15,7 @@ from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import SHOWN, Evidence, Seen, looked
 from aiperf.tally import Tally, tally_of
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.trial import Segment
 from aiperf.wording import counted
 from nas.bounded import file_digest, lines, opened

@@ -1,4 +1,9 @@
-"""Integrity of the times: ends in order, spans within their limits, no more work than there was time."""
+"""Integrity of the times: ends in order, spans within their limits, no more work than there was time.
+
+A stall is a time without lines that the master recorded when it continued. A line `Stalled` alone would
+excuse any removed lines. If the work of the groups, reported after the stall and logged by each of their
+ranks, fills the time, nothing is missing.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Attempt, Leg
+from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Attempt, Leg, Stall
 from aiperf.journal.columns import pieces
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.replay import Replay
-from aiperf.rules import stalls
-from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
+from aiperf.rules.rule import NEVER_STARTED, SHOWN, Evidence, Seen, looked
 from aiperf.wording import counted
 
 # Work is reported late if the master was busy, never early; a master that is silent for longer than a
@@ -21,6 +25,10 @@ DRIFT = 1e-3  # of one host's clock relative to another's, as a fraction of the 
 JITTER_SECONDS = 0.5
 ROUNDING_SECONDS = 1e-6
 NEWS_SECONDS = 0.1  # by which one message may take longer than the next one
+SILENCE_SECONDS = 3 * AFTER_LAST_LINE_SECONDS
+"""Silence in seconds that is not checked: a network or a file system may delay reports for as long."""
+MOST_OF_A_PIECE = 4.0
+"""Largest part of a piece of work that counts, as a multiple of the usual length of a block or validation."""
 
 
 def times(evidence: Evidence) -> Seen:
@@ -137,13 +145,13 @@ def span(evidence: Evidence) -> Seen:
             )
         before += leg.span_seconds
     text = f"{replay.span_seconds:.1f} s in {counted(replay.num_legs, 'leg')}"
-    if not contradictions and (unknown := stalls.unwitnessed(evidence)):
+    if not contradictions and (unknown := unwitnessed(evidence)):
         return Seen(f"{text}; {'; '.join(unknown)}", known=False)
-    return looked(replay.released, NEVER_STARTED, text + stalls.told(evidence), contradictions)
+    return looked(replay.released, NEVER_STARTED, text + told(evidence), contradictions)
 
 
 def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:
-    yield from stalls.silent(leg)
+    yield from silent(leg)
     if leg.released is None:
         return
     if (leg.deadline is None) != (limit == 0):
@@ -192,3 +200,67 @@ def _beyond(leg: Leg, replay: Replay) -> Iterator[str]:
             f"trial {late[0].trial.number} was dispatched after limits.target_error "
             f"{limits.target_error:g} was reached at {min(ends):.3f} s"
         )
+
+
+def silent(leg: Leg) -> Iterator[str]:
+    """Reports a leg with a silence that no stall explains."""
+    if leg.longest_silence > SILENCE_SECONDS:
+        yield f"leg {leg.index} has no lines for {leg.longest_silence:.0f} s: lines are missing"
+
+
+def told(evidence: Evidence) -> str:
+    """A note on long stalls during which the groups worked on; empty if there were none."""
+    long = [stall.seconds for leg in evidence.replay.legs for stall in _long(leg)]
+    return f"; the master stalled for {sum(long):.0f} s while the groups worked on" if long else ""
+
+
+def unwitnessed(evidence: Evidence) -> list[str]:
+    """Long stalls within the span during which no work is known to have continued."""
+    found = []
+    for leg in evidence.replay.legs:
+        for stall in _long(leg):
+            if groups := [group for group in range(leg.groups) if not _went_on(evidence, leg, stall, group)]:
+                named = ", ".join(map(str, groups[:SHOWN])) + ", …" * (len(groups) > SHOWN)
+                found.append(
+                    f"the master stalled for {stall.seconds:.0f} s in leg {leg.index}, and it is unknown "
+                    f"whether group {named} worked on: lines may be missing"
+                )
+    return found
+
+
+def _long(leg: Leg) -> list[Stall]:
+    """The long stalls of a leg, cut to its part of the span, because nothing is counted before and after
+    it."""
+    if leg.released is None:
+        return []
+    inside = [Stall(max(stall.begin, leg.released), min(stall.end, leg.end)) for stall in leg.stalls]
+    return [stall for stall in inside if stall.seconds > SILENCE_SECONDS]
+
+
+def _went_on(evidence: Evidence, leg: Leg, stall: Stall, group: int) -> bool:
+    """Whether the trials that it had at the start fill the time, or ended within it. Each of its ranks must
+    have a log, which `witnesses` compares with them."""
+    files = evidence.files
+    for rank in leg.began.groups[group]:
+        ready = leg.devices.get(rank)
+        if files is None or ready is None or not files.witness(ready.host, rank).is_file():
+            return False
+    heard = stall.end + AFTER_LAST_LINE_SECONDS
+    had = [a for a in evidence.replay.attempts if a.leg is leg and a.group == group and _is_open(a, stall)]
+    if all(a.end_time is not None and a.end_time <= heard for a in had):
+        return True
+    work = pieces(evidence.replay)
+    mine = np.isin(work.attempt, [attempt.index for attempt in had])
+    mine &= (work.time > stall.begin) & (work.time <= heard)
+    # A group that stalled too reports one long piece, so no piece counts as much longer than usual.
+    others = work.seconds[(work.group == group) & (work.leg == leg.index) & ~mine]
+    usual = MOST_OF_A_PIECE * np.median(others) if len(others) else 0.0
+    pieces_of_work = np.minimum(work.seconds[mine], max(AFTER_LAST_LINE_SECONDS, usual))
+    # The first piece began before the stall, and the last one is reported when it is done.
+    edges = AFTER_LAST_LINE_SECONDS + pieces_of_work.max(initial=0.0)
+    return bool(pieces_of_work.sum() + edges >= stall.seconds)
+
+
+def _is_open(attempt: Attempt, stall: Stall) -> bool:
+    ended = attempt.end_time
+    return attempt.dispatch_time <= stall.begin and (ended is None or ended > stall.begin)

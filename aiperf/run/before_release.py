@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiperf.errors import NotReady, WorldError
 from aiperf.journal.events import RankReady
-from aiperf.rules.who import CLOCK_SECONDS, misdeclared
+from aiperf.rules.participants import CLOCK_SECONDS, misdeclared
 from aiperf.wire.formats import emulation_text
 from aiperf.wire.messages import Ready
 

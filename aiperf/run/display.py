@@ -17,7 +17,7 @@ from aiperf.journal.attempts import Attempt
 from aiperf.journal.mark import mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import measuring_seconds, plan
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.trial import State, origin
 from aiperf.wording import clock, percent, rate
 from nas.ops import OPS, Ops

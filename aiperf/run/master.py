@@ -15,13 +15,13 @@ from math import inf
 from aiperf.errors import StoppedEarly, WorldError
 from aiperf.files import RunFiles
 from aiperf.journal import events
-from aiperf.journal.alike import arrived
+from aiperf.journal.compression import arrived
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import measuring_seconds
 from aiperf.ranks.world import Gone, World
 from aiperf.rules.eligibility import refuse_unrankable
 from aiperf.rules.ending import ERROR, EVERY_GROUP_LOST
-from aiperf.rules.who import INITIALISATION_SECONDS
+from aiperf.rules.participants import INITIALISATION_SECONDS
 from aiperf.run import before_release
 from aiperf.run.groups import Groups
 from aiperf.run.ledger import Ledger
@@ -344,7 +344,7 @@ class Master:
         leg = self.replay.leg
         held_up = self.ledger.now - self._all_heard
         offset = before_release.clock_offset(ready.wall_seconds, self.ledger.clock.wall(), held_up)
-        self.ledger.write(arrived(leg, index, ready, offset))
+        self.ledger.write(arrived(leg.ready_like(ready.host), index, ready, offset))
         before_release.refuse_difference(ready, leg.ranks[0].ready)
         if leg.released is not None and leg.is_ready(index):  # it was lost in between
             self.groups.go_on(index)

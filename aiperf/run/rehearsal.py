@@ -11,13 +11,13 @@ from typing import Any
 
 from aiperf.config import Config
 from aiperf.errors import MissingExtra
-from aiperf.pretending.pretended import Learnt
-from aiperf.pretending.rank import pretended_group, pretended_manifest, pretending_notice
+from aiperf.pretending.group_model import Learnt
+from aiperf.pretending.rank_report import pretended_group, pretended_manifest, pretending_notice
 from aiperf.proposing.forecast import forecast
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.eligibility import refuse_unrankable, unrankable
 from aiperf.run.run import check_run
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.wire.layout import Described, Place
 from aiperf.wording import bytes_text, clock
 from nas.graph import Graph

@@ -22,7 +22,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Opened, Origin
 from aiperf.journal.file import VERSION, JournalWriter, Line
 from aiperf.journal.replay import Replay
-from aiperf.pretending.rank import pretending_notice, refuse_no_examples
+from aiperf.pretending.rank_report import pretending_notice, refuse_no_examples
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import drawn, libraries, new_search, new_tuner, resolved
 from aiperf.ranks.ranks import Ranks
@@ -31,9 +31,9 @@ from aiperf.rules.ending import can_go_on
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master, Watch
 from aiperf.run.origins import refuse_edited, refuse_other_origin, refuse_other_program, write_assumptions
-from aiperf.tasks.known import task_of
+from aiperf.scheduler_warning import heeded, noted
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Examples
-from aiperf.warned import heeded, noted
 from aiperf.wire.formats import AUTO, with_format
 from aiperf.wire.layout import refuse_uneven_batch
 from nas.graph import Graph

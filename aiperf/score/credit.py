@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from aiperf.journal.attempts import Attempt, Validation
 from aiperf.journal.replay import Replay
-from aiperf.score.lineage import Counted
+from aiperf.score.example_counts import Counted
 from nas.ops import OPS, TENSOR_OPS, Ops
 
 

@@ -7,36 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from aiperf.errors import JournalError
-from aiperf.journal.events import Dispatched
 from aiperf.journal.replay import Replay
-from aiperf.score.aiperf1 import OldCount, old_count
-from aiperf.score.traffic import all_moved_elements
+from aiperf.score.example_counts import Counted, counted
 from aiperf.trial import Trial
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.morphisms import MorphismError
-from nas.ops import Ops
 from nas.record import RecordError, graph_from_json
 from nas.search import Size
-
-
-@dataclass(frozen=True)
-class Counted:
-    """Operations of one example in one architecture."""
-
-    graph_key: str
-    forward: Ops
-    backward: Ops
-    evaluate: Ops
-    parameters: int
-    old: OldCount | None = None
-    """Operations as AIPerf 1.0 counted them; None if the graph was not available."""
-    moved: int | None = None
-    """Elements that a training example moves, layer by layer; None if the graph was not available."""
-
-    @property
-    def train(self) -> Ops:
-        return self.forward + self.backward
 
 
 @dataclass(frozen=True)
@@ -56,30 +34,6 @@ class Recount:
     failures: dict[int, str]
     outside: frozenset[int]
     """Trials whose architecture is not within the bounds of the run's own configuration."""
-
-
-def counted(graph: Graph) -> Counted:
-    cost = graph.cost
-    return Counted(
-        graph.key,
-        cost.forward,
-        cost.backward,
-        cost.evaluate,
-        graph.num_parameters,
-        old_count(graph),
-        all_moved_elements(graph),
-    )
-
-
-def recorded(dispatched: Dispatched) -> Counted:
-    """The counts in a line `Dispatched`."""
-    return Counted(
-        dispatched.graph_key,
-        Ops(*dispatched.forward),
-        Ops(*dispatched.backward),
-        Ops(*dispatched.evaluate),
-        dispatched.parameters,
-    )
 
 
 def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: None) -> Recount:

@@ -10,11 +10,11 @@ from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit, Work, credit, work
-from aiperf.score.lineage import Counted
+from aiperf.score.example_counts import Counted
 from aiperf.score.rungs import comparable, controls_of
 from aiperf.score.timeline import Shares, Timeline, shares, timeline
 from aiperf.tally import Tally
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.trial import State
 
 

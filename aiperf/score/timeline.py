@@ -13,7 +13,7 @@ from aiperf.journal.axis import SpanAxis
 from aiperf.journal.columns import Pieces, pieces
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit
-from aiperf.score.lineage import Counted
+from aiperf.score.example_counts import Counted
 from nas.ops import OPS
 
 Array = NDArray[Any]

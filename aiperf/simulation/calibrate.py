@@ -31,6 +31,7 @@ from aiperf.pretending.assumptions import (
     Trials,
 )
 from aiperf.simulation.least_squares import fitted_errors, not_negative
+from aiperf.simulation.shared_storage import kept_bytes
 from aiperf.simulation.speeds import (
     FromRun,
     NetworkSize,
@@ -45,8 +46,7 @@ from aiperf.simulation.speeds import (
     step_seconds,
     with_validation,
 )
-from aiperf.simulation.storage import kept_bytes
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.wording import counted
 
 LEAST_HOSTS = 4

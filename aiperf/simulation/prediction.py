@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from aiperf.errors import JournalError
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.pretended import Learnt, Pretended
-from aiperf.pretending.rank import ASSUMPTIONS
+from aiperf.pretending.group_model import Learnt, Pretended
+from aiperf.pretending.rank_report import ASSUMPTIONS
 from aiperf.score.credit import credit, work
-from aiperf.score.lineage import rebuilt, recorded
-from aiperf.simulation.figures import shares_of_time
-from aiperf.simulation.machine import SimulatedMachine
+from aiperf.score.example_counts import recorded
+from aiperf.score.lineage import rebuilt
+from aiperf.simulation.load_figures import shares_of_time
+from aiperf.simulation.simulated_machine import SimulatedMachine
 from aiperf.wording import figure, percent, rate
 from nas.graph import Graph
 from nas.record import graph_from_json

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from aiperf.errors import ConfigError
-from aiperf.tasks.installed import installed, installed_names
+from aiperf.tasks.installed_tasks import installed, installed_names
 
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")
 

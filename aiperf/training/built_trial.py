@@ -13,7 +13,7 @@ from torch.nn.functional import dropout
 from aiperf.clock import duration
 from aiperf.config import TrainingConfig
 from aiperf.data import Data
-from aiperf.data.split import Batch
+from aiperf.data.splits import Batch
 from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
 from aiperf.parallel.batchnorm import synchronise

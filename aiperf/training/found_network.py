@@ -12,7 +12,7 @@ from aiperf.device import Device, bind
 from aiperf.errors import DataError
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.training.kept_trial import kept_trial
 from nas.modules import Network
 

@@ -29,19 +29,19 @@ from aiperf.conduct.events import Answered, Begun, Built, Event, Failed
 from aiperf.errors import DataError
 from aiperf.files import RunFiles
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.pretended import Learnt, PretendedTrial
-from aiperf.pretending.rank import (
+from aiperf.pretending.group_model import Learnt, PretendedTrial
+from aiperf.pretending.rank_report import (
     pretended_ceiling,
     pretended_control,
     pretended_group,
     pretended_ready,
 )
 from aiperf.proposing.pace import WORKING_SECONDS
+from aiperf.scheduler_warning import ALL, held
 from aiperf.telemetry.recorder import Recorder
 from aiperf.training.kept_network import Kept, read_any_kept, write_kept
 from aiperf.training.probe import sees_run
 from aiperf.training.rank_log import NoLog, OwnLog, StepLog
-from aiperf.warned import ALL, held
 from aiperf.wire import messages
 from aiperf.wire.layout import Place
 from nas.record import graph_from_json

@@ -39,9 +39,10 @@ from aiperf.measuring.control import measure_control
 from aiperf.measuring.precision import format_rates, used_formats
 from aiperf.measuring.step_times import Longest, measure_steps
 from aiperf.parallel.parallel import Parallel, agree
-from aiperf.proposing.engine import Engines
+from aiperf.proposing.engine_choice import Engines
 from aiperf.proposing.proposals import drawn
-from aiperf.tasks.known import task_of
+from aiperf.scheduler_warning import ALL, held
+from aiperf.tasks.registry import task_of
 from aiperf.telemetry.recorder import Recorder
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.evaluation import Top5, evaluate
@@ -51,7 +52,6 @@ from aiperf.training.probe import sees_run
 from aiperf.training.rank_log import StepLog
 from aiperf.training.train import Elsewhere, Here, TrainedTrial
 from aiperf.trial import Trial
-from aiperf.warned import ALL, held
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,

@@ -19,8 +19,8 @@ from aiperf.errors import AiperfError, GroupBroken
 from aiperf.measuring.precision import format_rates
 from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo
+from aiperf.scheduler_warning import outlive
 from aiperf.training.worker import Channel, Worker
-from aiperf.warned import outlive
 from aiperf.wire.layout import Described, Place
 from aiperf.wire.messages import (
     FromGroup,

@@ -14,13 +14,12 @@ from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
 from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.wording import counted, percent, rate
+from analysis.comparing.comparability import MixedError, refuse_mixed, refuse_sizes
 from analysis.comparing.history import changes, changes_text, drops, earlier
-from analysis.comparing.kind import MixedError, refuse_sizes
-from analysis.comparing.scaling import refuse_mixed
-from analysis.readings.judged import Judged
-from analysis.readings.key import PER_JOULE, figures
+from analysis.readings.judgement import Judged
 from analysis.readings.outliers import outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER
+from analysis.readings.score_figures import PER_JOULE, figures
 from analysis.readings.usage import read_usage
 from nas.record import RecordError, decode
 

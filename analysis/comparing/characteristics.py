@@ -15,7 +15,7 @@ from aiperf.tasks.task import Task
 from aiperf.wording import figure, percent
 from analysis.comparing.spread import variation
 from analysis.readings.hosts import ControlNetworkCost
-from analysis.readings.trials import TrialRow
+from analysis.readings.trial_rows import TrialRow
 from analysis.table import Cell, Table
 
 

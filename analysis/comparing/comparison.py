@@ -12,12 +12,12 @@ from aiperf.score.rungs import Controls, at_common_rung, comparable, controls_of
 from aiperf.score.score import Score
 from aiperf.wording import counted, percent, plain, rates
 from analysis.comparing.repeatability import RepeatedRuns, largest_by_chance, refuse_other_spread
-from analysis.readings import facts
+from analysis.readings import run_tables
 from analysis.readings.devices import MIXED, most_threads, product_ceilings, products_text
 from analysis.readings.hosts import reading_of
-from analysis.readings.judged import Judged, refuse_two_tasks
-from analysis.readings.key import ERROR, PER_JOULE, RATE, Figure, figures, task_of_run
+from analysis.readings.judgement import Judged, refuse_two_tasks
 from analysis.readings.occupancy import PARTS, occupancy
+from analysis.readings.score_figures import ERROR, PER_JOULE, RATE, Figure, figures, task_of_run
 from analysis.readings.usage import read_usage
 from analysis.table import Table
 
@@ -60,10 +60,10 @@ def compare(first: Judged, second: Judged, spread: RepeatedRuns | None = None) -
         ids = (f"{ids[0]} (first)", f"{ids[1]} (second)")
     names = marked(ids[0], first.verdict.mark), marked(ids[1], second.verdict.mark)
     configs = (asdict(one.replay.opened.config) for one in (first, second))
-    configuration = _differences(names, *map(facts.flat, configs))
+    configuration = _differences(names, *map(run_tables.flat, configs))
     machine = _differences(names, _machine(first, second), _machine(second, first))
     software = _differences(names, _software(first), _software(second))
-    around = _differences(names, *(facts.surroundings(one.replay) for one in (first, second)))
+    around = _differences(names, *(run_tables.surroundings(one.replay) for one in (first, second)))
     others = {"configuration": configuration, "machine": machine, "software": software}
     others["surroundings"] = replace(around, rows=[row for row in around.rows if row[0] != JOB])
     return Comparison(
@@ -81,7 +81,7 @@ def compare(first: Judged, second: Judged, spread: RepeatedRuns | None = None) -
 
 def environment(judged: Judged) -> dict[str, str]:
     """What the ranks computed in, by name: versions, threads, governor, variables of NCCL and the like."""
-    found = {**_software(judged), **facts.surroundings(judged.replay)}
+    found = {**_software(judged), **run_tables.surroundings(judged.replay)}
     return {name: value for name, value in found.items() if name != JOB}
 
 
@@ -168,7 +168,7 @@ def _beside(tables: Mapping[str, Table]) -> str:
     if not other:
         return "Their configuration, machine, software and surroundings are the same."
     return (
-        f"They also differ in {facts.listed(other)}; "
+        f"They also differ in {run_tables.listed(other)}; "
         "these figures cannot show which of them made the difference."
     )
 
@@ -188,7 +188,11 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
         _ceiling(first, second),
         rows["span_seconds"],
         ["trials", *(f"{sum(one.score.trials.values()):,}" for one in (first, second)), ""],
-        ["verdict", *(facts.verdict_and_class(one.verdict, one.validated) for one in (first, second)), ""],
+        [
+            "verdict",
+            *(run_tables.verdict_and_class(one.verdict, one.validated) for one in (first, second)),
+            "",
+        ],
     ]
 
 
@@ -211,7 +215,7 @@ def _control(first: Judged, second: Judged) -> list[str]:
 
 
 def _batches(controls: Controls) -> str:
-    return facts.listed([str(size) for size in sorted({one.batch_size for one in controls.values()})])
+    return run_tables.listed([str(size) for size in sorted({one.batch_size for one in controls.values()})])
 
 
 def _ceiling(first: Judged, second: Judged) -> list[str]:
@@ -240,7 +244,7 @@ def _machine(judged: Judged, other: Judged) -> dict[str, str]:
     own = sorted(_hosts(judged) - _hosts(other))
     more = f" and {len(own) - HOSTS_SHOWN:,} more" if len(own) > HOSTS_SHOWN else ""
     return {
-        "devices": facts.devices_and_hosts(replay),
+        "devices": run_tables.devices_and_hosts(replay),
         "hosts not in the other run": ", ".join(own[:HOSTS_SHOWN]) + more,
         "groups": str(max((leg.groups for leg in replay.legs), default=0)),
         "backend": ", ".join(sorted({leg.began.backend for leg in replay.legs})),
@@ -254,7 +258,7 @@ def _hosts(judged: Judged) -> set[str]:
 
 def _software(judged: Judged) -> dict[str, str]:
     opened = judged.replay.opened
-    return {**facts.software(judged.replay), "aiperf-hpc": opened.program, "code": opened.code_hash}
+    return {**run_tables.software(judged.replay), "aiperf-hpc": opened.program, "code": opened.code_hash}
 
 
 def _differences(names: tuple[str, str], first: Mapping[str, object], second: Mapping[str, object]) -> Table:
@@ -262,7 +266,7 @@ def _differences(names: tuple[str, str], first: Mapping[str, object], second: Ma
     rows = [
         [
             name,
-            *("absent" if name not in one else facts.setting_text(one[name]) for one in (first, second)),
+            *("absent" if name not in one else run_tables.setting_text(one[name]) for one in (first, second)),
             "",
         ]
         for name in dict.fromkeys(known)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from aiperf.journal.mark import Mark, mark_of
 from aiperf.rules.ending import Answer
 from aiperf.wording import plain
-from analysis.comparing.kind import MixedError, refuse_twice, refuse_unlike
-from analysis.readings import facts
-from analysis.readings.judged import Judged
-from analysis.readings.key import num_devices, task_of_run
+from analysis.comparing.comparability import MixedError, refuse_twice, refuse_unlike
+from analysis.readings import run_tables
+from analysis.readings.judgement import Judged
 from analysis.readings.progress import Fall, epochs_until, falls, node_hours, num_nodes
+from analysis.readings.score_figures import num_devices, task_of_run
 from analysis.readings.usage import read_usage
 from launch.price import Price
 
@@ -137,7 +137,7 @@ def _of_run(run: Judged, error: float, price: Price | None) -> RunCost:
         why_not=_why_not(first, test_error, error),
         spent=None if first is None else _spent(run, first.seconds, price),
         whole=_spent(run, replay.span_seconds, price),
-        verdict=facts.verdict_and_class(run.verdict, run.validated),
+        verdict=run_tables.verdict_and_class(run.verdict, run.validated),
     )
 
 
@@ -171,7 +171,7 @@ def cost_text(found: CostStudy) -> list[str]:
         if not run.verdict.startswith(Answer.VALID.value)
     ]
     if doubted:
-        lines.append(f"Not to be used as results: {facts.listed(doubted)}.")
+        lines.append(f"Not to be used as results: {run_tables.listed(doubted)}.")
     if not found.masters_known:
         lines.append(
             "These journals do not name the master's node: it is taken to be one of those with ranks."

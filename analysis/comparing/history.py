@@ -10,10 +10,10 @@ from statistics import median
 from aiperf.rules.ending import Answer
 from aiperf.score.rungs import at_common_rung, controls_of
 from aiperf.wording import counted, percent
+from analysis.comparing.comparability import CODE, unlike
 from analysis.comparing.comparison import environment
-from analysis.comparing.kind import CODE, unlike
-from analysis.readings.judged import Judged
-from analysis.readings.key import Figure, figures, num_devices
+from analysis.readings.judgement import Judged
+from analysis.readings.score_figures import Figure, figures, num_devices
 
 HELD = ("ops_per_second", "control_examples_per_second")
 """Keys of the figures that fall when a machine becomes slower."""

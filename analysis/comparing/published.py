@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 from aiperf.errors import AiperfError
-from analysis.readings.judged import Judged
-from analysis.readings.key import task_of_run
+from analysis.readings.judgement import Judged
+from analysis.readings.score_figures import task_of_run
 
 
 @dataclass(frozen=True)

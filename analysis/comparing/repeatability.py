@@ -18,13 +18,12 @@ from aiperf.rules.ending import Answer
 from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.rungs import at_common_rung, controls_of
 from aiperf.wording import clock, counted
-from analysis.comparing.kind import MixedError, refuse_sizes
-from analysis.comparing.scaling import refuse_mixed
+from analysis.comparing.comparability import MixedError, refuse_mixed, refuse_sizes
 from analysis.comparing.spread import median, variation
-from analysis.readings import facts
+from analysis.readings import run_tables
 from analysis.readings.hosts import ControlReading, reading_of
-from analysis.readings.judged import Judged
-from analysis.readings.key import num_devices, task_of_run
+from analysis.readings.judgement import Judged
+from analysis.readings.score_figures import num_devices, task_of_run
 
 LEAST_RUNS = 2
 PROBABILITY = 0.95
@@ -157,7 +156,7 @@ def spread(runs: Sequence[Judged]) -> RepeatedRuns:
     return RepeatedRuns(
         preset=first.opened.config.preset,
         minutes=first.opened.config.limits.minutes,
-        machine=facts.devices_and_hosts(first),
+        machine=run_tables.devices_and_hosts(first),
         devices=num_devices(first),
         origin=first.opened.origin,
         control=_control_text(controls[0]),

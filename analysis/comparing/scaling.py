@@ -5,17 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aiperf.journal.events import Origin
 from aiperf.journal.mark import Mark, mark_of, marked
-from aiperf.rules.ending import Answer
 from aiperf.wording import harmless, plain, rates
-from analysis.comparing.kind import MixedError, refuse_twice, refuse_unlike
-from analysis.readings import facts
-from analysis.readings.judged import Judged
-from analysis.readings.key import COUNT, SHARE, Figure, figures, num_devices
+from analysis.comparing.comparability import refuse_mixed
+from analysis.readings import run_tables
+from analysis.readings.judgement import Judged
+from analysis.readings.score_figures import COUNT, SHARE, Figure, figures, num_devices
 from analysis.table import Cell, Table
 
 CSV_COLUMNS = (
@@ -68,31 +67,6 @@ class Scaling:
     @property
     def mark(self) -> Mark | None:
         return mark_of(self.origin)
-
-
-def nothing_to_compare(run: Judged) -> str:
-    """Why a run cannot be in a table; "" if it can."""
-    if not _credited(run):
-        return "it has no credited work"
-    return f"NO RESULT: {run.verdict.cause}" if run.verdict.answer is Answer.NO_RESULT else ""
-
-
-def _credited(run: Judged) -> bool:
-    return run.score.span_seconds > 0 and num_devices(run.replay) > 0 and run.score.ops_per_second > 0
-
-
-def refuse_mixed(runs: Sequence[Judged], chosen: Collection[str] = ()) -> None:
-    """Raises MixedError, which names the difference, for runs that are not of one kind or have no span.
-    `chosen`: settings that may differ, because runs choose them."""
-    for run in runs:
-        if not _credited(run):
-            raise MixedError(f"{run.files.directory}: {nothing_to_compare(run)}; omit it")
-    refuse_twice(runs)
-    for run in runs:
-        if why := nothing_to_compare(run):
-            raise MixedError(f"{run.files.directory}: {why}; omit it")
-    for other in runs[1:]:
-        refuse_unlike(runs[0], other, chosen)
 
 
 def scaling(runs: Sequence[Judged]) -> Scaling:
@@ -177,6 +151,6 @@ def _point(run: Judged, devices: int, base: int, base_rate: float) -> ScalingPoi
         efficiency=(score.ops_per_second / devices) / (base_rate / base),
         training_share=sum(share.train for share in score.shares) / max(1, len(score.shares)),
         busy_share=sum(1 - share.rest for share in score.shares) / max(1, len(score.shares)),
-        verdict=facts.verdict_and_class(run.verdict, run.validated),
+        verdict=run_tables.verdict_and_class(run.verdict, run.validated),
         figures=figures(run.replay, score),
     )

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from aiperf.wording import harmless
 from analysis.exports.result import unmeasured
-from analysis.readings.judged import Judged
-from analysis.readings.trials import TrialRow, median_error, rows
+from analysis.readings.judgement import Judged
+from analysis.readings.trial_rows import TrialRow, median_error, rows
 
 COLUMNS: Mapping[str, Callable[[TrialRow], object]] = {
     "trial": lambda row: row.number,

@@ -20,10 +20,10 @@ from aiperf.tasks.images.known_sets import CIFAR_10, IMAGENET_1K, known_set
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.images.task import IMAGES
 from analysis.exports.result import answered
-from analysis.readings.facts import devices_and_hosts
-from analysis.readings.judged import Judged
-from analysis.readings.key import task_of_run
+from analysis.readings.judgement import Judged
 from analysis.readings.progress import falls, num_nodes
+from analysis.readings.run_tables import devices_and_hosts
+from analysis.readings.score_figures import task_of_run
 from launch.price import DOLLARS, Price
 
 VERSION = "v1.0"

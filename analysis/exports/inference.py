@@ -12,7 +12,7 @@ from aiperf.journal.replay import Replay
 from aiperf.scenarios.exchange import TELEMETRY, Measured
 from aiperf.scenarios.latencies import Latencies
 from aiperf.scenarios.scenario import RULE_SECONDS, SCENARIOS, Scenario
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from analysis.readings.limits import limits_of
 from analysis.readings.usage import use_over
 from launch.price import Price

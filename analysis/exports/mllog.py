@@ -16,8 +16,8 @@ from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.tally import Tally
 from analysis.exports.result import answered
-from analysis.readings.judged import Judged
-from analysis.readings.key import figures, task_of_run
+from analysis.readings.judgement import Judged
+from analysis.readings.score_figures import figures, task_of_run
 
 START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
 FIGURES = ("ops_per_second", "tensor_ops_per_second", "regulated_score", "span_seconds")

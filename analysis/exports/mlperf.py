@@ -12,10 +12,10 @@ from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.mark import refuse_marked
 from aiperf.tasks.images.known_sets import IMAGENET_1K, known_set
 from aiperf.tasks.images.task import IMAGES
-from aiperf.tasks.known_data import differences
+from aiperf.tasks.recognition import differences
 from analysis.exports.mllog import mllog_text
-from analysis.readings.judged import Judged
-from analysis.readings.key import task_of_run
+from analysis.readings.judgement import Judged
+from analysis.readings.score_figures import task_of_run
 
 BENCHMARKS = ("resnet",)
 DIVISIONS = ("open", "closed")

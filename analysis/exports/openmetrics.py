@@ -9,9 +9,9 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from aiperf.journal.mark import Mark, mark_of
 from aiperf.wording import plain
-from analysis.readings.judged import Judged
-from analysis.readings.key import figures
+from analysis.readings.judgement import Judged
 from analysis.readings.live import Snapshot
+from analysis.readings.score_figures import figures
 
 METRICS = {
     "ops_per_second": "ops_per_second",

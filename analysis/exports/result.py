@@ -8,10 +8,10 @@ from typing import Any
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
 from aiperf.rules.verdict import Verdict
-from analysis.readings.facts import engines, software
-from analysis.readings.judged import Judged
-from analysis.readings.key import num_devices
-from analysis.readings.trials import line_of_descent, rows
+from analysis.readings.judgement import Judged
+from analysis.readings.run_tables import engines, software
+from analysis.readings.score_figures import num_devices
+from analysis.readings.trial_rows import line_of_descent, rows
 from analysis.readings.usage import read_usage
 from nas.record import encode
 

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.wording import plain
-from analysis.readings.judged import glance
-from analysis.readings.key import figures
+from analysis.readings.judgement import glance
+from analysis.readings.score_figures import figures
 from analysis.table import aligned
 
 COLUMNS = ("run", "started", "preset", "devices", "span", "sustained OPS", "test error", "verdict")

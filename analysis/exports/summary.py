@@ -17,9 +17,9 @@ from aiperf.trial import State, origin
 from aiperf.wording import clock, counted, percent, plain
 from analysis.readings.conclusion import group_health, groups_text, losses_text
 from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
-from analysis.readings.facts import devices_text, engines_text
-from analysis.readings.key import figures, task_of_run
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
+from analysis.readings.run_tables import devices_text, engines_text
+from analysis.readings.score_figures import figures, task_of_run
 
 WIDTH = 24
 FIRST = ("ops_per_second", "regulated_score", "tensor_ops_per_second", "mfu")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from aiperf.score.score import Score
 from aiperf.tasks.task import Task
 from aiperf.wording import clock, percent, plain
-from analysis.readings.trials import TrialRow
+from analysis.readings.trial_rows import TrialRow
 from analysis.table import Cell, Table
 
 COLUMNS: Mapping[str, Callable[[TrialRow], Cell]] = {

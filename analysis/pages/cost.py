@@ -11,11 +11,11 @@ from analysis.pages.figures.characterisation import characterisation
 from analysis.pages.figures.cost import cost_pictures
 from analysis.pages.figures.picture import stamped
 from analysis.pages.page import drawn, page
-from analysis.readings.facts import devices_and_hosts
 from analysis.readings.hosts import control_cost
-from analysis.readings.judged import Judged
-from analysis.readings.key import task_of_run
-from analysis.readings.trials import rows
+from analysis.readings.judgement import Judged
+from analysis.readings.run_tables import devices_and_hosts
+from analysis.readings.score_figures import task_of_run
+from analysis.readings.trial_rows import rows
 
 TRIALS_SHOWN = 2_000
 """Most trials in the figure of the trials of all runs."""

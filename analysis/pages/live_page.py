@@ -14,8 +14,8 @@ from analysis.pages.figures.picture import Drawing, Marks, Picture, marks_of, st
 from analysis.pages.figures.quality import error_axis
 from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
 from analysis.pages.page import drawn, page
-from analysis.readings.key import COUNT, ERROR, RATE, SECONDS, Figure
 from analysis.readings.live import Snapshot
+from analysis.readings.score_figures import COUNT, ERROR, RATE, SECONDS, Figure
 from analysis.table import Cell, Table
 
 GROUPS_SHOWN = 1_024

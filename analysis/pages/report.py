@@ -17,22 +17,22 @@ from analysis.exports.inference import load_all
 from analysis.exports.inference_text import inference_table
 from analysis.exports.trial_table import trial_table, trial_tip, trials_text
 from analysis.pages.figures.architecture import architecture_picture
-from analysis.pages.figures.beside import beside_others, beside_published
 from analysis.pages.figures.characterisation import characterisation
 from analysis.pages.figures.gantt import gantt
 from analysis.pages.figures.layers import operations_by_layer
 from analysis.pages.figures.lineage import lineage
+from analysis.pages.figures.other_machines import beside_others, beside_published
 from analysis.pages.figures.pareto import pareto
 from analysis.pages.figures.picture import Picture, stamped
 from analysis.pages.figures.quality import error_over_time, regulated_over_time
-from analysis.pages.figures.series import throughput
+from analysis.pages.figures.rate_series import throughput
 from analysis.pages.figures.shares import time_shares
 from analysis.pages.figures.svg import write_files
 from analysis.pages.figures.telemetry import telemetry
-from analysis.pages.head import NOTHING_MORE, About, PageHead, head
 from analysis.pages.page import Drawn, drawn, page
-from analysis.readings import facts
-from analysis.readings.architecture.architecture import architecture
+from analysis.pages.report_head import NOTHING_MORE, About, PageHead, head
+from analysis.readings import run_tables
+from analysis.readings.architecture import architecture
 from analysis.readings.conclusion import losses_text
 from analysis.readings.devices import (
     DeviceReadings,
@@ -45,14 +45,14 @@ from analysis.readings.devices import (
     slow_text,
     threads_text,
 )
-from analysis.readings.facts import engines_text
 from analysis.readings.hosts import control_cost, hosts
-from analysis.readings.judged import Judged
-from analysis.readings.key import task_of_run
+from analysis.readings.judgement import Judged
 from analysis.readings.occupancy import occupancy
 from analysis.readings.progress import progress
+from analysis.readings.run_tables import engines_text
+from analysis.readings.score_figures import task_of_run
 from analysis.readings.telemetry import read_telemetry
-from analysis.readings.trials import TrialRow, median_error, most_telling, rows
+from analysis.readings.trial_rows import TrialRow, median_error, most_telling, rows
 from analysis.table import Table
 from nas.ops import OPS, TENSOR_OPS, Ops
 
@@ -148,15 +148,15 @@ def _report(judged: Judged, about: About) -> Report:
     started = moment(replay.legs[0].began.started) if replay.legs else "not started"
     return Report(
         head=head(judged, about, devices),
-        subtitle=f"{facts.devices_text(replay)} · {opened.config.training.format} · {started} · "
+        subtitle=f"{run_tables.devices_text(replay)} · {opened.config.training.format} · {started} · "
         f"{duration(replay.span_seconds)}",
         sections=[*_beside(judged, about), *_sections(judged, found, devices)],
         rules_text=_rules_text(judged),
-        rules=facts.rules(judged.verdict),
-        machine=facts.machine(replay),
+        rules=run_tables.rules(judged.verdict),
+        machine=run_tables.machine(replay),
         hosts=hosts(replay),
         hosts_caption="Ranks, their devices and control rates",
-        configuration=facts.configuration(opened.config),
+        configuration=run_tables.configuration(opened.config),
         configuration_text=_configuration_text(judged),
         trials=trial_table(task, shown),
         trials_text=trials_text(judged.score, found, shown),
@@ -254,7 +254,7 @@ def _configuration_text(judged: Judged) -> str:
     config = judged.replay.opened.config
     if config.preset not in preset_names():
         return f"Read from a file with the preset name {config.preset}."
-    changed = len(facts.changed_settings(config))
+    changed = len(run_tables.changed_settings(config))
     if not changed:
         return f"The settings of the preset {config.preset}."
     return f"{changed} {'setting differs' if changed == 1 else 'settings differ'} from the preset."

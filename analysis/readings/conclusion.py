@@ -11,8 +11,8 @@ from aiperf.rules.ending import Answer
 from aiperf.rules.verdict import Verdict
 from aiperf.score.score import Score
 from aiperf.wording import counted, duration, rate
-from analysis.readings.facts import devices_and_hosts, listed
 from analysis.readings.outliers import Outlier
+from analysis.readings.run_tables import devices_and_hosts, listed
 
 LOSSES_SHOWN = 5
 

@@ -12,7 +12,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.lineage import rebuild
 from aiperf.score.score import Score
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.wording import clock, kilowatt_hours, percent, plain, rate, scaled
 from analysis.readings.limits import limits_of
 from analysis.readings.outliers import Outlier, outlier_text, outliers

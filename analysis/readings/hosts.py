@@ -11,9 +11,9 @@ from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.events import RankReady
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
-from aiperf.score.lineage import counted
+from aiperf.score.example_counts import counted
 from aiperf.score.rungs import Controls, comparable, controls_of
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Amount, ControlNetwork, Task
 from aiperf.trial import State, origin
 from aiperf.wire.messages import Control

@@ -17,12 +17,12 @@ from aiperf.journal.file import JournalReader
 from aiperf.journal.mark import Mark, mark_of
 from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Shortfall, shortfall
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from aiperf.wording import clock
-from analysis.readings.facts import devices_text, verdict_text, verdict_word
 from analysis.readings.hosts import GroupNow, groups_now
-from analysis.readings.judged import glance
+from analysis.readings.judgement import glance
 from analysis.readings.outliers import WINDOW_SECONDS, outlier_text, outliers
+from analysis.readings.run_tables import devices_text, verdict_text, verdict_word
 from nas.ops import OPS, Ops
 
 BINS = 60

@@ -18,7 +18,7 @@ from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.wire.messages import Ceiling, Rate, Ready
 from aiperf.wording import clock, percent, scaled
-from analysis.readings.comparable import BlockTimes
+from analysis.readings.group_speeds import BlockTimes
 from analysis.readings.robust import below
 from analysis.readings.usage import DeviceUse, Usage
 

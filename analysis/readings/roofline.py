@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
-from aiperf.score.lineage import Counted
-from aiperf.score.traffic import moved_elements
+from aiperf.score.example_counts import Counted, moved_elements
 from aiperf.wording import percent, rate, scaled
 from analysis.readings.limits import Limits
 from analysis.table import aligned

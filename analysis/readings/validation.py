@@ -13,7 +13,6 @@ from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Finding
-from aiperf.rules.verdict import Verdict
 from nas.bounded import read_bytes
 from nas.record import RecordError, decode, encode
 
@@ -32,9 +31,9 @@ class KeptValidation:
     """Credited operations by kind of layer."""
 
 
-def save(files: RunFiles, replay: Replay, verdict: Verdict, layers: Mapping[str, int]) -> None:
+def save(files: RunFiles, replay: Replay, findings: tuple[Finding, ...], layers: Mapping[str, int]) -> None:
     """Writes the findings. Raises AiperfError if the directory cannot be written."""
-    kept = KeptValidation(replay.last_chain, replay.lines, __version__, code_hash(), verdict.findings, layers)
+    kept = KeptValidation(replay.last_chain, replay.lines, __version__, code_hash(), findings, layers)
     try:
         files.validation.write_text(json.dumps(encode(kept), indent=1) + "\n", encoding="utf-8")
     except OSError as error:

@@ -24,7 +24,7 @@ from aiperf.tasks.images.known_sets import IMAGENET_1K
 from aiperf.tasks.images.tally import Classified
 from analysis.exports.inference import Inference, load_all
 from analysis.exports.mlperf import MlperfEntry, refuse_invalid, refuse_other_data
-from analysis.readings.judged import Judged
+from analysis.readings.judgement import Judged
 from analysis.submissions.system import fields
 from nas.bounded import read_bytes
 from nas.record import graph_to_json

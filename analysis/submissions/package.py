@@ -19,7 +19,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.ending import shortfall
 from aiperf.score.credit import credit
 from analysis.exports.result import result
-from analysis.readings.judged import Judged, examine, read_run
+from analysis.readings.judgement import Judged, examine, read_run
 from analysis.submissions.archive import refuse_existing, write_archive
 from analysis.submissions.canonical import canonical
 from analysis.submissions.schema import check

@@ -10,16 +10,16 @@ from aiperf.errors import AiperfError, MissingExtra
 from aiperf.rules.ending import Answer
 from aiperf.tasks.images.known_sets import unpacked
 from aiperf.wording import rate, rates
-from analysis.comparing.kind import kind_key
-from analysis.pages.head import About
+from analysis.comparing.comparability import kind_key
 from analysis.pages.report import report_html
-from analysis.readings import facts
+from analysis.pages.report_head import About
+from analysis.readings import run_tables
 from analysis.readings.hosts import control_reading
-from analysis.readings.key import num_devices, task_of_run
+from analysis.readings.score_figures import num_devices, task_of_run
 from analysis.readings.usage import read_usage
-from analysis.submissions.figures import measured
+from analysis.submissions.fingerprint import measured
 from analysis.submissions.keys import Register, claimed_site
-from analysis.submissions.listing import LARGEST, SIZES, index_html, listing_csv, listing_json
+from analysis.submissions.ranking_page import LARGEST, SIZES, index_html, listing_csv, listing_json
 from analysis.submissions.standing import (
     Entry,
     RefusedPackage,
@@ -124,7 +124,7 @@ def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str])
         division=system["division"],
         task=task_of_run(replay),
         data=unpacked(replay.manifest) if replay.manifest else replay.opened.config.data.name,
-        packed=facts.packed_text(replay),
+        packed=run_tables.packed_text(replay),
         data_sha256=str(replay.manifest.get("sha256", "")),
         vendor=next((name for name, pattern in VENDORS if re.search(pattern, device)), "other"),
         device=device,
@@ -200,7 +200,7 @@ def _reasons(submission: Submission, signer: Signer, register: Register) -> list
         found += [f"{reason.where}: {reason.text}" for reason in run.reasons]
         if not (verdict := run.judged.verdict).valid:
             answer = "" if verdict.answer is Answer.INVALID else f"{verdict.answer.value}: "
-            found.append(f"runs/{run.name}: {answer}{facts.verdict_text(verdict, run.judged.validated)}")
+            found.append(f"runs/{run.name}: {answer}{run_tables.verdict_text(verdict, run.judged.validated)}")
     return found
 
 

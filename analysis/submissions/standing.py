@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from aiperf.tasks.task import Task
 from aiperf.wording import counted
-from analysis.submissions.figures import Figures, is_same_run
+from analysis.submissions.fingerprint import Figures, is_same_run
 
 
 class Right(IntEnum):

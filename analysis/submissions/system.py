@@ -17,9 +17,9 @@ from aiperf.hardware.cpu_names import is_processor, read_processor_name
 from aiperf.journal.replay import Replay
 from aiperf.rules.verdict import RunClass
 from aiperf.wording import bytes_text
-from analysis.readings.facts import software
-from analysis.readings.judged import Judged
-from analysis.readings.key import num_devices
+from analysis.readings.judgement import Judged
+from analysis.readings.run_tables import software
+from analysis.readings.score_figures import num_devices
 from analysis.submissions.schema import schema
 
 OF_JOURNAL = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework")

@@ -15,12 +15,12 @@ from aiperf.errors import AiperfError, JournalError
 from aiperf.rules.ending import Answer
 from analysis.exports.result import FORM as RESULT_FORM
 from analysis.exports.result import result
-from analysis.readings.facts import flat
-from analysis.readings.judged import Judged, examine
-from analysis.submissions.opening import Reason, parsed, refuse_other_form, unpacked
+from analysis.readings.judgement import Judged, examine
+from analysis.readings.run_tables import flat
 from analysis.submissions.package import Contact, PackageFiles
 from analysis.submissions.schema import SchemaError, check
 from analysis.submissions.system import contradictions
+from analysis.submissions.unpacking import Reason, parsed, refuse_other_form, unpacked
 from nas.bounded import file_digest, read_text
 
 NOT_OF_THE_JOURNAL = frozenset({"verdict"})

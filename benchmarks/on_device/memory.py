@@ -17,7 +17,7 @@ from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.registry import KINDS
 from aiperf.measuring.training_step import batch, place_network
 from aiperf.proposing.hyper import SHARE
-from aiperf.proposing.memory import step_parts
+from aiperf.proposing.memory_model import step_parts
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, figures, row
 from nas.graph import Graph

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.data.texts.bundled import bundled_text
+from aiperf.data.texts.loading import bundled_text
 from aiperf.data.texts.reading import Text, text_at
-from aiperf.tasks.language.windows import TextWindows
+from aiperf.tasks.language.text_windows import TextWindows
 from nas.head import BYTES
 
 CHUNK = 1 << 24

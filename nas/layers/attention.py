@@ -8,10 +8,10 @@ from math import inf, sqrt
 from typing import TYPE_CHECKING
 
 from nas.layers.footprint import WIDE, Footprint, Read
+from nas.layers.initial_values import Constant, Start
 from nas.layers.layer import Layer
 from nas.layers.sequences import scaling
 from nas.layers.shapes import Shape, ShapeError, is_size, refuse_no_sizes, refuse_size
-from nas.layers.start import Constant, Start
 from nas.layers.torch_line import TorchLine, options
 from nas.layers.windows import LATER
 from nas.ops import Cost, Ops

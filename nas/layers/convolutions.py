@@ -13,9 +13,9 @@ from math import prod, sqrt
 from typing import TYPE_CHECKING
 
 from nas.layers.footprint import Footprint, Read, of_product
+from nas.layers.initial_values import Constant, Normal, Start
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, image, refuse_no_sizes
-from nas.layers.start import Constant, Normal, Start
 from nas.layers.torch_line import TorchLine, options, side
 from nas.layers.windows import LATER, Convolution, Sides, Windowed
 from nas.ops import Cost, Ops

@@ -8,9 +8,9 @@ from math import prod, sqrt
 from typing import TYPE_CHECKING
 
 from nas.layers.footprint import Footprint, Read, of_product
+from nas.layers.initial_values import Start, Uniform
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, refuse_no_sizes, vector
-from nas.layers.start import Start, Uniform
 from nas.layers.torch_line import TorchLine, options
 from nas.ops import Cost, Ops
 

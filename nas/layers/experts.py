@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from nas.layers.activations import GELU, SiLU, onnx_gelu, onnx_silu
 from nas.layers.footprint import INDEX, WIDE, Footprint, Read
+from nas.layers.initial_values import Start, of_text
 from nas.layers.joins import Product
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, refuse_no_sizes, sequence
-from nas.layers.start import Start, of_text
 from nas.layers.torch_line import TorchLine
 from nas.ops import Cost, Ops
 

@@ -8,8 +8,8 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from nas.layers.footprint import Footprint, Read
+from nas.layers.initial_values import Start
 from nas.layers.shapes import Shape
-from nas.layers.start import Start
 from nas.layers.torch_line import TorchLine
 from nas.layers.windows import Convolution
 from nas.ops import Cost

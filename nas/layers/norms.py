@@ -8,10 +8,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from nas.layers.footprint import WIDE, Footprint, Read
+from nas.layers.initial_values import Constant, Start
 from nas.layers.layer import Layer
 from nas.layers.sequences import normalising, refuse_no_epsilon
 from nas.layers.shapes import Shape, ShapeError, image, refuse_no_sizes
-from nas.layers.start import Constant, Start
 from nas.layers.torch_line import TorchLine
 from nas.ops import Cost
 

@@ -8,9 +8,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from nas.layers.footprint import Footprint, Output, Read, keeps_input
+from nas.layers.initial_values import Constant, Start
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, image, only
-from nas.layers.start import Constant, Start
 from nas.layers.torch_line import TorchLine
 from nas.ops import Cost, Ops
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nas.layers.footprint import INDEX, WIDE, Footprint, Read, keeps_input
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, image
-from nas.layers.torch_line import TorchLine, window
+from nas.layers.torch_line import TorchLine, options, side
 from nas.layers.windows import LATER, Sides, Windowed, both, settle_sides
 from nas.ops import Cost, Ops
 
@@ -64,7 +64,7 @@ class MaxPool(_Pool, Layer):
         return Footprint(reads[0].width, (0,), inside=INDEX * prod(self.shape(reads[0].shape)))
 
     def torch_line(self, *inputs: Shape) -> TorchLine:
-        return TorchLine(f"F.max_pool2d({{0}}, {window(self)})")
+        return TorchLine(f"F.max_pool2d({{0}}, {_window(self)})")
 
     def onnx(self, at: LayerPlace, *inputs: str) -> None:
         # A last window that ends beyond the padding is given the padding that it needs: programs differ in
@@ -91,7 +91,7 @@ class AveragePool(_Pool, Layer):
         return keeps_input(reads[0])
 
     def torch_line(self, *inputs: Shape) -> TorchLine:
-        return TorchLine(f"F.avg_pool2d({{0}}, {window(self)})")
+        return TorchLine(f"F.avg_pool2d({{0}}, {_window(self)})")
 
     def onnx(self, at: LayerPlace, *inputs: str) -> None:
         import numpy as np
@@ -156,15 +156,15 @@ class AdaptiveAveragePool(Layer):
         import numpy as np
 
         area, size = at.reads[0][1:], both(self.size)
-        if not any(side % num for side, num in zip(area, size)):
-            kernel = tuple(side // num for side, num in zip(area, size))
+        if not any(pixels % num for pixels, num in zip(area, size)):
+            kernel = tuple(pixels // num for pixels, num in zip(area, size))
             at.last("AveragePool", inputs[0], kernel_shape=kernel, strides=kernel)
             return
         parts = []
-        for side, num in zip(area, size):
-            matrix = np.zeros((num, side))
+        for pixels, num in zip(area, size):
+            matrix = np.zeros((num, pixels))
             for row in range(num):
-                begin, end = row * side // num, -(-(row + 1) * side // num)
+                begin, end = row * pixels // num, -(-(row + 1) * pixels // num)
                 matrix[row, begin:end] = 1 / (end - begin)
             parts.append(matrix)
         _onnx_means(at, inputs[0], *parts)
@@ -206,3 +206,12 @@ def _onnx_means(at: LayerPlace, images: str, down: Array, right: Array) -> None:
     """Writes means along each side as products: ONNX has no pool whose windows differ in size."""
     lines = at.step("MatMul", at.constant("down", down), images)
     at.last("MatMul", lines, at.constant("right", right.T))
+
+
+def _window(layer: Windowed) -> str:
+    """The arguments of a pool in PyTorch: kernel, stride, and what differs from torch's defaults."""
+    ceil = layer.ceil_mode
+    given = options(
+        (layer.paddings, (0, 0), f"padding={side(layer.paddings)}"), (ceil, False, f"ceil_mode={ceil}")
+    )
+    return f"{side(layer.kernels)}, {side(layer.strides)}{given}"

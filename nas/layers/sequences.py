@@ -12,9 +12,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from nas.layers.footprint import WIDE, Footprint, Read, of_product
+from nas.layers.initial_values import Constant, Start, of_text
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, refuse_no_sizes, sequence, symbols
-from nas.layers.start import Constant, Start, of_text
 from nas.layers.torch_line import TorchLine, options
 from nas.layers.windows import LATER
 from nas.ops import Cost, Ops

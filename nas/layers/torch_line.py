@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nas.layers.windows import Sides, Windowed
-
 
 @dataclass(frozen=True)
 class TorchLine:
@@ -27,16 +25,7 @@ class TorchLine:
         return self.made.startswith("nn.Parameter(")
 
 
-def window(layer: Windowed) -> str:
-    """The arguments of a pool: kernel, stride, and what differs from torch's defaults."""
-    ceil = layer.ceil_mode
-    given = options(
-        (layer.paddings, (0, 0), f"padding={side(layer.paddings)}"), (ceil, False, f"ceil_mode={ceil}")
-    )
-    return f"{side(layer.kernels)}, {side(layer.strides)}{given}"
-
-
-def side(sides: Sides) -> str:
+def side(sides: int | tuple[int, int]) -> str:
     """One number for two equal sides."""
     return str(sides[0] if isinstance(sides, tuple) and sides[0] == sides[1] else sides)
 

@@ -9,7 +9,6 @@ from math import prod
 from nas.graph import INPUT, Graph, Node
 from nas.layers import Shape
 from nas.layers.footprint import WIDE, Footprint, Output, Read
-from nas.memory.in_place import may_overwrite
 
 
 @dataclass(frozen=True)
@@ -94,9 +93,7 @@ class _Passes:
         graph, reads = self.graph, self._reads(node)
         own = node.layer.footprint(self.narrow, *reads)
         first = node.inputs[0]
-        shares = own.output is Output.VIEW or (
-            own.output is Output.OVER_FIRST and may_overwrite(graph, first)
-        )
+        shares = own.output is Output.VIEW or (own.output is Output.OVER_FIRST and graph.may_overwrite(first))
         self._widths[node.name] = own.width
         place = self._lies[first] if shares else self._new(graph.shapes[node.name], own.width)
         self._lies[node.name] = place

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, silu
 
 from nas.layers import Experts, Shape
-from nas.modules.table import module_of
+from nas.modules.module_table import module_of
 
 BALANCE_STEP = 1e-3
 """What is added to or taken from the balance of an expert in a training step: Wang et al., arXiv:2408.15664,

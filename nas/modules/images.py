@@ -31,7 +31,7 @@ from nas.layers import (
     Upsample,
 )
 from nas.layers.pointwise import BATCH_NORM_EPSILON
-from nas.modules.table import module_of
+from nas.modules.module_table import module_of
 
 BATCH_NORM_MOMENTUM = 0.1
 """The weight of the newest batch in the running statistics: PyTorch's own value, and that of torchvision's

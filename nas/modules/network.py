@@ -10,10 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from nas.graph import Graph
-from nas.memory.in_place import may_overwrite
 from nas.modules.images import Sum
+from nas.modules.module_table import module_of
 from nas.modules.sequences import Tied
-from nas.modules.table import module_of
 
 
 class Network(nn.Module):
@@ -34,7 +33,7 @@ class Network(nn.Module):
         self.layers = nn.ModuleList(modules).to_empty(device=torch.empty(0).device)
         for node, module in zip(graph.nodes, modules):
             if isinstance(module, (nn.ReLU, nn.ReLU6, Sum)):
-                module.inplace = may_overwrite(graph, node.inputs[0])
+                module.inplace = graph.may_overwrite(node.inputs[0])
         module_named = {node.name: module for node, module in zip(graph.nodes, modules)}
         for name, embedding in graph.tables.items():
             module = module_named[name]

@@ -21,7 +21,7 @@ from nas.layers import (
     SquaredReLU,
 )
 from nas.layers.attention import HEAD_NORM_EPSILON
-from nas.modules.table import module_of
+from nas.modules.module_table import module_of
 
 
 class _Positions(nn.Module):

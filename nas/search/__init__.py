@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nas.named import OWN_SEARCHES, search_names
 from nas.search.bayesian import Bayesian
 from nas.search.bounds import Bounds, Size
 from nas.search.evolution import Evolution, Foresight
 from nas.search.growth import typical
 from nas.search.halving import Halving
-from nas.search.installed import SearchError, distribution_of, entry_of, installed_search
+from nas.search.installed_searches import SearchError, distribution_of, entry_of, installed_search
 from nas.search.random_search import RandomSearch
 from nas.search.search import Exhausted, Search
 from nas.search.trials import Candidate, Observation
+from nas.search_names import OWN_SEARCHES, search_names
 
 __all__ = [
     "SEARCHES",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nas.named import TUNERS as NAMES
+from nas.search_names import TUNERS as NAMES
 from nas.tuning.by_nni import NniTuner
 from nas.tuning.by_optuna import OptunaTuner
 from nas.tuning.space import SPACE, Dimension, Point, Space, text_space

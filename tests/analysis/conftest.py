@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.files import RunFiles
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from tests.journals import CIFAR, Machine, resized, write_run
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.files import RunFiles
-from analysis.readings.judged import read_run
+from analysis.readings.judgement import read_run
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.package import Contact, write_package
 from analysis.submissions.system import fields, from_journal

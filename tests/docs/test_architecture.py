@@ -10,7 +10,7 @@ import pytest
 from aiperf.journal import events
 from aiperf.journal.events import Closed, Dispatched
 from aiperf.journal.file import read_journal
-from aiperf.score.lineage import recorded
+from aiperf.score.example_counts import recorded
 from nas.ops import OPS
 from tests.house.tree import ROOT
 

@@ -84,7 +84,7 @@ STANDARD = sys.stdlib_module_names | {"tomllib"}
 
 # Imports that are calls; a name that is computed is not seen.
 CALLS = ("import_module", "importlib.import_module", "__import__")
-# Programs in strings: "-m aiperf.training.worker", "from aiperf.data.inferred import main".
+# Programs in strings: "-m aiperf.training.worker", "from aiperf.data.own_images import main".
 IN_STRING = re.compile(rf"(?<![\w./])(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 
 

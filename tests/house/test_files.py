@@ -20,8 +20,8 @@ REASON = re.compile(r"\bone\s+file\b|\bfile\s+is\s+long\b", re.IGNORECASE)
 BOUNDARIES: Mapping[str, str] = {
     "nas/families.py": "a layer of somebody else's is foreign code; what it raises becomes an ImportError",
     "aiperf/proposing/foreign_search.py": "the same of a search that runs, which becomes a SearchFailed",
-    "nas/search/installed.py": "the same of a search, which becomes a SearchError",
-    "aiperf/tasks/installed.py": "the same of a task, which becomes a ConfigError",
+    "nas/search/installed_searches.py": "the same of a search, which becomes a SearchError",
+    "aiperf/tasks/installed_tasks.py": "the same of a task, which becomes a ConfigError",
     "analysis/submissions/ranking.py": "a package is anybody's; whatever it provokes is shown as the reason",
     "aiperf/data/decode.py": "Pillow raises what it likes on a damaged file; it becomes a DataError",
     "aiperf/data/decoders.py": "the same in a decoding process, which sends it as the line it will be",

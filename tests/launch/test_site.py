@@ -11,10 +11,10 @@ import pytest
 from aiperf.errors import ConfigError
 from launch import SCHEDULERS
 from launch.job import Job
-from launch.machine import GUESSED, partitions, site_text
 from launch.price import Price, parse_price
 from launch.script import script_text
 from launch.site import Devices, Mpi, Queue, Site, load_site, site_from_toml
+from launch.site_draft import GUESSED, partitions, site_text
 
 SINFO = """\
 debug|4|64|(null)|30:00|up

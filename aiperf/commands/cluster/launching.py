@@ -25,10 +25,10 @@ from aiperf.commands.run_options import take_request
 from aiperf.errors import AiperfError
 from launch import SCHEDULERS
 from launch.job import Job
-from launch.machine import GUESSED, QUESTIONS, site_text
 from launch.scheduler import Scheduler
 from launch.script import script_text
 from launch.site import load_site
+from launch.site_draft import GUESSED, QUESTIONS, site_text
 
 ASK_SECONDS = 30
 STUDIES = {

@@ -102,7 +102,7 @@ def _refuse_other_season(config: Config) -> None:
     """Refuses a ranked run with another random seed than the season's now; otherwise its job would be refused
     after it has waited."""
     if config.ranked:
-        from aiperf.tasks.known import task_of
+        from aiperf.tasks.registry import task_of
 
         limits = task_of(config.data).ranked
         if wrong := [] if limits is None else limits.random_seed_faults(config.random_seed):

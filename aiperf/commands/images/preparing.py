@@ -52,8 +52,8 @@ def pack_images(source: Path, target: Path, size: int, processes: int | None) ->
     """
     refuse_no_run()
     from aiperf.data.packed.packing import pack
+    from aiperf.data.packed.packing_plan import plan
     from aiperf.data.packed.packing_process import packing_processes
-    from aiperf.data.packed.plan import plan
 
     planned = plan(source, target, size)
     already = f"{target}: already holds these images; `aiperf-hpc data verify` checks them"
@@ -79,8 +79,7 @@ def pack_images(source: Path, target: Path, size: int, processes: int | None) ->
 def verify(folder: Path) -> int:
     """Read every shard of packed images and list missing or damaged ones (exit code 1)."""
     refuse_no_run()
-    from aiperf.data.packed.damage import damaged
-    from aiperf.data.packed.shards import read_manifest
+    from aiperf.data.packed.shards import damaged, read_manifest
 
     packed = read_manifest(folder)
     progress = _ImagesDone("verified", packed.images)

@@ -17,7 +17,7 @@ from aiperf.wording import plain
 from nas.bounded import read_text
 
 if TYPE_CHECKING:
-    from analysis.readings.judged import Judged
+    from analysis.readings.judgement import Judged
 
 PASSED, FAILED, REFUSED = 0, 1, 2
 
@@ -52,7 +52,7 @@ def accept(
     """
     with extra("report"):
         from analysis.comparing import acceptance, acceptance_text
-        from analysis.readings.judged import examine
+        from analysis.readings.judgement import examine
     with ExitStack() as stack:
         try:
             asked = acceptance.read_criteria(_text(criteria), str(criteria))
@@ -71,7 +71,7 @@ def accept(
 
 
 def _earlier(history: Path | None, is_asked: bool) -> list[Judged]:
-    from analysis.readings.judged import glance
+    from analysis.readings.judgement import glance
 
     if history is None:
         return []

@@ -47,14 +47,14 @@ def compare(first: Path, second: Path, spread_file: Path | None, output: Path | 
         from analysis.comparing.comparison import compare as compared
         from analysis.comparing.comparison import comparison_text
         from analysis.comparing.repeatability_text import read_spread
-        from analysis.readings.judged import glance
+        from analysis.readings.judgement import glance
     known = None if spread_file is None else read_spread(_bytes(spread_file), str(spread_file))
     with opened(first) as one, opened(second) as other:
         found = compared(glance(one), glance(other), known)
     click.echo(comparison_text(found), nl=False)
     if output is not None:
         with extra("report"):
-            from analysis.pages.study import comparison_html
+            from analysis.pages.comparisons import comparison_html
         with writing(output):
             output.write_text(comparison_html(found), encoding="utf-8")
 
@@ -77,7 +77,7 @@ def spread_of(paths: Sequence[Path], as_json: bool = False) -> str:
         from analysis.comparing.repeatability import spread as spread_over
         from analysis.comparing.repeatability import unfit
         from analysis.comparing.repeatability_text import spread_json, spread_text
-        from analysis.readings.judged import glance
+        from analysis.readings.judgement import glance
     runs = []
     with ExitStack() as stack:
         for path in paths:
@@ -104,7 +104,7 @@ def _bytes(path: Path) -> bytes:
 def refuse_no_table() -> None:
     """Raises MissingExtra if the table of a study cannot be made."""
     with extra("report"):
-        import analysis.pages.study  # noqa: F401
+        import analysis.pages.comparisons  # noqa: F401
 
 
 def write_table(directories: Sequence[Path], output: Path, published: bool, tolerant: bool = False) -> int:
@@ -113,11 +113,12 @@ def write_table(directories: Sequence[Path], output: Path, published: bool, tole
     were left out."""
     with extra("report"):
         from analysis.comparing import scaling as study
+        from analysis.comparing.comparability import nothing_to_compare
         from analysis.comparing.published import published as by_others
-        from analysis.pages.study import write_scaling
-        from analysis.readings.judged import glance
+        from analysis.pages.comparisons import write_scaling
+        from analysis.readings.judgement import glance
     runs = [glance(RunFiles(directory)) for directory in directories]
-    reasons = [study.nothing_to_compare(run) if tolerant else "" for run in runs]
+    reasons = [nothing_to_compare(run) if tolerant else "" for run in runs]
     for run, why in zip(runs, reasons):
         if why:
             text = f"aiperf-hpc: {run.files.directory}: {why}; left out of the scaling table"

@@ -37,7 +37,7 @@ def cost(
         from analysis.comparing.cost import cost as study
         from analysis.comparing.cost import cost_text
         from analysis.comparing.cost_tables import cost_table, whole_table
-        from analysis.readings.judged import glance
+        from analysis.readings.judgement import glance
     price = node_price(price_text, site)
     with ExitStack() as stack:
         runs = [glance(stack.enter_context(opened(path))) for path in paths]

@@ -21,7 +21,7 @@ from aiperf.commands.options import (
 from aiperf.commands.system_description import given_system
 from aiperf.errors import ConfigError
 from analysis.exports.mlperf import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry, mlperf_text
-from analysis.readings.judged import Judged, glance
+from analysis.readings.judgement import Judged, glance
 
 INFERENCE = "mlperf-inference"
 KINDS = ("csv", "mllog", "openmetrics", "dawnbench", INFERENCE)

@@ -16,7 +16,7 @@ from aiperf.errors import ConfigError, DataError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
-from aiperf.tasks.known import task_of
+from aiperf.tasks.registry import task_of
 from nas.layers import MissingReading
 from nas.portable.names import PortableError
 from nas.portable.torch_file import torch_file, torch_state

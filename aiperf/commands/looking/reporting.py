@@ -19,7 +19,7 @@ from aiperf.commands.options import (
     write_file,
 )
 from aiperf.files import RunFiles
-from analysis.readings.judged import Judged, glance
+from analysis.readings.judgement import Judged, glance
 
 
 @click.command()
@@ -56,8 +56,8 @@ def report(
     """
     with extra("report"):
         from analysis.exports.result import result
-        from analysis.pages.head import About
         from analysis.pages.report import report_html, write_figures
+        from analysis.pages.report_head import About
         from analysis.submissions.canonical import canonical
         from analysis.submissions.schema import check
     only_with("the page, not for --json", not as_json, "price_text", "site", "others")
@@ -86,7 +86,7 @@ def _named(path: Path, judged: Judged, site: Path | None) -> tuple[str, str]:
     """Names of the machine and its owner, from the package, or for a measured run from the site file;
     otherwise empty."""
     if judged.files.directory != path:
-        from analysis.submissions.opening import system_of
+        from analysis.submissions.unpacking import system_of
 
         system = system_of(judged.files, path)
         return system["system_name"], system["submitter"]

@@ -27,9 +27,9 @@ from aiperf.rules.verdict import Verdict, evidence_of, judge_by
 from aiperf.wording import plain
 from analysis.exports.summary import findings_text, status_text, summary_text
 from analysis.readings import validation
-from analysis.readings.facts import engines
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from analysis.readings.live import Follower, silent_seconds
+from analysis.readings.run_tables import engines
 from nas.record import encode
 
 NOT_JUDGED = 2
@@ -210,6 +210,6 @@ def _keep(judged: Judged) -> None:
     """Stores the findings next to the journal. If the directory cannot be written to, the run is validated
     all the same, and this is reported."""
     try:
-        validation.save(judged.files, judged.replay, judged.verdict, judged.layers or {})
+        validation.save(judged.files, judged.replay, judged.verdict.findings, judged.layers or {})
     except AiperfError as error:
         click.echo(f"not stored for `report`: {error}", err=True)

@@ -25,15 +25,15 @@ from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
 from aiperf.pretending.assumptions import Assumptions, assumptions_toml
-from aiperf.pretending.rank import refuse_no_examples
+from aiperf.pretending.rank_report import refuse_no_examples
 from aiperf.run.run import play, virtual_config
 from analysis.table import aligned
 
 with extra("simulate"):
-    from aiperf.simulation.figures import SizeFigures, size_figures
-    from aiperf.simulation.machine import SimulatedMachine
-    from aiperf.simulation.storage import SimulatedFiles
-    from aiperf.simulation.world import SimulatedWorld
+    from aiperf.simulation.load_figures import SizeFigures, size_figures
+    from aiperf.simulation.shared_storage import SimulatedFiles
+    from aiperf.simulation.simulated_machine import SimulatedMachine
+    from aiperf.simulation.simulated_world import SimulatedWorld
 
 SETTLED = (100_000, 50, 1000)
 """Thresholds of Python's cyclic garbage collector. A simulation creates millions of objects, few cycles, and

@@ -118,8 +118,8 @@ def simulate(
     """
     with extra("simulate"):
         from aiperf.commands.simulated import simulated_run
-        from aiperf.simulation.figures import SizeFigures, columns, spread_rows
-        from aiperf.simulation.machine import SimulatedMachine
+        from aiperf.simulation.load_figures import SizeFigures, columns, spread_rows
+        from aiperf.simulation.simulated_machine import SimulatedMachine
     if nodes is None and calibrate is None and predict is None:
         raise click.UsageError(
             "give the sizes with --nodes, or a run with --calibrate", click.get_current_context()

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from itertools import count, islice
 from pathlib import Path
+from typing import NamedTuple
+from weakref import finalize
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
+from aiperf.data.contradictions import Found, Look, divided
 from aiperf.data.decode import EVALUATED_SHARE
-from aiperf.data.found import Found, Look, divided
 from aiperf.data.imagefolder import SIDES, spare_cores
 from aiperf.data.manifest import Counts, manifest
-from aiperf.data.normalise import imagenet
-from aiperf.data.packed.maps import Maps
-from aiperf.data.packed.readers import Readers
-from aiperf.data.packed.shards import MANIFEST, Packed, PackedPart, check_sizes, read_manifest
-from aiperf.data.packed.split import PackedSplit
+from aiperf.data.normalise import Normalisation, imagenet
+from aiperf.data.order import Order
+from aiperf.data.packed.readers import Readers, Shown
+from aiperf.data.packed.shards import MANIFEST, Maps, Packed, PackedPart, check_sizes, read_manifest
 from aiperf.data.packed.staging import staged
-from aiperf.data.split import Data
+from aiperf.data.splits import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.tasks.data import DataConfig
+
+KEPT = 8
+"""Blocks that wait to be used again: those of some steps that are read ahead."""
+AHEAD = 3
+"""Steps that are read ahead. With the images of the first the readers are done while one trains."""
 
 
 def load_packed(config: DataConfig, device: torch.device, local_ranks: int) -> Data:
@@ -85,3 +97,137 @@ def _found(folder: Path, packed: Packed) -> tuple[Found, Found]:
         )
 
     return found(packed.train), found(packed.test)
+
+
+class _Read(NamedTuple):
+    """Images under way, bytes (n, size, size, channels), and their labels (n,)."""
+
+    images: Tensor
+    labels: Tensor
+    pieces: Sequence[Future[None]]
+
+
+class PackedSplit(Split):
+    """Some images of a part. They are cut and scaled on the host, and normalised on the device.
+
+    So the device gets bytes of the size that is shown, which are the same whatever device it is.
+    """
+
+    def __init__(
+        self,
+        maps: Maps,
+        labels: NDArray[np.int64],
+        chosen: NDArray[np.int64],
+        readers: Readers,
+        normalisation: Normalisation,
+        augmented: bool,
+    ) -> None:
+        self.num_examples = len(chosen)
+        self._maps, self._readers, self._normalisation = maps, readers, normalisation
+        self._labels, self._chosen = torch.from_numpy(labels[chosen]), torch.from_numpy(chosen)
+        self._augmented = augmented
+        device = normalisation.scale.device
+        pinned = device.type not in ("cpu", "mps")
+        self._bytes, self._pinned = ReusedMemory(torch.uint8, pinned), pinned
+        self._floats = None if device.type != "cpu" else ReusedMemory(torch.float32, pinned=False)
+
+    def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        mine = share_of_step(batch_size, rank, ranks)
+
+        def steps() -> Iterator[_Read]:
+            order = Order(self.num_examples, seed)
+            for step in count():
+                first = step * batch_size + mine.start
+                images, _ = order.take(first, first + mine.stop - mine.start)
+                yield self._begun(images, f"{seed}/" if self._augmented else "", first)
+
+        return self._ahead(steps())
+
+    def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
+        mine = share(self.num_examples, rank, ranks)
+        size = max(1, batch_size // ranks)
+        starts = range(mine.start, mine.stop, size)
+        return self._ahead(
+            self._begun(torch.arange(first, min(first + size, mine.stop)), "", 0) for first in starts
+        )
+
+    def stages(self, images: int) -> Sequence[Stage]:
+        chosen, _ = Order(self.num_examples, seed=0).take(0, images)
+        shown = self._shown(chosen, "0/" if self._augmented else "", 0)
+        size, channels = self._readers.size, len(self._normalisation.scale)
+        buffer = self._bytes.take(len(shown), size, size, channels)
+
+        def read() -> None:
+            for one in shown:
+                self._maps[one.image].copy()
+
+        return (
+            Stage("reading", read, self._readers.threads),
+            Stage(
+                "augmenting",
+                lambda: self._readers.fill_here(self._maps, shown, buffer),
+                self._readers.threads,
+            ),
+            Stage("normalising", lambda: self._normalised(buffer), 1),
+        )
+
+    def _shown(self, images: Tensor, draws: str, first: int) -> list[Shown]:
+        """`draws`: of the pass; each image has the number of its place as well."""
+        return [
+            Shown(image, draws and f"{draws}{place}")
+            for place, image in enumerate(self._chosen[images].tolist(), start=first)
+        ]
+
+    def _normalised(self, pixels: Tensor) -> Tensor:
+        """Turns bytes on the host into float32 on the device, (n, size, size, channels)."""
+        images = pixels.to(self._normalisation.scale.device, non_blocking=self._pinned)
+        if self._floats is None:
+            return self._normalisation(images)
+        return self._normalisation.into(images, self._floats.take(*images.shape))
+
+    def _begun(self, images: Tensor, draws: str, first: int) -> _Read:
+        shown = self._shown(images, draws, first)
+        size, channels = self._readers.size, len(self._normalisation.scale)
+        buffer = self._bytes.take(len(shown), size, size, channels)
+        labels = self._labels[images]
+        labels = labels.pin_memory() if self._pinned else labels
+        return _Read(buffer, labels, self._readers.fill(self._maps, shown, buffer))
+
+    def _ahead(self, steps: Iterator[_Read]) -> Iterator[Batch]:
+        """Reading begins at once, before the first batch is asked for."""
+        return self._batches(deque(islice(steps, AHEAD)), steps)
+
+    def _batches(self, begun: deque[_Read], steps: Iterator[_Read]) -> Iterator[Batch]:
+        device = self._normalisation.scale.device
+        while begun:
+            step = begun.popleft()
+            for piece in step.pieces:
+                piece.result()
+            labels = step.labels.to(device, non_blocking=self._pinned)
+            yield self._normalised(step.images).permute(0, 3, 1, 2), labels
+            begun.extend(islice(steps, 1))
+
+
+class ReusedMemory:
+    """Tensors of one type on the host. A block returns when the last tensor of its memory is gone, and is
+    used again: fresh pages cost more than what is written into them."""
+
+    def __init__(self, dtype: torch.dtype, pinned: bool) -> None:
+        self._dtype = dtype
+        self._pinned = pinned
+        self._free: deque[np.ndarray] = deque(maxlen=KEPT)
+
+    def take(self, *shape: int) -> Tensor:
+        """Whatever its memory held before. Pinned memory is kept by torch itself, which waits for copies."""
+        if self._pinned:
+            return torch.empty(shape, dtype=self._dtype, pin_memory=True)
+        wanted = int(np.prod(shape)) * self._dtype.itemsize
+        try:
+            block = self._free.pop()
+        except IndexError:
+            block = np.empty(0, np.uint8)
+        if len(block) < wanted:
+            block = np.empty(wanted, np.uint8)
+        lent = block[:wanted]  # torch holds this array as long as any tensor of its memory lives
+        finalize(lent, self._free.append, block).atexit = False
+        return torch.from_numpy(lent).view(self._dtype).view(shape)

@@ -9,10 +9,10 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
 
-from aiperf.data.packed.alone import alone
+from aiperf.data.packed.folder_lock import alone
+from aiperf.data.packed.packing_plan import PackingPlan, Planned, with_finished, with_undamaged
 from aiperf.data.packed.packing_process import decode_into
-from aiperf.data.packed.plan import PackingPlan, Planned, with_finished, with_undamaged
-from aiperf.data.packed.record import PackingRecord
+from aiperf.data.packed.packing_record import PackingRecord
 from aiperf.data.packed.shards import PACKING, Packed, Shard, to_disk, write_manifest
 from aiperf.errors import DataError
 from aiperf.wording import first_few

@@ -12,7 +12,7 @@ import numpy as np
 from aiperf.data.decode import decode_whole
 from aiperf.data.decoders import end_with_parent, server
 from aiperf.errors import DataError
-from aiperf.warned import outlive
+from aiperf.scheduler_warning import outlive
 
 
 def packing_processes(processes: int) -> ProcessPoolExecutor:

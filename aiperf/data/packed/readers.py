@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from aiperf.data.decode import EVALUATED_SHARE, random_box
-from aiperf.data.packed.maps import Maps
+from aiperf.data.packed.shards import Maps
 
 PIECE = 32
 """Images that a thread takes at a time, so that several threads fill one step."""

@@ -9,9 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
-from aiperf.data.packed.alone import alone
-from aiperf.data.packed.damage import fault
-from aiperf.data.packed.shards import MANIFEST, Packed, Shard, read_manifest, write_manifest, wrong_sizes
+from aiperf.data.packed.folder_lock import alone
+from aiperf.data.packed.shards import (
+    MANIFEST,
+    Packed,
+    Shard,
+    fault,
+    read_manifest,
+    write_manifest,
+    wrong_sizes,
+)
 from aiperf.errors import DataError
 from aiperf.wording import bytes_text
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from aiperf.data.manifest import text_manifest
 from aiperf.data.resident import to_device
-from aiperf.data.split import Data
+from aiperf.data.splits import Data
 from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from aiperf.data.order import Order
 from aiperf.data.resident import BLOCK_BYTES
-from aiperf.data.split import Batch, Split, Stage, share, share_of_step
+from aiperf.data.splits import Batch, Split, Stage, share, share_of_step
 
 
 class Grid(NamedTuple):

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from importlib import resources
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 from torch import Tensor
 
 from aiperf.data.manifest import text_manifest
 from aiperf.data.resident import to_device
-from aiperf.data.split import Data
-from aiperf.data.texts.bundled import bundled_text
+from aiperf.data.splits import Data
 from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
 from aiperf.data.texts.reading import Text, text_at
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
-from aiperf.tasks.language.windows import TextWindows
+from aiperf.tasks.language.known_texts import BUNDLED_TEXT
+from aiperf.tasks.language.text_windows import TextWindows
 
 HELD_BYTES = 1 << 30
 """Up to here a text lies on an accelerator whole; a larger one is read from the host, batch by batch."""
 LIMITED = ("training", "validation")
 """Parts of which a configuration may take fewer windows than they have."""
+
+WHERE = "the bundled text"
+PACKED = "python_docs.txt.xz"
 
 
 class HeldWindows(WindowSource):
@@ -131,3 +138,42 @@ def _windows(text: Text, config: DataConfig, device: torch.device) -> tuple[str,
     if held:
         return digest.hexdigest(), HeldWindows(copy, config.size)
     return digest.hexdigest(), ReadWindows(text, config.size, device, read=bool(config.path))
+
+
+class HeldText:
+    """Bytes that lie in memory."""
+
+    def __init__(self, where: str, text: bytearray) -> None:
+        self.where = where
+        self.bytes = len(text)
+        self._text = text
+        self._array = np.frombuffer(text, np.uint8)
+
+    def chunks(self) -> Iterator[memoryview]:
+        yield memoryview(self._text)
+
+    def windows(self, places: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
+        shown: NDArray[np.uint8] = sliding_window_view(self._array, length)[places]
+        return shown
+
+
+def bundled_text() -> HeldText:
+    """The sources of the documentation of Python, unpacked in memory. README.md next to this file says what
+    they are, and benchmarks/text/bundled.py made them. Raises DataError if they are not what the repository
+    pins."""
+    packed = resources.files("aiperf") / "data" / "texts" / PACKED
+    try:
+        import lzma  # here: a Python that was built without liblzma has none
+
+        text = lzma.decompress(packed.read_bytes())
+    except ImportError:
+        raise DataError(
+            f"{WHERE}: this Python was built without lzma; build it with liblzma, or unpack {packed} with "
+            f"xz -dc and set data.path to the file"
+        ) from None
+    except (OSError, lzma.LZMAError) as error:
+        raise DataError(f"{WHERE}: {packed} cannot be read: {error}; reinstall this program") from None
+    digest = sha256(text).hexdigest()
+    if digest != BUNDLED_TEXT.sha256:
+        raise DataError(f"{WHERE}: SHA-256 {digest} instead of {BUNDLED_TEXT.sha256}; reinstall this program")
+    return HeldText(WHERE, bytearray(text))

@@ -12,7 +12,7 @@ from typing import NamedTuple, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.data.packed.maps import mapped
+from aiperf.data.packed.shards import mapped
 from aiperf.errors import DataError
 
 CHUNK_BYTES = 4 << 20

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.images.known_sets import DIGITS, FIXED_FORMS, KNOWN, known_set
-from aiperf.tasks.known_data import differences
+from aiperf.tasks.recognition import differences
 from aiperf.tasks.task import DataFacts, Manifest
 
 PARTS = ("training", "validation", "test")

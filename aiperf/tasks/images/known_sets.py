@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.tasks.known_data import recognised
+from aiperf.tasks.recognition import recognised
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from aiperf.data.image_files import load_images
-from aiperf.data.split import Batch
+from aiperf.data.splits import Batch
 from aiperf.data.training import Numbers, Training
 from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified

@@ -7,9 +7,9 @@ from pathlib import PurePath
 from typing import Any
 
 from aiperf.tasks.data import DataConfig
-from aiperf.tasks.known_data import differences
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT, KNOWN_TEXTS, KnownText, known_text
-from aiperf.tasks.language.windows import TextWindows
+from aiperf.tasks.language.text_windows import TextWindows
+from aiperf.tasks.recognition import differences
 from aiperf.tasks.task import DataFacts, Manifest
 
 SYNTHETIC = "synthetic-text"

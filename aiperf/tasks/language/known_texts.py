@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.tasks.known_data import recognised
-from aiperf.tasks.language.windows import TextWindows
+from aiperf.tasks.language.text_windows import TextWindows
+from aiperf.tasks.recognition import recognised
 from nas.head import BYTES
 
 

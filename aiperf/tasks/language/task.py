@@ -8,7 +8,7 @@ from aiperf.tasks.language.data import TextData
 from aiperf.tasks.language.facts import TEXT_FACTS
 from aiperf.tasks.language.known_texts import ENWIK9
 from aiperf.tasks.language.tally import BITS_OF_A_BYTE, UNIT, Predicted
-from aiperf.tasks.language.windows import TextWindows
+from aiperf.tasks.language.text_windows import TextWindows
 from aiperf.tasks.task import Amount, ControlNetwork, Examples, Manifest, RankedLimits, Task
 from aiperf.wording import percent
 from nas.graph import Graph

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from aiperf.data.split import Batch, Data
+from aiperf.data.splits import Batch, Data
 from aiperf.data.texts.generated import load_synthetic_text
 from aiperf.data.texts.loading import load_text
 from aiperf.data.training import Destination, NotFinite, Numbers, Training

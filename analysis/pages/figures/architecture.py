@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from analysis.pages.figures.architecture_boxes import (
-    GAP,
-    Box,
-    Layout,
-    centre,
-    draw_part,
-    height_of,
-    places_of,
-    shown,
-    write,
-)
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture
 from analysis.pages.figures.style import COLOURS, Frame, canvas
-from analysis.readings.architecture.architecture import SEED, Architecture, LayerUnit
+from analysis.readings.architecture import SEED, Architecture, LayerUnit, Repeated, UnitBlock
 from analysis.table import Table
+from nas.layers import Shape
+
+ROW, BOX = 25.0, 18.0
+"""Heights of a row of units and of the box in it."""
+GAP, INSET = 11.0, 6.0
+"""Distance between two blocks, in which their line shows, and margin around the units of one."""
+HALF = (ROW - BOX) / 2
+LINES_APART, MOST_BESIDE = 6, 3
+"""Distance between lines that pass next to all boxes of a block, and number of their places; more lines share
+places."""
+BESIDE = 20.0
+"""Width that is kept for those lines."""
+LETTER = 0.58
+"""Mean width of a letter of DejaVu Sans, as a share of the font's size."""
+WIDEST = 260.0
+"""Greatest width of a lane."""
+Box = tuple[float, float, float]
+"""Left and right edge of a box, and the height of its middle."""
 
 
 def architecture_picture(found: Architecture, best: int) -> Picture:
@@ -108,4 +119,188 @@ def _steps(found: Architecture) -> Table:
     ]
     return Table(
         ("trial", "morphism", "new", "changed", "parameters"), rows, (True, False, False, False, True)
+    )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the columns of a frame are."""
+
+    frame: Frame
+    left: float
+    """Left edge of the blocks; their names are to its left, or above the block in a narrow frame."""
+    right: float
+    """Right limit of the blocks; shapes are written to the right of a block."""
+    lanes: int
+
+    @property
+    def lane(self) -> float:
+        return min(WIDEST, (self.right - self.left - 2 * INSET - BESIDE) / self.lanes)
+
+    @property
+    def font(self) -> float:
+        """Size of the font; as small as can be read on a narrow screen."""
+        return self.frame.font_size - (1.0 if self.frame.narrow else 2.5)
+
+    @property
+    def heading(self) -> float:
+        return 14.0 if self.frame.narrow else 0.0
+
+
+def places_of(block: UnitBlock) -> list[tuple[int, int]]:
+    """Row and lane of each unit: below all units that it reads, in the leftmost lane of these or the next
+    free one to the right."""
+    places: list[tuple[int, int]] = []
+    taken: set[tuple[int, int]] = set()
+    for unit in block.units:
+        inside = [places[read] for read in unit.reads if read is not None]
+        row = max((above + 1 for above, _ in inside), default=0)
+        lane = min((lane for _, lane in inside), default=0)
+        while (row, lane) in taken:
+            lane += 1
+        taken.add((row, lane))
+        places.append((row, lane))
+    return places
+
+
+def height_of(part: Repeated, layout: Layout) -> float:
+    rows = [max(row for row, _ in places_of(block)) + 1 for block in part.blocks]
+    inside = GAP * (len(rows) - 1)
+    return sum(ROW * num + 2 * INSET for num in rows) + inside + layout.heading
+
+
+def draw_part(axes: Axes, part: Repeated, top: float, layout: Layout, best: int) -> tuple[float, list[Box]]:
+    """Draws the part below `top`, and returns its lower edge and its boxes."""
+    bottom = top + height_of(part, layout)
+    right = layout.left + 2 * INSET + layout.lane * layout.lanes + BESIDE
+    if part.times > 1:
+        corner = layout.left - 4, top - 4 + layout.heading
+        size = right - layout.left + 8, bottom - top + 8 - layout.heading
+        axes.add_patch(
+            Rectangle(corner, *size, fill=False, ec=COLOURS["soft"], lw=0.9, ls=(0, (4, 3)), zorder=0)
+        )
+    name = _name(part)
+    if layout.frame.narrow:
+        write(axes, layout.left, top + 5, f"{name}  → {shown(part.blocks[-1].shape)}", layout, "soft")
+    else:
+        write(axes, layout.left - 14, top + INSET + ROW / 2, name, layout, "soft", ha="right")
+        write(axes, right + 14, bottom - INSET - ROW / 2, shown(part.blocks[-1].shape), layout, "soft")
+    below = top + layout.heading
+    boxes: list[Box] = []
+    for place, block in enumerate(part.blocks):
+        if place:
+            middle = centre(layout, 0)
+            axes.plot([middle, middle], [below - 2, below + GAP], color=COLOURS["soft"], lw=1, zorder=1)
+            below += GAP
+        below, new = _block(axes, block, below, right, layout, best)
+        boxes += new
+    return bottom, boxes
+
+
+def _block(
+    axes: Axes, block: UnitBlock, top: float, right: float, layout: Layout, best: int
+) -> tuple[float, list[Box]]:
+    places = places_of(block)
+    height = ROW * (max(row for row, _ in places) + 1) + 2 * INSET
+    ground = (layout.left, top), right - layout.left, height
+    axes.add_patch(Rectangle(*ground, fc=COLOURS["faint"], alpha=0.45, lw=0, zorder=0))
+    beside, boxes = 0, list[Box]()
+    for unit, (row, lane) in zip(block.units, places):
+        x, y = centre(layout, lane), top + INSET + ROW * (row + 0.5)
+        for read in unit.reads:
+            from_row, from_lane = (-1, 0) if read is None else places[read]
+            begin = centre(layout, from_lane)
+            start = top if read is None else top + INSET + ROW * (from_row + 0.5) + BOX / 2
+            in_the_way = {(other, from_lane) for other in range(from_row + 1, row)}
+            if row - from_row > 1 and (from_lane != lane or not in_the_way.isdisjoint(places)):
+                gutter = right - 7 - LINES_APART * (beside % MOST_BESIDE)
+                beside += 1
+                points = [(begin, start), (begin, start + HALF), (gutter, start + HALF)]
+                if any(other == row and further > lane for other, further in places):
+                    points += [(gutter, y - BOX / 2 - HALF), (x, y - BOX / 2 - HALF), (x, y)]
+                else:
+                    points += [(gutter, y), (x, y)]
+            else:
+                bend = y - BOX / 2 - HALF
+                points = [(begin, start), (begin, bend), (x, bend), (x, y - BOX / 2)]
+            axes.plot(*zip(*points), color=COLOURS["soft"], lw=1, zorder=1, solid_joinstyle="round")
+        _box(axes, unit, x, y, layout, best)
+        boxes.append((x - layout.lane / 2 + 5, x + layout.lane / 2 - 5, y))
+    last_row, last_lane = places[-1]
+    bottom = top + height
+    points = [
+        (centre(layout, last_lane), top + INSET + ROW * (last_row + 0.5)),
+        (centre(layout, last_lane), bottom - 3),
+        (centre(layout, 0), bottom - 3),
+        (centre(layout, 0), bottom),
+    ]
+    axes.plot(*zip(*points), color=COLOURS["soft"], lw=1, zorder=1)
+    return bottom, boxes
+
+
+def _box(axes: Axes, unit: LayerUnit, x: float, y: float, layout: Layout, best: int) -> None:
+    touch, width = unit.touch, layout.lane - 10
+    colour = None if touch.trial == SEED else "amber" if touch.trial == best else "sky"
+    edge, line = COLOURS["soft" if colour is None else colour], 0.8 if colour is None else 2.0
+    grounds = [(COLOURS["paper"], 1.0, line)]
+    if colour is not None:  # a tint, on which ink is read by day and by night
+        grounds.append((COLOURS[colour], 0.25, 0.0))
+    for ground, alpha, width_of_edge in grounds:
+        corner = x - width / 2 + 2, y - BOX / 2 + 2
+        box = FancyBboxPatch(corner, width - 4, BOX - 4, boxstyle="round,pad=2", zorder=2)
+        box.set(facecolor=ground, edgecolor=edge, alpha=alpha, linewidth=width_of_edge)
+        axes.add_patch(box)
+    number = f" · {touch.trial}" if touch.trial not in (SEED, best) else ""
+    for text in _texts(unit, touch.trial == best):
+        if len(text + number) * LETTER * layout.font <= width - 6:
+            break
+    room = int((width - 6) / (LETTER * layout.font)) - len(number)
+    text = text if len(text) <= room else f"{text[: max(1, room - 1)]}…"
+    write(axes, x, y, text + number, layout, "ink", ha="center")
+
+
+def _texts(unit: LayerUnit, is_last: bool) -> Sequence[str]:
+    """Texts for a box, from the fullest to the shortest: the first that fits is drawn."""
+    short = unit.text.replace(" in ", " g").replace(" groups", "")
+    tail = "".join(f" · {kind}" for kind in unit.after)
+    mark = ""
+    if is_last:
+        mark = " (new)" if unit.touch.is_new else f" (was {unit.touch.was})" if unit.touch.was else ""
+    brief = tail.replace("batch norm", "BN")
+    numbers = short.replace(" conv", "").replace("linear ", "").replace("depthwise", "dw")
+    return (unit.text + mark + tail, unit.text + mark + brief, unit.text + mark, unit.text, short, numbers)
+
+
+def centre(layout: Layout, lane: int) -> float:
+    return layout.left + INSET + layout.lane * (lane + 0.5)
+
+
+def _name(part: Repeated) -> str:
+    first = part.blocks[0].name
+    if part.times == 1:
+        return first
+    shared = 0
+    while shared < min(len(first), len(part.last)) and first[shared] == part.last[shared]:
+        shared += 1
+    name = first if first == part.last else f"{first}–{part.last[shared:]}"
+    return f"{part.times} × {name}"
+
+
+def shown(shape: Shape) -> str:
+    return " × ".join(f"{side:,}" for side in shape)
+
+
+def write(axes: Axes, x: float, y: float, text: str, layout: Layout, colour: str, ha: str = "left") -> None:
+    """Writes a text; a soft one on a ground of its own, because a line may pass below it."""
+    ground: Any = {"facecolor": COLOURS["paper"], "linewidth": 0, "pad": 1} if colour == "soft" else None
+    axes.text(
+        x,
+        y,
+        text,
+        color=COLOURS[colour],
+        ha=ha,
+        va="center_baseline",
+        fontsize=layout.font,
+        bbox=ground,
+        zorder=3,
     )

@@ -13,8 +13,8 @@ from aiperf.trial import State
 from aiperf.wording import clock, percent
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis
-from analysis.readings.facts import listed
 from analysis.readings.occupancy import Bar, Occupancy
+from analysis.readings.run_tables import listed
 from analysis.table import Table
 
 RASTERISED = 6_000

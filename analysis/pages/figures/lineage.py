@@ -14,7 +14,7 @@ from aiperf.wording import clock, percent
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.pages.figures.quality import error_axis
 from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis
-from analysis.readings.trials import TrialRow, line_of_descent
+from analysis.readings.trial_rows import TrialRow, line_of_descent
 from analysis.table import Table
 
 SIZES = ((0.75, 3.6), (1.5, 4.6), (2.5, 5.8), (4.0, 7.0), (8.0, 8.2), (float("inf"), 9.6))

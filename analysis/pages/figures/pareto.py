@@ -15,7 +15,7 @@ from aiperf.wording import percent, scaled
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.pages.figures.quality import error_axis
 from analysis.pages.figures.style import COLOURS, Frame, canvas
-from analysis.readings.trials import TrialRow
+from analysis.readings.trial_rows import TrialRow
 from analysis.table import Cell, Table
 
 RASTERISED = 4_000

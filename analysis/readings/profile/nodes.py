@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from aiperf.wire.recorded import BACKWARD, FORWARD, LOSS
+from aiperf.wire.profile_records import BACKWARD, FORWARD, LOSS
 from analysis.readings.limits import Limits
 from analysis.readings.profile.spans import LOSS_NODE, NANO, SUMS, Span
 from analysis.readings.roofline import LayerLimit, roofline

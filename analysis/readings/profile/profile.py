@@ -2,23 +2,54 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from aiperf.wire.recorded import PHASES, Recorded
+from aiperf.wire.profile_records import LOAD, OPTIMIZER, PHASES, Recorded
 from analysis.readings.limits import Limits
-from analysis.readings.profile.kinds import kinds
 from analysis.readings.profile.nodes import NodeTime, node_times
-from analysis.readings.profile.spans import ALL_REDUCE, BESIDE, BETWEEN, NANO, Span, spans
+from analysis.readings.profile.spans import ALL_REDUCE, BESIDE, BETWEEN, ENGINE, NANO, SENDING, Span, spans
 from nas.graph import Graph
 from nas.ops import OPS
 from nas.record import graph_from_json
 
 ROWS = (*(row for phase in PHASES for row in (phase, f"{phase}{BESIDE}")), ALL_REDUCE, BETWEEN)
 """Rows of the table of phases, in order; those that took no time are left out."""
+
+OTHER, PYTHON, AUTOGRAD = "other", "Python", "autograd engine"
+
+_OURS = re.compile(r"^(aten|prim|mkldnn|torch|c10d|autograd)::|Backward\d*$|^detach$")
+"""Whatever else lasts is a range: Python, between two operations."""
+_KINDS = tuple(
+    (kind, re.compile(pattern))
+    for kind, pattern in (
+        ("attention", r"scaleddotproduct|flashattention|efficientattention"),
+        ("convolution", r"conv(?!ert)"),
+        ("normalisation", r"(batch|layer|rms|group|instance)norm"),
+        ("pooling and means", r"pool|^mean"),
+        ("loss", r"softmax|nllloss|crossentropy"),
+        ("embedding", r"embedding"),
+        ("matrix product", r"^(add|baddb?)?b?m[mv]($|backward)|matmul|^linear|gemm|^dot"),
+        ("activation", r"relu|gelu|silu|sigmoid|tanh|threshold|clamp"),
+        ("copy and cast", r"copy|^to$|clone|contiguous|^cat|stack|repeat"),
+        ("allocation and fill", r"^empty|resize|zero|fill|^ones|^new|full"),
+        (
+            "view",
+            (
+                r"view|reshape|^t($|backward)|transpose|permute|expand|slice|(?<!index)select|split|chunk|flatten"
+                "|strided|detach|squeeze|narrow|alias|unbind|resolve"
+            ),
+        ),
+        ("sorting and indexing", r"sort|topk|index|gather|scatter"),
+        ("sum", r"^sum|norm$"),
+        ("element-wise", r"^(r?sub|add|mul|div|neg|pow|square|r?sqrt|exp|log|sign|lerp|where|maximum)"),
+    )
+)
+"""Kinds of operations and patterns of their names, in lower case, without underscores, library and number."""
 
 
 @dataclass(frozen=True)
@@ -169,3 +200,26 @@ class Profile:
     def _part(self, name: str, nanoseconds: int, calls: int | None = None) -> StepPart:
         seconds = nanoseconds / NANO
         return StepPart(name, seconds, seconds / self.step_seconds, calls)
+
+
+def kinds(span: Span) -> Iterator[tuple[str, int]]:
+    """Nanoseconds by kind. Loading and the optimizer are kinds of their own, whatever they are made of."""
+    waited = span.beside if span.waits else 0
+    if waited:
+        yield ALL_REDUCE, waited
+    yield _kind(span), span.nanoseconds - waited
+
+
+def _kind(span: Span) -> str:
+    if span.phase in (LOAD, OPTIMIZER):
+        return span.phase
+    name = span.operation
+    if name.startswith(SENDING):
+        return ALL_REDUCE
+    if name.startswith(ENGINE) or name == "torch::autograd::AccumulateGrad":
+        return AUTOGRAD
+    if not _OURS.search(name):
+        return PYTHON
+    plain = name.rpartition("::")[2].replace("_", "").lower()
+    own = re.sub(r"^(native|mkldnn|cudnn|miopen|thnn)|\d+$", "", plain)
+    return next((kind for kind, pattern in _KINDS if pattern.search(own)), OTHER)

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from aiperf.wire.recorded import COLLECTIVES, NODE, PHASE, STEP, Events
+from aiperf.wire.profile_records import COLLECTIVES, NODE, PHASE, STEP, Events
 
 NANO = 1e9
 """Nanoseconds of a second."""

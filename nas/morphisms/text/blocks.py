@@ -17,7 +17,7 @@ from nas.layers import GELU, Add, Attention, Embedding, Layer, Linear, Product, 
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, inserted, known, rounded, seed_from, unused
-from nas.morphisms.text.growth import Growth
+from nas.morphisms.text.tensor_sources import Growth
 from nas.morphisms.text.tied import attentions, check_text, heads_of, streams
 
 PLAIN_FACTOR = 4  # hidden features of an MLP for each of the stream: GPT-2

@@ -12,7 +12,7 @@ from nas.layers import Attention, Layer
 from nas.morphisms.channels import NEW, Index, MorphismError
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, known, replaced, seed_from
-from nas.morphisms.text.growth import Growth, Taken, more, resized, spread
+from nas.morphisms.text.tensor_sources import Growth, Taken, more, resized, spread
 from nas.morphisms.text.tied import attentions, check_text, heads_of
 
 

@@ -10,7 +10,7 @@ from nas.layers import Linear, Product
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, inserted, known, replaced, rounded, seed_from, unused
-from nas.morphisms.text.growth import Growth, more, resized
+from nas.morphisms.text.tensor_sources import Growth, more, resized
 from nas.morphisms.text.tied import ACTIVATIONS, TextTie, check_text, hidden, tie_of
 
 FACTORS = (1.5, 2.0)

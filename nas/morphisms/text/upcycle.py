@@ -13,7 +13,7 @@ from nas.layers import GELU, Experts, Linear, Product, SiLU
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, known, seed_from
-from nas.morphisms.text.growth import Growth, Taken
+from nas.morphisms.text.tensor_sources import Growth, Taken
 from nas.morphisms.text.tied import check_text
 
 NUMBERS = (4, 8)  # of experts that are proposed: 8 in Mixtral, arXiv:2401.04088

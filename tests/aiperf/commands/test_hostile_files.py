@@ -13,7 +13,7 @@ import pytest
 
 from aiperf.files import RunFiles
 from aiperf.rules.rule import Outcome
-from analysis.readings.judged import examine
+from analysis.readings.judgement import examine
 from analysis.readings.telemetry import records
 from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run

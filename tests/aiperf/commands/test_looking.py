@@ -10,8 +10,8 @@ import pytest
 
 from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
-from analysis.readings.judged import examine
-from analysis.readings.key import figures
+from analysis.readings.judgement import examine
+from analysis.readings.score_figures import figures
 from tests.aiperf.commands.typed import Typed
 from tests.analysis.comparing.test_acceptance import GOOD, forged, study
 from tests.journals import CIFAR, Machine, resized, write_run

@@ -14,7 +14,7 @@ import pytest
 from aiperf.commands.peak_rates import _bound
 from aiperf.profiling.work import TRACE, ProfileWork
 from aiperf.ranks.process import WAITING
-from aiperf.wire.recorded import Recorded
+from aiperf.wire.profile_records import Recorded
 from tests.aiperf.commands.typed import Typed
 from tests.analysis.readings.profile.recorded import RECORDED
 from tests.journals import Scene, told, write_run

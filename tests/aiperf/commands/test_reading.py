@@ -16,7 +16,7 @@ from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import RULES
 from analysis.exports.watch import watch_text
 from analysis.pages.report import report_html
-from analysis.readings.judged import examine
+from analysis.readings.judgement import examine
 from analysis.readings.live import Follower
 from nas.record import graph_to_json
 from nas.seeds import residual

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf import warned
+from aiperf import scheduler_warning
 from aiperf.commands import series
 from aiperf.commands.running import UNREPEATED
 from aiperf.config import load_preset
@@ -131,7 +131,7 @@ def test_runs_that_are_to_be_ranked_have_one_seed(started: Codes, typed: Typed, 
 @pytest.fixture
 def unwarned() -> Iterator[None]:
     yield
-    warned.noted().clear()
+    scheduler_warning.noted().clear()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_only_what_was_stopped_is_to_be_continued_and_after_ctrl_c_none_starts(
 @pytest.mark.usefixtures("unwarned")
 def test_after_a_warning_no_further_run_starts(started: Codes, typed: Typed, tmp_path: Path) -> None:
     commands = started([0])
-    warned.noted().append(signal.SIGTERM)
+    scheduler_warning.noted().append(signal.SIGTERM)
     assert typed("run", "--repeats", 2, "--directory", tmp_path / "a") == 75
     assert commands == []
     assert "stopped at run 1 of 2, exit code 75; to continue: " in typed.err
@@ -187,11 +187,11 @@ time.sleep(60)
 """
 PARENT = """
 import os, signal, sys
-from aiperf import warned
+from aiperf import scheduler_warning
 from aiperf.ranks.ranks import run_for_this
-warned.note()
+scheduler_warning.note()
 found = run_for_this([sys.executable, "-c", sys.argv[1]], os.environ, (signal.SIGUSR1, signal.SIGINT))
-print(*found, *warned.noted())
+print(*found, *scheduler_warning.noted())
 """
 
 

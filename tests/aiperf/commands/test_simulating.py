@@ -11,7 +11,7 @@ import pytest
 
 from aiperf.config import load_preset
 from aiperf.pretending.assumptions import assumed
-from aiperf.simulation.machine import SimulatedMachine
+from aiperf.simulation.simulated_machine import SimulatedMachine
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.simulation.simulated import Played, config, steady
 

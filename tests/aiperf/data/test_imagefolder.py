@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from aiperf.config import DataConfig
-from aiperf.data import Data, imagefolder, listing, load
+from aiperf.data import Data, file_list, imagefolder, load
 from aiperf.errors import DataError
 from tests.aiperf.data.sets import CPU, refusal, write_folders
 
@@ -155,15 +155,17 @@ def test_a_folder_that_may_not_be_read_is_refused(
     def refuse(folder: Path) -> None:
         raise PermissionError(13, "Permission denied", str(folder))
 
-    monkeypatch.setattr(listing, "_files", refuse)
+    monkeypatch.setattr(file_list, "_files", refuse)
     refused = refusal(written)
     assert refused == f"{written.path}/train/class0: Permission denied; make it readable"
 
 
 def test_of_large_sets_a_spread_sample_is_opened(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listing, "CHECKED_FILES", 4)
+    monkeypatch.setattr(file_list, "CHECKED_FILES", 4)
     opened: list[str] = []
-    monkeypatch.setattr(listing, "check_file", lambda path: opened.append(f"{path.parent.name}/{path.name}"))
+    monkeypatch.setattr(
+        file_list, "check_file", lambda path: opened.append(f"{path.parent.name}/{path.name}")
+    )
     load(config, CPU, 1)
     of_train = ["class0/0.jpg", "class0/9.jpg", "class1/9.jpg", "class2/9.jpg"]
     of_val = ["class0/0.jpg", "class0/4.png", "class1/4.png", "class2/4.png"]

@@ -11,7 +11,7 @@ import torch
 
 from aiperf.config import load_preset
 from aiperf.data import load
-from aiperf.data.split import Split
+from aiperf.data.splits import Split
 from aiperf.device import bind
 from aiperf.inference.samples import SampleLibrary
 from aiperf.inference.systems import AnsweringNetwork

@@ -10,7 +10,7 @@ import pytest
 
 from aiperf.journal.attempts import Attempt, Leg, Validation
 from aiperf.journal.events import Ended
-from aiperf.rules.planned import _kept, _since_best
+from aiperf.rules.trial_length import _kept, _since_best
 from aiperf.tasks.language.tally import UNIT, Predicted
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import NOTHING_KEPT, Finished

@@ -10,7 +10,7 @@ import torch
 
 from aiperf.device import Device, bind
 from aiperf.measuring.precision import used_formats
-from aiperf.rules.who import misdeclared
+from aiperf.rules.participants import misdeclared
 from tests.journals import READY
 
 

@@ -9,7 +9,7 @@ import pytest
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import ConfigError
 from aiperf.pretending.assumptions import assumed, assumption_names, assumptions_toml
-from aiperf.pretending.rank import pretended_manifest
+from aiperf.pretending.rank_report import pretended_manifest
 from aiperf.rules.eligibility import unrankable
 
 LAPTOP, RATE = assumptions_toml(assumed("laptop")), "5000000000.0"

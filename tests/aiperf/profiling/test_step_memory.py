@@ -11,7 +11,7 @@ from aiperf.device import bind
 from aiperf.errors import WorldError
 from aiperf.profiling.step_memory import measure_memory, predict_memory
 from aiperf.profiling.work import of_seed, refuse_too_large
-from aiperf.proposing.memory import step_parts, training_bytes
+from aiperf.proposing.memory_model import step_parts, training_bytes
 from aiperf.training.train import _Keeper
 from nas.graph import Graph, Node
 from nas.head import NextSymbol

@@ -38,11 +38,12 @@ from aiperf.journal.events import (
 )
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
-from aiperf.rules import planned
+from aiperf.rules import trial_length
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Evidence, Kind, Outcome
 from aiperf.rules.verdict import RULES, judge
-from aiperf.score.lineage import counted, rebuild, recount
+from aiperf.score.example_counts import counted
+from aiperf.score.lineage import rebuild, recount
 from aiperf.score.score import score
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
@@ -618,7 +619,7 @@ def test_a_validation_that_came_too_late_is_no_better_error() -> None:
     assert later.segment.error < earlier.segment.error
     attempt.validations[1:] = [replace(later, in_time=False)]
     attempt.ended = within(attempt.ended, kept=None)
-    seen = planned.examples(Evidence(run, recount(run), None, None))  # type: ignore[arg-type]
+    seen = trial_length.examples(Evidence(run, recount(run), None, None))  # type: ignore[arg-type]
     assert not [text for text in seen.contradictions if text.startswith(f"trial {attempt.trial.number} ")]
 
 

@@ -12,7 +12,7 @@ from aiperf.hardware.device_names import folded_name, plain_name, refused_letter
 from aiperf.hardware.peak import PEAKS, listed
 from aiperf.journal import events
 from aiperf.journal.events import Began, Ended, GroupLost, LegBegan, RankReady
-from aiperf.rules.measured import of_leg
+from aiperf.rules.measurements import of_leg
 from aiperf.rules.rule import Outcome
 from aiperf.score.lineage import recount
 from aiperf.tasks.images.task import IMAGES

@@ -20,7 +20,7 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.foreign_search import SearchFailed
 from aiperf.proposing.proposals import libraries
 from aiperf.rules.eligibility import foreseen
-from aiperf.rules.proposals_again import search
+from aiperf.rules.reproduction import search
 from aiperf.rules.verdict import evidence_of
 from tests.aiperf.rules.forged import each
 from tests.house.tree import ROOT

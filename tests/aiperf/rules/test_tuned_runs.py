@@ -14,7 +14,7 @@ from aiperf.journal.events import Dispatched, Opened
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import libraries, new_tuner, resolved
-from aiperf.rules.proposals_again import search
+from aiperf.rules.reproduction import search
 from aiperf.rules.rule import Seen
 from aiperf.rules.verdict import evidence_of
 from aiperf.trial import Trial

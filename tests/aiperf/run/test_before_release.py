@@ -11,7 +11,7 @@ import pytest
 from aiperf.errors import WorldError
 from aiperf.journal.events import RankReady
 from aiperf.proposing.pace import block_seconds
-from aiperf.rules import planned
+from aiperf.rules import trial_length
 from aiperf.run import before_release, master
 from aiperf.wire.messages import Ready
 from tests.journals import READY
@@ -119,4 +119,4 @@ def test_a_host_observes_each_of_its_devices_once() -> None:
 
 
 def test_a_stop_is_obeyed_within_the_time_that_the_rules_allow() -> None:
-    assert master.STOP_SECONDS + block_seconds(10**6, 3600.0) < planned.STOP_SECONDS
+    assert master.STOP_SECONDS + block_seconds(10**6, 3600.0) < trial_length.STOP_SECONDS

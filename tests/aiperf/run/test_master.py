@@ -45,7 +45,7 @@ from aiperf.wire.messages import (
     StepTime,
     ToGroup,
 )
-from analysis.readings.facts import engines_text
+from analysis.readings.run_tables import engines_text
 from nas.search import Candidate, Exhausted
 from tests.aiperf.groups import (
     BATCH,

@@ -15,10 +15,10 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.pretending.assumptions import Assumptions, assumed
 from aiperf.ranks.world import Gone
-from aiperf.rules.who import CLOCK_SECONDS
+from aiperf.rules.participants import CLOCK_SECONDS
 from aiperf.run.group import RESTARTS
 from aiperf.run.master import READY_SECONDS, STOP_SECONDS, Master
-from aiperf.simulation.machine import SimulatedMachine
+from aiperf.simulation.simulated_machine import SimulatedMachine
 from aiperf.trial import State
 from aiperf.wire.messages import Assign, Ceiling, Evaluate, Rate, Working
 from tests.aiperf.groups import (

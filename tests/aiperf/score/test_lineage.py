@@ -10,7 +10,8 @@ import pytest
 
 from aiperf.errors import JournalError
 from aiperf.journal.events import Dispatched
-from aiperf.score.lineage import counted, rebuild, rebuilt, recorded, recount
+from aiperf.score.example_counts import counted, recorded
+from aiperf.score.lineage import rebuild, rebuilt, recount
 from nas.graph import Graph
 from nas.morphisms import Widen
 from nas.ops import Cost

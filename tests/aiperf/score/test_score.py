@@ -31,7 +31,8 @@ from aiperf.journal.events import (
 from aiperf.journal.replay import Replay
 from aiperf.score.aiperf1 import OldCount, old_count
 from aiperf.score.credit import credit, work
-from aiperf.score.lineage import Counted, recount
+from aiperf.score.example_counts import Counted
+from aiperf.score.lineage import recount
 from aiperf.score.score import Score, regulated, score
 from aiperf.score.timeline import Timeline, interval_of_mean, shares, timeline
 from aiperf.tasks.images.tally import Classified

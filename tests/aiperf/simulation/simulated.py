@@ -11,9 +11,9 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.pretending.assumptions import Assumptions, Failures, assumed
 from aiperf.run.run import play, virtual_config
-from aiperf.simulation.machine import SimulatedMachine
-from aiperf.simulation.storage import SimulatedFiles
-from aiperf.simulation.world import SimulatedWorld
+from aiperf.simulation.shared_storage import SimulatedFiles
+from aiperf.simulation.simulated_machine import SimulatedMachine
+from aiperf.simulation.simulated_world import SimulatedWorld
 
 NEVER = Failures(0.0, 0.0, 2.0)
 

@@ -14,9 +14,9 @@ from aiperf.pretending.assumptions import Messages
 from aiperf.score.credit import credit, work
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
-from aiperf.simulation.figures import columns, shares_of_time, size_figures
-from aiperf.simulation.machine import SimulatedMachine
-from aiperf.simulation.master_clock import MasterTime
+from aiperf.simulation.load_figures import columns, shares_of_time, size_figures
+from aiperf.simulation.simulated_machine import SimulatedMachine
+from aiperf.simulation.simulated_world import MasterTime
 from aiperf.trial import State
 from nas.ops import OPS
 from tests.aiperf.simulation.simulated import NEVER, Played, config, steady

@@ -20,13 +20,13 @@ from aiperf.rules.eligibility import foreseen
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import Answer
 from aiperf.run.run import starting_graph
-from aiperf.tasks import known
+from aiperf.tasks import registry
 from aiperf.tasks.data import data_names
-from aiperf.tasks.installed import installed
-from aiperf.tasks.known import task_of, task_of_graph
+from aiperf.tasks.installed_tasks import installed
+from aiperf.tasks.registry import task_of, task_of_graph
 from analysis.exports.counts import count_text
 from analysis.exports.summary import summary_text
-from analysis.readings.judged import examine
+from analysis.readings.judgement import examine
 from nas.head import Classes
 from nas.record import encode, graph_from_json
 from tests.aiperf.simulation.simulated import Played, SimulatedMachine, steady
@@ -34,7 +34,7 @@ from tests.house.tree import ROOT
 
 PLUGINS = ROOT / "tests" / "plugins"
 PRESET = str(PLUGINS / "spectra" / "spectra.toml")
-CACHES = [each.cache_clear for each in (installed, known._installed_task, known._task_of_head)]
+CACHES = [each.cache_clear for each in (installed, registry._installed_task, registry._task_of_head)]
 OWN = "digits, idx, cifar10, imagefolder, packed, synthetic, text, synthetic-text"
 
 
@@ -90,7 +90,7 @@ def test_it_is_simulated_judged_shown_and_refused_without_its_package(
         forget()
     seed = graph_from_json(run.replay.opened.seed_graph)
     assert task_of_graph(seed).name == "spectra", "by its head, before a configuration has named its data"
-    assert task_of_graph(replace(seed, head=Classes())) is known.IMAGES
+    assert task_of_graph(replace(seed, head=Classes())) is registry.IMAGES
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(PLUGINS)])
     installed.cache_clear()
     gone = rf"of a task that is not installed: data.name is 'spectra'; it must be one of {OWN}; install its "
@@ -125,7 +125,7 @@ def test_two_of_one_name_are_refused_and_an_own_name_stays_ours(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=r"two tasks are named 'spectra': os:\w+ and os:\w+; uninstall one"):
         load_preset(PRESET)
-    assert task_of(load_preset("digits").data) is known.IMAGES
+    assert task_of(load_preset("digits").data) is registry.IMAGES
 
 
 def _install(folder: Path, name: str, entries: str) -> None:

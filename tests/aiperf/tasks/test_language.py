@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from aiperf.config import ConfigError, DataConfig, load_preset, preset_names, with_overrides
-from aiperf.pretending.rank import pretended_manifest, refuse_no_examples
+from aiperf.pretending.rank_report import pretended_manifest, refuse_no_examples
 from aiperf.rules.eligibility import unrankable
 from aiperf.run.run import starting_graph
 from aiperf.tasks.data import data_names
 from aiperf.tasks.images.task import IMAGES
-from aiperf.tasks.known import TASKS, task_of
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT, ENWIK9
 from aiperf.tasks.language.tally import Predicted
 from aiperf.tasks.language.task import LANGUAGE, WINDOW
+from aiperf.tasks.registry import TASKS, task_of
 from aiperf.tasks.task import Task
 from nas.morphisms.text import GateMLP, MoreGroups
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from aiperf.config import TrainingConfig
-from aiperf.data.split import Batch, Data, Split, share, share_of_step
+from aiperf.data.splits import Batch, Data, Split, share, share_of_step
 from aiperf.device import Device, bind
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.training.built_trial import Rank

@@ -16,7 +16,7 @@ from analysis.comparing.acceptance import Acceptance, Criteria, Judgement, Unacc
 from analysis.comparing.acceptance_text import acceptance_text
 from analysis.comparing.comparison import compare
 from analysis.comparing.history import changes, drops, earlier
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from tests.journals import CIFAR, Machine, Scene, resized, told, within, write_run
 
 CONTROL = Criteria(min_control_examples_per_second=1.0)

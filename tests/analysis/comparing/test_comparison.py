@@ -13,9 +13,9 @@ from aiperf.journal.events import Origin
 from aiperf.wire.messages import Ceiling, Rate
 from analysis.comparing.comparison import chance_text, compare, comparison_text
 from analysis.comparing.repeatability import Repeat, RepeatedRuns
-from analysis.pages.study import comparison_html
+from analysis.pages.comparisons import comparison_html
 from analysis.readings.devices import threads_text
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from tests.journals import CIFAR, Machine, resized, write_run
 
 UNKNOWN = (

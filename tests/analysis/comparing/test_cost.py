@@ -22,7 +22,7 @@ from analysis.comparing.spread import Summed, median, olympic, variation
 from analysis.pages.cost import cost_html
 from analysis.pages.figures.cost import cost_pictures
 from analysis.pages.figures.svg import inline
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from analysis.readings.progress import falls, node_hours
 from analysis.readings.usage import read_usage
 from launch.price import Price

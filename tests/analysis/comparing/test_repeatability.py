@@ -30,7 +30,7 @@ from analysis.comparing.repeatability import (
     varied,
 )
 from analysis.comparing.repeatability_text import read_spread, spread_json, spread_text
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from tests.journals import CIFAR, Machine, Scene, of_origin, resized, told, within, write_run
 
 ONE, TWO = "bf16, 1 thread, fused steps", "bf16, 2 threads, fused steps"

@@ -19,9 +19,9 @@ from aiperf.rules.verdict import Verdict
 from analysis.comparing import scaling as module
 from analysis.comparing.published import published
 from analysis.comparing.scaling import csv_text, markdown_text, scaling
+from analysis.pages.comparisons import write_scaling
 from analysis.pages.figures.scaling import weak_scaling
-from analysis.pages.study import write_scaling
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from tests.journals import CIFAR, Machine, resized, write_run
 
 SIZES = (1, 2, 4)

@@ -15,7 +15,7 @@ from aiperf.journal import events
 from aiperf.journal.events import Origin
 from aiperf.tasks.images.known_sets import CIFAR_10
 from analysis.exports.dawnbench import dawnbench, write_entry
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from launch.price import Price
 from tests.journals import Scene, of_origin, told, within, write_run
 

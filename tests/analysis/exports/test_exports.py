@@ -12,7 +12,7 @@ from prometheus_client.openmetrics import parser
 from analysis.exports.counts import count_json, count_text
 from analysis.exports.mllog import mllog_text
 from analysis.exports.openmetrics import live_openmetrics_text, openmetrics_text
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from analysis.readings.live import Follower
 from analysis.submissions.system import fields, from_journal
 from nas.graph import Graph

@@ -20,7 +20,7 @@ from aiperf.tasks.language.tally import Predicted
 from analysis.exports.inference import Inference, found, load_all, save
 from analysis.exports.inference_text import inference_table, inference_text
 from analysis.pages.report import report_html
-from analysis.readings.judged import Judged
+from analysis.readings.judgement import Judged
 from analysis.readings.limits import limits_of
 from launch.price import Price
 from tests.aiperf.scenarios.test_detail_log import LOGS

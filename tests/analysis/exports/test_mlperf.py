@@ -14,7 +14,7 @@ from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.events import Origin
 from aiperf.tasks.images.known_sets import IMAGENET_1K
 from analysis.exports.mlperf import DIVISIONS, STATUSES, MlperfEntry, mlperf_text
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from tests.aiperf.commands.typed import Typed
 from tests.journals import IMAGENET, Machine, Scene, of_origin, resized, told, write_run
 

@@ -17,7 +17,7 @@ from aiperf.journal.events import Began, FellBack
 from aiperf.wire.messages import Fallback
 from analysis.exports.csv_table import csv_text
 from analysis.exports.result import result
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.schema import SchemaError, check, schema
 from tests.journals import Scene, Timed, told, within, write_run

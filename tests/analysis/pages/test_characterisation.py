@@ -18,9 +18,9 @@ from analysis.pages.figures.characterisation import THIRDS, characterisation
 from analysis.pages.figures.pareto import Dot, dots, front, pareto
 from analysis.pages.figures.style import WIDE
 from analysis.readings.hosts import ControlNetworkCost, control_cost
-from analysis.readings.judged import Judged
-from analysis.readings.trials import TrialRow, median_error, rows
-from tests.analysis.readings.test_judged import row
+from analysis.readings.judgement import Judged
+from analysis.readings.trial_rows import TrialRow, median_error, rows
+from tests.analysis.readings.test_judgement import row
 
 IMAGES_TRAINED = 45_000
 

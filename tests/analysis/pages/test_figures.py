@@ -17,9 +17,9 @@ from analysis.pages.figures.quality import error_over_time
 from analysis.pages.figures.style import COLOURS, NARROW, WIDE
 from analysis.pages.figures.svg import Inline, inline, write_files
 from analysis.pages.report import pictures, report_html
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from analysis.readings.progress import progress
-from analysis.readings.trials import rows
+from analysis.readings.trial_rows import rows
 
 NAMES = (
     *("throughput", "error", "regulated", "lineage", "pareto", "characterisation"),

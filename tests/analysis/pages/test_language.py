@@ -17,11 +17,11 @@ from analysis.exports.watch import watch_text
 from analysis.pages.figures.architecture import architecture_picture
 from analysis.pages.figures.style import WIDE
 from analysis.pages.report import report_html
-from analysis.readings.architecture.architecture import architecture
+from analysis.readings.architecture import architecture
 from analysis.readings.hosts import control_cost, control_reading
-from analysis.readings.judged import Judged, glance
-from analysis.readings.key import figures
+from analysis.readings.judgement import Judged, glance
 from analysis.readings.live import Follower
+from analysis.readings.score_figures import figures
 from nas.text_seeds import TEXT_SEEDS
 
 RECORDED = Path(__file__).parents[2] / "recorded"

@@ -16,9 +16,9 @@ from aiperf.journal.events import Origin
 from analysis.comparing.comparison import compare
 from analysis.comparing.published import published
 from analysis.comparing.scaling import scaling
+from analysis.pages.comparisons import comparison_html, scaling_html
 from analysis.pages.report import report_html
-from analysis.pages.study import comparison_html, scaling_html
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from analysis.submissions.ranking import rank
 from tests.analysis.packages import make
 from tests.analysis.pages.shown import Shown

@@ -21,13 +21,13 @@ from aiperf.journal.events import Origin
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.wording import rate
 from analysis.comparing.published import published
-from analysis.pages.figures.beside import beside_others, beside_published
+from analysis.pages.figures.other_machines import beside_others, beside_published
 from analysis.pages.figures.style import WIDE
 from analysis.pages.figures.telemetry import telemetry
-from analysis.pages.head import About
 from analysis.pages.report import report_html
-from analysis.readings.facts import verdict_text
-from analysis.readings.judged import Judged, examine
+from analysis.pages.report_head import About
+from analysis.readings.judgement import Judged, examine
+from analysis.readings.run_tables import verdict_text
 from analysis.readings.telemetry import Quantity, Telemetry
 from launch.price import parse_price
 from tests.house.tree import ROOT

@@ -7,8 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 
-from analysis.readings.architecture.architecture import SEED, Architecture, Step, Touch, architecture
-from analysis.readings.architecture.layer_words import words
+from analysis.readings.architecture import SEED, Architecture, Step, Touch, architecture, words
 from nas.graph import Graph
 from nas.morphisms import SqueezeExcite, Widen
 from nas.seeds import residual, resnet50

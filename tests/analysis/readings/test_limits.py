@@ -13,7 +13,7 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.journal.events import CeilingMeasured, LegBegan, LegEnded, RankReady, Released
 from aiperf.rules.measurements import mean_ceiling
-from aiperf.score.lineage import counted
+from aiperf.score.example_counts import counted
 from aiperf.score.score import score
 from aiperf.wire.messages import Ceiling, Rate
 from analysis.readings.devices import ceiling_text, roofline_share_text

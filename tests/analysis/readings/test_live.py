@@ -11,7 +11,7 @@ from aiperf.files import RunFiles
 from analysis.exports.watch import sparkline, watch_text
 from analysis.pages.live_page import live_html
 from analysis.readings.hosts import GroupNow
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from analysis.readings.live import Follower, Snapshot
 from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 

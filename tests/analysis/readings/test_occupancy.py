@@ -12,7 +12,7 @@ from aiperf.score.credit import credit
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import HyperParameters, Segment, State, StepBlock, Trial
 from aiperf.wire.messages import Finished, Ready, Started
-from analysis.readings.judged import Judged
+from analysis.readings.judgement import Judged
 from analysis.readings.occupancy import PARTS, occupancy
 from nas.record import graph_to_json
 from tests.journals import CIFAR, graph_of, manifest, resized

@@ -14,7 +14,7 @@ from aiperf.journal.events import CeilingMeasured
 from aiperf.journal.replay import Replay
 from aiperf.wire.messages import Ceiling, Rate
 from analysis.readings.devices import slow_text
-from analysis.readings.judged import read_run
+from analysis.readings.judgement import read_run
 from analysis.readings.outliers import outlier_text, outliers
 from analysis.readings.robust import below
 from analysis.readings.usage import DeviceUse, Usage

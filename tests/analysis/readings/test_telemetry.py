@@ -14,9 +14,9 @@ from analysis.pages.figures.picture import Picture
 from analysis.pages.figures.svg import inline
 from analysis.pages.figures.telemetry import telemetry
 from analysis.pages.report import pictures
-from analysis.readings.judged import Judged, examine
+from analysis.readings.judgement import Judged, examine
 from analysis.readings.telemetry import read_telemetry
-from analysis.readings.trials import rows
+from analysis.readings.trial_rows import rows
 from tests.journals import CIFAR, RELEASE_SECONDS, Machine, resized, write_run
 
 START = datetime.fromisoformat("2026-05-04T08:00:00+00:00").timestamp()

@@ -20,7 +20,7 @@ from analysis.exports.mllog import mllog_text
 from analysis.exports.result import result
 from analysis.exports.watch import watch_text
 from analysis.pages.report import report_html
-from analysis.readings.judged import examine
+from analysis.readings.judgement import examine
 from analysis.readings.live import Follower
 from analysis.submissions.canonical import canonical
 from nas.record import RecordError

@@ -17,9 +17,9 @@ from aiperf.journal.replay import Replay
 from aiperf.wording import rate, rates
 from analysis.submissions import ranking
 from analysis.submissions.canonical import parse
-from analysis.submissions.figures import measured
-from analysis.submissions.listing import index_html, listing_csv
+from analysis.submissions.fingerprint import measured
 from analysis.submissions.ranking import rank
+from analysis.submissions.ranking_page import index_html, listing_csv
 from analysis.submissions.standing import (
     Entry,
     RefusedPackage,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import AiperfError
-from analysis.readings.judged import Judged
+from analysis.readings.judgement import Judged
 from analysis.submissions.schema import check
 from analysis.submissions.system import contradictions, fields, from_this_machine, largest, needed
 from tests.analysis.packages import described

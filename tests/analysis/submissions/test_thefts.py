@@ -11,9 +11,9 @@ import pytest
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.wire.messages import Rate, Rung
-from analysis.submissions import figures
+from analysis.submissions import fingerprint
 from analysis.submissions.canonical import canonical, parse
-from analysis.submissions.figures import Sample, is_same_run, measured
+from analysis.submissions.fingerprint import Sample, is_same_run, measured
 from analysis.submissions.ranking import rank
 from analysis.submissions.standing import Standing
 from tests.aiperf.rules.forged import TIMED, together, with_ceiling, with_control
@@ -218,7 +218,7 @@ def figures_of(directory: Path) -> Any:
 def test_a_sample_knows_what_the_whole_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Long runs are known by their samples, and so is a short one that is hidden in a long one."""
     own, others = [f"own {number}" for number in range(4000)], [f"other {number}" for number in range(40_000)]
-    monkeypatch.setattr(figures, "MOST", 5000)
+    monkeypatch.setattr(fingerprint, "MOST", 5000)
     whole, part, hidden, foreign = map(Sample.of, (own, own[:400], others + own, others))
     assert (whole.halved, hidden.halved > 2, foreign.halved > 2) == (0, True, True)
     assert all(one.shares(hidden) and hidden.shares(one) for one in (whole, part))

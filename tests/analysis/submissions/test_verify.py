@@ -12,8 +12,8 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from analysis.exports.result import result
-from analysis.readings.judged import Judged, examine
-from analysis.submissions import opening, verify
+from analysis.readings.judgement import Judged, examine
+from analysis.submissions import unpacking, verify
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.signature import make_key
 from analysis.submissions.verify import checked
@@ -245,7 +245,7 @@ FORGERIES: dict[str, tuple[Forge, str]] = {
 def test_a_forgery_is_refused_with_its_reason(
     forge: Forge, reason: str, files: Contents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opening, "LARGEST_BYTES", 100_000)
+    monkeypatch.setattr(unpacking, "LARGEST_BYTES", 100_000)
     assert reason in refused(forge(files), tmp_path)
 
 

@@ -36,7 +36,7 @@ from nas.morphisms.text import (
     WidenMLP,
     WidenStream,
 )
-from nas.morphisms.text.growth import Taken
+from nas.morphisms.text.tensor_sources import Taken
 from tests.nas.graphs import Draft
 from tests.nas.grown import POSITIONS, SYMBOLS, knotted, mixed, proposals, standard
 

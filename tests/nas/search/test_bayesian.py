@@ -13,8 +13,7 @@ import pytest
 from aiperf.config import BoundsConfig
 from nas.graph import Graph
 from nas.search import Bayesian, Observation
-from nas.search.bayesian import NUM_FEATURES, expected_improvement, features
-from nas.search.forest import GROWTH, TREES, Forest
+from nas.search.bayesian import GROWTH, NUM_FEATURES, TREES, Forest, expected_improvement, features
 from nas.seeds import residual, resnet50
 
 SEED = residual()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from aiperf.data.resident import ResidentSplit
-from aiperf.data.split import Data
+from aiperf.data.splits import Data
 from aiperf.data.training import Destination, Training
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.images.training import Classification

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from aiperf.data.packed.packing import pack
-from aiperf.data.packed.plan import plan
+from aiperf.data.packed.packing_plan import plan
 
 
 def command(*words: object) -> list[str]:

@@ -20,14 +20,13 @@ import psutil
 import pytest
 from PIL import Image
 
-from aiperf.data.listing import fingerprint, scan
-from aiperf.data.packed import plan as planning
-from aiperf.data.packed.alone import alone
-from aiperf.data.packed.damage import damaged
+from aiperf.data.file_list import fingerprint, scan
+from aiperf.data.packed import packing_plan as planning
+from aiperf.data.packed.folder_lock import alone
 from aiperf.data.packed.packing import pack
-from aiperf.data.packed.plan import plan
-from aiperf.data.packed.record import PackingRecord
-from aiperf.data.packed.shards import images_a_shard, read_manifest
+from aiperf.data.packed.packing_plan import plan
+from aiperf.data.packed.packing_record import PackingRecord
+from aiperf.data.packed.shards import damaged, images_a_shard, read_manifest
 from aiperf.errors import DataError
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.packed.pack import call, command, packed

@@ -21,7 +21,7 @@ import torch
 from aiperf.config import DataConfig
 from aiperf.data import load
 from aiperf.data.image_files import look
-from aiperf.data.texts import bundled, reading
+from aiperf.data.texts import loading, reading
 from aiperf.data.texts.reading import text_at
 from aiperf.errors import DataError
 from aiperf.tasks.language.data import TextData
@@ -178,7 +178,7 @@ def test_it_is_a_known_text_of_2_690_563_bytes() -> None:
 
 
 def test_it_is_what_its_description_states() -> None:
-    packed = (FOLDER / bundled.PACKED).read_bytes()
+    packed = (FOLDER / loading.PACKED).read_bytes()
     text = lzma.decompress(packed)
     page = (FOLDER / "README.md").read_text(encoding="utf-8")
     for name, content in (("unpacked", text), ("packed", packed)):
@@ -198,7 +198,6 @@ def test_its_licence_lies_beside_it() -> None:
 
 
 def test_it_lies_on_a_device_as_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    from aiperf.data.texts import loading
 
     def first(config: DataConfig) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
         data = load(config, CPU, 1)
@@ -247,13 +246,13 @@ def test_a_python_without_lzma_is_told_what_to_do(monkeypatch: pytest.MonkeyPatc
         match=r"without lzma; build it with liblzma, or unpack .*xz with xz -dc "
         "and",
     ):
-        bundled.bundled_text()
+        loading.bundled_text()
 
 
 def beside(folder: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None) -> None:
     """Another installation of the program, with this file."""
-    target = folder / "data" / "texts" / bundled.PACKED
+    target = folder / "data" / "texts" / loading.PACKED
     target.parent.mkdir(parents=True)
     if content is not None:
         target.write_bytes(content)
-    monkeypatch.setattr(bundled.resources, "files", lambda package: folder)
+    monkeypatch.setattr(loading.resources, "files", lambda package: folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aiperf.wire.recorded import Ceilings, Events, MeasuredMemory, PredictedMemory, Recorded
+from aiperf.wire.profile_records import Ceilings, Events, MeasuredMemory, PredictedMemory, Recorded
 from nas.graph import Graph, Node
 from nas.layers import Add, Conv2d, Dense, GlobalPool
 from nas.record import graph_to_json

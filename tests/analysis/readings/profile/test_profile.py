@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.wire.recorded import Events
+from aiperf.wire.profile_records import Events
 from analysis.exports.profile import profile_json, profile_text
-from analysis.readings.profile.kinds import kinds
-from analysis.readings.profile.profile import Profile
+from analysis.readings.profile.profile import Profile, kinds
 from analysis.readings.profile.spans import Span, spans
 from nas.ops import OPS, TENSOR_OPS
 from tests.analysis.readings.profile.recorded import GRAPH, RECORDED, events

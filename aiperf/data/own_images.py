@@ -1,0 +1,64 @@
+"""What a run of somebody's own images needs to know, from the images alone: `run --data DIR`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from aiperf.data.contradictions import Look
+from aiperf.data.image_files import look
+from aiperf.errors import DataError
+
+LARGEST_SIDE = 64
+"""So that two minutes on a processor train something; who wants larger images states data.size and a seed."""
+VALIDATION_SHARE, MOST_VALIDATION = 10, 5_000
+"""A tenth of the training part, and no more than tells errors apart: 5,000 images know 5 % to 0.3 %."""
+LEAST_VALIDATION, MOST_SHARE = 200, 4
+"""Validation images of a small set: 200 know an error of 20 % to 3 %; but no more than a quarter of the
+set."""
+TRIAL_IMAGES = 20_000
+"""Shown by a trial of the first round: enough to learn something, seconds on an accelerator."""
+MOST_PASSES = 60
+"""Passes over a set of so few images that more would teach nothing new."""
+ROUNDS = (1, 2, 4)
+"""Later rounds are longer, as in the other presets."""
+
+
+def inferred(found: Look, stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of a configuration by their dotted names; `stated` are those that a person gave."""
+    total = len(found.training.labels)
+    held_back = stated.get("data.validation_examples", _validation_examples(found))
+    trained_on = stated.get("data.training_examples") or max(total - held_back, 1)
+    passes = max(1, min(round(TRIAL_IMAGES / trained_on), MOST_PASSES))
+    return {
+        "data.name": found.training.name,
+        "data.channels": found.channels,
+        "data.size": min(found.size, LARGEST_SIDE),
+        "data.classes": len(found.training.used),
+        "data.validation_examples": held_back,
+        "training.epochs": [passes * length for length in ROUNDS],
+    }
+
+
+def _validation_examples(found: Look) -> int:
+    """The share, but so many that the rarest class has one, and training as many as validation."""
+    by_class = np.bincount(found.training.labels)
+    total = int(by_class.sum())
+    small = min(LEAST_VALIDATION, total // MOST_SHARE)
+    wanted = max(small, min(total // VALIDATION_SHARE, MOST_VALIDATION))
+    return max(1, min(max(wanted, -(-total // int(by_class.min()))), total // 2))
+
+
+def main() -> None:
+    """In a process of its own: a folder, and what was stated as JSON; the answer is JSON, too."""
+    folder, stated = sys.argv[1:]
+    try:
+        answer: dict[str, Any] = {"inferred": inferred(look(Path(folder)), json.loads(stated))}
+    except DataError as error:
+        answer = {"refused": str(error)}
+    print(json.dumps(answer))

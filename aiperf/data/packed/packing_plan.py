@@ -1,0 +1,226 @@
+"""What a packing will do: which shards it makes, which are finished, and whether there is room."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from aiperf.data.file_list import FileList, fingerprint
+from aiperf.data.imagefolder import listed, look_at_imagefolder
+from aiperf.data.packed.folder_lock import LOCK
+from aiperf.data.packed.packing_process import decoder_name
+from aiperf.data.packed.packing_record import PackingRecord
+from aiperf.data.packed.shards import (
+    FILTER,
+    FORM,
+    MANIFEST,
+    PACKING,
+    Packed,
+    PackedPart,
+    Shard,
+    images_a_shard,
+    read_manifest,
+    resize_text,
+    shard_name,
+    wrong_size,
+)
+from aiperf.errors import DataError
+from aiperf.wording import bytes_text
+from nas.bounded import file_digest
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A shard that is to be there: which images, and where."""
+
+    name: str
+    listing: FileList
+    first: int
+    stop: int
+    source: str
+    """Hash of the names and bytes of its files, and of how they are decoded: what its pixels follow from."""
+
+    @property
+    def images(self) -> int:
+        return self.stop - self.first
+
+    @property
+    def unfinished(self) -> str:
+        """Name of its file until it is whole."""
+        return f".{self.name}.part"
+
+
+@dataclass(frozen=True)
+class PackingPlan:
+    """A packing before it begins."""
+
+    target: Path
+    parts: tuple[tuple[Planned, ...], tuple[Planned, ...]]
+    """Training and test."""
+    result: Packed
+    """Without the hashes of the shards."""
+    finished: dict[str, str]
+    """SHA-256 of the shards that an earlier packing finished, by name."""
+    expected: dict[str, str]
+    """The digests of all shards by name, if the target has a manifest and lacks some of its shards; else
+    empty."""
+
+    @property
+    def shards(self) -> tuple[Planned, ...]:
+        return self.parts[0] + self.parts[1]
+
+    @property
+    def left(self) -> tuple[Planned, ...]:
+        return tuple(shard for shard in self.shards if shard.name not in self.finished)
+
+    @property
+    def images(self) -> int:
+        return sum(shard.images for shard in self.shards)
+
+    @property
+    def images_finished(self) -> int:
+        return sum(shard.images for shard in self.shards if shard.name in self.finished)
+
+    @property
+    def bytes_left(self) -> int:
+        return sum(shard.images for shard in self.left) * self.result.image_bytes
+
+    @property
+    def text(self) -> str:
+        """What will be done, in a line, before it is."""
+        train, test = (sum(shard.images for shard in part) for part in self.parts)
+        packed, shape = self.result, f"{self.result.side} x {self.result.side} x {self.result.channels}"
+        total = bytes_text((train + test) * packed.image_bytes)
+        begun = f", of which {len(self.finished)} are finished" if self.finished else ""
+        return (
+            f"{train:,} training and {test:,} test images of {len(packed.classes):,} classes at {shape}: "
+            f"{total} in {len(self.shards)} shards{begun}; decoder {packed.decoder}"
+        )
+
+
+def plan(source: Path, target: Path, side: int) -> PackingPlan | None:
+    """None where the target already holds these images, packed alike.
+
+    Raises DataError for a source that is not an image folder, and for a target that holds something else or
+    has no room.
+    """
+    for part in (source / name for name in ("train", "val", "test")):
+        if target.resolve().is_relative_to(part.resolve()):
+            raise DataError(f"{target}: is inside the source folder; choose a folder outside {part}")
+    training, test = listed(source)
+    channels, decoder = look_at_imagefolder(source).channels, decoder_name()
+    how = f"{resize_text(side)}; {FILTER}; {decoder}; {channels} channels"
+    parts = tuple(
+        tuple(_planned(name, listing, how)) for name, listing in (("train", training), ("test", test))
+    )
+    by_class = [tuple(np.bincount(files.labels).tolist()) for files in (training, test)]
+    result = Packed(
+        form=FORM,
+        source_sha256=fingerprint(training, test),
+        classes=training.classes,
+        side=side,
+        channels=channels,
+        resize=resize_text(side),
+        filter=FILTER,
+        decoder=decoder,
+        train=PackedPart(by_class[0], ()),
+        test=PackedPart(by_class[1], ()),
+    )
+    return with_finished(PackingPlan(target, (parts[0], parts[1]), result, {}, {}))
+
+
+def with_finished(plan: PackingPlan) -> PackingPlan | None:
+    """By what the target holds now; None where that is all. Raises DataError as `plan`."""
+    if (plan.target / MANIFEST).exists():
+        there = _same_packing(plan.target, plan.result)
+        hashes = {name: shard.sha256 for name, shard in there.shards}
+        whole = {
+            name: shard.sha256
+            for name, shard in there.shards
+            if not wrong_size(plan.target / name, there, shard)
+        }
+        if whole == hashes:
+            return None
+        found = replace(plan, finished=whole, expected=hashes)
+    else:
+        found = replace(plan, finished=_finished(plan), expected={})
+    _refuse_no_room(found)
+    return found
+
+
+def with_undamaged(plan: PackingPlan, threads: int) -> PackingPlan:
+    """All finished shards are read: those whose SHA-256 is another one now are not finished."""
+    with ThreadPoolExecutor(threads) as pool:
+        found = pool.map(file_digest, (plan.target / name for name in plan.finished))
+        kept = {name: digest for (name, digest), now in zip(plan.finished.items(), found) if now == digest}
+    return replace(plan, finished=kept)
+
+
+def _planned(name: str, listing: FileList, how: str) -> Iterator[Planned]:
+    total = len(listing.names)
+    size = images_a_shard(total)
+    for number, first in enumerate(range(0, total, size)):
+        stop = min(first + size, total)
+        source = sha256(f"{how}\n".encode())
+        for index in range(first, stop):
+            source.update(f"{listing.sizes[index]}\t{listing.labels[index]}\t".encode())
+            source.update(bytes(listing.names[index]) + b"\n")
+        yield Planned(shard_name(name, number), listing, first, stop, source.hexdigest())
+
+
+def _same_packing(target: Path, wanted: Packed) -> Packed:
+    """Raises DataError where the target is a finished packing of something else."""
+    there = read_manifest(target)
+    keys = ("source_sha256", "classes", "side", "channels", "resize", "filter", "decoder")
+    if different := [key for key in keys if getattr(there, key) != getattr(wanted, key)]:
+        raise DataError(
+            f"{target}: already contains other packed images ({', '.join(different)} differ); remove it, or "
+            f"choose another folder"
+        )
+    return there
+
+
+def _finished(plan: PackingPlan) -> dict[str, str]:
+    """By name, what an earlier packing wrote down. Raises DataError for that of other images."""
+    try:
+        there = {entry.name for entry in plan.target.iterdir()} - {LOCK}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise DataError(f"{plan.target}: {error.strerror}; choose a writable folder") from None
+    if PACKING not in there:
+        if there:
+            raise DataError(f"{plan.target}: contains other files; choose an empty or a new folder")
+        return {}
+    wanted, found = {shard.name: shard for shard in plan.shards}, dict[str, str]()
+    for line in PackingRecord.lines(plan.target / PACKING):
+        shard = wanted.get(line["shard"])
+        if shard is None or line["source"] != shard.source:
+            raise DataError(
+                f"{plan.target}: {line['shard']} was packed from other files, or with another size or "
+                "decoder; remove the folder, or choose another one"
+            )
+        if not wrong_size(plan.target / shard.name, plan.result, Shard(shard.images, "")):
+            found[shard.name] = line["sha256"]
+    return found
+
+
+def _refuse_no_room(plan: PackingPlan) -> None:
+    folder = plan.target.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    # What a killed packing left of an unfinished shard is written over.
+    stale = (plan.target / shard.unfinished for shard in plan.left)
+    reused = sum(512 * path.stat().st_blocks for path in stale if path.exists())
+    free = shutil.disk_usage(folder).free + reused
+    if free < plan.bytes_left:
+        raise DataError(
+            f"{plan.target}: {bytes_text(plan.bytes_left)} needed, but only {bytes_text(free)} free; free "
+            f"some space, or choose a folder on another disk"
+        )

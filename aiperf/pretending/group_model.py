@@ -1,0 +1,146 @@
+"""A group that only pretends to train: how long its work takes and what it learns, by a machine model."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass, replace
+
+from aiperf.conduct.events import BlockDone, Built, ValidationDone
+from aiperf.config import Config
+from aiperf.pretending.assumptions import Assumptions, Spread
+from aiperf.proposing.plan import plan, validated_at_once
+from aiperf.tally import Tally
+from aiperf.tasks.registry import task_of
+from aiperf.tasks.task import Manifest
+from aiperf.trial import Trial
+from nas.graph import Graph
+from nas.ops import TENSOR_OPS
+
+ELEMENT_BYTES = 4
+"""Size of a weight, and of its gradient."""
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """An architecture, and how much it and its ancestors were trained."""
+
+    graph: Graph
+    examples: int = 0
+    rate_offset: float = 0.0
+    """Logarithm of its rate ÷ that of a usual network of as many operations and layers."""
+
+    def child(self, trial: Trial, spread: Spread) -> Learnt:
+        """What a trial starts from. Raises what its morphisms raise."""
+        graph, offset = self.graph, self.rate_offset
+        for morphism in trial.morphisms:
+            graph = morphism.apply(graph)
+            own = random.Random(f"rate of {graph.key}").gauss(0.0, spread.network)
+            offset = spread.lineage * offset + own
+        return replace(self, graph=graph, rate_offset=offset)
+
+
+@dataclass(frozen=True)
+class Pretended:
+    """A group of ranks that pretends, and what it is given to learn from."""
+
+    assumptions: Assumptions
+    config: Config
+    seed: Graph
+    manifest: Manifest
+    """What it would have found in the data."""
+    ranks: int = 1
+    speed: float = 1.0
+    """The speed of this group, in that of a usual one."""
+
+    def step_seconds(self, learnt: Learnt, batch_size: int) -> float:
+        """The length of a training step, all-reduce included."""
+        speed, group, graph = self.assumptions.speed, self.assumptions.group, learnt.graph
+        operations = graph.cost.train.price(TENSOR_OPS) * batch_size / self.ranks
+        usual = (
+            speed.step_seconds + speed.layer_seconds * len(graph.nodes) + operations / speed.ops_per_second
+        )
+        computing = usual * math.exp(-learnt.rate_offset)
+        if self.ranks == 1:
+            return computing / self.speed
+        content = 2 * (self.ranks - 1) / self.ranks * ELEMENT_BYTES * graph.num_parameters
+        reducing = group.all_reduce_seconds + content / group.all_reduce_bytes_per_second
+        return (computing + max(0.0, reducing - group.overlap * computing)) / self.speed
+
+    def validate_seconds(self, learnt: Learnt, examples: int) -> float:
+        """The length of an evaluation of so many examples."""
+        speed, graph = self.assumptions.speed, learnt.graph
+        batches = math.ceil(examples / validated_at_once(graph, self.ranks))
+        operations = graph.cost.evaluate.price(TENSOR_OPS) * examples / self.ranks
+        computing = operations / speed.ops_per_second
+        starting = batches * speed.layer_seconds * len(graph.nodes) / 3  # a step goes forward and back
+        return (computing + starting) * math.exp(-learnt.rate_offset) / speed.validation / self.speed
+
+    def error(self, learnt: Learnt) -> float:
+        """The error on new examples."""
+        task = task_of(self.config.data)
+        errors = self.assumptions.errors.of(task.error_law)
+        relative = learnt.graph.operations / self.seed.operations
+        draw = random.Random(f"error of {learnt.graph.key}").gauss(0.0, 1.0)
+        floor = min(0.99, errors.floor * relative**-errors.size_power * math.exp(errors.spread * draw))
+        start = max(floor, task.chance(self.config.data.classes))
+        left = (1 + learnt.examples / errors.examples) ** -errors.power
+        return float(floor + (start - floor) * left)
+
+    def tally(self, learnt: Learnt, examples: int) -> Tally:
+        """The result of so many new examples."""
+        data = self.config.data
+        return task_of(data).tally(examples, data.size, self.error(learnt))
+
+
+class PretendedTrial:
+    """A trial that nobody trains: how long each work of it takes, and what comes of it.
+
+    Its driver waits in between, in real time or on a virtual clock.
+    """
+
+    def __init__(self, group: Pretended, trial: Trial, attempt: int, start: Learnt) -> None:
+        """`start` is the child's own architecture, with what its ancestors have learnt."""
+        self.number = trial.number, attempt
+        self._group, self._start, self._learnt = group, start, start
+        training, examples = group.config.training, group.manifest["training_examples"]
+        self._batch_size = trial.hyper.batch_size
+        self._step_seconds = group.step_seconds(start, self._batch_size)
+        self.built = Built(start.graph, plan(trial, training, examples), self._step_seconds)
+        self._draws = random.Random(f"course of {trial.number} {attempt} {group.config.random_seed}")
+        self._is_first = True
+        self._examples = 0
+        """Examples since the last validation."""
+        self._loss = group.error(start)
+        self.kept: Learnt | None = None
+
+    def train_seconds(self, steps: int) -> float:
+        """The length of the next block of so many steps; each call draws it anew."""
+        assumptions = self._group.assumptions
+        seconds = steps * self._step_seconds * math.exp(self._draws.gauss(0.0, assumptions.spread.block))
+        if self._is_first:
+            seconds += assumptions.trials.first_step_seconds / self._group.speed
+        self._is_first = False
+        return seconds
+
+    def trained(self, steps: int, seconds: float, ended: float) -> BlockDone:
+        """The end of that block."""
+        examples = steps * self._batch_size
+        self._examples += examples
+        return BlockDone(steps, examples, seconds, self._loss, ended)
+
+    @property
+    def validate_seconds(self) -> float:
+        """The length of a validation."""
+        return self._group.validate_seconds(self._start, self._group.manifest["validation_examples"])
+
+    def validated(self, ended: float) -> ValidationDone:
+        """The end of a validation: what was trained since the last one shows."""
+        group, learnt = self._group, self._learnt
+        self._learnt = learnt = replace(learnt, examples=learnt.examples + self._examples)
+        self._examples, self._loss = 0, group.error(learnt)
+        tally = group.tally(learnt, group.manifest["validation_examples"])
+        return ValidationDone(tally, self.validate_seconds, ended)
+
+    def keep(self) -> None:
+        self.kept = self._learnt

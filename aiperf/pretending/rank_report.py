@@ -1,0 +1,146 @@
+"""What a rank that pretends says of itself, its data and its speed, before the clock starts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from functools import cache
+from math import exp
+from typing import Any
+
+from aiperf.config import Config
+from aiperf.errors import ConfigError
+from aiperf.pretending.assumptions import Assumptions
+from aiperf.pretending.group_model import Learnt, Pretended
+from aiperf.tasks.registry import task_of
+from aiperf.tasks.task import ControlNetwork
+from aiperf.wire.formats import PRODUCTS
+from aiperf.wire.layout import Described, Place
+from aiperf.wire.messages import Ceiling, Control, Rate, Ready
+from nas.graph import Graph
+from nas.ops import TENSOR_OPS
+
+PRETENDED = "pretended"
+"""Kind of a device that is not there."""
+ASSUMPTIONS = "assumptions"
+"""Among the settings of a rank that pretends: the name of its assumptions."""
+CONTROL_STEPS = 20
+COUNTED = ("training_examples", "validation_examples", "test_examples")
+COPIED = 2.0
+"""Bytes copied within a device for each 100 operations: about what accelerators have."""
+
+
+def pretended_manifest(config: Config) -> dict[str, Any]:
+    """The manifest of the data that a configuration names, as a rank would find it; no data is read."""
+    return task_of(config.data).data.foreseen(config.data)
+
+
+def refuse_no_examples(config: Config) -> None:
+    """Raises ConfigError for a configuration whose examples only files would tell: nobody looks into one."""
+    found = pretended_manifest(config)
+    if lacking := [key for key in COUNTED if found[key] < 1]:
+        needed = " ".join(f"--set data.{key}=N" for key in lacking)
+        raise ConfigError(
+            f"preset {config.preset} does not say how many {task_of(config.data).example}s there are, and "
+            f"none are read; give {needed}"
+        )
+
+
+def pretended_group(assumptions: Assumptions, config: Config, seed: Graph, ranks: Sequence[int]) -> Pretended:
+    """The group of these ranks. `spread.node` is drawn for each group, the same in every leg: the ranks of a
+    pretended machine share one host."""
+    draws = random.Random(f"speed of rank {ranks[0]} {config.random_seed}")
+    speed = exp(draws.gauss(0.0, assumptions.spread.node))
+    return Pretended(assumptions, config, seed, pretended_manifest(config), len(ranks), speed)
+
+
+def pretending_notice(assumptions: Assumptions) -> str:
+    """The first line that a person reads of such a run."""
+    return (
+        f"NOTHING IS TRAINED: the workers pretend to be {assumptions.name}; times, errors and score "
+        "follow its assumptions and are not measured"
+    )
+
+
+def pretended_device(place: Place, assumptions: Assumptions) -> Described:
+    """What a rank at this place would say of its device; no process is started to look for one."""
+    return Described(
+        rank=place.rank,
+        device=assumptions.device,
+        kind=PRETENDED,
+        memory_bytes=assumptions.memory_bytes,
+        formats={assumptions.format: assumptions.speed.ops_per_second},
+    )
+
+
+def pretended_ready(
+    pretended: Pretended,
+    rank: int,
+    host: str,
+    pid: int,
+    code_hash: str,
+    sees_run: bool,
+    seconds: float,
+    wall_seconds: float,
+    device_id: str,
+    visible_devices: int,
+) -> Ready:
+    """The first word of a rank whose group pretends."""
+    assumptions = pretended.assumptions
+    return Ready(
+        rank=rank,
+        host=host,
+        pid=pid,
+        device=assumptions.device,
+        memory_bytes=assumptions.memory_bytes,
+        software={},
+        code_hash=code_hash,
+        data=pretended.manifest,
+        initial_weights="",
+        wall_seconds=wall_seconds,
+        seconds=seconds,
+        visible_devices=visible_devices,
+        multiplies=dict.fromkeys(PRODUCTS, pretended.config.training.format),
+        settings={ASSUMPTIONS: assumptions.name},
+        device_id=device_id,
+        sees_run=sees_run,
+    )
+
+
+def pretended_ceiling(pretended: Pretended, rank: int, host: str) -> Ceiling:
+    rate = pretended.assumptions.speed.ops_per_second * pretended.speed
+    seed, batch = pretended.seed, pretended.config.training.batch_size
+    operations = seed.cost.train.price(TENSOR_OPS) * batch / pretended.ranks
+    of_seed = operations / pretended.step_seconds(Learnt(seed), batch)
+    return Ceiling(
+        rank=rank,
+        host=host,
+        device=pretended.assumptions.device,
+        format=pretended.config.training.format,
+        side=4096,
+        product=Rate(rate, rate, 0.0),
+        copy=Rate(rate * COPIED / 100, rate * COPIED / 100, 0.0),
+        seed=Rate(of_seed, of_seed, 0.0),
+    )
+
+
+def pretended_control(pretended: Pretended, rank: int, host: str) -> Control:
+    network = task_of(pretended.config.data).control
+    graph = _control(network)
+    alone = Pretended(pretended.assumptions, pretended.config, pretended.seed, pretended.manifest, 1)
+    seconds = alone.step_seconds(Learnt(graph), network.batch_size) / pretended.speed
+    return Control(
+        rank=rank,
+        host=host,
+        device=pretended.assumptions.device,
+        batch_size=network.batch_size,
+        steps=CONTROL_STEPS,
+        seconds=CONTROL_STEPS * seconds,
+        examples_per_second=network.batch_size / seconds,
+        size=network.sizes[-1],
+    )
+
+
+@cache
+def _control(network: ControlNetwork) -> Graph:
+    return network.graph(network.sizes[-1])

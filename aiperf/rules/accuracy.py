@@ -1,0 +1,108 @@
+"""Integrity of the answers: no more are correct than were asked, and the test agrees with the validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aiperf.journal.replay import Replay
+from aiperf.rules.rule import Evidence, Seen, looked
+from aiperf.rules.times import DRIFT, JITTER_SECONDS
+from aiperf.tally import Tally
+from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.registry import task_of
+from aiperf.tasks.task import Task
+
+
+def accuracy(evidence: Evidence) -> Seen:
+    """The best on validation is tested, on all examples, and is not better there than it can honestly be."""
+    replay = evidence.replay
+    contradictions = [*_validated(replay), *_tested(replay)]
+    test = "the best network was not tested" if replay.tested is None else "the best network was tested"
+    text = f"every validation used all {_task(replay).example}s; {test}"
+    if doubt := too_good(replay):
+        if not _is_proof(replay):
+            easier = f"the test may have the easier {_task(replay).example}s"
+            return Seen(f"{text}; {doubt}; {easier}", contradictions, known=False)
+        contradictions.append(doubt)
+    asked = replay.tested is not None or any(attempt.validations for attempt in replay.attempts)
+    return looked(asked, "no network was validated", text, contradictions)
+
+
+def too_good(replay: Replay) -> str:
+    """Describes a network that was trained on the test examples; empty if there is no sign of it.
+
+    Because the network was chosen as the best on validation, an honest test is worse in comparison, never
+    better, if its examples are no easier.
+    """
+    if (tallies := _compared(replay)) is None:
+        return ""
+    test, validated = tallies
+    if not (sign := test.too_good_after(validated)):
+        return ""
+    return f"{test.text()} in the test, after {validated.text()} in its best validation: {sign}"
+
+
+def _compared(replay: Replay) -> tuple[Tally, Tally] | None:
+    """Test and best validation of the network that is best on validation; None without one of them."""
+    tested, best = replay.tested, replay.best
+    validation = best.best_validation if best else None
+    if tested is None or best is None or validation is None or tested.trial != best.number:
+        return None
+    return tested.tally, validation.segment.tally
+
+
+def _is_proof(replay: Replay) -> bool:
+    """Whether a test that is too good convicts: only if it cannot have the easier examples."""
+    tallies = _compared(replay) or ()
+    data = task_of(replay.opened.config.data).data
+    return data.has_like_parts(replay.manifest) and all(tally.can_convict for tally in tallies)
+
+
+def _validated(replay: Replay) -> Iterator[str]:
+    expected, example = replay.manifest.get("validation_examples"), _task(replay).example
+    for attempt in replay.attempts:
+        for validation in attempt.validations:
+            segment = validation.segment
+            if not segment.tally.is_possible:
+                yield f"{validation.name}: {segment.tally.text()}"
+            if segment.of != expected:
+                yield f"{validation.name}: {segment.of} {example}s, but the validation set has {expected}"
+            elif wrong := _otherwise_asked(replay, segment.tally):
+                yield f"{validation.name}: {wrong}"
+
+
+def _tested(replay: Replay) -> Iterator[str]:
+    tested, best = replay.tested, replay.best
+    if tested is None:
+        return
+    if best is None or tested.trial != best.number:
+        instead = "none" if best is None else f"trial {best.number}"
+        yield f"trial {tested.trial} was tested, but the best on validation is {instead}"
+    there_are = replay.manifest.get("test_examples")
+    if tested.tally.of != there_are or not tested.tally.is_possible:
+        yield f"{tested.tally.text()} in the test, but the test set has {there_are} {_task(replay).example}s"
+    elif wrong := _otherwise_asked(replay, tested.tally):
+        yield f"{wrong} in the test"
+    if tested.top5 is not None:
+        right = tested.tally.correct if isinstance(tested.tally, Classified) else tested.tally.of + 1
+        if not right <= tested.top5 <= tested.tally.of:
+            tally = tested.tally.text()
+            yield f"{tested.top5} top-5 answers are correct in the test, which contradicts {tally}"
+    room = max((leg.last - leg.ended.end for leg in replay.legs if leg.ended is not None), default=0.0)
+    if not 0 < tested.seconds <= room * (1 + DRIFT) + JITTER_SECONDS:
+        yield f"the test took {tested.seconds:.6g} s, but the run has {room:.3f} s after its end"
+
+
+def _otherwise_asked(replay: Replay, tally: Tally) -> str:
+    """What is wrong with the kind of a tally, or with the number of answers per example."""
+    size = replay.opened.config.data.size
+    expected = _task(replay).tally(tally.of, size, 0.5)
+    if type(tally) is not type(expected):
+        return f"{tally.text()}: the task {_task(replay).name} counts differently"
+    if tally.asked != expected.asked:
+        return f"{tally.text()}, does not fit {tally.of:,} {_task(replay).example}s of {size:,}"
+    return ""
+
+
+def _task(replay: Replay) -> Task:
+    return task_of(replay.opened.config.data)

@@ -1,0 +1,247 @@
+"""Integrity of who worked: ranks, their code, clocks and formats; and whether the name, memory and CPU that a
+rank states fit together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from functools import lru_cache
+from itertools import pairwise
+
+from aiperf.hardware.bound import ARM, ARM_FLAGS, X86, X86_FLAGS
+from aiperf.hardware.device_names import reads_like, refused_letters
+from aiperf.hardware.peak import GIB, PEAKS, listed
+from aiperf.journal.attempts import Leg
+from aiperf.journal.replay import Replay
+from aiperf.rules.rule import NEVER_STARTED, SHOWN, Evidence, Seen, looked
+from aiperf.rules.times import DRIFT, JITTER_SECONDS
+from aiperf.wire.formats import PRODUCTS
+from aiperf.wire.messages import Processor, Ready
+
+CLOCK_SECONDS = 1.0
+TIME_OF_DAY_SECONDS = 60.0
+"""Seconds by which a clock may be set during a run, or differ on the host that continues it."""
+INITIALISATION_SECONDS = 1800.0
+
+MOST_PROCESSORS = 8192
+"""Largest number of processors for which Linux can be built: NR_CPUS_RANGE_END in arch/x86/Kconfig, the
+largest of all architectures."""
+MOST_OF_THE_MEMORY = 1.02
+"""Largest possible memory relative to the listed one. Less memory is not a contradiction: a part of a device,
+or a device whose memory a site limits, may have the name of the whole."""
+MACHINES = frozenset({*X86, *ARM, "i686", "ppc64le", "riscv64", "s390x", "loongarch64"})
+"""Words of `platform.platform()` that name the architecture."""
+
+
+def ranks(evidence: Evidence) -> Seen:
+    """Every rank of every group was ready before the clock started, with the same initial weights, on a
+    possible device."""
+    replay, contradictions = evidence.replay, list[str]()
+    legs = replay.timed_legs
+    first = next((event.ready for leg in legs for event in leg.ranks), None)
+    if first is None:
+        return Seen(NEVER_STARTED, known=False)
+    for leg in legs:
+        missing = sorted({rank for group in leg.began.groups for rank in group} - leg.devices.keys())
+        contradictions += [f"rank {rank} was never ready in leg {leg.index}" for rank in missing]
+        contradictions += [
+            f"rank {event.ready.rank} started with different initial weights"
+            for event in leg.ranks
+            if event.ready.initial_weights != first.initial_weights
+        ]
+        contradictions += [text for event in leg.ranks for text in of_rank(event.ready)]
+        contradictions += [*_shared_devices(leg), *_too_soon(leg)]
+    weights = f"; initial weights {first.initial_weights[:12]}…" if first.initial_weights else ""
+    return Seen(f"all ranks were ready{weights}", contradictions)
+
+
+def _shared_devices(leg: Leg) -> Iterator[str]:
+    """No device belongs to two ranks at a time, and no host has more ranks than devices that they see. A
+    restarted rank takes its own place. Devices that no driver identifies, such as CPUs, are exempt."""
+    owners: dict[tuple[str, str], int] = {}
+    devices: dict[int, tuple[str, str]] = {}
+    for event in leg.ranks:
+        ready, device = event.ready, (event.ready.host, event.ready.device_id)
+        if (before := devices.pop(ready.rank, None)) is not None and owners[before] == ready.rank:
+            del owners[before]
+        if ready.device_id:
+            devices[ready.rank] = device
+            if (other := owners.setdefault(device, ready.rank)) != ready.rank:
+                yield f"rank {other} and rank {ready.rank} share device {ready.device_id} on {ready.host}"
+    hosts = Counter(ready.host for ready in leg.devices.values() if ready.device_id)
+    for ready in leg.devices.values():
+        if ready.device_id and hosts[ready.host] > ready.visible_devices > 1:
+            yield f"{hosts[ready.host]} ranks share the {ready.visible_devices} devices on {ready.host}"
+            return
+
+
+def _too_soon(leg: Leg) -> Iterator[str]:
+    """Ranks that were ready sooner after their start than their initialisation took, as if a further leg had
+    been put into the one before it; and ranks that were restarted although that is impossible."""
+    seen = set[int]()
+    for event, (_, waited) in zip(leg.ranks, leg.arrivals):
+        ready = event.ready
+        if waited < ready.seconds / (1 + DRIFT) - JITTER_SECONDS:
+            took = f"its initialisation took {ready.seconds:.1f} s"
+            yield f"rank {ready.rank} was ready {waited:.1f} s after its start, but {took}"
+        if ready.rank in seen and leg.began.backend == "horovod":
+            yield f"rank {ready.rank} was restarted, which Horovod does not allow"
+        seen.add(ready.rank)
+
+
+def code(evidence: Evidence) -> Seen:
+    """The master and all ranks ran the same program."""
+    opened, replay = evidence.replay.opened, evidence.replay
+    contradictions = [
+        f"rank {event.ready.rank} on {event.ready.host} ran different code"
+        for leg in replay.timed_legs
+        for event in leg.ranks
+        if event.ready.code_hash != opened.code_hash
+    ]
+    if not opened.code_hash:
+        contradictions.append("the hash of the code was not recorded")
+    text = f"aiperf-hpc {opened.program}, code {opened.code_hash[:12]}…"
+    return looked(replay.timed_legs, NEVER_STARTED, text, contradictions)
+
+
+def clocks(evidence: Evidence) -> Seen:
+    """The hosts' times of day, compared once."""
+    offsets = [
+        (abs(event.clock_offset_seconds), event.ready.host)
+        for leg in evidence.replay.timed_legs
+        for event in leg.ranks
+    ]
+    wrong = sorted({(host, offset) for offset, host in offsets if offset > CLOCK_SECONDS})
+    contradictions = [f"the clock of {host} is {offset:.1f} s off" for host, offset in wrong]
+    contradictions += _no_times(evidence.replay)
+    if not offsets:
+        return Seen(NEVER_STARTED, contradictions, known=False)
+    if not contradictions and (doubts := [*_overlaps(evidence.replay), *_pauses(evidence.replay)]):
+        why = "a clock was set, the host was suspended, or the journal was changed"
+        return Seen(f"{'; '.join(doubts[:SHOWN])}: {why}", known=False)
+    return Seen(f"clocks differ by at most {max(offsets)[0]:.3f} s", contradictions)
+
+
+def _no_times(replay: Replay) -> Iterator[str]:
+    for leg in replay.legs:
+        try:
+            if datetime.fromisoformat(leg.began.started).tzinfo is None:
+                raise ValueError("it has no time zone")
+        except ValueError as error:
+            yield f"the start time of leg {leg.index} is not valid: {error}"
+
+
+def _overlaps(replay: Replay) -> Iterator[str]:
+    """Legs that began, by the time of day, before the previous one was over."""
+    for leg, following in pairwise(replay.legs):
+        began = [datetime.fromisoformat(each.began.started) for each in (leg, following)]
+        between = (began[1] - began[0]).total_seconds() - leg.last
+        if between < -TIME_OF_DAY_SECONDS:
+            yield f"leg {following.index} began {-between:.0f} s before the last line of leg {leg.index}"
+
+
+def _pauses(replay: Replay) -> Iterator[str]:
+    """Ranks whose hosts had a later time of day than their leg: between its start and their report more time
+    passed than the leg accounts for."""
+    for leg in replay.legs:
+        began = datetime.fromisoformat(leg.began.started).timestamp()
+        for event, (t, _) in zip(leg.ranks, leg.arrivals):
+            later = event.ready.wall_seconds - event.clock_offset_seconds - began - t
+            if later > TIME_OF_DAY_SECONDS:
+                who = f"rank {event.ready.rank} was ready {later:.0f} s later"
+                yield f"{who} by the time of day than by leg {leg.index}"
+
+
+def initialisation(evidence: Evidence) -> Seen:
+    took = [leg.released - leg.first for leg in evidence.replay.legs if leg.released is not None]
+    if not took:
+        return Seen(NEVER_STARTED, known=False)
+    return Seen(
+        f"took at most {max(took):.0f} s",
+        [
+            f"it took {seconds:.0f} s; at most {INITIALISATION_SECONDS:.0f} s are allowed"
+            for seconds in took
+            if seconds > INITIALISATION_SECONDS
+        ],
+    )
+
+
+def precision(evidence: Evidence) -> Seen:
+    """Every rank multiplied in the declared format in the test before the span."""
+    declared = evidence.replay.opened.config.training.format
+    ranks = [event.ready for leg in evidence.replay.timed_legs for event in leg.ranks]
+    if not ranks:
+        return Seen(NEVER_STARTED, known=False)
+    wrong = [text for ready in ranks for text in misdeclared(declared, ready)]
+    wrong += [
+        f"rank {ready.rank} on {ready.host} did not record the format of a {kind}"
+        for ready in ranks
+        for kind in PRODUCTS
+        if kind not in ready.multiplies
+    ]
+    return Seen(f"matrix products and convolutions ran in {declared} on every rank", wrong)
+
+
+def misdeclared(format: str, ready: Ready) -> list[str]:
+    """Products that a rank computes in another format than declared.
+
+    If TF32 is declared, a library may still choose fp32, which is wider.
+    """
+    fitting = (format, "fp32") if format == "tf32" else (format,)
+    absent = (
+        [f"training.format is {format}, which rank {ready.rank} on {ready.host} does not support"]
+        if ready.formats and format not in ready.formats
+        else []
+    )
+    return absent + [
+        f"training.format is {format}, but rank {ready.rank} on {ready.host} computed a {kind} in {seen}"
+        for kind, seen in ready.multiplies.items()
+        if seen not in fitting
+    ]
+
+
+def of_rank(ready: Ready) -> Iterator[str]:
+    """Contradictory or impossible statements of a rank, as sentences."""
+    who = f"rank {ready.rank} on {ready.host}"
+    yield from (f"{who}: {text}" for text in _of_name(ready.device))
+    yield from (f"{who}: {text}" for text in _of_memory(ready))
+    if not ready.seconds >= 0 or ready.visible_devices < 0:
+        yield f"{who} reports {ready.seconds:.6g} s until it was ready, and {ready.visible_devices} devices"
+    if ready.processor is not None:
+        if listed(ready.device) is not None:
+            yield f"{who}: its device is {ready.device}, but it reports a processor"
+        yield from (f"{who}: {text}" for text in _of_processor(ready.processor, ready))
+
+
+@lru_cache(maxsize=1024)  # thousands of ranks have one name
+def _of_name(device: str) -> tuple[str, ...]:
+    found = list[str]()
+    if letters := refused_letters(device):
+        found.append(f"its device name contains {', '.join(letters[:2])}, which looks like another letter")
+    if other := next((name for name in PEAKS if reads_like(device, name)), None):
+        found.append(f"its device name {device!r} looks like {other}, but differs from it")
+    return tuple(found)
+
+
+def _of_memory(ready: Ready) -> Iterator[str]:
+    device, gib = listed(ready.device), ready.memory_bytes / GIB
+    if ready.memory_bytes < 1:
+        yield f"its device has {ready.memory_bytes} bytes of memory"
+    if device is None or device.memory_gib is None:
+        return
+    if gib > MOST_OF_THE_MEMORY * device.memory_gib:
+        yield f"{ready.device} has {device.memory_gib:g} GiB of memory, not {gib:.4g}"
+
+
+def _of_processor(processor: Processor, ready: Ready) -> Iterator[str]:
+    if not 1 <= processor.logical <= MOST_PROCESSORS or not processor.top_hertz >= 0:
+        yield f"it reports {processor.logical} processors at {processor.top_hertz:.3g} Hz"
+    known = MACHINES.intersection(ready.software.get("system", "").split("-"))
+    if known and processor.machine not in known:
+        yield f"its processor is {processor.machine}, but its system is {ready.software['system']:.80}"
+    foreign = (
+        ARM_FLAGS if processor.machine in X86 else X86_FLAGS if processor.machine in ARM else frozenset()
+    )
+    if strange := sorted(foreign.intersection(processor.flags)):
+        yield f"its processor is {processor.machine}, which has no {strange[0]}"

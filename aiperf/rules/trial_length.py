@@ -1,0 +1,153 @@
+"""Integrity of the steps: whole batches, as many as each trial's plan has, validated when planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+import numpy as np
+
+from aiperf.config import TrainingConfig
+from aiperf.journal.attempts import Attempt, Leg, best_of
+from aiperf.journal.replay import Replay
+from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS, Plan, plan
+from aiperf.rules.rule import Evidence, Seen, looked
+from aiperf.rules.times import DRIFT, LATE_SECONDS
+from aiperf.tasks.registry import task_of
+from aiperf.trial import State
+from aiperf.wire.messages import NOTHING_KEPT
+
+STOP_SECONDS = 60.0  # from the request to stop until the groups have stopped and reported it
+
+
+def examples(evidence: Evidence) -> Seen:
+    """Steps × batch = examples; a trial runs at most the steps of its plan."""
+    replay = evidence.replay
+    examples = f"{task_of(replay.opened.config.data).example}s"
+    if not replay.attempts:
+        return Seen("no trial was dispatched", known=False)
+    column = replay.blocks.column
+    batch = np.array([attempt.trial.hyper.batch_size for attempt in replay.attempts])
+    (wrong,) = np.nonzero(column("examples") != column("steps") * batch[column("attempts")])
+    numbers = [attempt.trial.number for attempt in replay.attempts]
+    contradictions = [
+        f"trial {numbers[attempt]}: {done} {examples} in {steps} steps of batch size {batch[attempt]}"
+        for attempt, done, steps in zip(
+            column("attempts")[wrong], column("examples")[wrong], column("steps")[wrong]
+        )
+    ]
+    if training_examples := replay.manifest.get("training_examples"):
+        for attempt in replay.attempts:
+            contradictions += _against_plan(attempt, replay.opened.config.training, training_examples)
+        contradictions += _closed_early(replay, training_examples)
+    else:
+        contradictions.append(f"the ranks did not report the number of training {examples}")
+    text = f"{int(column('examples').sum()):,} {examples} in whole batches, as planned"
+    return looked(len(replay.blocks), "no training step was run", text, contradictions)
+
+
+def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples: int) -> Iterator[str]:
+    planned, number = plan(attempt.trial, training, training_examples), attempt.trial.number
+    if attempt.trial.epochs > max(training.epochs):
+        yield f"trial {number}: {attempt.trial.epochs} epochs, more than training.epochs has"
+    if attempt.steps > planned.steps:
+        yield f"trial {number}: {attempt.steps} steps, but {planned.steps} were planned"
+    yield from _segments(attempt, training, planned)
+    patient = next((at for at, since in enumerate(_since_best(attempt)) if since == training.patience), None)
+    stopped_early = bool(training.patience) and patient is not None
+    if stopped_early and patient != len(attempt.validations) - 1:
+        yield f"trial {number} continued after {training.patience} validations without a better error"
+    if attempt.state is State.COMPLETE:
+        closed = sum(validation.segment.steps for validation in attempt.validations)
+        if closed != planned.steps and not stopped_early:
+            yield f"trial {number} is complete, but only {closed} of {planned.steps} steps were validated"
+    yield from _kept(attempt)
+
+
+def _kept(attempt: Attempt) -> Iterator[str]:
+    """The network that is kept is that of the best validation. The last one, and no other, may have been late
+    for the group: it ends a trial. So near the deadline it may be left out, or chosen though it came late."""
+    if (kept := attempt.kept) is None:
+        return
+    leg, validations, number = attempt.leg, attempt.validations, attempt.trial.number
+    deadline = inf if leg.deadline is None else leg.deadline
+    late = 0.0 if leg.deadline is None else LATE_SECONDS + DRIFT * leg.deadline
+    right = [best_of(validations)]
+    if validations and validations[-1].end > deadline - late:
+        right.append(best_of(validations[:-1]))
+    segments = [NOTHING_KEPT if best is None else best.segment.index for best in right]
+    if kept not in segments:
+        yield f"trial {number} kept segment {kept}, but {segments[0]} was its best one"
+    late += sum(stall.seconds for stall in leg.stalls if stall.end > deadline)
+    if kept != NOTHING_KEPT and validations[kept].end > deadline + late:
+        yield f"trial {number} kept segment {kept}, which ended long after the deadline"
+
+
+def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iterator[str]:
+    """All have the planned length, except the last one and those that took long. Validations are credited
+    too, so a validation that was not due is a contradiction."""
+    closed = sum(validation.segment.steps for validation in attempt.validations)
+    goes_on = attempt.steps > closed
+    for validation in attempt.validations:
+        segment = validation.segment
+        is_last = segment.index == len(attempt.validations) - 1 and not goes_on
+        early = segment.steps < planned.segment_steps and segment.train_seconds < SEGMENT_SECONDS
+        if segment.steps > planned.segment_steps or segment.steps < 1 or (early and not is_last):
+            yield f"{validation.name}: {segment.steps} steps, but {planned.segment_steps} were planned"
+        skips = segment.steps if training.format == "fp16" else 0
+        if not 0 <= segment.skipped <= skips:
+            of = f"of {segment.steps} steps skipped in {training.format}"
+            yield f"{validation.name}: {segment.skipped} {of}"
+
+
+def _closed_early(replay: Replay, training_examples: int) -> Iterator[str]:
+    """Trials that were stopped, or validated before their segment was whole, well before their leg ended."""
+    training, longest = replay.opened.config.training, dict[tuple[int, int], float]()
+    for attempt in replay.attempts:
+        place = attempt.leg.index, attempt.group
+        longest[place] = max(
+            [longest.get(place, 0.0), *(v.segment.validate_seconds for v in attempt.validations)]
+        )
+    for attempt in replay.attempts:
+        planned, leg = plan(attempt.trial, training, training_examples), attempt.leg
+        closed = sum(validation.segment.steps for validation in attempt.validations)
+        moment = None
+        if attempt.ended is not None and attempt.state is State.STOPPED:
+            # A group that is stopped has just validated; the end that it reports cannot be checked.
+            worked = [v.end for v in attempt.validations] + [attempt.began.end if attempt.began else 0.0]
+            moment = max(worked)
+            if closed >= planned.steps:
+                yield f"trial {attempt.trial.number} was stopped after all {planned.steps} steps"
+        elif closed < planned.steps and _is_short(attempt, planned):
+            moment = attempt.validations[-1].end
+        if moment is not None and moment < _closing(leg, longest[leg.index, attempt.group]):
+            yield f"trial {attempt.trial.number} was closed at {moment:.3f} s, too early in leg {leg.index}"
+
+
+def _is_short(attempt: Attempt, planned: Plan) -> bool:
+    """Whether its last segment was closed before it was due."""
+    last = [validation.segment for validation in attempt.validations[-1:]]
+    return any(s.steps < planned.segment_steps and s.train_seconds < SEGMENT_SECONDS for s in last)
+
+
+def _closing(leg: Leg, validate_seconds: float) -> float:
+    """The earliest time to close a leg: just before its deadline, or when it may have been told to stop."""
+    by_deadline = by_stop = inf
+    if leg.deadline is not None:
+        late = LATE_SECONDS + DRIFT * leg.deadline
+        by_deadline = leg.deadline - CLOSING_SHARE * validate_seconds - late
+    if leg.ended is None or leg.ended.reason != "deadline":
+        by_stop = (leg.last if leg.ended is None else leg.ended.end) - STOP_SECONDS
+        for stall in reversed(leg.stalls):  # during which the master could not hear that they had stopped
+            by_stop -= stall.seconds if stall.end > by_stop else 0.0
+    return min(by_deadline, by_stop)
+
+
+def _since_best(attempt: Attempt) -> Iterator[int]:
+    """After each validation, the number of validations since the best one so far."""
+    best, since, kept = float("inf"), 0, attempt.kept
+    for validation in attempt.validations:
+        in_time = validation.in_time if kept is None else validation.segment.index <= kept
+        better = in_time and validation.segment.unbounded < best
+        best, since = (validation.segment.unbounded, 0) if better else (best, since + 1)
+        yield since

@@ -1,0 +1,179 @@
+"""What a simulation shows beside the score: load of the master, journal, file system, what was lost."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from aiperf.journal.columns import pieces
+from aiperf.journal.replay import Replay
+from aiperf.pretending.assumptions import Messages
+from aiperf.score.credit import credit, work
+from aiperf.score.example_counts import recorded
+from aiperf.simulation.simulated_world import SimulatedWorld
+from aiperf.wording import percent, rate, scaled
+
+OF_TRIALS = re.compile(rb'"type":"(Dispatched|Began|Closed|Ended)"')
+"""The lines that a trial has whatever its length; all others grow with time."""
+TYPE_WITHIN = 80
+"""Bytes from the start of a line to the end of its type."""
+
+
+@dataclass(frozen=True)
+class SizeFigures:
+    """What one simulated size came to, between release and end of the span where nothing else is said."""
+
+    nodes: int
+    devices: int
+    groups: int
+    span_seconds: float
+    ops_per_second: float
+    """Sustained."""
+    trials: int
+    """That ended in time."""
+    utilisation: float
+    """Share of the groups' time in which they trained or validated."""
+    useful: float
+    """Share of it that was credited: what efficiency would be if all sizes found the same networks."""
+    requests_per_second: float
+    """At the master."""
+    master_busy: float
+    """Share of the span."""
+    wait_seconds: float
+    """Mean, of a message for the master."""
+    wait_99_seconds: float
+    """99th percentile."""
+    journal_bytes: int
+    """Size of the whole file."""
+    trial_bytes: float
+    """Size of the journal's lines for each trial that was dispatched."""
+    other_bytes_per_hour: float
+    """Size of the journal's other lines after the release, per hour."""
+    written_bytes: int
+    """Kept weights, to the file system."""
+    read_bytes: int
+    lost_work: float
+    """Share of the training and validation that credits nothing."""
+    groups_lost: int
+    message_seconds: float
+    """Measured CPU time on this machine for a message after which nothing was proposed."""
+    proposal_seconds: float
+    """The same for a new candidate, beside the message."""
+    simulated_seconds: float
+    """That the simulation took here."""
+
+
+def size_figures(
+    replay: Replay, world: SimulatedWorld, journal: Path, nodes: int, took_seconds: float
+) -> SizeFigures:
+    span, master = replay.span_seconds, world.clock.total
+    counts = {number: recorded(story.attempts[0].dispatched) for number, story in replay.trials.items()}
+    busy, useful = shares_of_time(replay)
+    trials, beside = _journal_bytes(journal, replay)
+    message = master.hearing_seconds / master.heard if master.heard else 0.0
+    proposing = master.proposing_seconds - message * master.proposing_heard
+    waited = np.array(master.waited)
+    return SizeFigures(
+        nodes=nodes,
+        devices=sum(map(len, world.groups)),
+        groups=len(world.groups),
+        span_seconds=span,
+        ops_per_second=work(replay, counts, credit(replay)).operations / span if span else 0.0,
+        trials=len(replay.arrivals),
+        utilisation=busy,
+        useful=useful,
+        requests_per_second=master.requests / span if span else 0.0,
+        master_busy=master.busy_seconds / span if span else 0.0,
+        wait_seconds=float(waited.mean()) if len(waited) else 0.0,
+        wait_99_seconds=float(np.percentile(waited, 99)) if len(waited) else 0.0,
+        journal_bytes=journal.stat().st_size,
+        trial_bytes=trials / max(1, len(replay.trials)),
+        other_bytes_per_hour=beside / span * 3600 if span else 0.0,
+        written_bytes=world.storage.bytes_written,
+        read_bytes=world.storage.bytes_read,
+        lost_work=1 - useful / busy if busy else 0.0,
+        groups_lost=len(replay.leg.losses),
+        message_seconds=message,
+        proposal_seconds=max(0.0, proposing) / max(1, master.proposed),
+        simulated_seconds=took_seconds,
+    )
+
+
+def shares_of_time(replay: Replay) -> tuple[float, float]:
+    """Shares of all groups' time in the span: in which they trained or validated, and which was credited."""
+    leg, found, credited = replay.leg, pieces(replay), credit(replay)
+    available = replay.span_seconds * leg.groups
+    if leg.released is None or not available:
+        return 0.0, 0.0
+    inside = np.minimum(found.end, leg.end) - np.maximum(found.end - found.seconds, leg.released)
+    inside = np.maximum(0.0, inside)
+    closed = [credited.has(attempt, v) for attempt in replay.attempts for v in attempt.validations]
+    counts = np.concatenate([credited.blocks, np.array(closed, dtype=np.bool_)])
+    return float(inside.sum()) / available, float(inside[counts].sum()) / available
+
+
+def columns(each: SizeFigures, assumed: Messages) -> dict[str, str]:
+    """By the heading of the column, as a table shows it."""
+    both = each.written_bytes + each.read_bytes
+    return {
+        "nodes": f"{each.nodes:,}",
+        "utilisation": percent(each.utilisation),
+        "credited": percent(each.useful),
+        "lost work": percent(each.lost_work),
+        "groups lost": f"{each.groups_lost:,}",
+        "trials ended": f"{each.trials:,}",
+        "requests/s": f"{each.requests_per_second:,.1f}",
+        "master busy": percent(each.master_busy),
+        "wait, mean": _seconds(each.wait_seconds),
+        "wait, 99 %": _seconds(each.wait_99_seconds),
+        "a message, measured (assumed)": (
+            f"{_seconds(each.message_seconds)} ({_seconds(assumed.master_seconds)})"
+        ),
+        "a proposal": f"{_seconds(each.proposal_seconds)} ({_seconds(assumed.proposal_seconds)})",
+        "journal": scaled(each.journal_bytes, "B", 3),
+        "a trial": scaled(each.trial_bytes, "B", 3),
+        "beside, an hour": scaled(each.other_bytes_per_hour, "B", 3),
+        "weights written": scaled(each.written_bytes, "B", 3),
+        "read": scaled(each.read_bytes, "B", 3),
+        "both, mean": scaled(both / each.span_seconds if each.span_seconds else 0.0, "B/s", 3),
+        "simulated in": f"{each.simulated_seconds:.1f} s",
+    }
+
+
+def spread_rows(each: Sequence[SizeFigures]) -> list[list[str]]:
+    """How far the sustained OPS of equal sizes lie apart, as rows below their heads."""
+    rows = [["nodes", "simulations", "median", "least", "greatest", "variation"]]
+    for nodes in sorted({one.nodes for one in each}):
+        rates = [one.ops_per_second for one in each if one.nodes == nodes]
+        spread = statistics.stdev(rates) / statistics.fmean(rates) if len(rates) > 1 and max(rates) else None
+        of_all = "unknown" if spread is None else percent(spread, 2)
+        ends = [rate(statistics.median(rates)), rate(min(rates)), rate(max(rates))]
+        rows.append([f"{nodes:,}", str(len(rates)), *ends, of_all])
+    return rows
+
+
+def _seconds(value: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-6:.3g} µs"
+
+
+def _journal_bytes(path: Path, replay: Replay) -> tuple[int, int]:
+    """Bytes of the lines of trials, and of the others after the release."""
+    trials = beside = 0
+    released = False
+    with path.open("rb") as file:
+        for line in file:
+            head = line[:TYPE_WITHIN]
+            if OF_TRIALS.search(head):
+                trials += len(line)
+            elif released:
+                beside += len(line)
+            released = released or b'"type":"Released"' in head
+    return trials, beside

@@ -1,0 +1,239 @@
+"""A simulated group: the conduct's driver on a virtual clock.
+
+Where a real group has a thread that prepares and one that writes, this one has a process of the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from aiperf.conduct.actions import Action, Begin, Close, GiveUp, Keep, Prepare, Say, Train, Validate
+from aiperf.conduct.conduct import Attempt, Conduct
+from aiperf.conduct.events import Answered, Begun, Event, Failed, Prepared, WeightsWritten
+from aiperf.pretending.assumptions import Assumptions
+from aiperf.pretending.group_model import Learnt, Pretended, PretendedTrial
+from aiperf.pretending.rank_report import (
+    pretended_ceiling,
+    pretended_control,
+    pretended_manifest,
+    pretended_ready,
+)
+from aiperf.proposing.pace import WORKING_SECONDS
+from aiperf.simulation.shared_storage import SharedStorage
+from aiperf.simulation.simulated_machine import start_seconds
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import (
+    Assign,
+    Evaluate,
+    Evaluated,
+    FromGroup,
+    MeasureCeiling,
+    Observe,
+    Quit,
+    Release,
+    Setup,
+    ToGroup,
+    Working,
+)
+
+FIRST_PID = 1000
+"""Before that of rank 1: a journal has the numbers of processes, and those of a simulation mean nothing."""
+
+
+Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all groups share."""
+
+    env: simpy.Environment
+    assumptions: Assumptions
+    storage: SharedStorage
+    seed: Callable[[Setup], Learnt]
+    say: Callable[[int, FromGroup], None]
+    """The group's word on its way to the master."""
+    hosts: tuple[str, ...]
+    """The host of every rank, the master's first."""
+    code_hash: str
+    wall_seconds: float
+    """The time of day when the clock of the simulation was 0."""
+
+
+class SimulatedGroup:
+    """From Setup to Quit, unless it is stopped before."""
+
+    def __init__(self, around: Surroundings, index: int, places: tuple[Place, ...], speed: float) -> None:
+        self.around, self.index, self.places, self.speed = around, index, places, speed
+        self.incarnation = 0
+        """Counts its starts; what an earlier one said is not heard."""
+        self._alive: list[simpy.Process] = []
+        self.start()
+
+    def start(self) -> None:
+        """It waits for the master's first message."""
+        self.stop()
+        self.incarnation += 1
+        self._conduct, self._began = Conduct(), self.around.env.now
+        self._last: tuple[int, Learnt] | None = None
+        self._prepared = self.around.env.event().succeed()
+        """Trials are prepared one after the other: the end of the last preparation so far."""
+        self._starts: dict[Attempt, PretendedTrial] = {}
+        self._trial: PretendedTrial | None = None
+
+    def stop(self) -> None:
+        """Whatever it does ends here, and it says nothing more."""
+        for process in self._alive:
+            if process.is_alive:
+                process.interrupt()
+        self._alive = []
+
+    def hear(self, message: ToGroup) -> None:
+        """A message of the master."""
+        if isinstance(message, Setup):
+            self._run(self._initialise(message))
+        else:
+            self._take(message)
+
+    def _take(self, event: Event) -> None:
+        for action in self._conduct.take(event, self.around.env.now):
+            if isinstance(action, Say):
+                self._say(action.aged(self.around.env.now))
+            elif isinstance(action, Prepare):
+                self._prepared, before = self.around.env.event(), self._prepared
+                self._run(self._prepare(action.assign, before, self._prepared))
+            elif isinstance(action, Keep):
+                self._running.keep()
+            elif isinstance(action, Close):
+                self._run(self._write(action, self._running.kept))
+            elif not isinstance(action, Observe | Release | Quit | GiveUp):
+                self._run(self._work(action))
+
+    def _run(self, course: Process) -> None:
+        self._alive = [process for process in self._alive if process.is_alive]
+        self._alive.append(self.around.env.process(_until_interrupted(course)))
+
+    def _say(self, message: FromGroup) -> None:
+        self.around.say(self.index, message)
+
+    @property
+    def _running(self) -> PretendedTrial:
+        assert self._trial
+        return self._trial
+
+    def _initialise(self, setup: Setup) -> Process:
+        env, ranks = self.around.env, len(self.around.hosts) - 1
+        config = setup.config
+        self._seed = self.around.seed(setup)
+        manifest = pretended_manifest(config)
+        self._pretended = Pretended(
+            self.around.assumptions, config, self._seed.graph, manifest, len(self.places), self.speed
+        )
+        first = self.incarnation == 1
+        num, last = (ranks, self.places[-1].rank) if first else (len(self.places), len(self.places))
+        yield env.timeout(start_seconds(self.around.assumptions.startup, num, last))
+        for each in self.places:
+            host = self._host(each)
+            self._say(
+                pretended_ready(
+                    self._pretended,
+                    rank=each.rank,
+                    host=host,
+                    pid=FIRST_PID + each.rank,
+                    code_hash=self.around.code_hash,
+                    sees_run=True,
+                    seconds=env.now - self._began,
+                    wall_seconds=self.around.wall_seconds + env.now,
+                    device_id=f"{host}:{each.device_index}",
+                    visible_devices=each.ranks_on_host,
+                )
+            )
+
+    def _prepare(self, assign: Assign, before: simpy.Event, over: simpy.Event) -> Process:
+        """The parent's weights from memory where this group trained it last, else read."""
+        env, trial = self.around.env, assign.trial
+        yield before
+        if trial.parent is None:
+            parent: Learnt | None = self._seed
+        elif self._last is not None and self._last[0] == trial.parent:
+            parent = self._last[1]
+        else:
+            parent = yield from self.around.storage.read(trial.parent, self._pretended.config.training)
+        yield env.timeout(self.around.assumptions.trials.prepare_seconds)
+        over.succeed()
+        built = None
+        if parent is not None:
+            learnt = parent.child(trial, self.around.assumptions.spread)
+            start = PretendedTrial(self._pretended, trial, assign.attempt, learnt)
+            self._starts[start.number] = start
+            built = start.built
+        self._take(Prepared(trial.number, assign.attempt, built))
+
+    def _work(self, work: Action) -> Process:
+        """Waits as long as the work takes, and answers it."""
+        env, assumed = self.around.env, self.around.assumptions
+        answer: Event
+        if isinstance(work, Train):
+            seconds = self._running.train_seconds(work.steps)
+            yield env.timeout(seconds)
+            answer = self._running.trained(work.steps, seconds, env.now)
+        elif isinstance(work, Validate):
+            yield from self._wait(self._running.validate_seconds)
+            answer = self._running.validated(env.now)
+        elif isinstance(work, Begin):
+            answer = yield from self._begin(work.assign)
+        elif isinstance(work, Evaluate):
+            answer = yield from self._evaluate(work.trial)
+        else:
+            yield env.timeout(assumed.startup.measuring_seconds / 2)
+            measured = pretended_ceiling if isinstance(work, MeasureCeiling) else pretended_control
+            own = (measured(self._pretended, place.rank, self._host(place)) for place in self.places)
+            answer = Answered(tuple(own))
+        self._take(answer)
+
+    def _begin(self, assign: Assign) -> Generator[simpy.Event, Any, Begun | Failed]:
+        number = assign.trial.number, assign.attempt
+        if number not in self._starts:
+            return Failed(reason=f"the weights of trial {assign.trial.parent} are not kept")
+        yield self.around.env.timeout(self.around.assumptions.trials.gap_seconds)
+        self._trial = self._starts.pop(number)
+        return Begun()
+
+    def _wait(self, seconds: float) -> Process:
+        """In a long validation it is said now and then that it goes on."""
+        env = self.around.env
+        while seconds > WORKING_SECONDS:
+            yield env.timeout(WORKING_SECONDS)
+            seconds -= WORKING_SECONDS
+            self._say(Working())
+        yield env.timeout(seconds)
+
+    def _write(self, close: Close, kept: Learnt | None) -> Process:
+        """Beside the next trial."""
+        if kept is not None:
+            yield from self.around.storage.write(close.trial, kept, self._pretended.config.training)
+            self._last = (close.trial, kept)
+        self._take(WeightsWritten(close.trial, close.attempt))
+
+    def _evaluate(self, trial: int) -> Generator[simpy.Event, Any, Answered]:
+        learnt = yield from self.around.storage.read(trial, self._pretended.config.training)
+        if learnt is None:  # silence, as of a rank that dies of a file that is gone
+            return Answered(())
+        of = self._pretended.manifest["test_examples"]
+        seconds = self._pretended.validate_seconds(learnt, of)
+        yield self.around.env.timeout(seconds)
+        return Answered((Evaluated(trial, self._pretended.tally(learnt, of), seconds),))
+
+    def _host(self, place: Place) -> str:
+        return self.around.hosts[place.rank]
+
+
+def _until_interrupted(course: Process) -> Process:
+    try:
+        yield from course
+    except simpy.Interrupt:
+        return

@@ -1,0 +1,299 @@
+"""The master's way to groups that are simulated: one server with a queue, on a clock of its own."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import simpy
+
+from aiperf.pretending.assumptions import Assumptions, Messages
+from aiperf.pretending.group_model import Learnt
+from aiperf.ranks.world import Gone
+from aiperf.simulation.shared_storage import SharedStorage
+from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
+from aiperf.simulation.simulated_machine import SimulatedMachine, node_speed, seconds_to_failure
+from aiperf.wire.messages import Assign, FromGroup, Quit, Release, Setup, ToGroup, pack, unpack
+from nas.record import graph_from_json
+
+START_WALL_SECONDS = 946_684_800.0
+"""The time of day at which every simulation begins, 2000-01-01 UTC: the same one each time."""
+SAMPLED = 8
+"""One of so many messages is timed on this processor: reading its clock takes a twentieth of a message."""
+
+
+@dataclass
+class MasterTime:
+    """What the master did from the release to the deadline, and how long messages waited for it."""
+
+    requests: int = 0
+    busy_seconds: float = 0.0
+    waited: array[float] = field(default_factory=lambda: array("d"))
+    """Seconds of each message, from its arrival until the master took it."""
+    hearing_seconds: float = 0.0
+    """CPU time on this machine for the turns of the master that were timed and proposed nothing."""
+    heard: int = 0
+    """Messages in those turns."""
+    proposing_seconds: float = 0.0
+    """CPU time on this machine for the timed turns that proposed."""
+    proposing_heard: int = 0
+    proposed: int = 0
+    """Candidates in those turns."""
+
+
+class MasterClock:
+    """The clock of the simulated master's host: it goes on while the master waits, and while it works. A turn
+    of the master is from one message to the next.
+
+    For its work passes what is assumed for each message and each new candidate, or, where that is wanted,
+    what the processor of this machine really takes. What it takes is measured in both cases.
+    """
+
+    def __init__(self, assumed: Messages, measures: bool) -> None:
+        self.total = MasterTime()
+        self.now = 0.0
+        """When the turn began, or what passed since; seconds."""
+        self._assumed, self._measures = assumed, measures
+        self._span: tuple[float, float] | None = None
+        self._timed, self._heard, self._proposed, self._messages = measures, 0, 0, 0
+        self._mark = time.process_time()
+
+    def monotonic(self) -> float:
+        return self.now + (time.process_time() - self._mark if self._measures else 0.0)
+
+    def wall(self) -> float:
+        return START_WALL_SECONDS + self.monotonic()
+
+    def begin_span(self, seconds: float | None) -> None:
+        """The first time it is said; from here on the master's time is counted. None: without an end."""
+        if self._span is None:
+            now = self.monotonic()
+            self._span = (now, float("inf") if seconds is None else now + seconds)
+
+    def end_turn(self) -> None:
+        """The master listens again."""
+        if not self._timed:
+            return
+        took = time.process_time() - self._mark
+        if self._measures:
+            self._work(took)
+        if self._in_span and self._proposed:
+            self.total.proposing_seconds += took
+            self.total.proposed += self._proposed
+            self.total.proposing_heard += self._heard
+        elif self._in_span and (self._heard or self._measures):
+            self.total.hearing_seconds += took
+            self.total.heard += self._heard
+
+    def hear(self, arrived: float) -> None:
+        """A turn begins, with a message that is there since then."""
+        self.now = max(self.now, arrived)
+        if self._in_span:
+            self.total.requests += 1
+            self.total.waited.append(self.now - arrived)
+        if not self._measures:
+            self._work(self._assumed.master_seconds)
+        self._messages += 1
+        self._begin_turn(self._measures or self._messages % SAMPLED == 0, heard=1)
+
+    def hear_nothing(self, until: float) -> None:
+        """A turn begins because the time is over."""
+        self.now = until
+        self._begin_turn(True, heard=0)  # it proposes when it has heard all there is
+
+    def propose(self) -> None:
+        """The master made a new candidate."""
+        self._proposed += 1
+        if not self._measures:
+            self._work(self._assumed.proposal_seconds)
+
+    @property
+    def _in_span(self) -> bool:
+        return self._span is not None and self._span[0] <= self.now <= self._span[1]
+
+    def _work(self, seconds: float) -> None:
+        if self._in_span:
+            self.total.busy_seconds += seconds
+        self.now += seconds
+
+    def _begin_turn(self, timed: bool, heard: int) -> None:
+        self._timed, self._heard, self._proposed = timed, heard, 0
+        if timed:
+            self._mark = time.process_time()
+
+
+class SimulatedWorld:
+    """Groups of one simulation. The same machine, assumptions and random seed do the same."""
+
+    def __init__(
+        self,
+        machine: SimulatedMachine,
+        assumptions: Assumptions,
+        random_seed: int,
+        code_hash: str,
+        measures_master: bool = False,
+    ) -> None:
+        self.assumptions = assumptions
+        self._env = simpy.Environment()
+        self.storage = SharedStorage(self._env, assumptions.storage, machine.groups_a_node)
+        self.clock = MasterClock(assumptions.messages, measures_master)
+        self._inbox: deque[tuple[float, int, int, bytes | Gone]] = deque()
+        self._packed: tuple[object, bytes] = (None, b"")
+        self._unpacked: tuple[bytes, ToGroup | None] = (b"", None)
+        self._seed: tuple[Setup | None, Learnt | None] = (None, None)
+        hosts, places = machine.hosts, machine.places
+        around = Surroundings(
+            self._env,
+            assumptions,
+            self.storage,
+            self._seed_of,
+            self._say,
+            hosts,
+            code_hash,
+            START_WALL_SECONDS,
+        )
+        of_rank = {place.rank: place for place in places}
+        self.groups: tuple[tuple[int, ...], ...] = tuple(dict.fromkeys(place.group for place in places))
+        speeds = {
+            host: node_speed(random_seed, host, assumptions.spread.node) for host in dict.fromkeys(hosts)
+        }
+        self._each = [
+            SimulatedGroup(
+                around,
+                index,
+                tuple(of_rank[rank] for rank in ranks),
+                min(speeds[hosts[rank]] for rank in ranks),
+            )
+            for index, ranks in enumerate(self.groups)
+        ]
+        self._dead: set[int] = set()
+        self._plan_failures(hosts, random_seed)
+
+    def send(self, group: int, message: ToGroup) -> None:
+        if message is not self._packed[0]:
+            self._packed = (message, pack(message))
+        if isinstance(message, Assign) and message.attempt == 1:
+            self.clock.propose()
+        elif isinstance(message, Release):
+            self.clock.begin_span(message.seconds_left)
+        delay = self._ahead + self.assumptions.messages.seconds
+        self._after(delay, self._deliver, (group, self._each[group].incarnation, self._packed[1]))
+
+    def send_all(self, message: ToGroup) -> None:
+        for group in range(len(self.groups)):
+            self.send(group, message)
+
+    def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
+        clock, env, inbox = self.clock, self._env, self._inbox
+        clock.end_turn()
+        while env.peek() <= clock.now:
+            env.step()
+        until = clock.now + seconds
+        while True:
+            while not inbox and env.peek() <= until:
+                env.step()
+            if not inbox:
+                clock.hear_nothing(until)
+                return None
+            arrived, group, incarnation, data = inbox.popleft()
+            if incarnation == self._each[group].incarnation:
+                clock.hear(arrived)
+                return group, data if isinstance(data, Gone) else unpack(FromGroup, data)
+
+    def restart(self, group: int) -> bool:
+        if group in self._dead:
+            return False
+        self._each[group].start()
+        self._plan_crash(group)
+        return True
+
+    def close(self) -> None:
+        self.send_all(Quit())
+
+    @property
+    def _ahead(self) -> float:
+        """Seconds from the last event to the master's time; not below 0, where an error ended its turn."""
+        return max(0.0, self.clock.monotonic() - self._env.now)
+
+    # Messages on their way
+
+    def _after(self, seconds: float, then: Callable[[simpy.Event], None], value: object) -> None:
+        event = self._env.timeout(seconds, value)
+        assert event.callbacks is not None
+        event.callbacks.append(then)
+
+    def _say(self, group: int, message: FromGroup) -> None:
+        data = (group, self._each[group].incarnation, pack(message))
+        self._after(self.assumptions.messages.seconds, self._arrive, data)
+
+    def _arrive(self, event: simpy.Event) -> None:
+        self._inbox.append((self._env.now, *_content(event)))
+
+    def _deliver(self, event: simpy.Event) -> None:
+        group, incarnation, data = _content(event)
+        if group in self._dead or incarnation != self._each[group].incarnation:
+            return
+        if data is not self._unpacked[0]:
+            self._unpacked = (data, unpack(ToGroup, data))
+        message = self._unpacked[1]
+        assert message is not None
+        self._each[group].hear(message)
+
+    def _seed_of(self, setup: Setup) -> Learnt:
+        if setup is not self._seed[0] or self._seed[1] is None:
+            self._seed = (setup, Learnt(graph_from_json(setup.seed_graph)))
+        found = self._seed[1]
+        assert found is not None
+        return found
+
+    # Failures
+
+    def _plan_failures(self, hosts: tuple[str, ...], random_seed: int) -> None:
+        failures = self.assumptions.failures
+        on_host: dict[str, list[int]] = {}
+        for index, ranks in enumerate(self.groups):
+            for host in dict.fromkeys(hosts[rank] for rank in ranks):
+                on_host.setdefault(host, []).append(index)
+        for host, groups in on_host.items():
+            seconds = seconds_to_failure(host, random_seed, failures.node_hours)
+            if seconds < float("inf"):
+                self._after(seconds, self._fail_node, (host, groups))
+        self._random_seed = random_seed
+        for index in range(len(self.groups)):
+            self._plan_crash(index)
+
+    def _fail_node(self, event: simpy.Event) -> None:
+        host, groups = _content(event)
+        for group in groups:
+            if group not in self._dead:
+                self._dead.add(group)
+                self._break(group, f"{host} failed")
+
+    def _plan_crash(self, group: int) -> None:
+        """Time to the first crash of one of the group's processes: with n of them it is n times earlier."""
+        ranks, each = self.groups[group], self._each[group]
+        what = f"group {group}, start {each.incarnation}"
+        hours = self.assumptions.failures.process_hours / len(ranks)
+        seconds = seconds_to_failure(what, self._random_seed, hours)
+        if seconds < float("inf"):
+            self._after(self._ahead + seconds, self._crash, (group, each.incarnation))
+
+    def _crash(self, event: simpy.Event) -> None:
+        group, incarnation = _content(event)
+        if incarnation == self._each[group].incarnation and group not in self._dead:
+            self._break(group, f"a process of rank {self.groups[group][0]} crashed")
+
+    def _break(self, group: int, reason: str) -> None:
+        """It says nothing more from now on; the master is notified when it is noticed."""
+        each = self._each[group]
+        each.stop()
+        news = (group, each.incarnation, Gone(reason))
+        self._after(self.assumptions.failures.noticed_seconds, self._arrive, news)
+
+
+def _content(event: simpy.Event) -> Any:
+    return event.value

@@ -1,0 +1,61 @@
+"""The tasks that there are: those of this program, and installed ones by the data of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from aiperf.errors import ConfigError
+from aiperf.tasks.data import DataConfig
+from aiperf.tasks.images.task import IMAGES
+from aiperf.tasks.installed_tasks import installed, installed_names
+from aiperf.tasks.language.task import LANGUAGE
+from aiperf.tasks.task import Task
+from nas.graph import Graph
+from nas.head import Head
+
+TASKS = (IMAGES, LANGUAGE)
+"""Those of this program: only they are ranked."""
+
+
+def task_of(data: DataConfig) -> Task:
+    """Whose examples a configuration names. Raises ConfigError for an installed package that has none."""
+    own = next((task for task in TASKS if isinstance(data, task.data_class)), None)
+    return own or _installed_task(data.name)
+
+
+def task_of_graph(graph: Graph) -> Task:
+    """For whose examples an architecture is, by what its output is asked. Raises ConfigError where no task
+    asks that."""
+    head: Any = type(graph.head)  # mypy takes no type[T] for hashable
+    return _task_of_head(head)
+
+
+@cache
+def _task_of_head(head: Any) -> Task:
+    """A head of another package may also be that of a task of this program, asked in other words."""
+    for task in (*TASKS, *_installed_tasks(head)):
+        if task.head is head:
+            return task
+    for task in TASKS:
+        if issubclass(head, task.head):
+            return task
+    raise ConfigError(f"no task asks the question {head.__name__}; install the package of its task")
+
+
+def _installed_tasks(head: type[Head]) -> Iterator[Task]:
+    """None of them is imported for a head of this program."""
+    return iter(()) if head.__module__ == Head.__module__ else map(_installed_task, installed_names())
+
+
+@cache
+def _installed_task(name: str) -> Task:
+    found = installed(name)
+    if not isinstance(found, Task):
+        raise ConfigError(
+            f"data.name {name!r} stands for {found!r:.80}, which is not an aiperf.tasks.task.Task; correct "
+            "or uninstall its package"
+        )
+    return replace(found, ranked=None)

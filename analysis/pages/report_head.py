@@ -1,0 +1,141 @@
+"""What a report says first: the answer on the run, and the figures that it may be compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from aiperf.rules.ending import Answer
+from aiperf.wording import figure, kilowatt_hours, rate
+from analysis.readings import run_tables
+from analysis.readings.conclusion import conclusion, group_health, losses_text
+from analysis.readings.devices import DeviceReadings, slow_text
+from analysis.readings.judgement import Judged
+from analysis.readings.progress import node_hours
+from analysis.readings.score_figures import Figure, Unit, figures
+from analysis.table import Table
+from launch.price import Price
+
+KEY = (
+    "ops_per_second",
+    "ops_per_second_per_device",
+    "regulated_score",
+    "error",
+    "mfu",
+    "tensor_ops_per_second",
+    "goodput",
+    "control_examples_per_second",
+)
+"""Keys of the figures that are read first. Energy and, with a price, money follow, and then `OLD`."""
+OLD = "aiperf1_ops_per_second"
+SHOWN = 3
+"""Most slow ones, and most losses, that are shown first; the section on devices has more."""
+STYLES = {
+    Answer.VALID: "",
+    Answer.INVALID: "refuted",
+    Answer.SIMULATED: "",
+    Answer.NO_RESULT: "empty",
+    Answer.INCOMPLETE: "so-far",
+}
+"""Class of the style sheet by answer: figures are crossed out or grey."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a run in addition to its journal."""
+
+    system: str = ""
+    """What its owner calls the machine."""
+    owner: str = ""
+    price: Price | None = None
+    others: Sequence[tuple[str, Judged]] = ()
+    """Runs of other machines to compare it with, each with the name of its machine; empty: not known."""
+    tables: Sequence[tuple[str, Table]] = ()
+    """Further tables of the page, each with its title."""
+    back: str = ""
+    """The page of the ranking that this one belongs to."""
+
+
+NOTHING_MORE = About()
+
+
+@dataclass(frozen=True)
+class PageHead:
+    """The top of a page, in the names of the template."""
+
+    title: str
+    eyebrow: str
+    headline: str
+    """Shown next to the title in a browser's name of the page."""
+    conclusion: str
+    attention: Sequence[tuple[str, str]]
+    """ "slow" or "lost", and a sentence on one such rank or group."""
+    word: str
+    outcome: str
+    """Colour of the word: passed, failed or unknown."""
+    text: str
+    style: str
+    key: Sequence[Figure]
+    """Figures that are read first; empty for a run without a result."""
+
+
+def head(judged: Judged, about: About, devices: DeviceReadings) -> PageHead:
+    replay, verdict = judged.replay, judged.verdict
+    opened, known = replay.opened, figures(replay, judged.score)
+    sound = "passed" if judged.validated else "unknown"
+    health = group_health(replay, devices.slow)
+    run = f"run {opened.run_id} · " if about.system else ""
+    return PageHead(
+        title=about.system or opened.run_id,
+        eyebrow=f"{f'{about.owner} · ' if about.owner else ''}{run}aiperf-hpc {opened.program} · "
+        f"preset {opened.config.preset}",
+        headline=known["ops_per_second"].text if verdict.valid else verdict.answer.value,
+        conclusion=conclusion(replay, judged.score, verdict, judged.validated, health, about.system),
+        attention=_attention(judged, devices),
+        word=run_tables.verdict_word(verdict, judged.validated),
+        outcome={Answer.VALID: sound, Answer.INVALID: "failed"}.get(verdict.answer, "unknown"),
+        text=run_tables.verdict_text(verdict, judged.validated),
+        style=STYLES[verdict.answer],
+        key=[] if verdict.answer is Answer.NO_RESULT else _key(judged, about.price, devices),
+    )
+
+
+def _attention(judged: Judged, devices: DeviceReadings) -> list[tuple[str, str]]:
+    slow = slow_text(devices.slow, judged.replay) if devices.slow else []
+    found = []
+    for word, texts in (("slow", slow), ("lost", losses_text(judged.replay))):
+        more = len(texts) - SHOWN
+        texts = [*texts[:SHOWN], f"and {more:,} more, below"] if more > 0 else texts
+        found += [(word, text) for text in texts]
+    return found
+
+
+def _key(judged: Judged, price: Price | None, devices: DeviceReadings) -> list[Figure]:
+    known, verdict = figures(judged.replay, judged.score), judged.verdict
+    found = [known[name] for name in KEY]
+    beside = [_energy(judged, devices), *([_money(judged, price)] if price else [])]
+    found += [replace(one, mark=verdict.mark) for one in beside]
+    if known[OLD].value is not None:
+        found.append(known[OLD])
+    if verdict.answer is Answer.INCOMPLETE:  # the control was timed before the span, and is what it is
+        before = known["control_examples_per_second"]
+        return [one if one is before else replace(one, name=f"{one.name} so far") for one in found]
+    return found
+
+
+def _energy(judged: Judged, devices: DeviceReadings) -> Figure:
+    usage = devices.usage
+    aside = usage.missing
+    if usage.joules is not None:
+        per_joule = usage.ops_per_joule(judged.score.goodput.operations) or 0.0
+        aside = f"{rate(per_joule)}/W"
+    about = "Devices only, from their own sensors; hosts and cooling are not included."
+    return Figure("energy", usage.joules, Unit(kilowatt_hours), aside, help=about)
+
+
+def _money(judged: Judged, price: Price) -> Figure:
+    """The cost by node-hours, as `cost` computes it."""
+    hours = node_hours(judged.replay)
+    unit = Unit(lambda value: f"{figure(value)} {price.currency}".rstrip())
+    about = "Of all nodes over the span, busy or idle."
+    return Figure("cost", price.money(hours), unit, f"{figure(hours)} node-hours at {price}", help=about)

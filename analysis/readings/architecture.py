@@ -1,0 +1,324 @@
+"""An architecture as a reader sees it: units instead of layers, blocks instead of units, and what a line of
+morphisms made of the seed.
+
+A unit is a layer that mixes or joins, with what follows it on its own way: a convolution with its batch norm
+and its ReLU. A block is what lies between two tensors that everything passes through. Equal blocks in a row
+are one, with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import singledispatch
+from itertools import pairwise
+
+from aiperf.trial import Trial
+from aiperf.wording import spoken
+from nas.graph import INPUT, Graph, Node
+from nas.layers import (
+    AdaptiveAveragePool,
+    Attention,
+    AveragePool,
+    Conv2d,
+    Dense,
+    DepthwiseConv2d,
+    Embedding,
+    Experts,
+    GlobalPool,
+    Layer,
+    LayerNorm,
+    Linear,
+    MaxPool,
+    RMSNorm,
+    Shape,
+)
+from nas.layers.windows import both
+
+LONGEST_PERIOD = 4
+"""Most blocks that are recognised as one repeated period: attention and MLP of a transformer are two."""
+BEGIN = (
+    *(Conv2d, DepthwiseConv2d, Dense, Linear, Embedding, Attention, Experts, RMSNorm, LayerNorm),
+    *(MaxPool, AveragePool, AdaptiveAveragePool, GlobalPool),
+)
+"""Layers that always begin a unit. Any other joins the unit that it reads, if it reads nothing else and is
+the only reader; else it begins a unit, too."""
+SEED = -1
+"""Stands for a trial's number at a node that is as in the seed."""
+SPELT = {"ReLU", "ReLU6", "GELU", "SiLU", "RMSNorm"}
+"""Layers whose names are written as they are; others in words."""
+
+
+@dataclass(frozen=True)
+class Touch:
+    """The last trial of a line that made or changed something."""
+
+    trial: int = SEED
+    is_new: bool = False
+    was: str = ""
+    """Its main layer before that trial, in words; empty where it is new or did not change itself."""
+
+
+@dataclass(frozen=True)
+class LayerUnit:
+    """A layer and what follows it on its own way."""
+
+    name: str
+    """Name of its first node."""
+    text: str
+    """Its main layer in a few words."""
+    after: tuple[str, ...]
+    """The kinds of the layers that follow."""
+    reads: tuple[int | None, ...]
+    """Units of the block by place; None for what enters the block."""
+    shape: Shape
+    touch: Touch
+
+
+@dataclass(frozen=True)
+class UnitBlock:
+    """Units in order, between two tensors that everything passes through."""
+
+    units: tuple[LayerUnit, ...]
+    name: str
+    """What the names of its nodes begin with."""
+    shape: Shape
+    """Shape of its output."""
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """All that must be equal in two blocks that are drawn once."""
+        return tuple((unit.text, unit.after, unit.reads, unit.shape, unit.touch) for unit in self.units)
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Blocks in a row, and how many times the row is repeated."""
+
+    blocks: tuple[UnitBlock, ...]
+    times: int
+    last: str
+    """The name of the last block."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one trial of a line changed."""
+
+    trial: int
+    morphisms: tuple[str, ...]
+    new: tuple[str, ...]
+    changed: tuple[str, ...]
+    """Nodes, each with what it was and what it is."""
+    parameters: int
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The last network of a line, and how it came to be."""
+
+    parts: Sequence[Repeated]
+    steps: Sequence[Step]
+    input: Shape
+
+
+def architecture(line: Sequence[tuple[Trial | None, Graph]]) -> Architecture:
+    """`line`: as `line_of_graphs` gives it, from the seed on."""
+    touched, steps = _followed(line)
+    graph = line[-1][1]
+    return Architecture(_repeated(_blocks(graph, touched)), steps, graph.input)
+
+
+def _followed(line: Sequence[tuple[Trial | None, Graph]]) -> tuple[Mapping[str, Touch], list[Step]]:
+    touched: dict[str, Touch] = {}
+    steps = []
+    for (_, before), (trial, graph) in pairwise(line):
+        assert trial is not None, "only the seed belongs to no trial"
+        new, changed = [], []
+        for node in graph.nodes:
+            old = before.node.get(node.name)
+            if old is None:
+                touched[node.name] = Touch(trial.number, is_new=True)
+                new.append(node.name)
+            elif old.layer != node.layer or len(old.inputs) != len(node.inputs):
+                was, now = words(old.layer), words(node.layer)
+                touched[node.name] = Touch(trial.number, was=was if was != now else "")
+                changed.append(f"{node.name}: {was} → {now}" if was != now else node.name)
+        kinds = tuple(spoken(type(morphism).__name__) for morphism in trial.morphisms)
+        steps.append(Step(trial.number, kinds, tuple(new), tuple(changed), graph.num_parameters))
+    return touched, steps
+
+
+def _units(graph: Graph) -> list[list[Node]]:
+    """The nodes as units: every node is in one, and a unit reads only what its first node reads."""
+    unit_of: dict[str, list[Node]] = {}
+    units: list[list[Node]] = []
+    for node in graph.nodes:
+        (read, *others) = node.inputs
+        follows = not others and read in unit_of and len(graph.readers[read]) == 1 and not _begins(node.layer)
+        if follows:
+            unit_of[read].append(node)
+            unit_of[node.name] = unit_of[read]
+        else:
+            units.append([node])
+            unit_of[node.name] = units[-1]
+    return units
+
+
+def _begins(layer: Layer) -> bool:
+    """Whether it is the main layer of a unit."""
+    return isinstance(layer, BEGIN)
+
+
+def _blocks(graph: Graph, touched: Mapping[str, Touch]) -> list[UnitBlock]:
+    units = _units(graph)
+    ends = {node.name: place for place, unit in enumerate(units) for node in unit}
+    ends[INPUT] = -1
+    # After a unit everything passes through its output where no later unit reads what stands above it.
+    last_read = [-1] * (len(units) + 1)  # of the unit at place − 1 its last reader; of the input at 0
+    for place, unit in enumerate(units):
+        for name in unit[0].inputs:
+            last_read[ends[name] + 1] = max(last_read[ends[name] + 1], place)
+    blocks, begin, reach = [], 0, last_read[0]
+    for place in range(len(units)):
+        if reach <= place:  # nothing above is read below this unit, its own output apart
+            blocks.append(_block(graph, units, range(begin, place + 1), ends, touched))
+            begin = place + 1
+        reach = max(reach, last_read[place + 1])
+    return blocks
+
+
+def _block(
+    graph: Graph,
+    units: Sequence[Sequence[Node]],
+    places: range,
+    ends: Mapping[str, int],
+    touched: Mapping[str, Touch],
+) -> UnitBlock:
+    made = []
+    for place in places:
+        first, *others = units[place]
+        reads = tuple(
+            ends[name] - places.start if ends[name] >= places.start else None for name in first.inputs
+        )
+        latest = max(
+            (touched.get(node.name, Touch()) for node in units[place]),
+            key=lambda touch: (touch.trial, touch.is_new, touch.was),
+        )
+        after = tuple(kind_of(node.layer) for node in others)
+        shape = graph.shapes[units[place][-1].name]
+        made.append(LayerUnit(first.name, words(first.layer), after, reads, shape, latest))
+    names = [node.name for place in places for node in units[place]]
+    return UnitBlock(tuple(made), _beginning(names), made[-1].shape)
+
+
+def _beginning(names: Sequence[str]) -> str:
+    """The parts of their names that all begin with, or else those of the last."""
+    split = [name.split(".") for name in names]
+    shared = []
+    for parts in zip(*split):
+        if len(set(parts)) > 1:
+            break
+        shared.append(parts[0])
+    return ".".join(shared) or names[-1].rpartition(".")[0] or names[-1]
+
+
+def _repeated(blocks: Sequence[UnitBlock]) -> list[Repeated]:
+    forms = [block.form for block in blocks]
+    found, place = [], 0
+    while place < len(blocks):
+        best = (1, 1)  # blocks of a period, and its times
+        for period in range(1, LONGEST_PERIOD + 1):
+            once, times = forms[place : place + period], 1
+            while once == forms[place + times * period : place + (times + 1) * period]:
+                times += 1
+            if times > 1 and period * times > best[0] * best[1]:
+                best = (period, times)
+        period, times = best
+        last = blocks[place + period * times - 1].name
+        found.append(Repeated(tuple(blocks[place : place + period]), times, last))
+        place += period * times
+    return found
+
+
+@singledispatch
+def words(layer: Layer) -> str:
+    """A layer in a few words: its kind and what was chosen of it."""
+    chosen = [getattr(layer, each.name) for each in fields(layer)]
+    shown = [f"{value:g}" for value in chosen if type(value) in (int, float)]
+    return " ".join([kind_of(layer), *shown])
+
+
+def kind_of(layer: Layer) -> str:
+    name = type(layer).__name__
+    return name if name in SPELT else spoken(name)
+
+
+@words.register(RMSNorm)
+@words.register(LayerNorm)
+def _(layer: RMSNorm | LayerNorm) -> str:
+    return kind_of(layer)
+
+
+@words.register
+def _(layer: Conv2d) -> str:
+    groups = f" in {layer.groups} groups" if layer.groups > 1 else ""
+    return f"{_sides(layer.kernels)} conv {layer.channels}{groups}{_stride(layer.strides)}{_dilation(layer)}"
+
+
+@words.register
+def _(layer: DepthwiseConv2d) -> str:
+    return f"{_sides(layer.kernels)} depthwise{_stride(layer.strides)}{_dilation(layer)}"
+
+
+@words.register(MaxPool)
+@words.register(AveragePool)
+def _(layer: MaxPool | AveragePool) -> str:
+    kind = "max pool" if isinstance(layer, MaxPool) else "average pool"
+    return f"{_sides(layer.kernels)} {kind}{_stride(layer.strides)}"
+
+
+@words.register
+def _(layer: AdaptiveAveragePool) -> str:
+    return f"average pool to {_sides(both(layer.size))}"
+
+
+@words.register(Dense)
+@words.register(Linear)
+def _(layer: Dense | Linear) -> str:
+    tied = ", tied" if isinstance(layer, Linear) and layer.tied else ""
+    return f"{kind_of(layer)} {layer.features}{tied}"
+
+
+@words.register
+def _(layer: Embedding) -> str:
+    return f"embedding {layer.features}"
+
+
+@words.register
+def _(layer: Attention) -> str:
+    groups = f", {layer.groups} groups" if layer.groups < layer.heads else ""
+    window = f", window {layer.window}" if layer.window else ""
+    return f"attention {layer.heads} heads{groups}{window}{', head norm' if layer.head_norm else ''}"
+
+
+@words.register
+def _(layer: Experts) -> str:
+    return f"experts {layer.chosen} of {layer.experts}, {layer.hidden}"
+
+
+def _sides(sides: tuple[int, int]) -> str:
+    return f"{sides[0]}×{sides[1]}"
+
+
+def _dilation(layer: Conv2d | DepthwiseConv2d) -> str:
+    if layer.dilations == (1, 1):
+        return ""
+    down, right = layer.dilations
+    return f" dilated {down}" if down == right else f" dilated {_sides(layer.dilations)}"
+
+
+def _stride(strides: tuple[int, int]) -> str:
+    if strides == (1, 1):
+        return ""
+    return f" /{strides[0]}" if strides[0] == strides[1] else f" /{_sides(strides)}"

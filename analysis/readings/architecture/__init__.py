@@ -1,1 +1,0 @@
-"""An architecture as a reader sees it."""

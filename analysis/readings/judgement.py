@@ -1,0 +1,175 @@
+"""A run as everything in this package looks at it: replayed, counted, scored and judged."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from aiperf.errors import AiperfError, JournalError
+from aiperf.files import RunFiles
+from aiperf.journal.file import JournalReader
+from aiperf.journal.replay import Replay
+from aiperf.rules.rule import Evidence, Finding, Outcome
+from aiperf.rules.verdict import RULES, Verdict, concluded, judge_by
+from aiperf.score.credit import Credit, credit
+from aiperf.score.example_counts import recorded
+from aiperf.score.lineage import Rebuilt, Recount, recount
+from aiperf.score.score import Score, score
+from aiperf.tasks.registry import task_of
+from analysis.readings import validation
+from nas.ops import OPS
+
+COUNTED_AGAIN = 500
+"""Trials up to which a report counts all architectures again; more take the time of a `validate`."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One run and what follows from its journal."""
+
+    files: RunFiles
+    replay: Replay
+    recount: Recount
+    """Counted operations: from the lineage if `validated`, else as the journal states them."""
+    credit: Credit
+    score: Score
+    verdict: Verdict
+    validated: bool
+    """Whether every architecture was recounted, now or by an earlier `validate` of exactly this journal."""
+    layers: Mapping[str, int] | None
+    """Credited operations by kind of layer, as the score prices them; None where no graph was rebuilt."""
+
+    @property
+    def began(self) -> str:
+        """The time of day at which the run began, in the form of ISO 8601."""
+        return self.replay.legs[0].began.started if self.replay.legs else ""
+
+
+def refuse_two_tasks(first: Judged, other: Judged) -> None:
+    """Raises AiperfError for runs of two tasks, whose operations and errors do not compare."""
+    one, another = (task_of(judged.replay.opened.config.data).name for judged in (first, other))
+    if one != another:
+        raise AiperfError(
+            f"{other.files.directory} is a run of the task {another}, but {first.files.directory} of {one}; "
+            "runs of different tasks cannot be compared"
+        )
+
+
+def read_run(files: RunFiles) -> Replay:
+    """Folds line by line, so that a long journal is never held as text. Raises JournalError."""
+    replay = Replay()
+    with _uncollected():
+        for line in JournalReader(files.journal).new_lines():
+            replay.add_line(line)
+    if not replay.lines:
+        raise JournalError(f"{files.journal} has no complete line yet; the run has not started")
+    return replay
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Switches the collector of cycles off: what is read stays, and it would look through millions of objects
+    again and again."""
+    there_is_one = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if there_is_one:
+            gc.enable()
+
+
+@contextmanager
+def _set_aside(replay: Replay) -> Iterator[None]:
+    """Nor need the collector look through what was read while more is made of it.
+
+    In a short run that saves nothing: to ask what is set aside already takes longer.
+    """
+    if len(replay.trials) <= COUNTED_AGAIN:
+        yield
+        return
+    set_aside_before = gc.get_freeze_count() > 0
+    gc.freeze()
+    try:
+        yield
+    finally:
+        if not set_aside_before:
+            gc.unfreeze()
+
+
+def examine(files: RunFiles, show: Callable[[int], object] = lambda num_trials: None) -> Judged:
+    """Counts every architecture again and asks every rule. `show` is called after each architecture.
+
+    Raises JournalError for what is not a journal, or one without a seed to count from.
+    """
+    replay = read_run(files)
+    with _set_aside(replay):
+        return _examined(files, replay, show)
+
+
+def _examined(files: RunFiles, replay: Replay, show: Callable[[int], object]) -> Judged:
+    credited = credit(replay)
+    by_layer = _ByLayer(replay, credited, show)
+    found = recount(replay, by_layer.see)
+    scored = score(replay, found.counts, credited)
+    evidence = Evidence(replay, found, scored, files)
+    verdict = judge_by(evidence)
+    return Judged(files, replay, found, credited, scored, verdict, True, dict(by_layer.operations))
+
+
+def glance(files: RunFiles) -> Judged:
+    """As `examine` for a run with few trials; a longer run is judged with the operations that are recorded.
+
+    What needs the rebuilt architectures is then as `validate` found it on exactly this journal, else
+    "unknown", never assumed.
+    """
+    replay = read_run(files)
+    with _set_aside(replay):
+        if len(replay.trials) <= COUNTED_AGAIN:
+            return _examined(files, replay, lambda num_trials: None)
+        return _glanced(files, replay, validation.load(files, replay))
+
+
+def _glanced(files: RunFiles, replay: Replay, kept: validation.KeptValidation | None) -> Judged:
+    counts = {number: recorded(story.attempts[0].dispatched) for number, story in replay.trials.items()}
+    found = Recount(counts, {}, frozenset())
+    credited = credit(replay)
+    scored = score(replay, found.counts, credited)
+    evidence = Evidence(replay, found, scored, files)
+    verdict = concluded(evidence, _unvalidated(evidence) if kept is None else kept.findings)
+    layers = None if kept is None else kept.layers
+    return Judged(files, replay, found, credited, scored, verdict, kept is not None, layers)
+
+
+def _unvalidated(evidence: Evidence) -> Iterator[Finding]:
+    text = "not looked at in a run of this size; `aiperf-hpc validate` does"
+    for rule in RULES:
+        unseen = Finding(rule.name, rule.kind, Outcome.UNKNOWN, text)
+        yield unseen if rule.needs_graphs else rule.find(evidence)
+
+
+class _ByLayer:
+    """Sums the credited operations of a run by kind of layer while its graphs pass by."""
+
+    def __init__(self, replay: Replay, credited: Credit, show: Callable[[int], object]) -> None:
+        self.operations: Counter[str] = Counter()
+        self._images: Counter[int] = Counter()
+        self._validated: Counter[int] = Counter()
+        self._show, self._seen = show, 0
+        for attempt in replay.attempts:
+            for closed in attempt.validations:
+                if credited.has(attempt, closed):
+                    self._images[attempt.trial.number] += closed.segment.train_examples
+                    self._validated[attempt.trial.number] += closed.segment.of
+
+    def see(self, entry: Rebuilt) -> None:
+        number = entry.trial.number
+        if entry.graph is not None and self._images[number]:
+            for name, row in entry.graph.rows.items():
+                self.operations[name] += self._images[number] * row.cost.train.price(OPS)
+                self.operations[name] += self._validated[number] * row.cost.evaluate.price(OPS)
+        self._seen += 1
+        self._show(self._seen)

@@ -1,0 +1,128 @@
+"""The list of systems as a page, as comma-separated values and as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from aiperf import __version__
+from aiperf.wording import harmless, moment, percent, plain, rate, rates
+from analysis.pages.page import page
+from analysis.readings.score_figures import EXPLAINED
+from analysis.submissions.canonical import canonical
+from analysis.submissions.standing import Entry, RankedList, Standing
+
+FORM = "aiperf-hpc/ranking/1"
+SIZES = ((8, "up to 8 devices"), (64, "9 to 64 devices"), (512, "65 to 512 devices"))
+LARGEST = "more than 512 devices"
+
+COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
+    "class": lambda entry: entry.run_class,
+    "division": lambda entry: entry.division,
+    "task": lambda entry: entry.task.name,
+    "data": lambda entry: entry.data,
+    "data_sha256": lambda entry: entry.data_sha256,
+    "packed": lambda entry: entry.packed,
+    "system": lambda entry: entry.system,
+    "submitter": lambda entry: entry.submitter,
+    "signature": lambda entry: entry.signer.right.name.lower(),
+    "signed_by": lambda entry: entry.signer.name,
+    "contested_by": lambda entry: "; ".join(entry.contested_by),
+    "run": lambda entry: entry.run,
+    "began": lambda entry: entry.date,
+    "device": lambda entry: entry.device,
+    "format": lambda entry: entry.precision,
+    "nodes": lambda entry: entry.nodes,
+    "devices": lambda entry: entry.devices,
+    "ops_per_second": lambda entry: entry.ops_per_second,
+    "runs": lambda entry: entry.runs,
+    "least_ops_per_second": lambda entry: entry.ops_range[0],
+    "greatest_ops_per_second": lambda entry: entry.ops_range[1],
+    "other_pages": lambda entry: "; ".join(other.page for other in entry.others),
+    "regulated_score_ops_per_second": lambda entry: entry.regulated_score,
+    "ops_per_second_per_device": lambda entry: entry.ops_per_second_per_device,
+    "mfu": lambda entry: entry.mfu,
+    "ops_per_joule": lambda entry: entry.ops_per_joule,
+    "test_error": lambda entry: entry.error,
+    "control_examples_per_second": lambda entry: entry.control_examples_per_second,
+    "control_rate": lambda entry: entry.control_rate,
+    "control_size": lambda entry: entry.control_size,
+    "page": lambda entry: entry.page,
+}
+"""Columns by name, which includes the unit; an empty value, or null, is not known."""
+
+
+def index_html(made: Standing) -> str:
+    values = {
+        name: sorted({getattr(entry, name) for entry in made.entries})
+        for name in ("run_class", "vendor", "precision", "size")
+    }
+    sizes = [*(name for _, name in SIZES), LARGEST]
+    return page(
+        "ranking.html",
+        None,  # only what was measured is on a list
+        lists=made.lists,
+        refused=made.refused,
+        filters=[
+            ("class", "run_class", values["run_class"]),
+            ("vendor", "vendor", values["vendor"]),
+            ("format", "precision", values["precision"]),
+            ("size", "size", [size for size in sizes if size in values["size"]]),
+        ],
+        terms=EXPLAINED,
+        rate=rate,
+        rates=rates,
+        percent=percent,
+        day=_day,
+        images=_images,
+    )
+
+
+def listing_csv(made: Standing) -> str:
+    """RFC 4180, one header line; a contested run has no place."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(["place", *COLUMNS])
+    for one in made.lists:
+        for place, entry in one.placed():
+            found = [cell(entry) for cell in COLUMNS.values()]
+            writer.writerow([place, *(harmless(cell) if isinstance(cell, str) else cell for cell in found)])
+    return out.getvalue()
+
+
+def listing_json(made: Standing) -> str:
+    lists = [
+        {
+            "class": one.run_class,
+            "division": one.division,
+            "task": one.task.name,
+            "data": plain(one.data),
+            "data_sha256": plain(one.data_sha256),
+            "runs": [
+                {"place": place, **{name: _text(cell(entry)) for name, cell in COLUMNS.items()}}
+                for place, entry in one.placed()
+            ],
+        }
+        for one in made.lists
+    ]
+    refused = [
+        {"package": plain(one.package), "reasons": [*map(plain, one.reasons)], "page": one.page}
+        for one in made.refused
+    ]
+    content = {"form": FORM, "program": __version__, "lists": lists, "not_ranked": refused}
+    return canonical(content).decode()
+
+
+def _text(cell: Any) -> Any:
+    return plain(cell) if isinstance(cell, str) else cell
+
+
+def _day(iso: str) -> str:
+    """ "4 May 2026" of a time of day."""
+    return moment(iso).partition(",")[0]
+
+
+def _images(one: RankedList) -> str:
+    return f"{one.data}, SHA-256 {one.data_sha256:.12}…" if one.data_sha256 else one.data

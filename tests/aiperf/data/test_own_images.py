@@ -1,0 +1,200 @@
+"""What a run of somebody's own images needs to know, and which of them are held back for validation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from aiperf.config import DataConfig, load_preset, with_overrides
+from aiperf.data import load
+from aiperf.data.contradictions import Found, Look
+from aiperf.data.image_files import look
+from aiperf.data.own_images import MOST_PASSES, inferred
+from aiperf.data.stratify import stratified, take_validation
+from aiperf.errors import DataError
+from aiperf.tasks.images.data import ImageData
+from tests.aiperf.data.sets import CPU, refusal, write_cifar10, write_folders, write_idx
+
+KEYS = [f"data.{key}" for key in ("name", "channels", "size", "classes", "validation_examples")]
+
+
+@pytest.mark.parametrize(
+    ("write", "expected"),
+    [
+        (write_idx, ("idx", 1, 12, 4, 10, [60, 120, 240])),
+        (write_folders, ("imagefolder", 3, 24, 3, 9, [60, 120, 240])),  # of shorter sides of 24 to 30
+        (lambda root: write_cifar10(root, "bin", 20), ("cifar10", 3, 32, 10, 25, [60, 120, 240])),
+    ],
+)
+def test_what_is_inferred_is_read(
+    write: Callable[[Path], DataConfig],
+    expected: tuple[object, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aiperf.data.cifar10.IMAGES_A_FILE", 20)
+    write(tmp_path)
+    found = inferred(look(tmp_path), {})
+    assert found == dict(zip([*KEYS, "training.epochs"], expected))
+    config = with_overrides(load_preset("own"), {**found, "data.path": str(tmp_path)}).data
+    data = load(config, CPU, 1)
+    assert data.validation.num_examples == config.validation_examples
+    official = data.manifest["official_training_examples"]
+    assert data.train.num_examples == official - data.validation.num_examples
+
+
+def test_of_a_folder_of_large_grey_images(tmp_path: Path) -> None:
+    write_folders(tmp_path)
+    for number, file in enumerate(sorted(path for path in tmp_path.rglob("*.*") if path.is_file())):
+        file.unlink()
+        Image.new("L", (500, 375), number).save(file.with_suffix(".png"))
+    found = inferred(look(tmp_path), {})
+    assert (found["data.channels"], found["data.size"]) == (1, 64)
+
+
+def found_of(by_class: list[int]) -> Look:
+    labels = np.repeat(np.arange(len(by_class)), by_class)
+    part = Found("idx", "files", labels, (1,), ("none",))
+    return Look(part, part, 1, 28)
+
+
+@pytest.mark.parametrize(
+    ("by_class", "stated", "held_back", "epochs"),
+    [
+        ([6000] * 10, {}, 5000, 1),
+        ([6000] * 10, {"data.training_examples": 2000, "data.validation_examples": 500}, 500, 10),
+        ([500, 500], {}, 200, 25),
+        ([5000, 5000], {}, 1000, 2),
+        ([30, 30], {}, 15, 60),
+        ([990, 10], {}, 200, 25),  # here and below the rarest class must have its image
+        ([998, 2], {}, 500, 40),
+    ],
+)
+def test_what_is_held_back_is_a_tenth_within_bounds(
+    by_class: list[int], stated: dict[str, int], held_back: int, epochs: int
+) -> None:
+    """Unless it is stated; and fewer images are shown oftener."""
+    found = inferred(found_of(by_class), stated)
+    assert found["data.validation_examples"] == held_back
+    assert found["training.epochs"] == [epochs, 2 * epochs, 4 * epochs]
+
+
+@given(st.lists(st.integers(2, 400), min_size=2, max_size=5))
+def test_every_class_has_an_image_in_both_parts(by_class: list[int]) -> None:
+    """As the loader divides them; where the classes are too uneven it refuses, and names the class."""
+    found = found_of(by_class)
+    told = inferred(found, {})
+    wanted = told["data.validation_examples"]
+    assert 1 <= wanted <= sum(by_class) // 2
+    assert 1 <= told["training.epochs"][0] <= MOST_PASSES
+    if wanted * min(by_class) >= sum(by_class):
+        config = with_overrides(load_preset("own"), {**told, "data.path": "x"}).data
+        training, validation = take_validation(found.training.labels, config, "files")
+        for part in (training, validation):
+            assert len(np.unique(found.training.labels[part])) == len(by_class)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([], "{folder}: contains neither train/ with one folder per class, nor IDX files"),
+        (["train/a/", "x-ubyte"], "{folder}: holds imagefolder and idx; choose one with --set data.name="),
+        (["test_batch.bin"], "{folder}/data_batch_1.bin: missing; download the whole data set again"),
+        (["train/a/"], "{folder}: neither test/ nor val/ contains class folders"),
+        (
+            ["train-images-ubyte"],
+            "{folder}: needs exactly one file named train … labels … ubyte[.gz], has none",
+        ),
+    ],
+)
+def test_what_is_no_set_is_refused(names: list[str], expected: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).mkdir(parents=True) if name.endswith("/") else (tmp_path / name).touch()
+    with pytest.raises(DataError) as refused:
+        look(tmp_path)
+    assert str(refused.value).startswith(expected.format(folder=tmp_path))
+
+
+def test_another_kind_than_stated_is_told_with_all_else(tmp_path: Path) -> None:
+    write_idx(tmp_path)
+    changes = {"data.name": "imagefolder", "data.classes": 7, "data.path": str(tmp_path)}
+    config = with_overrides(load_preset("own"), changes).data
+    told = refusal(config).split(". Also: ")
+    assert [text.rpartition("; ")[2] for text in told] == [
+        "set data.name = 'idx'",
+        "set data.channels = 1",
+        "set data.classes = 4 or correct the labels",
+        "lower data.training_examples or data.validation_examples",
+    ]
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any), st.floats(0, 1))
+def test_every_class_gets_its_share_within_one(a_class: list[int], part: float) -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(a_class)), a_class))
+    wanted = round(part * len(labels))
+    chosen = stratified(labels, wanted)
+    assert len(chosen) == wanted
+    assert (np.diff(chosen) > 0).all()
+    share = np.array(a_class) * wanted / len(labels)
+    assert np.abs(np.bincount(labels[chosen], minlength=len(a_class)) - share).max() < 1
+
+
+def of_parts(training: int, validation: int) -> DataConfig:
+    return ImageData("idx", 1, 8, 4, training_examples=training, validation_examples=validation)
+
+
+def test_without_a_limit_training_is_all_that_validation_leaves() -> None:
+    labels = np.repeat(np.arange(4), 25)
+    training, validation = take_validation(labels, of_parts(0, 20), "here")
+    assert sorted([*training, *validation]) == list(range(100))
+    assert np.bincount(labels[validation]).tolist() == [5, 5, 5, 5]
+    assert (np.diff(np.flatnonzero(labels[validation] == 0)) > 0).all()
+
+
+def test_validation_does_not_depend_on_how_much_is_trained_on() -> None:
+    labels = np.repeat(np.arange(4), 25)
+    few, many = (take_validation(labels, of_parts(training, 20), "here") for training in (8, 80))
+    assert few[1].tolist() == many[1].tolist()
+    assert not set(few[0]) & set(few[1])
+
+
+@pytest.mark.parametrize(
+    ("training", "validation", "expected"),
+    [
+        (
+            90,
+            20,
+            (
+                "here: 100 training images cannot give 90 for training and 20 for validation; "
+                "lower data.training_examples or data.validation_examples"
+            ),
+        ),
+        (
+            80,
+            3,
+            (
+                "here: class 3 has no image among the 3 of validation; "
+                "raise data.validation_examples or add images of that class"
+            ),
+        ),
+        (
+            2,
+            20,
+            (
+                "here: class 2 has no image among the 2 of training; "
+                "raise data.training_examples or add images of that class"
+            ),
+        ),
+    ],
+)
+def test_too_few_images_are_refused(training: int, validation: int, expected: str) -> None:
+    with pytest.raises(DataError) as refused:
+        take_validation(np.repeat(np.arange(4), 25), of_parts(training, validation), "here")
+    assert str(refused.value) == expected

@@ -1,0 +1,183 @@
+"""A pretended trial keeps the plan and the deadline as a trained one does, on any clock."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import replace
+from math import exp
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aiperf.conduct.actions import Action, Close, Keep, Say, Train
+from aiperf.conduct.course import Course
+from aiperf.conduct.events import BlockDone, ValidationDone
+from aiperf.config import Config, load_preset, with_overrides
+from aiperf.pretending.assumptions import Spread, assumed
+from aiperf.pretending.group_model import Learnt, Pretended, PretendedTrial
+from aiperf.pretending.rank_report import pretended_group
+from aiperf.proposing.pace import Pace
+from aiperf.proposing.plan import plan
+from aiperf.trial import HyperParameters, State, Trial
+from aiperf.wire.messages import Steps, Validated
+from nas.morphisms import Widen
+from nas.seeds import resolve_seed
+
+LAPTOP = assumed("laptop")
+DIGITS = with_overrides(load_preset("digits"), {"training.format": "fp32", "data.validation_examples": 2000})
+SEED = resolve_seed("residual-4-8-16", (1, 32, 32), 10)
+
+
+def group(config: Config = DIGITS, ranks: int = 1) -> Pretended:
+    found = pretended_group(LAPTOP, config, SEED, (1,))
+    return replace(found, manifest={**found.manifest, "training_examples": 200}, ranks=ranks)
+
+
+def trial(epochs: int = 6, batch_size: int = 50, number: int = 3) -> Trial:
+    return Trial(number, None, (), HyperParameters(0.1, batch_size), 1, epochs, 17)
+
+
+class Followed:
+    """A trial to its end on a virtual clock."""
+
+    def __init__(
+        self, of: Pretended, trial: Trial, deadline: float = float("inf"), stop: float = 1e9
+    ) -> None:
+        self.now, self.said = 0.0, list[tuple[float, Steps | Validated]]()
+        self.trial, pace = PretendedTrial(of, trial, 0, Learnt(of.seed)), Pace(deadline=deadline)
+        course = Course(trial.number, 0, self.trial.built, pace)
+        works = deque[Action]([course.first()])
+        while not isinstance(work := works.popleft(), Close):
+            if isinstance(work, Keep):
+                self.trial.keep()
+                continue
+            for action in course.take(self.event(work, pace, stop), self.now):
+                if isinstance(action, Say):
+                    assert isinstance(action.message, Steps | Validated)
+                    self.said.append((self.now, action.message))
+                else:
+                    works.append(action)
+        self.end = work
+
+    def event(self, work: Action, pace: Pace, stop: float) -> BlockDone | ValidationDone:
+        """What comes of a work, and the clock after it."""
+        if isinstance(work, Train):
+            seconds = self.trial.train_seconds(work.steps)
+            self.now += seconds
+            pace.halted = self.now >= stop
+            return self.trial.trained(work.steps, seconds, self.now)
+        self.now += self.trial.validate_seconds
+        pace.halted = self.now >= stop
+        return self.trial.validated(self.now)
+
+    @property
+    def blocks(self) -> list[Steps]:
+        return [said for _, said in self.said if isinstance(said, Steps)]
+
+    @property
+    def validations(self) -> list[tuple[float, Validated]]:
+        return [(t, said) for t, said in self.said if isinstance(said, Validated)]
+
+
+@given(
+    epochs=st.integers(1, 60),
+    batch_size=st.sampled_from([2, 30, 50, 200]),
+    every=st.integers(1, 5000),
+    ranks=st.sampled_from([1, 2, 8]),
+)
+def test_all_steps_of_the_plan_are_made_and_each_segment_closed(
+    epochs: int, batch_size: int, every: int, ranks: int
+) -> None:
+    config = with_overrides(DIGITS, {"training.validate_every_examples": every})
+    followed = Followed(group(config, ranks), trial(epochs, batch_size))
+    planned = plan(trial(epochs, batch_size), config.training, 200)
+    assert sum(said.block.steps for said in followed.blocks) == planned.steps
+    assert sum(said.block.examples for said in followed.blocks) == planned.steps * batch_size
+    made = Counter[int]()
+    for said in followed.blocks:
+        made[said.block.segment] += said.block.steps
+    closed = {said.segment.index: said.segment for _, said in followed.validations}
+    assert {index: segment.steps for index, segment in closed.items()} == made
+    assert all(segment.train_examples == segment.steps * batch_size for segment in closed.values())
+    assert followed.end.state is State.COMPLETE
+    waited = sum(said.block.seconds for said in followed.blocks)
+    waited += sum(segment.validate_seconds for segment in closed.values())
+    assert followed.now == pytest.approx(waited)
+
+
+@given(deadline=st.floats(1.0, 300.0), epochs=st.integers(1, 400))
+def test_the_closing_validation_is_over_before_the_deadline(deadline: float, epochs: int) -> None:
+    """But for the first one of all, before which nobody knows how long one takes."""
+    followed = Followed(group(), trial(epochs), deadline)
+    times = [t for t, _ in followed.said]
+    assert times == sorted(times)
+    assert all(t <= deadline for t, _ in followed.validations[1:])
+    assert followed.end.state is (State.COMPLETE if followed.now < deadline - 4 else followed.end.state)
+
+
+def test_a_stop_closes_the_trial_with_a_validation() -> None:
+    followed = Followed(group(), trial(epochs=120), stop=5.0)
+    assert followed.end.state is State.STOPPED
+    assert isinstance(followed.said[-1][1], Validated)
+    assert followed.now < 5.0 + 2.2 + 1.5 * followed.validations[-1][1].segment.validate_seconds
+    assert followed.trial.kept == Learnt(SEED, sum(said.block.examples for said in followed.blocks))
+
+
+def test_the_same_trial_takes_the_same_course_and_another_one_another() -> None:
+    assert Followed(group(), trial()).said == Followed(group(), trial()).said
+    assert Followed(group(), trial()).now != Followed(group(), trial(number=4)).now
+
+
+def test_it_stops_where_no_validation_is_better() -> None:
+    """The error falls with every image, but answers are whole numbers: in the end none is better."""
+    config = with_overrides(DIGITS, {"training.patience": 2, "data.validation_examples": 100})
+    followed = Followed(group(config), trial(epochs=100_000))
+    assert followed.end.reason == "no better error in 2 validations"
+    *_, third, second, last = (said.segment.tally.correct for _, said in followed.validations)
+    assert second <= third
+    assert last <= third
+
+
+def test_an_error_falls_with_images_and_is_one_network_s_own() -> None:
+    of, child = group(), replace(trial(), morphisms=(Widen("stage1.block1.1.conv", 8, 1),))
+    errors = [of.error(Learnt(SEED, examples)) for examples in (0, 1_000, 100_000, 10**9)]
+    assert errors[0] == pytest.approx(0.9)
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] > 0.0
+    wider = Learnt(SEED, 1_000).child(child, LAPTOP.spread)
+    assert wider.examples == 1_000
+    assert of.error(wider) != of.error(Learnt(SEED, 1_000))
+
+
+def test_text_has_a_law_of_errors_of_text() -> None:
+    text = load_preset("text")
+    seed = resolve_seed(text.seed_architecture, (text.data.size,), text.data.classes)
+    of = pretended_group(LAPTOP, text, seed, (1,))
+    first, last = (of.error(Learnt(seed, windows)) for windows in (0, 10**9))
+    assert first == pytest.approx(1.0)
+    assert last == pytest.approx(LAPTOP.errors.language.floor, rel=0.05)
+    assert last > 3 * LAPTOP.errors.images.floor
+
+
+def test_ranks_share_a_step_and_pay_for_the_gradients() -> None:
+    alone, eight = (group(ranks=ranks).step_seconds(Learnt(SEED), 400) for ranks in (1, 8))
+    assert alone / 8 < eight < alone
+
+
+def test_a_network_is_as_fast_as_its_parent_and_a_little_more_or_less() -> None:
+    """By its own draw, which is the same for the same architecture wherever it is trained."""
+    wide = replace(trial(), morphisms=(Widen("stage1.block1.1.conv", 8, 1),))
+    wider = replace(trial(), morphisms=(Widen("stage2.block1.1.conv", 16, 1),))
+    spread = Spread(0.0, 0.0, network=0.1, lineage=0.5)
+    child = Learnt(SEED).child(wide, spread)
+    grandchild, both = child.child(wider, spread), (*wide.morphisms, *wider.morphisms)
+    own = [Random(f"rate of {learnt.graph.key}").gauss(0.0, 0.1) for learnt in (child, grandchild)]
+    assert child.rate_offset == own[0] != 0.0
+    assert grandchild.rate_offset == pytest.approx(0.5 * own[0] + own[1])
+    assert Learnt(SEED).child(replace(wide, morphisms=both), spread) == grandchild
+    for seconds in (group().step_seconds, group().validate_seconds):
+        usual = seconds(Learnt(grandchild.graph), 50)
+        assert seconds(grandchild, 50) == pytest.approx(usual * exp(-grandchild.rate_offset))
+    assert Learnt(SEED).child(wide, Spread(0.0, 0.0)).rate_offset == 0.0

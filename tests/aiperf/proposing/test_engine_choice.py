@@ -1,0 +1,62 @@
+"""The engine of a trial, by what was measured before the span."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+import pytest
+
+from aiperf.proposing.engine_choice import Expected, choose
+from aiperf.wire.messages import StepTime
+
+TIMES = {
+    "eager": StepTime(0.1),
+    "graphed": StepTime(0.08, prepare_seconds=1.0),
+    "compiled": StepTime(0.05, prepare_seconds=50.0),
+    "fused": StepTime(0.0, why_not="no compiler"),
+}
+TOO_SHORT = (
+    "graphed steps are 1.25 times as fast as eager before the span, "
+    "but take longer to prepare than the trial would gain"
+)
+TRIAL = Expected(steps=2000, size=1.0, layers=1.0, seconds_left=inf)  # 200 s by the eager step
+
+
+@pytest.mark.parametrize(
+    ("change", "engine", "why"),
+    [
+        ({}, "compiled", "2.00 times as fast as eager before the span"),  # saves 100 s for 50
+        (
+            {"layers": 1.5},
+            "graphed",
+            "1.25 times as fast as eager before the span",
+        ),  # saves 25 s for 75, or 38.5
+        ({"steps": 500}, "graphed", "1.25 times as fast as eager before the span"),
+        ({"steps": 500, "size": 4.0}, "compiled", "2.00 times as fast as eager before the span"),
+        ({"seconds_left": 60.0}, "graphed", "1.25 times as fast as eager before the span"),
+        ({"steps": 40}, "eager", TOO_SHORT),
+    ],
+)
+def test_the_engine_is_the_one_by_which_the_trial_is_over_first(
+    change: dict[str, float], engine: str, why: str
+) -> None:
+    assert choose("auto", TIMES, replace(TRIAL, **change)) == (engine, why)  # type: ignore[arg-type]
+
+
+def test_what_was_configured_is_taken() -> None:
+    assert choose("fused", {}, TRIAL) == ("fused", "as configured")
+
+
+def test_without_measurements_and_without_gain_the_step_is_eager() -> None:
+    nearly = {"eager": StepTime(0.1), "graphed": StepTime(0.099)}
+    assert choose("auto", nearly, TRIAL) == ("eager", "the fastest before the span")
+    none = {"eager": StepTime(0.1), "fused": TIMES["fused"]}
+    assert choose("auto", none, TRIAL) == ("eager", "fused: no compiler")
+    assert choose("auto", {}, TRIAL)[1].startswith("nothing was measured")
+
+
+def test_nothing_is_compiled_that_would_not_be_ready_in_the_span() -> None:
+    late = replace(TRIAL, seconds_left=40.0)
+    assert choose("compiled", TIMES, late) == ("eager", "the span ends before compiled steps would be ready")
+    assert choose("compiled", TIMES, TRIAL) == ("compiled", "as configured")

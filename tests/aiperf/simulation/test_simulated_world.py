@@ -1,0 +1,216 @@
+"""The master's queue and clock, failures and the shared file system, against cases computed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import simpy
+
+from aiperf.config import load_preset
+from aiperf.errors import ConfigError, WorldError
+from aiperf.pretending.assumptions import Messages, StartUp, Storage
+from aiperf.ranks.world import Gone
+from aiperf.simulation.shared_storage import SharedStorage
+from aiperf.simulation.simulated_machine import SimulatedMachine, node_speed, seconds_to_failure
+from aiperf.simulation.simulated_world import MasterClock, SimulatedWorld
+from aiperf.trial import HyperParameters, Trial
+from aiperf.wire.messages import Assign, Ceiling, FromGroup, MeasureCeiling, Ready, Release, Setup
+from nas.record import graph_to_json
+from nas.seeds import residual
+from tests.aiperf.simulation.simulated import steady
+
+
+def world(nodes: int, **parts: object) -> SimulatedWorld:
+    """Whose ranks are ready after 10 s, and whose messages need 1 s each way and 2 s of the master."""
+    timed = {"messages": Messages(1.0, 2.0, 0.5), "startup": StartUp(10.0, 0.0, 0.0, 8.0), **parts}
+    return SimulatedWorld(SimulatedMachine(nodes, 1), steady(**timed), 1, "code")
+
+
+def heard(world: SimulatedWorld, num: int) -> list[tuple[float, int, FromGroup | Gone]]:
+    found = []
+    while len(found) < num:
+        received = world.receive(1.0)
+        if received is not None:
+            found.append((world.clock.now, *received))
+    return found
+
+
+def setup() -> Setup:
+    config = replace(load_preset("digits"), ranked=False)
+    return Setup(config, graph_to_json(residual()), "nowhere")
+
+
+def test_messages_of_one_moment_wait_for_those_before() -> None:
+    found = world(3)
+    found.send_all(setup())
+    ready = heard(found, 3)
+    # To the group 1 s, start-up 10 s, back 1 s; then the master needs 2 s for each.
+    assert [(t, group) for t, group, _ in ready] == [(14.0, 0), (16.0, 1), (18.0, 2)]
+    assert all(isinstance(message, Ready) for _, _, message in ready)
+    found.send_all(Release(None))  # from here on it is counted
+    found.send_all(MeasureCeiling(1.0))
+    assert all(isinstance(message, Ceiling) for _, _, message in heard(found, 3))
+    # Sent at 18, there at 19, measured by 23 (half of 8 s), back at 24: taken at 24, 26 and 28.
+    assert list(found.clock.total.waited) == pytest.approx([0.0, 2.0, 4.0])
+    assert (found.clock.total.requests, found.clock.total.busy_seconds) == (3, pytest.approx(6.0))
+    assert found.clock.now == pytest.approx(30.0)
+
+
+def test_an_earlier_start_is_not_heard_and_a_dead_node_does_not_start() -> None:
+    found = world(2)
+    found.send_all(setup())
+    assert found.receive(1.0) is None
+    assert found.restart(0)
+    (t, group, _), *_ = heard(found, 1)
+    assert (t, group) == (14.0, 1), "group 0 began again, and waits to be set up"
+    found.send(0, setup())
+    assert [(group, type(message)) for _, group, message in heard(found, 1)] == [(0, Ready)]
+
+
+def test_a_node_fails_once_and_for_all() -> None:
+    found = world(1, failures=replace(steady().failures, node_hours=1e-3, noticed_seconds=3.0))
+    ((t, group, gone),) = heard(found, 1)
+    at = seconds_to_failure("node0001", 1, 1e-3)
+    assert (t, group) == (pytest.approx(at + 3.0 + 2.0), 0)
+    assert gone == Gone("node0001 failed")
+    assert not found.restart(0)
+
+
+def test_speeds_and_failures_follow_from_the_seed_and_the_name() -> None:
+    assert node_speed(1, "node0001", 0.0) == 1.0
+    assert node_speed(1, "node0001", 0.1) == node_speed(1, "node0001", 0.1) != node_speed(1, "node0002", 0.1)
+    assert seconds_to_failure("node0001", 1, 0.0) == float("inf")
+    drawn = [seconds_to_failure(f"node{index}", 1, 2.0) for index in range(2000)]
+    assert sum(drawn) / len(drawn) == pytest.approx(7200, rel=0.05)
+
+
+def test_a_machine_that_cannot_be_is_refused() -> None:
+    for nodes, text in ((0, "--nodes"), (1_000_000, "1,000,000 ranks")):
+        with pytest.raises(ConfigError, match=text):
+            SimulatedMachine(nodes, 8)
+    with pytest.raises(WorldError, match="--devices-per-trial 3"):
+        _ = SimulatedMachine(4, 8, 3).places
+
+
+def until(found: SimulatedWorld, t: float) -> list[tuple[int, FromGroup | Gone]]:
+    """What is heard by then."""
+    heard = []
+    while found.clock.now < t:
+        received = found.receive(min(0.25, t - found.clock.now))
+        if received is not None:
+            heard.append(received)
+    return heard
+
+
+@pytest.mark.parametrize("restarted", [0.5, 11.5], ids=["on the way there", "on the way back"])
+def test_what_is_on_its_way_when_a_group_is_started_again_arrives_nowhere(restarted: float) -> None:
+    found = world(1)
+    found.send_all(setup())
+    assert until(found, restarted) == []
+    assert found.restart(0)
+    assert until(found, 60.0) == []
+
+
+def test_a_crash_is_of_the_start_that_it_was_drawn_for() -> None:
+    often = replace(steady().failures, process_hours=1e-2, noticed_seconds=0.0)
+    found = world(1, failures=often)
+    first, second = (seconds_to_failure(f"group 0, start {start}", 1, 1e-2) for start in (1, 2))
+    assert until(found, first / 2) == []
+    assert found.restart(0)
+    at = found.clock.now + second
+    ((t, _, gone),) = heard(found, 1)
+    assert t == pytest.approx(at + 2.0)
+    assert isinstance(gone, Gone)
+    assert "crashed" in gone.reason
+    assert found.restart(0)
+    assert isinstance(heard(found, 1)[0][2], Gone), "the next start crashes, too"
+
+
+def test_a_dead_group_says_nothing_more_and_is_lost_once() -> None:
+    """It spans two nodes, which both fail while it starts, and a process of it would have crashed."""
+    often = replace(steady().failures, node_hours=1e-3, process_hours=1e-2, noticed_seconds=0.0)
+    timed = {"messages": Messages(0.0, 0.0, 0.0), "startup": StartUp(60.0, 0.0, 0.0, 8.0)}
+    found = SimulatedWorld(SimulatedMachine(2, 1, 2), steady(failures=often, **timed), 1, "code")
+    found.send_all(setup())
+    assert len(until(found, 600.0)) == 1
+
+
+def test_a_group_is_as_fast_as_its_slowest_node() -> None:
+    found = SimulatedWorld(
+        SimulatedMachine(2, 1, 2), steady(spread=replace(steady().spread, node=0.1)), 1, "code"
+    )
+    assert found._each[0].speed == min(node_speed(1, f"node000{node}", 0.1) for node in (1, 2))
+
+
+def test_a_further_attempt_is_no_new_candidate() -> None:
+    found = world(1)
+    trial = Trial(0, None, (), HyperParameters(0.1, 50), 1, 1, 1)
+    for attempt, seconds in ((1, 0.5), (2, 0.0)):
+        before = found.clock.now
+        found.send(0, Assign(trial, attempt))
+        assert found.clock.now - before == seconds
+
+
+# The master's turns
+
+ASSUMED = Messages(seconds=1.0, master_seconds=2.0, proposal_seconds=0.5)
+
+
+def test_a_candidate_is_of_the_turn_that_it_was_made_in() -> None:
+    clock = MasterClock(ASSUMED, measures=True)
+    clock.begin_span(None)
+    clock.end_turn()
+    clock.hear(0.0)
+    clock.propose()
+    for _ in range(3):
+        clock.end_turn()
+        clock.hear(0.0)
+    total = clock.total
+    assert (total.proposed, total.proposing_heard, total.heard, total.requests) == (1, 1, 2, 4)
+
+
+def test_work_is_counted_between_the_release_and_the_deadline() -> None:
+    clock = MasterClock(ASSUMED, measures=False)
+    clock.hear(10.0)  # before the release
+    clock.begin_span(100.0)  # at 12
+    clock.begin_span(1.0)  # a group that was started again has less left; the span stays
+    clock.hear(20.0)
+    clock.propose()
+    clock.hear(21.0)  # waits until 22.5
+    assert clock.now == 24.5
+    clock.hear(200.0)  # after the deadline, at 112
+    assert (clock.total.requests, list(clock.total.waited)) == (2, [0.0, 1.5])
+    assert clock.total.busy_seconds == pytest.approx(4.5)
+    assert clock.now == 202.0
+
+
+# The file system
+
+
+def ends(storage: Storage, transfers: list[tuple[float, float]], clients_a_node: int = 1) -> list[float]:
+    """When each (start, bytes) is over."""
+    env = simpy.Environment()
+    shared, found = SharedStorage(env, storage, clients_a_node), [0.0] * len(transfers)
+
+    def client(index: int, start: float, content: float) -> simpy.events.ProcessGenerator:
+        yield env.timeout(start)
+        yield shared.transfer(content)
+        found[index] = env.now
+
+    for index, (start, content) in enumerate(transfers):
+        env.process(client(index, start, content))
+    env.run()
+    return found
+
+
+def test_a_transfer_alone_has_the_bandwidth_of_its_node() -> None:
+    assert ends(Storage(100.0, 20.0, 0.0), [(1.0, 60.0)]) == pytest.approx([4.0])
+    assert ends(Storage(100.0, 20.0, 0.0), [(1.0, 60.0)], clients_a_node=2) == pytest.approx([7.0])
+
+
+def test_transfers_share_evenly_whenever_they_begin() -> None:
+    # Alone for 1 s at 100; then both at 50: the second has 100 at 3 s, the first still 100 of its 300 then.
+    assert ends(Storage(100.0, 100.0, 0.0), [(0.0, 300.0), (1.0, 100.0)]) == pytest.approx([4.0, 3.0])
+    # Four at once, of which the file system is the limit: 40 bytes each at 10 bytes per second.
+    assert ends(Storage(40.0, 20.0, 0.0), [(0.0, 40.0)] * 4) == pytest.approx([4.0] * 4)

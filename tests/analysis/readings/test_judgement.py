@@ -1,0 +1,255 @@
+"""A run as reports see it: its verdict, its figures in words, its trials, and one sentence on it."""
+
+from __future__ import annotations
+
+import gc
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.journal.events import GroupLost, LegBegan, RankReady
+from aiperf.journal.replay import Replay
+from aiperf.rules.ending import Answer, Shortfall
+from aiperf.rules.rule import Outcome
+from aiperf.tasks.images.tally import Classified
+from aiperf.trial import State
+from aiperf.wording import rate
+from analysis.exports.summary import status_text, summary_text
+from analysis.readings import judgement as module
+from analysis.readings import validation
+from analysis.readings.conclusion import (
+    LOSSES_SHOWN,
+    GroupHealth,
+    conclusion,
+    group_health,
+    groups_text,
+    losses_text,
+)
+from analysis.readings.judgement import Judged, examine, glance
+from analysis.readings.outliers import Outlier, outliers
+from analysis.readings.progress import progress
+from analysis.readings.run_tables import verdict_word
+from analysis.readings.score_figures import ERROR, RATE, figures
+from analysis.readings.trial_rows import TrialRow, line_of_descent, most_telling, rows
+from nas.ops import OPS
+from tests.journals import Scene, told, write_run
+
+
+def test_a_long_run_is_taken_as_recorded_and_said_so(
+    run: RunFiles, judged: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "COUNTED_AGAIN", 10)
+    monkeypatch.setattr("gc.get_freeze_count", lambda: 0)
+    found = glance(run)
+    gc.freeze()  # as it was
+    assert not found.validated
+    assert verdict_word(found.verdict, found.validated) == "NOT VALIDATED"
+    unknown = {f.rule for f in found.verdict.findings if f.outcome is Outcome.UNKNOWN}
+    assert unknown >= {"operations", "bounds", "search"}
+    assert found.score.goodput == judged.score.goodput
+    assert found.layers is None
+
+
+def test_a_validation_is_remembered(
+    copied: RunFiles, judged: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "COUNTED_AGAIN", 10)
+    assert judged.layers is not None
+    validation.save(copied, judged.replay, judged.verdict.findings, judged.layers)
+    found = glance(copied)
+    assert found.validated
+    assert found.verdict == judged.verdict
+    assert found.layers == judged.layers
+
+
+def test_of_a_short_run_no_earlier_validation_is_believed(copied: RunFiles, judged: Judged) -> None:
+    """Whoever has the directory may have written it."""
+    validation.save(copied, judged.replay, (), {})
+    found = glance(copied)
+    assert found.validated
+    assert found.verdict == judged.verdict
+
+
+@pytest.mark.parametrize("field", ["chain", "lines", "code_hash", "findings"])
+def test_a_validation_of_anything_else_is_not_taken(copied: RunFiles, judged: Judged, field: str) -> None:
+    validation.save(copied, judged.replay, judged.verdict.findings, judged.layers or {})
+    assert validation.load(copied, judged.replay) is not None
+    record = json.loads(copied.validation.read_text())
+    record[field] = 1 if isinstance(record[field], int) else "0" * 64
+    copied.validation.write_text(json.dumps(record))
+    assert validation.load(copied, judged.replay) is None
+
+
+def test_a_verdict_without_the_seed_says_invalid(judged: Judged) -> None:
+    failed = [
+        replace(f, outcome=Outcome.FAILED, text="torn") if f.rule == "chain" else f
+        for f in judged.verdict.findings
+    ]
+    assert verdict_word(replace(judged.verdict, findings=tuple(failed)), validated=False) == "INVALID"
+
+
+def test_what_is_not_known_says_why(tmp_path: Path) -> None:
+    judged = examine(write_run(tmp_path / "run", told(Scene())[:6]))
+    lines = {key: one.line for key, one in figures(judged.replay, judged.score).items()}
+    assert lines == {
+        "ops_per_second": "0 OPS (over 0:00; no stable window)",
+        "tensor_ops_per_second": "0 OPS (multiply-accumulates of convolutions and dense layers)",
+        "raw_ops_per_second": "0 OPS",
+        "regulated_score": "none (no network was tested)",
+        "mfu": "unknown (nothing was timed)",
+        "span_seconds": "0:00",
+        "devices": "2",
+        "ops_per_second_per_device": "0 OPS (2 devices)",
+        "validation_error": "none",
+        "error": "none (no trial was validated)",
+        "control_examples_per_second": "not measured (ResNet-50 v1.5, before the span)",
+        "goodput": "none (of the operations done were credited; 0 training images)",
+        "aiperf1_ops_per_second": "0 OPS (the same run by the rules of 2021; not a score)",
+    }
+
+
+def test_of_a_bound_it_is_said_that_it_is_one(judged: Judged) -> None:
+    quality = judged.score.quality
+    assert quality is not None
+    quality = replace(quality, test=Classified(200, 200), error=1 / 400, error_is_bound=True)
+    found = figures(judged.replay, replace(judged.score, quality=quality))
+    assert found["error"].line.startswith("0.25 % (0 of 200 wrong, taken as 1/(2N); ")
+    assert found["regulated_score"].aside.endswith(
+        "; no test example was wrong; the error is taken as 1/(2N)"
+    )
+
+
+def test_shares_differ_by_points_and_rates_by_per_cent() -> None:
+    assert (ERROR.change(0.5, 0.25), RATE.change(2.0, 1.0)) == ("−25.00 points", "−50.00 %")
+    assert (ERROR.change(0.0, 0.25), RATE.change(0.0, 1.0)) == ("+25.00 points", "")
+    assert (ERROR.change(None, 0.25), RATE.change(1.0, None)) == ("", "")
+    assert (ERROR.change(0.00018, 0.0002), RATE.change(120.0, 120.0 + 3e-14)) == ("+0.0020 points", "+0.00 %")
+
+
+def row(number: int, parent: int | None = None, error: float | None = 0.5) -> TrialRow:
+    return TrialRow(number, parent, (), State.COMPLETE, "", error, 10, 5, 0, 1, "", 1, 8, 0.1, 100, 0.0, 1.0)
+
+
+def test_a_row_tells_what_the_journal_tells(judged: Judged) -> None:
+    found = rows(judged.replay, judged.recount.counts)
+    assert [one.number for one in found] == sorted(judged.replay.trials)
+    for one in found:
+        story = judged.replay.trials[one.number]
+        assert (one.parent, one.state, one.error) == (story.trial.parent, story.state, story.error)
+        assert one.operations == judged.recount.counts[one.number].train.price(OPS)
+        assert (one.began is None) == (story.attempts[-1].began is None)
+    assert any(one.state is State.FAILED and one.reason for one in found)
+
+
+def test_the_line_of_descent_ends_at_the_seed() -> None:
+    found = {one.number: one for one in [row(0), row(1, 0), row(2, 0), row(3, 1)]}
+    assert [one.number for one in line_of_descent(found, 3)] == [0, 1, 3]
+    assert [one.number for one in line_of_descent(found, 0)] == [0]
+    assert len(line_of_descent({1: row(1, 2), 2: row(2, 1)}, 1)) <= 3  # a circle ends
+
+
+def test_what_is_shown_of_many_holds_the_best_and_every_ancestor() -> None:
+    many = [row(0)] + [row(n, (n - 1) // 2, 1 / (1 + (n * 37) % 1000)) for n in range(1, 5000)]
+    shown = most_telling(many, 500)
+    numbers = {one.number for one in shown}
+    best = min(many, key=lambda one: one.error or 1)
+    assert len(shown) <= 500
+    assert best.number in numbers
+    assert all(one.parent in numbers for one in shown if one.parent is not None)
+    assert [one.number for one in shown] == sorted(numbers)
+    halves = [sum(n < 2500 for n in numbers), sum(n >= 2500 for n in numbers)]
+    assert min(halves) > 40
+    assert most_telling(many[:10], 10) == many[:10]
+
+
+def test_progress_falls_and_ends_at_the_best_with_all_operations(judged: Judged) -> None:
+    found, best = progress(judged.replay, judged.score), judged.replay.best
+    assert best is not None
+    assert (np.diff(found.best) < 0).all()
+    assert (np.diff(found.best_from) >= 0).all()
+    assert found.best[-1] == best.error == found.errors.min()
+    assert found.best_trials[-1] == best.number
+    assert best.error is not None
+    expected = -np.log(best.error) * judged.score.goodput.operations / judged.score.span_seconds
+    assert found.regulated[-1] == pytest.approx(expected, rel=1e-9)
+
+
+def lost(*reasons: tuple[int, str]) -> Replay:
+    """A leg in which these groups were lost, group 1 having come back."""
+    found = Replay()
+    found.add(0.0, LegBegan(0, "", (), tuple((1 + group,) for group in range(9))))
+    for group, reason in reasons:
+        found.add(1.0, GroupLost(group, reason))
+    for _, event in told(Scene(groups=2, minutes=0.05)):
+        if isinstance(event, RankReady) and event.group == 1:
+            found.add(2.0, event)
+    return found
+
+
+def test_each_loss_is_told_with_its_reason_and_who_came_back() -> None:
+    run = lost((0, "rank 1 on n1 is dead"), (1, "said nothing for 61 s"), (0, "dead again"))
+    assert losses_text(run) == [
+        "group 0: rank 1 on n1 is dead; it was restarted",
+        "group 1: said nothing for 61 s; it was restarted",
+        "group 0: dead again",
+    ]
+    assert losses_text(lost()) == []
+    many = losses_text(lost(*((group, "gone") for group in range(2, 9))))
+    assert many == [*(f"group {group}: gone" for group in range(2, 2 + LOSSES_SHOWN)), "and 2 more"]
+    run = lost((3, "gone"))
+    run.add(3.0, LegBegan(1, "", (), ((1,),)))
+    assert losses_text(run) == ["leg 1, group 3: gone"]
+
+
+def test_the_result_and_the_status_say_who_was_lost(judged: Judged) -> None:
+    reason = "group 3: node0004 does not answer any more"
+    result = summary_text(judged.replay, judged.score, judged.verdict, judged.files)
+    for text in (result, status_text(judged.replay, judged.files)):
+        (line,) = [line for line in text.splitlines() if line.startswith("lost")]
+        assert line.split(None, 1)[1] == reason
+    assert "\ngroups                  4, of these 1 lost\n" in result
+    assert " 0 lost; 1 attempt lost and repeated; " in result
+
+
+DEVICES = "8 × NVIDIA A100-SXM4-80GB on 4 hosts"
+
+
+def said(judged: Judged, system: str = "", validated: bool = True) -> str:
+    health = group_health(judged.replay, outliers(judged.replay))
+    return conclusion(judged.replay, judged.score, judged.verdict, validated, health, system)
+
+
+def test_a_run_is_told_in_one_sentence(judged: Judged) -> None:
+    ops = rate(judged.score.ops_per_second)
+    rest = f"sustained {ops} over 3 minutes; the run is VALID, class smoke; of 4 groups, 1 was lost."
+    assert said(judged) == f"{DEVICES} {rest}"
+    assert said(judged, "Cluster X") == f"Cluster X ({DEVICES}) {rest}"
+    assert "; the run has not been validated yet; of 4" in said(judged, validated=False)
+
+
+def test_slow_groups_are_counted_with_those_of_slow_ranks(judged: Judged) -> None:
+    def slow(who: str) -> Outlier:
+        return Outlier(("n1",), ("x",), who, "before the span", 0.8, "slow")
+
+    # Ranks 1 and 2 are group 0, rank 3 is of group 1.
+    found = group_health(judged.replay, [slow(who) for who in ("rank 1", "rank 2", "group 0", "rank 3")])
+    assert found == GroupHealth(total=4, slow=2, lost=1, back=0)
+    assert groups_text(found) == "4, of these 2 slow and 1 lost"
+    assert groups_text(GroupHealth(4, 0, 0, 0)) == "4"
+
+
+def test_what_is_no_result_is_not_told_as_one(judged: Judged) -> None:
+    findings = tuple(replace(one, outcome=Outcome.FAILED) for one in judged.verdict.findings)
+    invalid = replace(judged, verdict=replace(judged.verdict, findings=findings))
+    assert "; the run is INVALID, and the figure must not be used; " in said(invalid)
+    lacks = Shortfall(Answer.NO_RESULT, "no network was tested")
+    nothing = replace(judged, verdict=replace(judged.verdict, shortfall=lacks))
+    assert said(nothing, "Cluster X") == f"The run of Cluster X on {DEVICES} has no result."
+    begun = replace(
+        judged, verdict=replace(judged.verdict, shortfall=Shortfall(Answer.INCOMPLETE, "it goes on"))
+    )
+    assert " over 3 minutes so far; the run is INCOMPLETE; of 4 groups" in said(begun)

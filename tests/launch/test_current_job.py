@@ -1,0 +1,103 @@
+"""The job around a process: its name, and how long it may still run."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launch import SCHEDULERS
+from launch.current_job import job_name, job_seconds_left
+from launch.scheduler import Scheduler
+
+Put = Callable[[str, str], None]
+
+OPENPBS = """Job Id: 7.head
+    Job_Name = bench
+    resources_used.walltime = 00:00:09
+    job_state = R
+    Resource_List.ncpus = 4
+    Resource_List.walltime = {limit}
+    stime = {began}
+    Variable_List = PBS_O_HOME=/home/somebody,PBS_O_LANG=en,
+\tPBS_O_QUEUE=batch
+"""
+TORQUE = """Job Id: 7.head
+    Resource_List.walltime = {limit}
+    start_time = {began}
+    Walltime.Remaining = 1
+"""
+
+
+@pytest.fixture
+def put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
+    """Puts a command on the PATH that prints this, and writes down what it was asked."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def found(command: str, answer: str) -> None:
+        (tmp_path / "answer").write_text(answer, encoding="utf-8")
+        path = tmp_path / command
+        path.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {tmp_path}/answer\n', encoding="utf-8")
+        path.chmod(0o755)
+
+    return found
+
+
+@pytest.mark.parametrize(
+    ("end", "now", "seconds"), [(5000, 1400.0, 3600.0), (365 * 86400, 5.0, None), (86400, 0.0, 86400.0)]
+)
+def test_slurm_states_the_end_or_one_too_far_away(end: int, now: float, seconds: float | None) -> None:
+    assert (job_name({}), job_seconds_left({}, 0.0)) == ("", None)
+    assert job_seconds_left({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(end)}, now) == seconds
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"),
+    [("59:30", 3570), ("1:00:00", 3600), ("2-01:00:00", 176400), ("UNLIMITED", None), ("", None)],
+)
+def test_an_older_slurm_is_asked(answer: str, seconds: float | None, put: Put, tmp_path: Path) -> None:
+    put("squeue", f"{answer}\n")
+    assert job_seconds_left({"SLURM_JOB_ID": "7"}, 0.0) == seconds
+    assert (tmp_path / "asked").read_text() == "--noheader --job 7 --format %L\n"
+
+
+@pytest.mark.parametrize("told", [OPENPBS, TORQUE])
+@pytest.mark.parametrize(
+    ("limit", "seconds"), [("01:00:00", 3500.0), ("120:00:00", 431900.0), ("3600", 3500.0), ("", None)]
+)
+def test_pbs_is_asked(told: str, limit: str, seconds: float | None, put: Put, tmp_path: Path) -> None:
+    now = 1_800_000_000.0
+    put("qstat", told.format(limit=limit, began=time.ctime(now - 100)))
+    assert job_seconds_left({"PBS_JOBID": "7.head"}, now) == seconds
+    assert (tmp_path / "asked").read_text() == "-f 7.head\n"
+
+
+@pytest.mark.parametrize("began", ["", "soon", "2026-11-22 10:00"])
+def test_a_job_of_pbs_that_has_not_begun_has_no_end(began: str, put: Put) -> None:
+    put("qstat", OPENPBS.format(limit="01:00:00", began=began))
+    assert job_seconds_left({"PBS_JOBID": "7.head"}, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"), [("0:59 L", 3540.0), ("100:30 L", 361800.0), ("0:59 E", None), ("-", None)]
+)
+def test_lsf_is_asked_and_an_estimate_is_no_limit(
+    answer: str, seconds: float | None, put: Put, tmp_path: Path
+) -> None:
+    put("bjobs", f"{answer}\n")
+    assert job_seconds_left({"LSB_JOBID": "7", "LSB_JOBINDEX": "0"}, 0.0) == seconds
+    assert (tmp_path / "asked").read_text() == "-noheader -o time_left 7\n"
+    assert job_seconds_left({"LSB_JOBID": "7", "LSB_JOBINDEX": "4"}, 0.0) == seconds
+    assert (tmp_path / "asked").read_text() == "-noheader -o time_left 7[4]\n"
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS.values(), ids=SCHEDULERS)
+def test_without_the_schedulers_command_a_job_has_a_name_and_no_limit(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert job_name({scheduler.job_id: "7.head"}) == f"{scheduler.name} 7.head"
+    assert job_seconds_left({scheduler.job_id: "7"}, 0.0) is None

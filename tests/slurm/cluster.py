@@ -122,13 +122,14 @@ class Job:
             time.sleep(0.5)
 
     def wait_for_state(self, *states: str) -> str:
-        until = time.monotonic() + WAIT_SECONDS
+        until, hastened = time.monotonic() + WAIT_SECONDS, False
         while (state := self.field("JobState")) not in (states or ENDED):
             assert time.monotonic() < until, f"{state}, never {states}; {self.told_so_far()}"
-            if (
-                state == "PENDING" and self.field("Reason") == "BeginTime"
-            ):  # two minutes after it was requeued
-                self.cluster.run("scontrol", "update", f"JobId={self.id}", "StartTime=now")
+            waits = state == "PENDING" and self.field("Reason") == "BeginTime"
+            if waits and not hastened:  # for two minutes, because it was requeued
+                # Not at once: a node refuses a credential of the second in which it revoked the last one.
+                self.cluster.run("scontrol", "update", f"JobId={self.id}", "StartTime=now+3seconds")
+            hastened = waits
             time.sleep(1.0)
         return state
 

@@ -19,6 +19,7 @@ from aiperf.profiling.local_ranks import profile_locally
 from aiperf.profiling.work import ANSWER, MEETING, WORK, ProfileWork, of_seed
 from aiperf.wire.profile_records import Ceilings, Recorded
 from analysis.readings.profile.profile import Profile
+from analysis.readings.profile.spans import BESIDE
 from nas.record import decode, encode
 from tests.aiperf.profiling.trials import BATCH, IMAGES, TEXT, work_of
 
@@ -32,7 +33,8 @@ def test_a_group_of_two_waits_for_its_all_reduce(tmp_path: Path) -> None:
     found = Profile.of(profile_locally(work, tmp_path))
     assert (found.recorded.ranks, found.recorded.examples) == (2, BATCH)
     phases = {part.name: part.seconds for part in found.phases}
-    assert phases.keys() - {"backward beside all-reduce"} == PASSES | {"all-reduce"}
+    # Gloo's thread ends its event a moment after the backward pass goes on, on a busy host in a later phase.
+    assert {name.removesuffix(BESIDE) for name in phases} == PASSES | {"all-reduce"}
     assert sum(phases.values()) == pytest.approx(found.step_seconds)
     assert found.stopwatch_share == pytest.approx(1, abs=0.02)
     assert found.slowdown > 0

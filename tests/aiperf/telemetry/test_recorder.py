@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
-from itertools import pairwise
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -245,14 +245,19 @@ def test_a_sensor_that_vanishes_or_talks_nonsense_is_unknown(
 def test_a_sensor_that_hangs_holds_nobody_up(files: RunFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_NVML_TROUBLE", "hang")
     lines = recorded(files, 16)
-    told = ["power_watts" in line["devices"][0] for line in lines]
-    steps = [b["wall_seconds"] - a["wall_seconds"] for a, b in pairwise(lines)]
-    assert max(steps) < 1.8, "it went on with the others, once a second"
-    assert told[:3] == [True] * 3
-    assert told[-1], "and it is heard again"
-    silent = told.index(False)
-    assert told[silent : silent + 9] == [False] * 9
-    assert lines[silent]["devices"][0]["unknown"] == "does not answer"
+    # The recorder has the lowest priority: on a busy machine its lines may be seconds apart, so times count.
+    stretches = [(told, list(part)) for told, part in groupby(lines, _tells_power)]
+    assert stretches[0][0] and stretches[-1][0], "it is heard before, and again after"
+    silent = max((part for told, part in stretches if not told), key=len)
+    seconds = silent[-1]["wall_seconds"] - silent[0]["wall_seconds"]
+    assert fake.HANG_SECONDS - 4 < seconds < fake.HANG_SECONDS + 4
+    assert len(silent) >= 4, "it went on with the others"
+    assert all(line["host"].get("memory_bytes") for line in silent[1:])
+    assert {line["devices"][0]["unknown"] for line in silent} == {"does not answer"}
+
+
+def _tells_power(line: dict[str, Any]) -> bool:
+    return "power_watts" in line["devices"][0]
 
 
 def test_where_there_is_no_library_it_says_so(files: RunFiles) -> None:

@@ -21,11 +21,11 @@ from aiperf.ranks.mpi import gather
 from aiperf.ranks.process import visible_devices
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.torchrun import SocketLink
+from aiperf.wire.clocks import ROUND_TRIPS, AskTime, ClockReading, RoundTrips, TimeOfDay
 from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
 from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
 
 MASTER_SILENCE_SECONDS = 1800.0
-PINGS = 3
 ANSWER_SECONDS = 5.0  # for a short answer
 
 
@@ -34,16 +34,6 @@ Answers = set[tuple[int, type[FromGroup]]]
 
 
 # Messages between the master and the other ranks
-
-
-@dataclass(frozen=True)
-class AskClock(ToGroup):
-    """Request for the rank's time of day."""
-
-
-@dataclass(frozen=True)
-class ToldClock(FromGroup):
-    wall_seconds: float
 
 
 @dataclass(frozen=True)
@@ -136,7 +126,7 @@ def examine(link: Link, config: Config, options: RankOptions, directory: Path, s
     data = data_process(config.data) if trains else None
     places, fault = _places(hosts, config, options)
     first_on = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
-    clocks = {host: _ahead(link, rank) for host, rank in first_on.items() if rank}
+    clocks = {host: _clock(link, rank) for host, rank in first_on.items() if rank}
     asked = places if trains else ()
     doors = _doors(link, asked)
     for place in asked:
@@ -166,7 +156,7 @@ def examine(link: Link, config: Config, options: RankOptions, directory: Path, s
         host_reports=(own, *(each for each in answers.values() if isinstance(each, HostSeen))),
         device_reports=devices if trains else tuple(_pretended(place, hosts[place.rank]) for place in places),
         data_report=data.answer(until - time.monotonic()) if data else None,
-        clock_seconds={host: ahead for host, ahead in clocks.items() if ahead is not None},
+        clocks={host: clock for host, clock in clocks.items() if clock is not None},
         silent=tuple(f"rank {rank} on {hosts[rank]}" for rank in missing),
         wait_seconds=seconds,
     )
@@ -188,8 +178,8 @@ def serve_examination(link: Link) -> None:
             if received is None:
                 continue
             message = unpack(ToGroup, received.data)
-            if isinstance(message, AskClock):
-                link.send(0, 0, pack(ToldClock(time.time())))
+            if isinstance(message, AskTime):
+                link.send(0, 0, pack(TimeOfDay(message.number, time.time())))
             elif isinstance(message, LookAtHost):
                 asked, probe = (message.nonce, message.data_path), Path(message.probe)
                 link.send(0, 0, pack(see_host(probe, *asked, os.environ, message.trains)))
@@ -224,19 +214,17 @@ def _pretended(place: Place, host: str) -> DeviceSeen:
     return DeviceSeen(place.rank, host)
 
 
-def _ahead(link: Link, rank: int) -> float | None:
-    """Seconds by which a rank's time of day is ahead of this one's; None without an answer. Of PINGS requests
-    the quickest counts, because half of its duration bounds the error."""
-    best: tuple[float, float] | None = None
-    for _ in range(PINGS):
-        asked, began = time.time(), time.monotonic()
-        link.send(rank, 0, pack(AskClock()))
+def _clock(link: Link, rank: int) -> ClockReading | None:
+    """A rank's clock compared with this one's, by round trips; None without an answer."""
+    trips, unanswered = RoundTrips(), 0
+    while not trips.enough and unanswered < ROUND_TRIPS:
+        link.send(rank, 0, pack(trips.ask(time.time(), time.monotonic())))
         received = link.receive(ANSWER_SECONDS)
-        took = time.monotonic() - began
         message = None if received is None else unpack(FromGroup, received.data)
-        if isinstance(message, ToldClock) and (best is None or took < best[0]):
-            best = took, message.wall_seconds - (asked + took / 2)
-    return None if best is None else best[1]
+        unanswered += received is None
+        if isinstance(message, TimeOfDay):
+            trips.hear(message, time.monotonic())
+    return trips.best
 
 
 def _doors(link: Link, places: Sequence[Place]) -> Mapping[tuple[int, ...], tuple[str, int]]:

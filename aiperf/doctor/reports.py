@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aiperf.config import Config
+from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import FromGroup
 
 
@@ -117,8 +118,8 @@ class Examination:
     device_reports: tuple[DeviceSeen, ...] = ()
     data_report: DataSeen | None = None
     """None if the data was not read in time."""
-    clock_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by which each host's time of day is ahead of the master's, by host."""
+    clocks: Mapping[str, ClockReading] = field(default_factory=dict)
+    """The clock of each other host compared with the master's, by host."""
     silent: tuple[str, ...] = ()
     """Ranks that did not answer in time."""
     wait_seconds: float = 0.0

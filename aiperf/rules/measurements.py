@@ -64,7 +64,10 @@ def speed(evidence: Evidence) -> Seen:
     contradictions += _test_too_fast(evidence, bounds)
     if not len(replay.blocks):
         return Seen("no training step was run", contradictions, known=False)
-    available = fsum(leg.span_seconds * (_leg_bound(replay, leg) or inf) for leg in replay.legs)
+    # A leg without a span could do nothing: it may have been killed before its devices were known, and zero
+    # times infinity is no number.
+    spans = [leg for leg in replay.legs if leg.span_seconds > 0]
+    available = fsum(leg.span_seconds * (_leg_bound(replay, leg) or inf) for leg in spans)
     if 0 < available < inf:
         share = _least_operations(evidence, available) / available
         text = f"{percent(share, 1)} of the most that the devices can do"

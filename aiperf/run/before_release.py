@@ -12,7 +12,8 @@ from pathlib import Path
 
 from aiperf.errors import NotReady, WorldError
 from aiperf.journal.events import RankReady
-from aiperf.rules.participants import CLOCK_SECONDS, misdeclared
+from aiperf.rules.participants import misdeclared
+from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.formats import emulation_text
 from aiperf.wire.messages import Ready
 
@@ -63,19 +64,11 @@ def refuse_other_formats(declared: str, ranks: Iterable[Ready]) -> None:
 def refuse_other_clocks(ranks: Iterable[RankReady]) -> None:
     """Refuses hosts whose time of day differs from the master's, which would make the run INVALID as well."""
     for event in ranks:
-        if abs(event.clock_offset_seconds) > CLOCK_SECONDS:
+        if event.clock.least_seconds > CLOCK_SECONDS:
             raise WorldError(
                 f"the clocks of {event.ready.host} and the master differ by "
                 f"{abs(event.clock_offset_seconds):.1f} s; synchronise them (chrony, ntp)"
             )
-
-
-def clock_offset(theirs: float, ours: float, held_up: float) -> float:
-    """A rank's time of day minus the master's in seconds. A master that was held up for `held_up` seconds, as
-    by a file system that stalls, reads the message late, so a clock that is behind by no more than that may
-    be right, and counts as right."""
-    offset = theirs - ours
-    return max(offset, min(0.0, offset + held_up)) if held_up > CLOCK_SECONDS else offset
 
 
 def not_in_time(seconds: float, groups: Iterable[tuple[int, ...]], ranks: Iterable[Ready]) -> NotReady:

@@ -80,9 +80,6 @@ class Master:
         self._stop_asked = ""
         self._closing = ""
         self._closing_since = 0.0
-        self._all_heard = 0.0
-        """Time of the leg at which no message was waiting. A message that is read now may have arrived at any
-        time since then, by which the clocks of hosts are judged."""
 
     def stop(self, reason: str) -> None:
         """Asks for a clean end; may be called from a signal handler."""
@@ -278,10 +275,8 @@ class Master:
 
     def _turn(self, on_loss: Callable[[int, str], None], seconds: float) -> int | None:
         """Waits at most `seconds` for one message and handles it; returns the group that sent it."""
-        asked, index = self.ledger.now, None
+        index = None
         received = self.world.receive(seconds)
-        if received is None and self.ledger.now > asked + TICK_SECONDS / 2:  # the world drops some unheard
-            self._all_heard = asked
         if received is not None:
             index, message = received
             self.groups.heard(index)
@@ -342,9 +337,8 @@ class Master:
 
     def _ready(self, index: int, ready: messages.Ready) -> None:
         leg = self.replay.leg
-        held_up = self.ledger.now - self._all_heard
-        offset = before_release.clock_offset(ready.wall_seconds, self.ledger.clock.wall(), held_up)
-        self.ledger.write(arrived(leg.ready_like(ready.host), index, ready, offset))
+        clock = self.world.clock_of(ready.rank)
+        self.ledger.write(arrived(leg.ready_like(ready.host), index, ready, clock))
         before_release.refuse_difference(ready, leg.ranks[0].ready)
         if leg.released is not None and leg.is_ready(index):  # it was lost in between
             self.groups.go_on(index)

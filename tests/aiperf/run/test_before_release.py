@@ -35,8 +35,8 @@ def idle(*ids: str, visible: int) -> Callable[[], None]:
     return lambda: before_release.refuse_idle_devices(with_devices(*ids, visible=visible))
 
 
-def apart(seconds: float) -> Callable[[], None]:
-    ready = [RankReady(0, READY, 0.9), RankReady(1, SECOND, seconds)]
+def apart(seconds: float, uncertainty: float | None = None) -> Callable[[], None]:
+    ready = [RankReady(0, READY, 0.9), RankReady(1, SECOND, seconds, uncertainty)]
     return lambda: before_release.refuse_other_clocks(ready)
 
 
@@ -65,6 +65,8 @@ CLOCKS = "the clocks of node2 and the master differ by 3.0 s; synchronise them (
         (apart(0.9), ""),
         (apart(-3.04), CLOCKS),
         (apart(3.04), CLOCKS),
+        (apart(3.04, 0.9), CLOCKS),
+        (apart(-15.0, 15.0), ""),  # it answered after half a minute, so nothing is known
     ],
 )  # fmt: skip
 def test_what_makes_work_incomparable_or_a_device_idle_is_refused(
@@ -76,22 +78,6 @@ def test_what_makes_work_incomparable_or_a_device_idle_is_refused(
     with pytest.raises(WorldError) as raised:
         refuse()
     assert message in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("theirs", "held_up", "offset"),
-    [
-        (97.0, 0.2, -3.0),  # the master had just listened
-        (97.0, 33.0, 0.0),
-        (60.0, 33.0, -7.0),  # a stall explains no more than its own length
-        (103.0, 33.0, 3.0),  # nor a clock that is ahead
-        (99.9, 0.2, -0.1),
-    ],
-)
-def test_a_word_that_lay_while_the_master_was_held_up_tells_no_wrong_time(
-    theirs: float, held_up: float, offset: float
-) -> None:
-    assert before_release.clock_offset(theirs, 100.0, held_up) == pytest.approx(offset)
 
 
 def test_ranks_that_are_late_are_named() -> None:

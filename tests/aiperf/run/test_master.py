@@ -31,6 +31,7 @@ from aiperf.run.group import AHEAD
 from aiperf.run.master import Master
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import State
+from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import (
     Assign,
     Ceiling,
@@ -364,13 +365,19 @@ class WithDevices(Obedient):
         return replace(super().ready(rank), device_id="-ab"[rank], visible_devices=8)
 
 
+def another_clock() -> FakeWorld:
+    world = FakeWorld(Obedient, Obedient)
+    world.clocks[2] = ClockReading(3.0, 0.01)
+    return world
+
+
 @pytest.mark.parametrize(
     ("world", "told"),
     [
         (lambda: FakeWorld(Obedient, saying(code_hash="other")), "differ in code hash; use the same"),
         (lambda: FakeWorld(WithDevices, ranks=2), "node1 shows 8 devices to 2 training rank"),
         (lambda: FakeWorld(saying(multiplies={"convolution": "fp16"})), "computed a convolution in fp16"),
-        (lambda: FakeWorld(Obedient, saying(wall_seconds=3.0)), "the clocks of node1 and the master differ"),
+        (another_clock, "the clocks of node1 and the master differ by 3.0 s; synchronise them"),
         (lambda: FakeWorld(Obedient, NeverReady), "of 1 no word came: rank 2; see logs/"),
         (lambda: FakeWorld(Obedient, Refuses), "^rank 2 on node2: the data is not here$"),
     ],

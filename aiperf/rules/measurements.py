@@ -64,10 +64,7 @@ def speed(evidence: Evidence) -> Seen:
     contradictions += _test_too_fast(evidence, bounds)
     if not len(replay.blocks):
         return Seen("no training step was run", contradictions, known=False)
-    # A leg without a span could do nothing: it may have been killed before its devices were known, and zero
-    # times infinity is no number.
-    spans = [leg for leg in replay.legs if leg.span_seconds > 0]
-    available = fsum(leg.span_seconds * (_leg_bound(replay, leg) or inf) for leg in spans)
+    available = fsum(leg.span_seconds * (_leg_bound(replay, leg) or inf) for leg in _with_a_span(replay))
     if 0 < available < inf:
         share = _least_operations(evidence, available) / available
         text = f"{percent(share, 1)} of the most that the devices can do"
@@ -200,13 +197,19 @@ def _leg_bound(replay: Replay, leg: Leg) -> float | None:
     return bound_ops_per_second(ready.values(), replay.opened.config.training.format)
 
 
+def _with_a_span(replay: Replay) -> list[Leg]:
+    """The legs that count. A leg without a span did no work, whatever its devices could have done: it may
+    have been killed before they were known, and zero seconds at an unknown rate are no number."""
+    return [leg for leg in replay.legs if leg.span_seconds > 0]
+
+
 def mean_ceiling(replay: Replay) -> float | None:
     """Operations per second of the fastest work of all devices of a leg, averaged over the span; None if a
     leg has not measured all its devices, or none has a span."""
     total = 0.0
-    for leg in replay.legs:
+    for leg in _with_a_span(replay):
         ranks = {rank for group in leg.began.groups for rank in group}
-        if leg.span_seconds > 0 and ranks != leg.ceilings.keys():
+        if ranks != leg.ceilings.keys():
             return None
         total += leg.span_seconds * fsum(ceiling.fastest for ceiling in leg.ceilings.values())
     return total / replay.span_seconds if total > 0 else None

@@ -3,8 +3,8 @@
     python -m tests.aiperf.training.two_ranks 0|1 DIRECTORY
 
 Each rank prints JSON: the addresses at which it listens. Of images by case why it fell back, where engines
-fail on the second rank only, and the SHA-256 of what it has learnt. Of text by case how it ended, the tally of
-its group and its own, and the same.
+fail on the second rank only, and the SHA-256 of what it has learnt. Of text by case how it ended, the tally
+of its group and its own, and the same.
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ from time import perf_counter
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import TCPStore
 
 from aiperf.config import DataConfig
 from aiperf.device import Device, count_devices
 from aiperf.doctor.reports import DataSeen, DeviceSeen, Meet
 from aiperf.engines.fused import Fused
 from aiperf.errors import AiperfError, UnseenDevices
+from aiperf.parallel.meeting import meeting_store, stay_on_host
 from aiperf.training.worker_process import bind_place
 from aiperf.wire.formats import AUTO
 from aiperf.wire.layout import Place
@@ -92,18 +92,11 @@ def _multiplies(device: Device) -> str:
 
 def _reduce(device: Device, place: Place, meet: Meet) -> float:
     """Rate of an all-reduce in bytes per second. Raises RuntimeError if it fails or its sum is wrong."""
-    store = TCPStore(
-        meet.host,
-        meet.port,
-        len(place.group),
-        place.leads,
-        MEETING,
-        wait_for_workers=False,
-        master_listen_fd=meet.listening if meet.listening >= 0 else None,
-    )
+    stay_on_host(place)
     dist.init_process_group(
         device.backend,
-        store=store,
+        # Without a secret, which other users could read in this process's arguments: only ones are summed.
+        store=meeting_store(place, (meet.host, meet.port), "", MEETING, meet.listening),
         rank=place.position,
         world_size=len(place.group),
         timeout=MEETING,

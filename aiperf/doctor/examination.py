@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiperf.config import Config
@@ -22,6 +22,7 @@ from aiperf.ranks.process import visible_devices
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.torchrun import SocketLink
 from aiperf.wire.clocks import ROUND_TRIPS, AskTime, ClockReading, RoundTrips, TimeOfDay
+from aiperf.wire.door import open_door
 from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
 from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
 
@@ -57,7 +58,7 @@ class OpenDoor(ToGroup):
 
 @dataclass(frozen=True)
 class Door(FromGroup):
-    """Address of the leader's socket."""
+    """Address of the leader's socket; port 0 if it could not open one, which its `DeviceSeen` explains."""
 
     host: str
     port: int
@@ -167,12 +168,12 @@ def serve_examination(link: Link) -> None:
     link.send(0, 0, pack(Hello(socket.gethostname())))
     until = time.monotonic() + MASTER_SILENCE_SECONDS
     with contextlib.ExitStack() as doors:
-        listening, child = -1, None
+        listening, no_door, child = -1, "", None
         while time.monotonic() < until and not link.orphaned:
             if child is not None and child.ended:
                 found = child.answer(0.0)
                 if found is not None:
-                    link.send(0, 0, pack(found))
+                    link.send(0, 0, pack(replace(found, fault=found.fault or no_door)))
                 child = None
             received = link.receive(0.05)
             if received is None:
@@ -184,7 +185,11 @@ def serve_examination(link: Link) -> None:
                 asked, probe = (message.nonce, message.data_path), Path(message.probe)
                 link.send(0, 0, pack(see_host(probe, *asked, os.environ, message.trains)))
             elif isinstance(message, OpenDoor):
-                door, listening = doors.enter_context(_door(message.spans_hosts))
+                door = "", 0
+                try:
+                    door, listening = doors.enter_context(_door(message.spans_hosts))
+                except WorldError as error:
+                    no_door = str(error)
                 link.send(0, 0, pack(Door(*door)))
             elif isinstance(message, LookAtDevice):
                 meet = Meet(message.host, message.port, listening) if message.port else None
@@ -254,11 +259,9 @@ def _collect(link: Link, wanted: Answers, until: float) -> dict[tuple[int, type[
 @contextlib.contextmanager
 def _door(spans_hosts: bool) -> Iterator[tuple[tuple[str, int], int]]:
     """A listening socket: its host and port, and its file descriptor."""
-    with socket.socket() as listening:
-        listening.bind(("" if spans_hosts else "127.0.0.1", 0))
-        listening.listen()
-        host = socket.gethostname() if spans_hosts else "127.0.0.1"
-        yield (host, listening.getsockname()[1]), listening.fileno()
+    with open_door(spans_hosts, os.environ) as listening:
+        host, port = listening.getsockname()[:2]
+        yield (host, port), listening.fileno()
 
 
 @contextlib.contextmanager

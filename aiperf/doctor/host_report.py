@@ -72,10 +72,9 @@ def see_host(
 
 def try_folder(path: Path) -> Folder:
     """Measures how fast a folder can be written to. Nothing remains in it."""
-    name = path / f".aiperf-hpc-{socket.gethostname()}-{os.getpid()}"
     try:
         began = time.perf_counter()
-        with open(name, "wb") as file:
+        with tempfile.NamedTemporaryFile(dir=path, prefix=".aiperf-hpc-") as file:
             block = os.urandom(1 << 20)
             for _ in range(FILE_BYTES >> 20):
                 file.write(block)
@@ -90,9 +89,6 @@ def try_folder(path: Path) -> Folder:
         free = os.statvfs(path)
     except OSError as error:
         return Folder(str(path), fault=error.strerror or str(error))
-    finally:
-        with contextlib.suppress(OSError):  # never created, or the disk is gone, as reported above
-            name.unlink()
     return Folder(
         str(path),
         free_bytes=free.f_bavail * free.f_frsize,

@@ -6,6 +6,7 @@ python -m aiperf.profiling.rank_process DIRECTORY POSITION
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 import time
 from dataclasses import replace
@@ -121,7 +122,7 @@ def _joined(work: ProfileWork, device: Device, directory: Path, position: int) -
 
     def say(own: Meeting) -> None:
         unfinished = directory / f"{MEETING}.unfinished"
-        unfinished.write_text(json.dumps([own.host, own.port]), encoding="utf-8")
+        unfinished.write_text(json.dumps([own.host, own.port, secrets.token_hex(16)]), encoding="utf-8")
         unfinished.replace(meeting)
 
     def hear() -> Join:

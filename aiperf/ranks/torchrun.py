@@ -2,12 +2,14 @@
 
 Each rank listens at a socket in a folder that only its owner can enter. Two ranks that exchange messages have
 a connection. The kernel buffers what the other rank has not read yet, and wakes a rank that waits for room or
-for a message, so no rank has to poll. If a rank dies, torchrun ends the others.
+for a message, so no rank has to poll. If a rank dies, torchrun ends the others. A process of another user, or
+one that does not speak as a rank, is refused, and the run continues.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import resource
 import selectors
@@ -19,15 +21,22 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from aiperf.errors import WorldError
+from aiperf.other_users import NotOurs, make_private, peer
 from aiperf.ranks.launcher import LaunchedRank
 from aiperf.ranks.link import Link, Received, Waited
+from aiperf.ranks.shipping import PIECE_BYTES
+
+log = logging.getLogger(__name__)
 
 HEAD = struct.Struct("<QQQ")
 """Header of each message: its length, its source, its tag."""
 READ_BYTES = 1 << 18  # maximum per read of one connection
+MOST_BYTES = 2 * PIECE_BYTES
+"""Maximum length of a message. The longest are pieces of weights and of logs."""
 AGAIN_SECONDS = 0.05  # between two attempts to reach a rank that does not listen yet
 CLEARED = 3  # attempts to remove the folder, because other ranks may still be leaving
 OTHER_FILES = 256  # that the master may open in addition to a connection to every rank
@@ -38,6 +47,8 @@ class _Way:
     """A connection to another rank."""
 
     socket: socket.socket
+    process: str
+    """The process at the other end, for messages."""
     leaving: deque[memoryview] = field(default_factory=deque)
     coming: bytearray = field(default_factory=bytearray)
 
@@ -61,12 +72,7 @@ class SocketLink(Link):
         self._late: dict[int, deque[memoryview]] = {}
         """Messages to ranks that do not listen yet, by rank."""
         self._arrived: deque[Received] = deque()
-        # Without --standalone the id of every run is "none"; two runs on a host differ by the port.
-        port = os.environ.get("MASTER_PORT", "")
-        self._folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run_id}-{port}"
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        if self._folder.stat().st_uid != os.getuid():
-            raise WorldError(f"{self._folder} belongs to another user; set TMPDIR to a folder that you own")
+        self._folder = _socket_folder(run_id)
         if self.rank == 0:
             _allow_files(self.size + OTHER_FILES)
         for path in (self._path(self.rank), self._left(self.rank)):  # of a run that was killed
@@ -86,6 +92,7 @@ class SocketLink(Link):
         return ""
 
     def send(self, rank: int, tag: int, data: bytes) -> None:
+        assert len(data) <= MOST_BYTES, f"a message of {len(data)} bytes"
         message = memoryview(HEAD.pack(len(data), self.rank, tag) + data)
         with self._turn:
             way = self._ways.get(rank)
@@ -159,12 +166,15 @@ class SocketLink(Link):
         own.setblocking(False)
         try:
             own.connect(str(self._path(rank)))
+            process = peer(own)
         except (BlockingIOError, FileNotFoundError, ConnectionRefusedError):
             own.close()
             if self._left(rank).exists():
                 del self._late[rank]
             return
-        way = self._ways[rank] = _Way(own, self._late.pop(rank))
+        except NotOurs as error:
+            raise WorldError(f"{self._path(rank)}: {error}; set TMPDIR to a folder of your own") from None
+        way = self._ways[rank] = _Way(own, process, self._late.pop(rank))
         self._selector.register(own, selectors.EVENT_READ, way)
         self._push(way)
 
@@ -174,8 +184,14 @@ class SocketLink(Link):
                 other, _ = self._listening.accept()
             except BlockingIOError:
                 return
+            try:
+                way = _Way(other, peer(other))
+            except NotOurs as error:
+                log.error("rank %d refused a connection: %s", self.rank, error)
+                other.close()
+                continue
             other.setblocking(False)
-            self._selector.register(other, selectors.EVENT_READ, _Way(other))
+            self._selector.register(other, selectors.EVENT_READ, way)
 
     def _pull(self, way: _Way) -> None:
         if way.socket.fileno() < 0:
@@ -193,6 +209,11 @@ class SocketLink(Link):
         begin = 0
         while len(way.coming) - begin >= HEAD.size:
             length, source, tag = HEAD.unpack_from(way.coming, begin)
+            if fault := self._fault(length, source):
+                log.error("rank %d closed the connection of %s: %s", self.rank, way.process, fault)
+                self._ways = {rank: each for rank, each in self._ways.items() if each is not way}
+                self._drop(way)
+                return
             end = begin + HEAD.size + length
             if len(way.coming) < end:
                 break
@@ -201,6 +222,12 @@ class SocketLink(Link):
                 self._ways.setdefault(source, way)
             begin = end
         del way.coming[:begin]
+
+    def _fault(self, length: int, source: int) -> str:
+        """What is wrong with the header of a message; empty if nothing is."""
+        if source >= self.size or source == self.rank:
+            return f"it sent a message of rank {source}, which is no other rank of these {self.size}"
+        return f"it sent a message of {length} bytes; the limit is {MOST_BYTES}" * (length > MOST_BYTES)
 
     def _push(self, way: _Way) -> None:
         """Sends as much as the other rank has room for. The selector reports when there is room for the
@@ -236,6 +263,22 @@ class SocketLink(Link):
     def _left(self, rank: int) -> Path:
         """Path to which a rank's socket is renamed when the rank has left."""
         return self._folder / f"{rank}.left"
+
+
+def _socket_folder(run_id: str) -> Path:
+    """The folder of a run's sockets, the same for all of its ranks; it is created if it does not exist.
+
+    Raises WorldError if it cannot be created, or if other users could enter it.
+    """
+    # Without --standalone the id of every run is "none"; two runs on a host differ by the port.
+    run = sha256(f"{run_id}\0{os.environ.get('MASTER_PORT', '')}".encode(errors="surrogateescape"))
+    folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run.hexdigest()[:16]}"
+    try:
+        return make_private(folder)
+    except NotOurs as error:
+        raise WorldError(f"{error}; set TMPDIR to a folder of your own") from None
+    except OSError as error:
+        raise WorldError(f"{folder}: {error.strerror}; set TMPDIR to a folder of your own") from None
 
 
 def _allow_files(number: int) -> None:

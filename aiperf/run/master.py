@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -306,7 +307,7 @@ class Master:
     def _hear(self, index: int, message: messages.FromGroup) -> None:
         now, group = self.ledger.now, self.groups.each[index]
         if isinstance(message, messages.Meeting):
-            self.world.send(index, messages.Join(message.host, message.port))
+            self.world.send(index, messages.Join(message.host, message.port, secrets.token_hex(16)))
         elif isinstance(message, messages.Ready):
             self._ready(index, message)
         elif isinstance(message, messages.Refused):

@@ -65,6 +65,8 @@ class Join(ToGroup):
 
     host: str
     port: int
+    secret: str
+    """Random text of the master, under which the group keeps its keys."""
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,17 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+
+from aiperf.other_users import (
+    OTHERS_WRITE,
+    NotOurs,
+    make_private,
+    refuse_changeable_file,
+    temporary_folder,
+)
 
 HERE = Path(__file__).parent
 MAIN = HERE / "kernels.c"
@@ -19,7 +28,6 @@ SOURCES = (MAIN, HERE / "batchnorm.h", HERE / "images.h")
 # -O3 compiles for twice as long, and the kernels are no faster.
 VECTORS = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fopenmp-simd")
 FLAGS = ("-std=gnu99", *VECTORS, "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
-OTHERS_WRITE = 0o022
 SECONDS = 120
 """Time limit of a compilation in seconds; it takes 3 s on one core of today."""
 
@@ -77,11 +85,12 @@ def _whole(folder: Path, name: str) -> Path | None:
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether the contents match the digest in the file's name: loading a truncated file kills the
-    process."""
+    """Whether the contents match the digest in the file's name, because loading a truncated file kills the
+    process, and no other user can change them."""
     try:
+        refuse_changeable_file(file)
         return file.stem.endswith(f"-{_digest(file)}")
-    except OSError:
+    except (OSError, NotOurs):
         return False
 
 
@@ -145,18 +154,19 @@ def _folder(environment: Mapping[str, str]) -> Path:
     """The user's cache folder, or one for temporary files if that is not writable. Raises NotBuilt."""
     home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or "~").expanduser() / ".cache"
     last = NotBuilt("no folder to compile into")
-    temporary = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}"
-    for folder in (Path(home) / "aiperf-hpc", temporary):
+    # Code is loaded from this folder, so no other user may be able to write to it.
+    for folder_of in (partial(make_private, Path(home) / "aiperf-hpc", OTHERS_WRITE), temporary_folder):
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Code is loaded from this folder, so no other user may be able to write to it.
-            state = folder.stat()
-            own = state.st_uid == os.getuid() and not state.st_mode & OTHERS_WRITE
-            if own and os.access(folder, os.W_OK | os.X_OK):
+            folder = folder_of()
+            if os.access(folder, os.W_OK | os.X_OK):
                 return folder
-            last = NotBuilt(f"{folder} can be written by others than this user; set XDG_CACHE_HOME")
+            last = NotBuilt(f"{folder} cannot be written; set XDG_CACHE_HOME to a folder that can be written")
+        except NotOurs as error:
+            last = NotBuilt(f"{error}; set XDG_CACHE_HOME to a folder of your own")
         except OSError as error:
-            last = NotBuilt(f"{folder}: {error.strerror}; set XDG_CACHE_HOME to a folder that can be written")
+            last = NotBuilt(
+                f"{error.filename}: {error.strerror}; set XDG_CACHE_HOME to a folder that can be written"
+            )
     raise last
 
 
@@ -174,6 +184,7 @@ def _compile(command: list[str], folder: Path, name: str) -> Path:
             told = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
             said = told[0] if told else f"exit status {done.returncode} of {' '.join(whole)}"
             raise NotBuilt(f"{command[0]} does not compile the kernels: {said}")
+        os.chmod(own, 0o700)  # the compiler may have made a new file, which the umask lets others change
         return Path(own).replace(folder / f"{name}-{_digest(Path(own))}.so")
     finally:
         Path(own).unlink(missing_ok=True)

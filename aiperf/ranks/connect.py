@@ -59,6 +59,7 @@ def disconnect(link: Link) -> None:
     any."""
     link.flush(1.0)
     if link.orphaned:  # MPI has no launcher any more that could take part
+        link.abandon()
         return
     # After the death of a rank, libraries such as Horovod may have left messages for which MPI waits forever,
     # and without letting other threads of this process run.

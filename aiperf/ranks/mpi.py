@@ -21,6 +21,7 @@ from aiperf.ranks.link import Link, Received
 from aiperf.ranks.shipping import LOGS_SECONDS, Receiver, is_piece, pieces
 from aiperf.ranks.tree import Announcer, after, goes_to_all
 from aiperf.ranks.world import Gone
+from aiperf.scheduler_warning import noted
 from aiperf.trial import State
 from aiperf.wire.clocks import ClockReading, RoundTrips, TimeOfDay
 from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, Place
@@ -29,6 +30,7 @@ from aiperf.wire.messages import Assign, Evaluate, Finished, FromGroup, Quit, Re
 log = logging.getLogger(__name__)
 
 HELLO_SECONDS = 300.0  # for all ranks to report, once MPI has started them
+WARNED_SECONDS = 3.0  # for the ranks that are alive to report after a warning
 BYE_SECONDS = 20.0  # for all ranks to leave, of which a worker may take ten to exit
 HEARTBEAT_SECONDS = 15.0
 REPEAT_SECONDS = 5.0  # for Quit to reach all along the trees; after that the master sends it directly
@@ -208,11 +210,14 @@ class MpiWorld:
 
 
 def gather(link: Link) -> tuple[str, ...]:
-    """The host of every rank. Raises WorldError if some ranks do not report within HELLO_SECONDS."""
+    """The host of every rank. Raises WorldError if some ranks do not report within HELLO_SECONDS, or within
+    WARNED_SECONDS after a warning, which a launcher sends to all others if one of its ranks has died."""
     hosts = {0: socket.gethostname()}
     until = time.monotonic() + HELLO_SECONDS
     while len(hosts) < link.size:
         received = link.receive(1.0)
+        if noted():
+            until = min(until, time.monotonic() + WARNED_SECONDS)
         if received is not None:
             hello = unpack(FromGroup, received.data)
             assert isinstance(hello, Hello), hello

@@ -2,7 +2,8 @@
 
 Each rank listens at a socket in a folder that only its owner can enter. Two ranks that exchange messages have
 a connection. The kernel buffers what the other rank has not read yet, and wakes a rank that waits for room or
-for a message, so no rank has to poll. If a rank dies, torchrun ends the others. A process of another user, or
+for a message, so no rank has to poll. If a rank dies, the master notices it by the end of its connection, and
+closes the run in the half minute after which torchrun kills the others. A process of another user, or
 one that does not speak as a rank, is refused, and the run continues.
 """
 
@@ -15,6 +16,7 @@ import resource
 import selectors
 import shutil
 import socket
+import stat
 import struct
 import tempfile
 import threading
@@ -38,6 +40,7 @@ READ_BYTES = 1 << 18  # maximum per read of one connection
 MOST_BYTES = 2 * PIECE_BYTES
 """Maximum length of a message. The longest are pieces of weights and of logs."""
 AGAIN_SECONDS = 0.05  # between two attempts to reach a rank that does not listen yet
+YOUNG_SECONDS = 60.0  # for the ranks of a run to begin to listen: until then its folder looks dead
 CLEARED = 3  # attempts to remove the folder, because other ranks may still be leaving
 OTHER_FILES = 256  # that the master may open in addition to a connection to every rank
 
@@ -49,6 +52,8 @@ class _Way:
     socket: socket.socket
     process: str
     """The process at the other end, for messages."""
+    rank: int | None = None
+    """The rank at the other end; None before its first message."""
     leaving: deque[memoryview] = field(default_factory=deque)
     coming: bytearray = field(default_factory=bytearray)
 
@@ -74,6 +79,7 @@ class SocketLink(Link):
         self._arrived: deque[Received] = deque()
         self._folder = _socket_folder(run_id)
         if self.rank == 0:
+            clear_dead_folders(self._folder)
             _allow_files(self.size + OTHER_FILES)
         for path in (self._path(self.rank), self._left(self.rank)):  # of a run that was killed
             path.unlink(missing_ok=True)
@@ -104,11 +110,13 @@ class SocketLink(Link):
                 self._push(way)
 
     def receive(self, seconds: float, beside: Waited | None = None) -> Received | None:
-        until = time.monotonic() + seconds
+        until, dead = time.monotonic() + seconds, self.failed
         while True:
             with self._turn:
                 if self._arrived:
                     return self._arrived.popleft()
+            if self.failed != dead:
+                return None
             left = max(0.0, until - time.monotonic())
             if self._wait(left, beside) or left == 0.0:
                 with self._turn:
@@ -121,7 +129,13 @@ class SocketLink(Link):
         return not self._is_sending()
 
     def abort(self, code: int) -> None:
+        self.abandon()
         os._exit(code)
+
+    def abandon(self) -> None:
+        """Removes this rank's socket, and the folder if no other rank listens there any more."""
+        self._path(self.rank).unlink(missing_ok=True)
+        _clear_if_dead(self._folder)
 
     def finalize(self) -> None:
         for key in list(self._selector.get_map().values()):
@@ -174,7 +188,7 @@ class SocketLink(Link):
             return
         except NotOurs as error:
             raise WorldError(f"{self._path(rank)}: {error}; set TMPDIR to a folder of your own") from None
-        way = self._ways[rank] = _Way(own, process, self._late.pop(rank))
+        way = self._ways[rank] = _Way(own, process, rank, self._late.pop(rank))
         self._selector.register(own, selectors.EVENT_READ, way)
         self._push(way)
 
@@ -203,6 +217,7 @@ class SocketLink(Link):
         except ConnectionError:
             data = b""
         if not data:
+            self._note_death(way)
             self._drop(way)
             return
         way.coming += data
@@ -217,6 +232,7 @@ class SocketLink(Link):
             end = begin + HEAD.size + length
             if len(way.coming) < end:
                 break
+            way.rank = source
             self._arrived.append(Received(source, tag, bytes(way.coming[begin + HEAD.size : end])))
             if source not in self._late:
                 self._ways.setdefault(source, way)
@@ -251,8 +267,14 @@ class SocketLink(Link):
         if self._selector.get_key(way.socket).events != wanted:
             self._selector.modify(way.socket, wanted, way)
 
+    def _note_death(self, way: _Way) -> None:
+        """On the master, notes that a rank has closed its connection without having been asked to quit. The
+        other ranks need not know: they end with the master."""
+        if self.rank == 0 and way.rank is not None and not (self.dismissed or self._left(way.rank).exists()):
+            self.failed |= {way.rank}
+
     def _drop(self, way: _Way) -> None:
-        """Closes a connection after the other rank has left; messages to it are dropped."""
+        """Closes a connection after the other rank has left or died; messages to it are dropped."""
         self._selector.unregister(way.socket)
         way.socket.close()
         way.leaving.clear()
@@ -279,6 +301,42 @@ def _socket_folder(run_id: str) -> Path:
         raise WorldError(f"{error}; set TMPDIR to a folder of your own") from None
     except OSError as error:
         raise WorldError(f"{folder}: {error.strerror}; set TMPDIR to a folder of your own") from None
+
+
+def clear_dead_folders(own: Path) -> None:
+    """Removes what earlier runs of this user have left next to the folder `own`, because all of their ranks
+    were killed."""
+    for folder in own.parent.glob(f"aiperf-hpc-{os.getuid()}-*"):
+        with contextlib.suppress(OSError):  # another run removes it too
+            state = folder.lstat()
+            old = time.time() - state.st_mtime > YOUNG_SECONDS
+            if folder != own and old and stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid():
+                _clear_if_dead(folder)
+
+
+def _clear_if_dead(folder: Path) -> None:
+    """Removes a folder in which there are only sockets, and nobody listens at any of them."""
+    with contextlib.suppress(OSError):  # another rank removes it too
+        found = list(folder.iterdir())
+        if all(map(_is_dead, found)):
+            for path in found:
+                path.unlink()
+            folder.rmdir()
+
+
+def _is_dead(path: Path) -> bool:
+    """Whether a file is a socket at which nobody listens."""
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+        asked.setblocking(False)
+        try:
+            asked.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:  # it is alive, and many others connect to it
+            return False
+    return False
 
 
 def _allow_files(number: int) -> None:

@@ -126,11 +126,11 @@ INCOMPLETE = {
     "at its end": (NOT_ENDED, IN_PROGRESS),
     "warned": (
         then(until(Closed, LONGER), *ALL_LOST, end("terminated")),
-        "the run was stopped by the scheduler; ",
+        "the run was stopped by its scheduler or launcher; ",
     ),
     "warned before the clock": (
         then(NEVER, end(f"error: {StoppedEarly('terminated')}")),
-        "the run was stopped by the scheduler; ",
+        "the run was stopped by its scheduler or launcher; ",
     ),
 }
 

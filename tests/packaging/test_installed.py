@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from aiperf.errors import MissingExtra
 from tests.house.tree import ROOT
+from tests.mpi.jobs import environ
 from tests.packaging.cloned import cloned
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -37,8 +37,7 @@ def real_run(directory: Path) -> Path:
     """By the environment of these tests, which has torch."""
     command = [sys.executable, "-m", "aiperf", "run", "--device", "cpu", "--minutes", "0.1"]
     command += ["--set", "training.validate_every_examples=500"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, "--directory", directory], check=True, cwd=ROOT, env=environment)
+    subprocess.run([*command, "--directory", directory], check=True, cwd=ROOT, env=environ())
     return directory
 
 

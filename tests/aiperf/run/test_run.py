@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,10 +48,9 @@ BEGUN_SECONDS = 240.0  # for the first lines of a run on a busy machine, the con
 
 
 @pytest.fixture(autouse=True)
-def short_control(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first run measures its device as a user's does; the others are about what comes afterwards."""
-    if request.node.get_closest_marker("slow"):
-        monkeypatch.setenv("PYTHONPATH", environ()["PYTHONPATH"])
+def short_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all but `whole`, which measures its device as a user's run does."""
+    monkeypatch.setenv("PYTHONPATH", environ()["PYTHONPATH"])
 
 
 def command(*words: object) -> list[str]:
@@ -266,10 +266,9 @@ def test_a_failing_trial_ends_itself_and_not_the_run(tmp_path: Path) -> None:
     assert score(run, recount(run).counts).goodput.operations == 0
 
 
-@pytest.mark.slow
-def test_a_run_killed_before_its_test_is_tested_by_resume(tmp_path: Path) -> None:
+def test_a_run_killed_before_its_test_is_tested_by_resume(whole: tuple[Path, str], tmp_path: Path) -> None:
     directory = tmp_path / "untested"
-    assert finished("run", "--directory", directory, "--minutes", 0.1, *QUICK).returncode == 0
+    shutil.copytree(whole[0], directory)
     journal = RunFiles(directory).journal
     told_of_all = journal.read_bytes()
     cut = told_of_all.rindex(b"\n", 0, told_of_all.index(b'"type":"Tested"')) + 1  # a heartbeat may follow

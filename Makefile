@@ -53,6 +53,8 @@ test: $(VENV)/.installed-dev
 	@echo "not run: what computes and the commands, make test-compute; everything, with real MPI, Slurm and NNI: make test-all"
 
 # The rest of what pytest runs by default: what computes with torch, the commands, the master among real threads.
+# A third of its time it waits for the processes that it starts.
+test-compute: JOBS := $(shell echo $$(($(JOBS) < 8 ? $(JOBS) * 3 / 2 : $(JOBS))))
 test-compute: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --tier compute $(PROCESSES) $(PYTEST_ARGS)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib import resources
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from nas.search_names import TUNERS, search_names
 DATA_CLASSES: tuple[type[DataConfig], ...] = (ImageData, TextData)
 """Those of this program's tasks: imported here, so that `[data]` of each can be read. An installed task
 brings its own."""
+PRESETS = Path(__file__).parent / "presets"
 FORMATS = ("fp32", "tf32", "bf16", "fp16")
 WANTED_FORMATS = ("auto", *FORMATS)
 OPTIMIZERS = ("sgd", "adamw", "muon")
@@ -258,8 +258,7 @@ class Config:
 
 
 def preset_names() -> list[str]:
-    folder = resources.files("aiperf") / "presets"
-    return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
 
 
 def load_preset(name: str) -> Config:
@@ -284,8 +283,7 @@ def preset_text(name: str) -> str:
             f"no preset {name!r}{suggestion(name, names) or ';'} presets: {', '.join(names)}, or a file "
             "NAME.toml"
         )
-    preset = resources.files("aiperf") / "presets" / f"{name}.toml"
-    return preset.read_text(encoding="utf-8")
+    return (PRESETS / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def from_toml(text: str, where: str) -> Config:

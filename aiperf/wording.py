@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from difflib import get_close_matches
 
 _PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
@@ -112,6 +111,8 @@ def bytes_text(value: float) -> str:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """ "; did you mean 'digits'?" for the known name that is closest; empty if none is close."""
+    from difflib import get_close_matches  # only a wrong name needs it
+
     close = get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -96,6 +95,8 @@ def _read(path: str, names: Collection[str]) -> Graph:
     try:
         return graph_from_json(read_text(Path(path)))
     except FileNotFoundError:
+        from difflib import get_close_matches
+
         close = get_close_matches(path, names, n=1)
         meant = f" did you mean {close[0]!r}?" if close else ""
         raise SeedError(f"{path!r} is neither a seed nor a file;{meant} seeds: {', '.join(names)}") from None

@@ -8,7 +8,6 @@ import gc
 from collections import UserDict
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from pkgutil import resolve_name
 from typing import Any
 
@@ -65,6 +64,8 @@ class LazyGroup(ListedGroup):
 def first_sentence(place: str) -> str:
     """The short help of the command at a location, read from the docstring in its file without importing
     it."""
+    from importlib import resources  # imports tempfile and shutil
+
     module, _, function = place.partition(":")
     package, _, name = module.rpartition(".")
     tree = ast.parse((resources.files(package) / f"{name}.py").read_text(encoding="utf-8"))

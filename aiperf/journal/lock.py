@@ -6,7 +6,6 @@ import errno
 import fcntl
 import json
 import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +43,7 @@ class Lock:
                     f"choose another directory"
                 )
             os.ftruncate(file, 0)
-            record = json.dumps({"pid": os.getpid(), "host": socket.gethostname()})
+            record = json.dumps({"pid": os.getpid(), "host": os.uname().nodename})
             os.pwrite(file, record.encode(), 0)
             return cls(path, file)
         except BaseException:
@@ -81,7 +80,7 @@ def _holder(file: int) -> dict[str, object]:
 
 def _died(holder: dict[str, object], locked: bool | None) -> bool:
     """Whether the holder was a process of this host that has died, since we have its lock now."""
-    return bool(locked) and holder.get("host") == socket.gethostname() and holder.get("pid") != os.getpid()
+    return bool(locked) and holder.get("host") == os.uname().nodename and holder.get("pid") != os.getpid()
 
 
 def _grows(journal: Path, file: int) -> bool:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 from aiperf.config import FORMATS
 from aiperf.errors import AiperfError
@@ -86,6 +85,8 @@ def limits_of(run: Replay) -> Limits | None:
     ceilings = next((list(leg.ceilings.values()) for leg in reversed(run.legs) if leg.ceilings), [])
     if not ceilings or ceilings[0].format not in FORMATS:
         return None
+    from statistics import median  # takes longer to import than to use
+
     products = median(ceiling.product.fastest for ceiling in ceilings)
     copies = median(ceiling.copy.fastest for ceiling in ceilings)
     if min(products, copies) <= 0:

@@ -12,7 +12,7 @@ gradient comes back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,9 +44,9 @@ class Edit:
     """A child, and all that must be known to carry a parent's tensors to it."""
 
     child: Graph
-    channels: Mapping[str, Channels] = field(default_factory=dict)
+    channels: Callable[[], Mapping[str, Channels]] = dict
     """Channels of the outputs that differ from the parent's, by node. `follow` finds where they go from
-    there."""
+    there. They are computed only when weights are carried: most children of a search are never trained."""
     zeros: frozenset[str] = frozenset()
     """New tensors that start at zero."""
     magnitudes: frozenset[str] = frozenset()
@@ -101,7 +101,7 @@ class Edit:
 
 def _ways(parent: Graph, edit: Edit) -> Iterator[tuple[Node, Twin, Reading | None]]:
     """Each node of the child with tensors, where they come from and how; None: they are new."""
-    channels = follow(parent, edit.child, edit.channels)
+    channels = follow(parent, edit.child, edit.channels())
     for node in edit.child.nodes:
         if node.layer.weights(*edit.child.reads(node)):
             twin = edit.twins.get(node.name, Twin(node.name))

@@ -78,7 +78,7 @@ class ConcatSkip(Morphism):
         joined = Channels(
             np.concatenate([np.arange(own), np.full(more, NEW)]), np.repeat([1.0, 0.0], [own, more])
         )
-        return Edit(child, {name: joined}, seed=self.seed)
+        return Edit(child, lambda: {name: joined}, seed=self.seed)
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> ConcatSkip:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil, lcm
 from typing import TypeVar
 
@@ -34,7 +33,10 @@ def known(graph: Graph, name: str) -> Node:
 
 def replaced(graph: Graph, layers: dict[str, Layer]) -> Graph:
     """The graph with other layers at some nodes."""
-    nodes = [replace(node, layer=layers[node.name]) if node.name in layers else node for node in graph.nodes]
+    nodes = [
+        Node(node.name, layers[node.name], node.inputs) if node.name in layers else node
+        for node in graph.nodes
+    ]
     return Graph(graph.input, tuple(nodes), graph, head=graph.head)
 
 

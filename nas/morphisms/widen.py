@@ -92,7 +92,7 @@ class WidenTrunkByCopies(Morphism):
         return cls(*_proposal(graph, _copyable(_trunks(graph)), rng, most=2))
 
 
-Filling = Callable[[int, int, np.random.Generator], Channels]
+Filling = Callable[[int, int, "np.random.Generator"], Channels]
 """A function of the old and the new number of channels: which channel copies which."""
 
 
@@ -102,8 +102,6 @@ def _unread(old: int, new: int, rng: np.random.Generator) -> Channels:
 
 
 def _copied(old: int, new: int, rng: np.random.Generator) -> Channels:
-    if new > 2 * old:
-        raise MorphismError(f"{old} channels make {2 * old} with their copies, not {new}")
     twice = rng.permutation(old)[: new - old]
     # In 256ths, so that both shares are exact numbers.
     kept = rng.integers(160, 225, new - old) / 256
@@ -123,12 +121,19 @@ def _edit(graph: Graph, sites: Sequence[Tie], name: str, channels: int, seed: in
             f"{name} has {tie.width} channels in {tie.groups} groups, which cannot become {channels}"
         )
     child = replaced(graph, {node: graph.node[node].layer.widened(channels) for node in tie.producers})
-    # Grouped convolutions keep runs of channels apart; each run grows by itself.
-    old, new, rng = tie.width // tie.groups, channels // tie.groups, generator(seed, name)
-    runs = [filling(old, new, rng) for _ in range(tie.groups)]
-    source = [np.where(run.source < 0, NEW, run.source + place * old) for place, run in enumerate(runs)]
-    wider = Channels(np.concatenate(source), np.concatenate([run.share for run in runs]))
-    return Edit(child, dict.fromkeys(tie.producers, wider), seed=seed)
+    old, new = tie.width // tie.groups, channels // tie.groups
+    if filling is _copied and new > 2 * old:
+        raise MorphismError(f"{old} channels make {2 * old} with their copies, not {new}")
+
+    def wider() -> dict[str, Channels]:
+        """Grouped convolutions keep runs of channels apart; each run grows by itself."""
+        rng = generator(seed, name)
+        runs = [filling(old, new, rng) for _ in range(tie.groups)]
+        source = [np.where(run.source < 0, NEW, run.source + place * old) for place, run in enumerate(runs)]
+        whole = Channels(np.concatenate(source), np.concatenate([run.share for run in runs]))
+        return dict.fromkeys(tie.producers, whole)
+
+    return Edit(child, wider, seed=seed)
 
 
 @once

@@ -7,7 +7,7 @@ generator that cannot be set back, and tells nobody's trials but its own as runn
 
 from __future__ import annotations
 
-import statistics
+from math import fsum
 from typing import Any
 
 from nas.tuning.space import Dimension, Space
@@ -39,7 +39,7 @@ class NniTuner(Tuner):
     def _proposal(self, random_seed: int) -> Values:
         import numpy as np
 
-        lie = statistics.fmean(self._losses) if self._losses else 0.0
+        lie = fsum(self._losses) / len(self._losses) if self._losses else 0.0
         history = {
             key: records + [self._record(values[key], lie) for values in self._unfinished.values()]
             for key, records in self._told.items()

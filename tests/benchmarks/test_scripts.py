@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import os
 import re
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from benchmarks.on_device.parts import BY_NAME
 from benchmarks.text import bundled, marks, optimizers
 from nas.ops import TENSOR_OPS
 from tests.house.tree import ROOT
+from tests.mpi.jobs import environ
 
 Table = list[list[str]]
 
@@ -57,8 +57,8 @@ def started(script: str, *words: object) -> str:
     """What a script prints that a user starts from the checkout. Fails with all that it said."""
     command = [sys.executable, f"benchmarks/{script}", *map(str, words)]
     # Short vectors: with them oneDNN had killed the bare loop, `nas.layers.convolutions.TOO_FEW_CHANNELS`.
-    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    ended = subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
+    environment = environ(ONEDNN_MAX_CPU_ISA="AVX2")
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, f"{ended.stdout}{ended.stderr}"
     return ended.stdout
 
@@ -181,7 +181,7 @@ def test_the_programs_work_is_compared_with_bare_loops() -> None:
 @pytest.mark.torch
 def test_a_text_is_learned_by_the_program_and_by_a_loop_of_its_own(tmp_path: Path) -> None:
     text = tmp_path / "text"
-    text.write_bytes(bundled_text_of(40_000))
+    text.write_bytes(bundled_text_of(20_000))
     seed, mean = started("text/outside.py", text, "--repeats", 1, "--steps", 6).splitlines()
     assert shape(seed) == "seed #: program # nats per byte in # s, loop # in # s"
     assert shape(mean) == "mean difference # nats per byte; the program is # times as fast (medians)"
@@ -206,7 +206,7 @@ def test_a_budget_of_operations_ends_a_trial_and_not_before() -> None:
 @pytest.mark.slow
 @pytest.mark.torch
 def test_the_page_of_search_has_the_rows_of_searches_against_their_seed() -> None:
-    (table,) = tables(started("quality.py", "--seeds", 1, "--seconds", 5))
+    (table,) = tables(started("quality.py", "--seeds", 1, "--seconds", 3))
     (page,) = (each for each in of_page("search.md") if table[0][1] in each[0])
     assert column(table) == column(page)
 

@@ -99,7 +99,8 @@ MORE = [
 def test_no_process_dies_of_a_warning_to_all_of_them(
     ranks: int, name: str, moment: str, tmp_path: Path
 ) -> None:
-    """In training, and while they start: trials in flight are STOPPED, none is LOST, and `resume` goes on."""
+    """In training, and while they start: trials in flight are STOPPED, none is LOST, and `resume` or the same
+    command goes on."""
     directory, number = tmp_path / "run", getattr(signal, f"SIG{name}")
     words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 0.25, "--device", "cpu"]
     with started(run_of(ranks, *words), directory) as job:
@@ -117,7 +118,8 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
         assert "nothing is measured yet; start again, or remove it" in text
         assert "its result follows" not in text
     if found.tested is None:  # Ctrl-C ends a run for good
-        with started(run_of(ranks, "resume", directory, "--device", "cpu"), tmp_path / "again") as job:
+        again = [*words, "--resume"] if name == "USR1" else ["resume", directory, "--device", "cpu"]
+        with started(run_of(ranks, *again), tmp_path / "again") as job:
             assert job.end() == 0, job.text()
     assert checked(directory).tested is not None
 

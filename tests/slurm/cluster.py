@@ -129,8 +129,8 @@ class Job:
             if waits and not hastened:  # for two minutes, because it was requeued
                 # Not at once: a node refuses a credential of the second in which it revoked the last one.
                 self.cluster.run("scontrol", "update", f"JobId={self.id}", "StartTime=now+3seconds")
-            hastened = waits
-            time.sleep(1.0)
+            hastened = state == "PENDING" and (hastened or waits)
+            time.sleep(0.5)
         return state
 
     def end(self) -> str:

@@ -112,6 +112,7 @@ ReturnToService=2
 SlurmdTimeout=30
 KillWait=5
 OverTimeLimit=0
+SchedulerParameters=batch_sched_delay=0,sched_interval=2,bf_interval=2
 MailProg=/bin/true
 CONF
     for i in $(seq "$num_nodes"); do

@@ -37,7 +37,7 @@ def finished(job: Job) -> Replay:
 
 def test_the_shipped_script_runs_the_digits_on_four_nodes(cluster: Cluster) -> None:
     script = cluster.edited("multi_node.sbatch", nodes=4, devices=2)
-    job = cluster.submit(script, "--preset", "digits", "--minutes", 0.5)
+    job = cluster.submit(script, "--preset", "digits", "--minutes", 0.3)
     told = finished(job)
     assert {event.ready.host for event in told.ranks} == {"node1", "node2", "node3", "node4"}
     assert told.leg.began.groups == ((1, 2), (3, 4), (5, 6), (7, 8))
@@ -65,20 +65,20 @@ def test_a_cancelled_job_stays_cancelled(cluster: Cluster) -> None:
 
 
 def test_a_job_at_its_time_limit_goes_on(cluster: Cluster) -> None:
-    job = cluster.submit(cluster.edited("one_node.sbatch", nodes=1, devices=1), *SHORT, 2)
+    job = cluster.submit(cluster.edited("one_node.sbatch", nodes=1, devices=1), *SHORT, 1)
     job.wait_for('"type":"Released"')
     hours, minutes, _ = map(int, job.field("RunTime").split(":"))
-    cluster.run("scontrol", "update", f"JobId={job.id}", f"TimeLimit={60 * hours + minutes + 3}")
+    cluster.run("scontrol", "update", f"JobId={job.id}", f"TimeLimit={60 * hours + minutes + 2}")
     job.wait_for('"reason":"terminated"')
     job.wait_for_state("PENDING")
     cluster.run("scontrol", "update", f"JobId={job.id}", "TimeLimit=30")
     told = finished(job)
     assert told.num_legs == 2
-    assert told.span_seconds == pytest.approx(120, abs=0.5)
+    assert told.span_seconds == pytest.approx(60, abs=0.5)
 
 
 def test_a_job_that_loses_a_node_is_queued_again_and_goes_on(cluster: Cluster) -> None:
-    job = cluster.submit(cluster.edited("multi_node.sbatch", nodes=2, devices=1), *SHORT, 0.5)
+    job = cluster.submit(cluster.edited("multi_node.sbatch", nodes=2, devices=1), *SHORT, 0.4)
     job.wait_for('"type":"Ended"', count=2)
     before = len(job.told().arrivals)
     cluster.lose("node2")

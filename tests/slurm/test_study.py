@@ -72,14 +72,14 @@ def test_a_study_of_three_sizes_makes_its_table(cluster: Cluster, site: Path) ->
 
 def test_workers_that_pretend_make_a_study_of_sixteen_nodes(cluster: Cluster, site: Path) -> None:
     """All that a large study goes through but the training, on a machine that could not train so much."""
-    words = ("--nodes", "1,2,4,8,16", "--hours", 0.003, "--directory", "pretended", "--submit")
+    words = ("--nodes", "1,4,16", "--hours", 0.003, "--directory", "pretended", "--submit")
     cluster.aiperf("launch", "scaling", *words, "--", "--preset", "digits", "--pretend", "laptop")
     rows = table(cluster, "pretended")
     printed = {
         path.name: path.read_text(errors="replace") for path in cluster.work.glob("pretended-16-*.out")
     }
     sizes = [(row["nodes"], row["devices"]) for row in rows]
-    assert sizes == [(n, n) for n in ("1", "2", "4", "8", "16")], printed
+    assert sizes == [(n, n) for n in ("1", "4", "16")], printed
     assert all(float(row["ops_per_second"]) > 0 for row in rows)
     assert {(row["origin"], row["verdict"].split()[0]) for row in rows} == {("pretended", "SIMULATED")}
     assert status(cluster, study="pretended").returncode == 0

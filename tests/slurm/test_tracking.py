@@ -35,7 +35,7 @@ def test_a_warned_job_loses_no_trial_in_flight_is_queued_again_and_goes_on(
     script = tracking.edited("one_node.sbatch", nodes=1, devices=2)
     long = tracking.work / "long.toml"  # a trial longer than the run, so that one is always in flight
     long.write_text(TINY.read_text().replace("epochs = [4]", "epochs = [2000]"))
-    job = tracking.submit(script, "--preset", long, "--minutes", 0.5, "--devices-per-trial", 1)
+    job = tracking.submit(script, "--preset", long, "--minutes", 0.3, "--devices-per-trial", 1)
     job.wait_for('"type":"Closed"', count=2)
     tracking.run("scancel", "--signal=USR1", *whom, job.id)
     assert job.end() == "COMPLETED", job.told_so_far()
@@ -49,6 +49,6 @@ def test_a_warned_job_loses_no_trial_in_flight_is_queued_again_and_goes_on(
     assert State.LOST not in states
     assert job.field("Restarts") == "1"
     assert "stopped, to be continued" in job.output
-    assert (told.num_legs, told.span_seconds) == pytest.approx((2, 30), abs=0.5)
+    assert (told.num_legs, told.span_seconds) == pytest.approx((2, 18), abs=0.5)
     assert told.tested is not None
     assert judge(told, RunFiles(job.directory)).valid

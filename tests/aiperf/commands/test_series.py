@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from aiperf.ranks.launcher import LaunchedRank
 from aiperf.ranks.ranks import PROGRAM, Ranks
 from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run
+from tests.mpi.jobs import environ
 
 Codes = Callable[[list[int]], list[list[str]]]
 
@@ -216,7 +216,7 @@ def test_a_signal_reaches_the_run_by_its_series(number: signal.Signals, answer: 
 def test_two_real_runs_differ_and_it_is_shown_by_how_much(typed: Typed, tmp_path: Path) -> None:
     words = ("--minutes", "0.05", "--device", "cpu", "--set", "training.validate_every_examples=500")
     command = [*PROGRAM, "run", *words, "--repeats", "2", "--directory", str(tmp_path / "series")]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, env=os.environ)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environ())
     assert ran.returncode == 0, ran.stderr
     runs = [replay(read_journal(RunFiles(tmp_path / "series" / name).journal)) for name in ("1", "2")]
     assert [run.opened.config.random_seed for run in runs] == [1, 2]

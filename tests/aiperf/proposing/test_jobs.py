@@ -277,7 +277,7 @@ def test_a_trial_is_compared_with_its_parent_even_if_that_one_died_meanwhile() -
     assert tuner.heard[-1] == (2, 0.0)
 
 
-@pytest.mark.parametrize("ends", [[State.FAILED] * 60, [0.0, 1.0] * 2], ids=["failures", "extremes"])
+@pytest.mark.parametrize("ends", [[State.FAILED] * 30, [0.0, 1.0] * 2], ids=["failures", "extremes"])
 def test_failures_only_stop_nobody_and_all_are_told_as_finite_losses(ends: list[State | float]) -> None:
     story = Story()
     tuner = listened(story)

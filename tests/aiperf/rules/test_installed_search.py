@@ -25,6 +25,7 @@ from aiperf.rules.verdict import evidence_of
 from tests.aiperf.rules.forged import each
 from tests.house.tree import ROOT
 from tests.journals import Scene, Simulation, Timed, replayed, told, write_run
+from tests.mpi.jobs import QUICK
 from tests.nas.search.installed_search import install, write_sources
 
 SCENE = Scene(minutes=0.3, changes=(("search.name", "lowest"),))
@@ -111,7 +112,7 @@ def test_what_it_raises_is_one_line(packages: Path, name: str, said: str) -> Non
 
 
 def typed(packages: Path | None, *words: object) -> subprocess.CompletedProcess[str]:
-    path = f"{ROOT}{f':{packages}' if packages else ''}"
+    path = f"{ROOT}:{QUICK}{f':{packages}' if packages else ''}"
     command = [sys.executable, "-m", "aiperf", *map(str, words)]
     env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,10 +48,9 @@ BEGUN_SECONDS = 240.0  # for the first lines of a run on a busy machine, the con
 
 
 @pytest.fixture(autouse=True)
-def short_control(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first run measures its device as a user's does; the others are about what comes afterwards."""
-    if request.node.get_closest_marker("slow"):
-        monkeypatch.setenv("PYTHONPATH", environ()["PYTHONPATH"])
+def short_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all but `whole`, which measures its device as a user's run does."""
+    monkeypatch.setenv("PYTHONPATH", environ()["PYTHONPATH"])
 
 
 def command(*words: object) -> list[str]:
@@ -151,7 +151,7 @@ def test_images_of_ones_own_are_run_by_one_option(tmp_path: Path) -> None:
     write_idx(tmp_path / "examples")
     directory = tmp_path / "run"
     own = ("--data", tmp_path / "examples", "--directory", directory, "--device", "cpu")
-    answer = finished("run", *own, "--minutes", 0.3)
+    answer = finished("run", *own, "--minutes", 0.15)
     assert answer.returncode == 0, answer.stderr
     assert "VALID, class smoke" in answer.stdout
     run = told(directory)
@@ -232,7 +232,7 @@ def test_a_killed_run_goes_on_and_loses_and_doubles_nothing(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_worker_that_dies_is_started_again(tmp_path: Path) -> None:
     directory = tmp_path / "bereaved"
-    with begun(directory, minutes=0.4) as process:
+    with begun(directory, minutes=0.25) as process:
         wait_for(directory, '"type":"Ended"')
         (ready,) = [
             line.event.ready.pid  # type: ignore[attr-defined]
@@ -266,27 +266,9 @@ def test_a_failing_trial_ends_itself_and_not_the_run(tmp_path: Path) -> None:
     assert score(run, recount(run).counts).goodput.operations == 0
 
 
-@pytest.mark.slow
-def test_a_run_warned_by_its_scheduler_goes_on_by_the_same_command(tmp_path: Path) -> None:
-    directory = tmp_path / "warned"
-    with begun(directory, minutes=0.2) as process:
-        wait_for(directory, '"type":"Ended"')
-        process.send_signal(signal.SIGUSR1)
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode == 75, output
-    assert told(directory).tested is None
-    answer = finished("run", "--directory", directory, "--resume", "--device", "cpu")
-    assert answer.returncode == 0, answer.stderr
-    run = told(directory)
-    assert run.num_legs == 2
-    assert run.tested is not None
-    assert run.span_seconds == pytest.approx(12, abs=0.1)
-
-
-@pytest.mark.slow
-def test_a_run_killed_before_its_test_is_tested_by_resume(tmp_path: Path) -> None:
+def test_a_run_killed_before_its_test_is_tested_by_resume(whole: tuple[Path, str], tmp_path: Path) -> None:
     directory = tmp_path / "untested"
-    assert finished("run", "--directory", directory, "--minutes", 0.1, *QUICK).returncode == 0
+    shutil.copytree(whole[0], directory)
     journal = RunFiles(directory).journal
     told_of_all = journal.read_bytes()
     cut = told_of_all.rindex(b"\n", 0, told_of_all.index(b'"type":"Tested"')) + 1  # a heartbeat may follow

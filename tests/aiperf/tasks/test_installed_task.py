@@ -31,6 +31,7 @@ from nas.head import Classes
 from nas.record import encode, graph_from_json
 from tests.aiperf.simulation.simulated import Played, SimulatedMachine, steady
 from tests.house.tree import ROOT
+from tests.mpi.jobs import QUICK
 
 PLUGINS = ROOT / "tests" / "plugins"
 PRESET = str(PLUGINS / "spectra" / "spectra.toml")
@@ -138,7 +139,7 @@ def _install(folder: Path, name: str, entries: str) -> None:
 
 def typed(*words: object) -> str:
     command = [sys.executable, "-m", "aiperf", *map(str, words)]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{PLUGINS}", "OMP_NUM_THREADS": "1"}
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{QUICK}:{PLUGINS}", "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=250, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout

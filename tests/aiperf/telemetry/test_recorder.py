@@ -247,7 +247,7 @@ def test_a_sensor_that_hangs_holds_nobody_up(files: RunFiles, monkeypatch: pytes
     lines = recorded(files, 16)
     # The recorder has the lowest priority: on a busy machine its lines may be seconds apart, so times count.
     stretches = [(told, list(part)) for told, part in groupby(lines, _tells_power)]
-    assert stretches[0][0] and stretches[-1][0], "it is heard before, and again after"
+    assert (stretches[0][0], stretches[-1][0]) == (True, True), "it is heard before, and again after"
     silent = max((part for told, part in stretches if not told), key=len)
     seconds = silent[-1]["wall_seconds"] - silent[0]["wall_seconds"]
     assert fake.HANG_SECONDS - 4 < seconds < fake.HANG_SECONDS + 4

@@ -16,11 +16,18 @@ COMPRESSED = 1e-3
 """Tolerance with gradients that are sent in 16 bits."""
 
 
-def parameters(backend: str, directory: Path, *settings: str) -> list[dict[str, np.ndarray]]:
-    """Parameters of each rank: first the one alone with the double batch, then the two of the group."""
+Ranks = list[dict[str, np.ndarray]]
+"""Parameters of each rank: first the one alone with the double batch, then the two of the group."""
+
+
+def parameters(backend: str, directory: Path, *settings: str) -> dict[str, Ranks]:
+    """What the same ranks make with each of these settings of training."""
     program = (OPEN_MPI.python, "-m", "tests.mpi.steps.three_steps", backend, str(directory), *settings)
     subprocess.run(OPEN_MPI.command(3, *program), env=environ(), check=True, timeout=600)
-    return [dict(np.load(directory / f"{rank}.npz")) for rank in range(3)]
+    return {
+        each: [dict(np.load(directory / f"{number}-{rank}.npz")) for rank in range(3)]
+        for number, each in enumerate(settings)
+    }
 
 
 def difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:

@@ -1,13 +1,15 @@
 """Three steps of one network: rank 0 alone with the whole batch, ranks 1 and 2 as a group by a backend.
 
-    mpiexec -n 3 python -m tests.mpi.steps.three_steps ddp|horovod DIRECTORY [KEY=VALUE of training …]
+    mpiexec -n 3 python -m tests.mpi.steps.three_steps ddp|horovod DIRECTORY "[KEY=VALUE of training …]" …
 
-Each writes the parameters and statistics that it has in the end: DIRECTORY/<rank>.npz.
+For each argument they begin again with these settings, because starting them takes longer than the steps.
+Each writes the parameters and statistics that it has in the end: DIRECTORY/<number of argument>-<rank>.npz.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.pace import Pace
 from aiperf.ranks.connect import connect, disconnect
 from aiperf.ranks.launcher import LaunchedRank
+from aiperf.ranks.link import Link
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
@@ -32,8 +35,16 @@ from tests.aiperf.training.test_worker import CONFIG, SEED, trial
 
 
 def main() -> None:
-    backend, directory, *settings = sys.argv[1:]
+    backend, directory, *arguments = sys.argv[1:]
     link = connect(LaunchedRank(0, 3, "mpiexec", fault_tolerant=False))
+    for number, settings in enumerate(arguments):
+        weights = stepped(link, backend, settings.split())
+        np.savez(Path(directory) / f"{number}-{link.rank}.npz", **weights)
+    disconnect(link)
+
+
+def stepped(link: Link, backend: str, settings: list[str]) -> Mapping[str, np.ndarray]:
+    """What this rank has after three steps."""
     data = replace(CONFIG.data, training_examples=48)
     training = replace(CONFIG.training, batch_size=16, **dict(map(parse_setting, settings)))
     device = recording() if training.step == "graphed" else bind("cpu", 0)
@@ -66,9 +77,8 @@ def main() -> None:
     attempt.engine_name = training.step
     kept = train(rank, attempt, Pace(), lambda message: None).kept
     assert kept is not None
-    np.savez(Path(directory) / f"{link.rank}.npz", **kept.weights)
     parallel.close()
-    disconnect(link)
+    return kept.weights
 
 
 if __name__ == "__main__":

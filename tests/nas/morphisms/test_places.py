@@ -157,7 +157,7 @@ def test_runs_that_are_shuffled_grow_so_that_groups_behind_them_see_the_same() -
     assert found == {18, 24, 30, 36}
     for width in found:
         given = Widen("Conv2d.0", width, 0).edit(graph)
-        assert follow(graph, given.child, given.channels)["ChannelShuffle.1"].source.max() == 11
+        assert follow(graph, given.child, given.channels())["ChannelShuffle.1"].source.max() == 11
     few = chain(Conv2d(4, 1), ChannelShuffle(4), Conv2d(4, 1, groups=2), GlobalPool(), Dense(2))
     assert not applies(Widen("Conv2d.0", 24, 0), few)
     nodes = [Node("a", Conv2d(4, 1), (INPUT,)), Node("shuffle", ChannelShuffle(2), ("a",))]

@@ -35,6 +35,7 @@ from aiperf.errors import ConfigError, DataError
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.packed.pack import call, packed
 from tests.aiperf.data.sets import CPU, pictures, refusal, write_folders
+from tests.mpi.jobs import environ
 
 AUGMENTED = "resized-crop-flip"
 
@@ -422,6 +423,7 @@ def test_only_packed_images_are_staged(folders: DataConfig) -> None:
 @pytest.mark.slow
 def test_a_run_on_packed_images_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", environ()["PYTHONPATH"])  # a short control
     write_folders(tmp_path / "set")
     target, run = packed(tmp_path / "set", tmp_path / "packed"), tmp_path / "run"
     settings = ("data.size=16", "training.epochs=[2]", "training.batch_size=8", f"data.stage={tmp_path}/disk")

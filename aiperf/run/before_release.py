@@ -14,7 +14,7 @@ from aiperf.errors import NotReady, WorldError
 from aiperf.journal.events import RankReady
 from aiperf.rules.participants import CLOCK_SECONDS, misdeclared
 from aiperf.wire.formats import emulation_text
-from aiperf.wire.messages import Ready
+from aiperf.wire.messages import NOTE, Ready
 
 LATE_SHOWN = 10
 """Maximum number of late ranks named in a message: on a large machine whole nodes are late, and the message
@@ -94,7 +94,8 @@ def lost(group: int, was_ready: bool, reason: str) -> NotReady:
 
 
 def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
-    """Notes for the user: hosts that do not share the run directory, and a format that is emulated."""
+    """Notes for the user: accelerators that are not used, hosts that do not share the run directory, and a
+    format that is emulated."""
     found = []
     if apart := sorted({ready.host for ready in ranks if not ready.sees_run}):
         found.append(
@@ -104,6 +105,10 @@ def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
     emulated = (emulation_text(ready.device, declared, ready.formats) for ready in ranks)
     if text := next(filter(None, emulated), ""):
         found.append(f"{text}; --format auto chooses the fastest native format")
+    noted = {ready.host: ready.settings[NOTE] for ready in ranks if NOTE in ready.settings}
+    for text in dict.fromkeys(noted.values()):
+        hosts = sorted(host for host, other in noted.items() if other == text)
+        found.append(f"{hosts[0]}{f' and {len(hosts) - 1} more' * (len(hosts) > 1)}: {text}")
     return found
 
 

@@ -123,6 +123,7 @@ def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, .
     on_host = Counter(hosts[place.rank] for place in places)
     groups = list(dict.fromkeys(place.group for place in places))
     kinds = Counter((each.device, each.kind, each.memory_bytes) for each in devices)
+    noted = dict.fromkeys(each.note for each in devices if each.note)
     master = f"{hosts[0]}: the master"
     workers = [f"{host}: {count} rank{'s' * (count > 1)}" for host, count in on_host.items()]
     shown = [f"{' '.join(map(str, group))} on {hosts[group[0]]}" for group in groups[:GROUPS_SHOWN]]
@@ -135,6 +136,7 @@ def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, .
             ("devices", f"{count} × {name} ({kind}), {bytes_text(memory)}")
             for (name, kind, memory), count in kinds.items()
         ),
+        *(("accelerators", note) for note in noted),
     ]
 
 

@@ -188,6 +188,10 @@ class Processor:
     """Length of Arm's scalable vectors (SVE) in bits; 0 without SVE."""
 
 
+NOTE = "accelerators"
+"""Key of `Ready.settings` for what the user should know about the choice of the device."""
+
+
 @dataclass(frozen=True)
 class Ready(FromGroup):
     """One rank is initialised: its device is bound, its data is loaded and checked.
@@ -233,7 +237,8 @@ class Ready(FromGroup):
     processor: Processor | None = None
     """Properties of the CPU; None if the device is not a CPU."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the rank's environment, by name: threads, ISA, governor, job, container, MPI, variables."""
+    """Settings of the rank's environment, by name: threads, ISA, governor, job, container, MPI, variables,
+    and a note on accelerators that are not used."""
 
 
 @dataclass(frozen=True)

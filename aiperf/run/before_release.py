@@ -94,9 +94,9 @@ def lost(group: int, was_ready: bool, reason: str) -> NotReady:
 
 
 def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
-    """Notes for the user: accelerators that are not used, hosts that do not share the run directory, and a
-    format that is emulated."""
-    found = []
+    """Notes for the user: what of a folder is read, accelerators that are not used, hosts that do not share
+    the run directory, and a format that is emulated."""
+    found = [f"data: {ranks[0].data_note}"] if ranks[0].data_note else []
     if apart := sorted({ready.host for ready in ranks if not ready.sees_run}):
         found.append(
             f"{directory} is not shared with {', '.join(apart)}: weights, and at the end rank logs, are "

@@ -239,6 +239,8 @@ class Ready(FromGroup):
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings of the rank's environment, by name: threads, ISA, governor, job, container, MPI, variables,
     and a note on accelerators that are not used."""
+    data_note: str = ""
+    """What was read of a folder and what was left out, for the user; empty for other data."""
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class OnFake(DeviceConformance):
         assert first_kind() == self.kind
 
     def test_a_runtime_says_why_it_shows_no_device(self, device: Device) -> None:
-        """Without support for such devices, without a driver, or with one that was given none, it has no fault."""
+        """Without support for such devices, without a driver, or if none was given, it has no fault."""
         for error, fault in (
             (RuntimeError("CUDA error 802: system not yet initialized.\nSee …"), True),
             (OSError("libascend_hal.so: cannot open shared object file"), True),

@@ -19,6 +19,10 @@ class Npu(Accelerator):
     kind: ClassVar[str] = "npu"
     backend: ClassVar[str] = "hccl"
 
+    @classmethod
+    def vendor(cls) -> str:
+        return "Ascend"
+
     @property
     def sensors(self) -> str:
         return "ascend"

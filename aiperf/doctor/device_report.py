@@ -64,6 +64,7 @@ def see_device(kind: str, format: str, place: Place, host: str, meet: Meet | Non
         backend=backend,
         reduce_bytes_per_second=rate,
         not_fused=Fused.why_not(device) if device.kind == "cpu" else "",
+        note=device.note,
     )
 
 

@@ -128,6 +128,10 @@ def _devices(seen: Examination) -> Check:
         return warning(
             "devices", _counted(kinds), "use nodes of the same type: a group waits for its slowest rank"
         )
+    noted = [each for each in seen.device_reports if each.note]
+    if noted:
+        told = f"{_counted(kinds)}; {noted[0].host}: {noted[0].note}"
+        return warning("devices", told, "none needed to measure processors: --device cpu omits this check")
     return ok("devices", f"{_counted(kinds)}; each multiplies correctly")
 
 
@@ -220,7 +224,12 @@ def _drivers(seen: Examination) -> Check:
     drivers have the same version everywhere, and that they report no fault of a device."""
     hosts = seen.host_reports
     answers = [(each.host, tool, answer) for each in hosts for tool, answer in each.tools.items()]
+    # Whether a CPU may be measured although a driver fails is decided where it is bound, as in a run.
+    processors = seen.device_reports and all(each.kind == "cpu" for each in seen.device_reports)
     for host, tool, answer in answers:
+        if answer.startswith("failed: ") and processors:
+            remedy = "none needed: the processors are measured"
+            return warning("drivers", f"{tool} on {host} {answer}", remedy)
         if answer.startswith("failed: "):
             return failed(
                 "drivers", f"{tool} on {host} {answer}", "have the driver checked, or exclude the node"

@@ -85,6 +85,8 @@ class DeviceSeen(FromGroup):
     """Rate of an all-reduce over the group, as the size of the tensor over the time."""
     not_fused: str = ""
     """Reason why a CPU has no kernels for fused steps; empty if it has, or if the device is not a CPU."""
+    note: str = ""
+    """What the user should know about the choice of the device."""
 
 
 @dataclass(frozen=True)

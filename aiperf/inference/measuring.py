@@ -65,6 +65,8 @@ def measure(request: Request) -> Measured:
     files = RunFiles(Path(request.directory))
     run = replay(read_journal(files.journal))
     found = find_network(run, files, request.trial, request.device, request.data, on_host=True)
+    if found.device.note:
+        print(f"aiperf-hpc: {found.device.note}", file=sys.stderr, flush=True)
     scenario, library = SCENARIOS[request.scenario], SampleLibrary(found.data.test)
     make = QueuedSystem if scenario.name == "server" else System
     system = make(

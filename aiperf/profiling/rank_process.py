@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aiperf.data import load
-from aiperf.device import Device, bind, chosen_kind
+from aiperf.device import Device, choose
 from aiperf.device.device import is_out_of_memory
 from aiperf.errors import AiperfError, WorldError
 from aiperf.measuring.ceiling import measure_copy, measure_products
@@ -106,13 +106,13 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
 def _bound(work: ProfileWork) -> Device:
     """The CPU. Raises WorldError for other devices: their host runs ahead of them, so the times of the host's
     operations would be shown as those of the device."""
-    kind = chosen_kind(work.device)
-    if kind != PROCESSOR:
+    choice = choose(work.device)
+    if choice.kind != PROCESSOR:
         raise WorldError(
-            f"profile supports CPUs only, and this is a {kind} device; use --device cpu, or the vendor's "
-            f"profiler"
+            f"profile supports CPUs only, and this is a {choice.kind} device; use --device cpu, or the "
+            f"vendor's profiler"
         )
-    return bind(kind, 0, work.ranks)
+    return choice.bind(0, work.ranks)
 
 
 def _joined(work: ProfileWork, device: Device, directory: Path, position: int) -> Parallel:

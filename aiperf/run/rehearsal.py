@@ -43,7 +43,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
     """
     config, seed, told = check_run(config, ranks)
     places = ranks.places(config)
-    manifest = _manifest(config, ranks, places)
+    manifest, note = _manifest(config, ranks, places)
     devices = ranks.devices(config)
     refuse_unrankable(config, manifest)
     ranks_of_a_group = len(places[0].group)
@@ -67,6 +67,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         *([("pretending", pretending_notice(pretend))] if pretend else []),
         *_layout(ranks, places, devices),
         ("data", task.data.summary(manifest)),
+        *([("files", note)] if note else []),
         ("seed", f"{config.seed_architecture}, {seed.num_parameters:,} parameters"),
         (
             "training",
@@ -123,6 +124,7 @@ def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, .
     on_host = Counter(hosts[place.rank] for place in places)
     groups = list(dict.fromkeys(place.group for place in places))
     kinds = Counter((each.device, each.kind, each.memory_bytes) for each in devices)
+    noted = dict.fromkeys(each.note for each in devices if each.note)
     master = f"{hosts[0]}: the master"
     workers = [f"{host}: {count} rank{'s' * (count > 1)}" for host, count in on_host.items()]
     shown = [f"{' '.join(map(str, group))} on {hosts[group[0]]}" for group in groups[:GROUPS_SHOWN]]
@@ -135,6 +137,7 @@ def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, .
             ("devices", f"{count} × {name} ({kind}), {bytes_text(memory)}")
             for (name, kind, memory), count in kinds.items()
         ),
+        *(("accelerators", note) for note in noted),
     ]
 
 
@@ -143,15 +146,16 @@ def _hosts(ranks: Ranks) -> tuple[str, ...]:
     return ranks.hosts or (socket.gethostname(),) * 2
 
 
-def _manifest(config: Config, ranks: Ranks, places: tuple[Place, ...]) -> Mapping[str, Any]:
-    """Manifest of the data that the run would read."""
+def _manifest(config: Config, ranks: Ranks, places: tuple[Place, ...]) -> tuple[Mapping[str, Any], str]:
+    """Manifest of the data that the run would read, and what is read of a folder."""
     if ranks.options.pretend:
-        return pretended_manifest(config)
+        return pretended_manifest(config), ""
     from aiperf.data import load
     from aiperf.device import bind
 
     unstaged = replace(config.data, stage="")  # nothing is copied to show what would be done
-    return load(unstaged, bind("cpu", 0).torch, config.random_seed, places[0].ranks_on_host).manifest
+    found = load(unstaged, bind("cpu", 0).torch, config.random_seed, places[0].ranks_on_host)
+    return found.manifest, found.note
 
 
 def _examples_per_second(

@@ -14,7 +14,7 @@ import sys
 import threading
 from multiprocessing.connection import Connection
 
-from aiperf.device import Device, bind, chosen_kind, count_devices
+from aiperf.device import Device, choose, count_devices
 from aiperf.errors import AiperfError, GroupBroken
 from aiperf.measuring.precision import format_rates
 from aiperf.parallel.ddp import Ddp
@@ -85,9 +85,9 @@ def die_with_parent() -> None:
 
 def bind_place(kind: str, place: Place) -> Device:
     """The device of a rank: by its position, or the only one that the launcher shows it."""
-    kind = chosen_kind(kind)
-    alone = count_devices(kind) == 1
-    return bind(kind, 0 if alone else place.device_index, place.ranks_on_host)
+    choice = choose(kind)
+    alone = count_devices(choice.kind) == 1
+    return choice.bind(0 if alone else place.device_index, place.ranks_on_host)
 
 
 def describe(kind: str, place: str) -> str:
@@ -104,6 +104,7 @@ def describe(kind: str, place: str) -> str:
         memory_bytes=device.memory_bytes,
         formats=format_rates(device),
         sensors=device.sensors,
+        note=device.note,
     )
     return json.dumps(encode(found))
 

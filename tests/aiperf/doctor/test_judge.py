@@ -100,6 +100,7 @@ def directory(**changes: object) -> Examination:
 
 F, W = Grade.FAILED, Grade.WARNING
 BARE = {"kind": "cpu", "not_fused": "no C compiler: cc is not in PATH"}
+PROCESSORS = (replace(device(4, "node2"), kind="cpu", identity=""),)
 FUSED = with_overrides(WELL.config, {"training.step": "fused"})
 KILLED, CLASH = "its process was killed by signal 6", "aiperf 0.3 in /x also installs aiperf"
 FAULTS: list[tuple[str, Grade, str, Examination]] = [
@@ -119,6 +120,13 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
     ("devices", W, "3 × NVIDIA A100-SXM4-80GB, 1 × NVIDIA L4", other_device(name="NVIDIA L4")),
     ("drivers", F, "node2 returned unexpected output: '\\x00,,,,\\x7f'", smi("\0,,,,\x7f\n\ufffd")),
     ("drivers", F, "nvidia-smi on node2 failed: no", smi("failed: no")),
+    ("drivers", W, "nvidia-smi on node2 failed: no", replace(smi("failed: no"), device_reports=PROCESSORS)),
+    (
+        "devices",
+        W,
+        "node2: no driver",
+        other(device_reports=(*PROCESSORS, replace(PROCESSORS[0], note="no driver"))),
+    ),
     ("drivers", F, "3 uncorrected memory errors", smi("NVIDIA A100, 550.54.15, 3, No, Disabled")),
     ("drivers", W, "memory pages pending retirement", smi("NVIDIA A100, 550.54.15, 0, Yes, Disabled")),
     ("drivers", W, "differ between nodes", smi(SMI.replace("550", "535"))),

@@ -13,7 +13,7 @@ from aiperf.journal.events import RankReady
 from aiperf.proposing.pace import block_seconds
 from aiperf.rules import trial_length
 from aiperf.run import before_release, master
-from aiperf.wire.messages import Ready
+from aiperf.wire.messages import NOTE, Ready
 from tests.journals import READY
 
 SECOND = replace(READY, rank=2, host="node2")
@@ -88,14 +88,15 @@ def test_ranks_that_are_late_are_named() -> None:
         assert told == f"not all ranks were ready in 30 minutes{named}; see logs/"
 
 
-def test_a_person_is_told_of_other_directories_and_of_emulation_once() -> None:
+def test_a_person_is_told_of_other_directories_emulation_and_unused_devices_once() -> None:
     native = "--format auto chooses the fastest native format"
-    emulated = {"bf16": 1e9, "fp32": 1e10}
-    apart = [replace(READY, formats=emulated), replace(SECOND, sees_run=False, formats=emulated)]
+    changes = {"formats": {"bf16": 1e9, "fp32": 1e10}, "settings": {NOTE: "no driver"}}
+    apart = [replace(READY, **changes), replace(SECOND, sees_run=False, **changes)]  # type: ignore[arg-type]
     assert before_release.notes(Path("/runs/one"), "bf16", [READY, SECOND]) == []
     assert before_release.notes(Path("/runs/one"), "bf16", apart) == [
         "/runs/one is not shared with node2: weights, and at the end rank logs, are sent over MPI",
         f"bf16 is emulated on a device, 10 times slower than fp32; {native}",
+        "node1 and 1 more: no driver",
     ]
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 
+from aiperf.programs import ToolFailed, ask
 from launch import SCHEDULERS
 from launch.scheduler import Scheduler
 
@@ -32,9 +32,9 @@ def _scheduler(environment: Mapping[str, str]) -> Scheduler | None:
 
 
 def _answer(*command: str) -> str:
-    """What the command prints; nothing where it is not on this node, fails or hangs."""
+    """What the command prints; nothing if it is not on this node, fails or hangs."""
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError):
+        answer = ask(command, ANSWER_SECONDS)
+    except ToolFailed:
         return ""
-    return answer.stdout.strip()
+    return answer.output if answer.code == 0 else ""

@@ -17,7 +17,7 @@ from pathlib import Path
 from aiperf.clash import foreign_owner, hidden_package
 from aiperf.doctor.onednn import UNKNOWN, see_onednn
 from aiperf.doctor.reports import Folder, HostSeen
-from aiperf.hardware.unseen import ToolFailed, ask
+from aiperf.programs import ToolFailed, ask
 
 LIMITS = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
 LIMITS |= {"locked memory": resource.RLIMIT_MEMLOCK, "file size": resource.RLIMIT_FSIZE}
@@ -116,13 +116,10 @@ def _home(environment: Mapping[str, str]) -> Folder:
 
 def _ask(tool: str, words: tuple[str, ...]) -> str:
     try:
-        code, answer = ask((tool, *words), TOOL_SECONDS)
+        answer = ask((tool, *words), TOOL_SECONDS)
     except ToolFailed as error:
         return f"failed: it {error}"
-    if code:
-        last = answer.splitlines()[-1:] or ["no reason given"]
-        return f"failed: exit code {code}, {last[0]}"
-    return answer
+    return answer.text if answer.code == 0 else f"failed: {answer.how}, {answer.reason}"
 
 
 def _entries(data_path: str) -> int:

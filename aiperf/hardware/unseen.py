@@ -3,28 +3,18 @@ unnoticed."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import shutil
-import signal
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aiperf.errors import UnseenDevices
+from aiperf.programs import ToolFailed, ask
 
 TOOL_SECONDS = 10.0
 """Time limit in seconds for a driver's tool. A driver that must wake up its devices takes some seconds; a
 broken one hangs forever."""
-REAPED_SECONDS = 1.0
-MOST_BYTES = 1 << 20
 REMEDY = "install the matching build of torch, or use the processor with --device cpu"
-
-
-class ToolFailed(Exception):
-    """A tool cannot be started, or does not answer in time."""
 
 
 @dataclass(frozen=True)
@@ -64,44 +54,16 @@ def refuse_unseen(torch: str, environment: Mapping[str, str]) -> None:
         if shutil.which(tool) is None or _hides_all(listing.hidden_by, environment):
             continue
         try:
-            code, answer = ask((tool, *listing.words), TOOL_SECONDS)
+            answer = ask((tool, *listing.words), TOOL_SECONDS)
         except ToolFailed as error:
             raise UnseenDevices(
                 f"torch {torch} sees no device, and {tool} {error}",
                 "have the driver checked, or use the processor with --device cpu",
             ) from None
-        devices = set(re.findall(listing.device, answer))
-        if code == 0 and devices:
+        devices = set(re.findall(listing.device, answer.text))
+        if answer.code == 0 and devices:
             counted = f"{len(devices)} device{'s' * (len(devices) > 1)}"
             raise UnseenDevices(f"{tool} lists {counted}, torch {torch} sees none", REMEDY)
-
-
-def ask(command: Sequence[str], seconds: float) -> tuple[int, str]:
-    """Exit code and output of a driver's tool. Raises ToolFailed, after at most `seconds`.
-
-    A process that waits inside its driver cannot be killed; it remains then, and so do its children.
-    """
-    with tempfile.TemporaryFile() as output:  # a pipe would be held open by children that outlive the tool
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise ToolFailed(f"cannot be started: {error.strerror}") from None
-        try:
-            code = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(REAPED_SECONDS)
-            raise ToolFailed(f"gives no answer in {seconds:g} s") from None
-        output.seek(0)
-        return code, output.read(MOST_BYTES).decode(errors="replace").strip()
 
 
 def _hides_all(variables: Sequence[str], environment: Mapping[str, str]) -> bool:

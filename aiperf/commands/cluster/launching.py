@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from aiperf.commands.command_groups import LazyCommands, ListedGroup
 from aiperf.commands.options import output_option, writing
 from aiperf.commands.run_options import take_request
 from aiperf.errors import AiperfError
+from aiperf.programs import ToolFailed, ask
 from launch import SCHEDULERS
 from launch.job import Job
 from launch.scheduler import Scheduler
@@ -123,7 +123,7 @@ def _installation() -> str:
 def _asked(*words: str) -> str:
     """The output of a command; empty if it does not exist, fails or hangs."""
     try:
-        answer = subprocess.run(words, capture_output=True, text=True, timeout=ASK_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
+        answer = ask(words, ASK_SECONDS)
+    except ToolFailed:
         return ""
-    return (answer.stdout or answer.stderr).strip() if answer.returncode == 0 else ""
+    return (answer.output or answer.errors) if answer.code == 0 else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from aiperf.commands.run_request import RunRequest
 from aiperf.config import Config
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.pretending.assumptions import assumed
+from aiperf.programs import ToolFailed, ask
 from aiperf.wording import figure
 from launch.job import Job
 from launch.scheduler import JobState, Scheduler
@@ -147,10 +147,10 @@ def _refuse_broken(text: str) -> None:
     """Refuses a script that bash cannot parse: lines of a site file may begin a block, a quote or a
     here-document without ending it."""
     try:
-        read = subprocess.run(["bash", "-n"], input=text.encode(), capture_output=True, timeout=SECONDS)
-    except (OSError, subprocess.TimeoutExpired):  # scripts may be written on a machine without bash
+        read = ask(["bash", "-n"], SECONDS, text)
+    except ToolFailed:  # scripts may be written on a machine without bash
         return
-    if told := read.stderr.decode(errors="replace").splitlines():
+    if told := read.errors.splitlines():
         raise AiperfError(f"bash cannot read the script ({told[0]}); fix setup in the site file")
 
 
@@ -170,12 +170,11 @@ def job_states(scheduler: Scheduler, jobs: Sequence[str]) -> Mapping[str, JobSta
 def _ran(words: list[str], given: str) -> str:
     """The output of a command. Raises AiperfError with the last line of its output if it fails."""
     try:
-        answer = subprocess.run(words, input=given, capture_output=True, text=True, timeout=SECONDS)
-    except FileNotFoundError:
-        raise AiperfError(f"{words[0]} not found; use a node from which jobs can be submitted") from None
-    except subprocess.TimeoutExpired:
-        raise AiperfError(f"{words[0]} did not answer in {SECONDS} s; try again") from None
-    if answer.returncode:
-        last = (answer.stderr or answer.stdout).strip().splitlines()[-1:] or ["no reason given"]
-        raise AiperfError(f"{words[0]} refused: {last[0]}")
-    return answer.stdout
+        answer = ask(words, SECONDS, given)
+    except ToolFailed as error:
+        if error.is_missing:
+            raise AiperfError(f"{words[0]} not found; use a node from which jobs can be submitted") from None
+        raise AiperfError(f"{words[0]} {error}; try again") from None
+    if answer.code:
+        raise AiperfError(f"{words[0]} refused: {answer.reason}")
+    return answer.output

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
+
+from aiperf.programs import ToolFailed, ask
 
 HERE = Path(__file__).parent
 MAIN = HERE / "kernels.c"
@@ -68,7 +69,7 @@ def built(environment: Mapping[str, str]) -> Path:
         command = [program, *words[1:], *FLAGS, *flags]
         return _whole(folder, name) or _compile(command, folder, name)
     # RuntimeError: the user has no home folder.
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, ToolFailed) as error:
         raise NotBuilt(f"{program or words[0]} does not compile the kernels: {error}") from error
 
 
@@ -113,10 +114,8 @@ def _kind(flags: tuple[str, ...]) -> str:
 def _version(program: str, words: list[str]) -> str:
     """Digest of what else determines its contents: the path of the compiler, its version, and the user's
     flags."""
-    answer = subprocess.run(
-        [program, "--version"], capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False
-    )
-    return _short(program.encode(), answer.stdout, "\0".join(words[1:]).encode())
+    answer = ask([program, "--version"], SECONDS)
+    return _short(*(os.fsencode(part) for part in (program, answer.output, "\0".join(words[1:]))))
 
 
 def _short(*parts: bytes) -> str:
@@ -167,12 +166,10 @@ def _compile(command: list[str], folder: Path, name: str) -> Path:
     os.close(handle)
     try:
         whole = [*command, "-o", own, str(MAIN), "-lm"]
-        done = subprocess.run(
-            whole, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False
-        )
-        if done.returncode:
-            told = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-            said = told[0] if told else f"exit status {done.returncode} of {' '.join(whole)}"
+        done = ask(whole, SECONDS)
+        if done.code:
+            told = done.text.splitlines()
+            said = told[0] if told else f"{done.how} of {' '.join(whole)}"
             raise NotBuilt(f"{command[0]} does not compile the kernels: {said}")
         return Path(own).replace(folder / f"{name}-{_digest(Path(own))}.so")
     finally:

@@ -18,6 +18,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from urllib.parse import unquote
 
+from aiperf import variables
 from aiperf.errors import AiperfError
 
 DISTRIBUTION = "aiperf-hpc"
@@ -49,7 +50,9 @@ def put_own_first() -> None:
     if not hidden_package() and not hidden_package([os.getcwd(), *sys.path]):
         return
     sys.path.insert(0, str(HOME))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(HOME), variables.raw(os.environ, "PYTHONPATH")])
+    )
     os.environ["PYTHONSAFEPATH"] = "1"  # without it, the working directory comes first
 
 

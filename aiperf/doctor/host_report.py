@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from aiperf import variables
 from aiperf.clash import foreign_owner, hidden_package
 from aiperf.doctor.onednn import UNKNOWN, see_onednn
 from aiperf.doctor.reports import Folder, HostSeen
@@ -62,7 +63,11 @@ def see_host(
         limits={name: resource.getrlimit(which)[0] for name, which in LIMITS.items()},
         home=_home(environment),
         temporary=try_folder(Path(tempfile.gettempdir())),
-        visible={name: environment[name] for name in VISIBLE if name in environment},
+        visible={
+            name: variables.word(environment, name)
+            for name in VISIBLE
+            if variables.raw(environment, name) is not None
+        },
         tools={name: _ask(name, words) for name, words in TOOLS.items() if shutil.which(name)},
         data_entries=_entries(data_path if trains else ""),
         probe_seen=_sees(probe, nonce),
@@ -103,7 +108,7 @@ def try_folder(path: Path) -> Folder:
 
 def _home(environment: Mapping[str, str]) -> Folder:
     """Checks that a small file can be created in the home folder, where libraries put their caches."""
-    home = environment.get("HOME", "")
+    home = variables.raw(environment, "HOME") or ""
     if not home:
         return Folder("", fault="HOME is not set")
     try:

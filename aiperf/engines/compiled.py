@@ -15,6 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from aiperf import variables
 from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
 from nas.modules import Network, Step
@@ -23,7 +24,7 @@ HEAVY = (nn.Conv2d, nn.Linear)
 OPENING = (*HEAVY, nn.LayerNorm, nn.RMSNorm)
 """Layers with which a region may begin. A block of a text network begins with a norm: after the norm, both
 the residual stream and the normalised one are still read, so the network cannot be cut there."""
-COMPILERS = (os.environ.get("CXX", ""), "g++", "clang++")
+COMPILERS = (variables.raw(os.environ, "CXX") or "", "g++", "clang++")
 DIFFERENT_REGIONS = 1024
 """Number of compiled regions that torch keeps, by code and shapes. Its own limit of 8 is meant for a function
 that a person wrote, whereas a search makes new blocks in every trial."""

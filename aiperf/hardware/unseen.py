@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from aiperf import variables
 from aiperf.errors import UnseenDevices
 from aiperf.programs import ToolFailed, ask
 
@@ -66,8 +67,9 @@ def refuse_unseen(torch: str, environment: Mapping[str, str]) -> None:
             raise UnseenDevices(f"{tool} lists {counted}, torch {torch} sees none", REMEDY)
 
 
-def _hides_all(variables: Sequence[str], environment: Mapping[str, str]) -> bool:
+def _hides_all(names: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Whether a variable hides all devices. A driver reads the list up to the first entry that names no
     device, so an empty value, -1 and NoDevFiles hide all."""
-    first = [environment[name].split(",")[0].strip() for name in variables if name in environment]
+    values = [variables.raw(environment, name) for name in names]
+    first = [value.split(",")[0].strip() for value in values if value is not None]
     return any(not re.match(r"\d|GPU-|MIG-", word) for word in first)

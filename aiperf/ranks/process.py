@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from aiperf import variables
 from aiperf.errors import DataError, WorldError
 from aiperf.scheduler_warning import ALL, WARNINGS, held
 from aiperf.wire.layout import Described, Place
@@ -103,7 +104,7 @@ class WorkerProcess:
 def environment(own: Mapping[str, str]) -> dict[str, str]:
     """Environment variables of a process that trains: this process's own, plus FEW_SPINS unless the user has
     chosen how threads wait."""
-    return {**own, **({} if any(name in own for name in WAITING) else FEW_SPINS)}
+    return {**own, **({} if any(variables.raw(own, name) is not None for name in WAITING) else FEW_SPINS)}
 
 
 def describe_device(place: Place, kind: str) -> Described:

@@ -21,8 +21,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aiperf import variables
 from aiperf.errors import WorldError
-from aiperf.ranks.launcher import LaunchedRank
+from aiperf.ranks.launcher import MOST_RANKS, LaunchedRank
 from aiperf.ranks.link import Link, Received, Waited
 
 HEAD = struct.Struct("<QQQ")
@@ -47,7 +48,9 @@ class SocketLink(Link):
 
     def __init__(self, launched: LaunchedRank, run_id: str) -> None:
         """Opens the rank's socket. Raises WorldError if the ranks are on several hosts."""
-        if int(os.environ.get("LOCAL_WORLD_SIZE", launched.size)) != launched.size:
+        remedy = "start the ranks with torchrun"
+        here = variables.whole(os.environ, "LOCAL_WORLD_SIZE", 1, MOST_RANKS, remedy)
+        if here not in (None, launched.size):
             raise WorldError("torchrun started ranks on several hosts; use mpiexec or srun there")
         self.rank, self.size, self.fault_tolerant = launched.rank, launched.size, False
         self.failed = frozenset()
@@ -62,7 +65,7 @@ class SocketLink(Link):
         """Messages to ranks that do not listen yet, by rank."""
         self._arrived: deque[Received] = deque()
         # Without --standalone the id of every run is "none"; two runs on a host differ by the port.
-        port = os.environ.get("MASTER_PORT", "")
+        port = variables.word(os.environ, "MASTER_PORT")
         self._folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run_id}-{port}"
         self._folder.mkdir(mode=0o700, exist_ok=True)
         if self._folder.stat().st_uid != os.getuid():

@@ -15,6 +15,7 @@ from aiperf.commands.cluster.submission import (
     hand_in,
     hours_option,
     run_context,
+    show_skipped,
     site_option,
     write_script,
 )
@@ -28,7 +29,7 @@ from launch.job import Job
 from launch.scheduler import Scheduler
 from launch.script import script_text
 from launch.site import load_site
-from launch.site_draft import GUESSED, QUESTIONS, site_text
+from launch.site_draft import GUESSED, QUESTIONS, site_text, skipped
 
 ASK_SECONDS = 30
 STUDIES = {
@@ -103,6 +104,8 @@ def init_site(output: Path) -> None:
         raise AiperfError(f"{output} already exists; remove it, or choose another name with -o")
     with writing(output):
         output.write_text(text, encoding="utf-8")
+    for tool, lines in skipped(answers).items():
+        show_skipped(tool, lines)
     told = ", ".join(answers) or "nothing"
     click.echo(
         f"wrote {output} from the answers of {told}; {text.count(GUESSED)} values are guesses, marked as "

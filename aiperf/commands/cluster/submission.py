@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ from aiperf.config import Config
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.pretending.assumptions import assumed
 from aiperf.programs import ToolFailed, ask
-from aiperf.wording import figure
+from aiperf.wording import figure, first_few, plain
 from launch.job import Job
 from launch.scheduler import JobState, Scheduler
 from nas.bounded import read_text
@@ -164,7 +165,24 @@ def hand_in(scheduler: Scheduler, script: Path, after: Sequence[str] = ()) -> st
 
 
 def job_states(scheduler: Scheduler, jobs: Sequence[str]) -> Mapping[str, JobState]:
-    return scheduler.states(_ran(scheduler.ask(jobs), "")) if jobs else {}
+    """States of jobs; what the scheduler printed beside them is shown. Raises AiperfError if it cannot be
+    read, because a job that is taken to be gone would be submitted again."""
+    if not jobs:
+        return {}
+    words = scheduler.ask(jobs)
+    try:
+        found = scheduler.states(_ran(words, ""))
+    except ValueError as error:
+        raise AiperfError(f"{words[0]}: {error}; see what it prints: {shlex.join(words)}") from None
+    show_skipped(words[0], found.skipped)
+    return found.known
+
+
+def show_skipped(tool: str, lines: Sequence[str]) -> None:
+    """Names the parts of an answer that were not used."""
+    if lines:
+        told = first_few([repr(line) for line in lines])
+        click.echo(plain(f"aiperf-hpc: {tool} also printed, and this was not used: {told}"), err=True)
 
 
 def _ran(words: list[str], given: str) -> str:

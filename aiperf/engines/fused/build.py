@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
+from aiperf import variables
 from aiperf.programs import ToolFailed, ask
 
 HERE = Path(__file__).parent
@@ -56,8 +57,8 @@ def built(environment: Mapping[str, str]) -> Path:
     A node without a compiler uses a library that was compiled elsewhere for the same CPU: compute nodes often
     have no compiler, but share the user's cache with a login node that has one. Raises NotBuilt.
     """
-    words = environment.get("CC", "").split() or ["cc"]
-    program = shutil.which(words[0], path=environment.get("PATH"))
+    words = (variables.raw(environment, "CC") or "").split() or ["cc"]
+    program = shutil.which(words[0], path=variables.raw(environment, "PATH"))
     flags = _processor_flags(environment)
     try:
         folder, kind = _folder(environment), f"kernels-{_kind(flags)}"
@@ -93,7 +94,7 @@ def _digest(file: Path) -> str:
 def _processor_flags(environment: Mapping[str, str]) -> tuple[str, ...]:
     if platform.machine() not in ("x86_64", "AMD64"):
         return ("-mcpu=native",)
-    asked = [known.get(environment.get(name, "")) for name, known in LIMITS.items()]
+    asked = [known.get(variables.word(environment, name)) for name, known in LIMITS.items()]
     for level, flags in LOWERED.items():
         if level in asked:
             return flags
@@ -142,10 +143,11 @@ def _instructions() -> str:
 
 def _folder(environment: Mapping[str, str]) -> Path:
     """The user's cache folder, or one for temporary files if that is not writable. Raises NotBuilt."""
-    home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or "~").expanduser() / ".cache"
+    home = Path(variables.raw(environment, "HOME") or "~").expanduser()
+    caches = variables.raw(environment, "XDG_CACHE_HOME") or home / ".cache"
     last = NotBuilt("no folder to compile into")
     temporary = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}"
-    for folder in (Path(home) / "aiperf-hpc", temporary):
+    for folder in (Path(caches) / "aiperf-hpc", temporary):
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Code is loaded from this folder, so no other user may be able to write to it.

@@ -16,7 +16,7 @@ from aiperf.device.npu import Npu
 from aiperf.device.xpu import Xpu
 from aiperf.hardware.unseen import refuse_unseen
 
-__all__ = ["KINDS", "Choice", "Device", "bind", "choose", "count_devices", "first_kind"]
+__all__ = ["KINDS", "Choice", "Device", "bind", "choose", "count_devices", "count_visible", "first_kind"]
 
 KINDS: Mapping[str, type[Device]] = {"cuda": Cuda, "npu": Npu, "xpu": Xpu, "cpu": Cpu}
 """Classes of devices by kind, in order of preference."""
@@ -25,6 +25,11 @@ KINDS: Mapping[str, type[Device]] = {"cuda": Cuda, "npu": Npu, "xpu": Xpu, "cpu"
 def count_devices(kind: str) -> int:
     """Number of visible devices of a kind; a host is one CPU device."""
     return KINDS[kind].count()
+
+
+def count_visible(kind: str) -> int:
+    """As `count_devices`, also of the kind `auto`."""
+    return count_devices(first_kind() if kind == "auto" else kind)
 
 
 def first_kind() -> str:

@@ -6,7 +6,6 @@ This runs in a process of its own, because a broken driver hangs or kills the pr
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from time import perf_counter
@@ -23,7 +22,6 @@ from aiperf.parallel.meeting import meeting_store, stay_on_host
 from aiperf.training.worker_process import bind_place
 from aiperf.wire.formats import AUTO
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import FromGroup
 from nas.record import decode, encode
 
 SIDE = 1024
@@ -117,14 +115,13 @@ def _reduce(device: Device, place: Place, meet: Meet) -> float:
     return values.numel() * values.element_size() / seconds
 
 
-def main() -> None:
-    """Entry point of the child process: its arguments are JSON, its last line of output is the report."""
-    what, *words = sys.argv[1:]
-    if what == "data":
-        answer: FromGroup = see_data(decode(DataConfig, json.loads(words[0])))
-    else:
-        kind, format, place, host, meet = words
-        told = json.loads(meet)
-        where = decode(Meet, told) if told is not None else None
-        answer = see_device(kind, format, decode(Place, json.loads(place)), host, where)
-    print(json.dumps(encode(answer)))
+def device(kind: str, format: str, place: str, host: str, meet: str) -> object:
+    """The record of `see_device`; places are JSON. It is called in a process of its own, as `data`."""
+    told = json.loads(meet)
+    where = None if told is None else decode(Meet, told)
+    return encode(see_device(kind, format, decode(Place, json.loads(place)), host, where))
+
+
+def data(config: str) -> object:
+    """The record of `see_data`."""
+    return encode(see_data(decode(DataConfig, json.loads(config))))

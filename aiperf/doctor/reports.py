@@ -96,6 +96,8 @@ class DataSeen(FromGroup):
     fault: str = ""
     sha256: str = ""
     examples: int = 0
+    remedy: str = ""
+    """Remedy for the fault, if one is known."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from aiperf import variables
 from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
 from aiperf.other_users import OTHERS_WRITE, NotOurs, make_private, temporary_folder
@@ -28,7 +29,7 @@ the residual stream and the normalised one are still read, so the network cannot
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """Variable with the folder of inductor's cache. Inductor loads code from it without a look at its owner, and
 its default is a folder in /tmp whose name anybody can guess."""
-COMPILERS = (os.environ.get("CXX", ""), "g++", "clang++")
+COMPILERS = (variables.raw(os.environ, "CXX") or "", "g++", "clang++")
 DIFFERENT_REGIONS = 1024
 """Number of compiled regions that torch keeps, by code and shapes. Its own limit of 8 is meant for a function
 that a person wrote, whereas a search makes new blocks in every trial."""
@@ -79,7 +80,7 @@ class Compiled(Engine):
 def _cache() -> Path:
     """The folder of inductor's cache, to which no other user can write. Raises NotOurs, or OSError if it
     cannot be created."""
-    stated = os.environ.get(CACHE)
+    stated = variables.raw(os.environ, CACHE)
     return make_private(Path(stated) if stated else temporary_folder() / "torchinductor", OTHERS_WRITE)
 
 

@@ -6,29 +6,25 @@ devices of its host, because its user may know no remedy, and a CPU is then the 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from aiperf import variables
 from aiperf.errors import UnseenDevices
 from aiperf.hardware.drivers import TOOLS, VENDORS, Traces, Vendor, find_traces
+from aiperf.programs import ToolFailed, ask
 
 ROOT = Path("/")
 TOOL_SECONDS = 10.0
 """Time limit in seconds for a driver's tool. A driver that must wake up its devices takes some seconds; a
 broken one hangs forever."""
-REAPED_SECONDS = 1.0
-MOST_BYTES = 1 << 20
 LONGEST_REASON = 160
 INSTALL = "install the matching build of torch, or use the processor with --device cpu"
 REPAIR = "have the driver checked, or use the processor with --device cpu"
@@ -51,10 +47,6 @@ for path in sys.argv[1:]:
     except OSError as error:
         print(error.errno)
 """
-
-
-class ToolFailed(Exception):
-    """A tool cannot be started, or does not answer in time."""
 
 
 class Access(Enum):
@@ -164,15 +156,15 @@ def _list(vendor: Vendor) -> Listing | None:
 def _ask_tool(tool: str) -> Listing:
     how = TOOLS[tool]
     try:
-        code, answer = ask((tool, *how.words), TOOL_SECONDS)
+        told = ask((tool, *how.words), TOOL_SECONDS)
     except ToolFailed as error:
         return Listing(tool, failure=str(error), unanswered=True)
-    devices = len(set(re.findall(how.device, answer)))
-    if code == 0 and devices:
+    devices = len(set(re.findall(how.device, told.text)))
+    if told.code == 0 and devices:
         return Listing(tool, devices)
-    if NO_DEVICE.search(answer) or (code == 0 and not FAILURE.search(answer)):
+    if NO_DEVICE.search(told.text) or (told.code == 0 and not FAILURE.search(told.text)):
         return Listing(tool)
-    return Listing(tool, failure=f"fails (exit code {code}: {_reason(answer)})")
+    return Listing(tool, failure=f"fails ({told.how}: {_reason(told.text)})")
 
 
 def _reason(answer: str) -> str:
@@ -188,10 +180,10 @@ def _try_files(traces: Traces) -> tuple[Access, str]:
         return Access.ABSENT, ""
     paths = [str(path) for kind in traces.files for path in kind]
     try:
-        _, answer = ask((sys.executable, "-I", "-S", "-c", OPEN, *paths), TOOL_SECONDS)
+        answer = ask((sys.executable, "-I", "-S", "-c", OPEN, *paths), TOOL_SECONDS)
     except ToolFailed as error:
         return Access.FAILS, f"opening {paths[0]} {error}"
-    errors = dict(zip(paths, map(int, filter(str.isdigit, answer.split()))))
+    errors = dict(zip(paths, map(int, filter(str.isdigit, answer.output.split()))))
     shut = {path: number for path, number in errors.items() if number}
     kinds = [[errors.get(str(path), 0) for path in kind] for kind in traces.files]
     if all(0 in kind for kind in kinds):
@@ -209,36 +201,9 @@ def _of(kind: Sequence[Path], shut: Mapping[str, int]) -> Iterator[tuple[str, in
     return iter(found if len(found) == len(kind) else ())
 
 
-def ask(command: Sequence[str], seconds: float) -> tuple[int, str]:
-    """Exit code and output of a driver's tool. Raises ToolFailed, after at most `seconds`.
-
-    A process that waits inside its driver cannot be killed; it remains then, and so do its children.
-    """
-    with tempfile.TemporaryFile() as output:  # a pipe would be held open by children that outlive the tool
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise ToolFailed(f"cannot be started: {error.strerror}") from None
-        try:
-            code = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(REAPED_SECONDS)
-            raise ToolFailed(f"gives no answer in {seconds:g} s") from None
-        output.seek(0)
-        return code, output.read(MOST_BYTES).decode(errors="replace").strip()
-
-
-def _hides_all(variables: Sequence[str], environment: Mapping[str, str]) -> bool:
+def _hides_all(names: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Whether a variable hides all devices. A driver reads the list up to the first entry that names no
     device, so an empty value, -1 and NoDevFiles hide all."""
-    first = [environment[name].split(",")[0].strip() for name in variables if name in environment]
+    values = [variables.raw(environment, name) for name in names]
+    first = [value.split(",")[0].strip() for value in values if value is not None]
     return any(not re.match(r"\d|GPU-|MIG-", word) for word in first)

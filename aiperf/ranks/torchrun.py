@@ -26,9 +26,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
+from aiperf import variables
 from aiperf.errors import WorldError
 from aiperf.other_users import NotOurs, make_private, peer
-from aiperf.ranks.launcher import LaunchedRank
+from aiperf.ranks.launcher import MOST_RANKS, LaunchedRank
 from aiperf.ranks.link import Link, Received, Waited
 from aiperf.ranks.shipping import PIECE_BYTES
 
@@ -63,7 +64,9 @@ class SocketLink(Link):
 
     def __init__(self, launched: LaunchedRank, run_id: str) -> None:
         """Opens the rank's socket. Raises WorldError if the ranks are on several hosts."""
-        if int(os.environ.get("LOCAL_WORLD_SIZE", launched.size)) != launched.size:
+        remedy = "start the ranks with torchrun"
+        here = variables.whole(os.environ, "LOCAL_WORLD_SIZE", 1, MOST_RANKS, remedy)
+        if here not in (None, launched.size):
             raise WorldError("torchrun started ranks on several hosts; use mpiexec or srun there")
         self.rank, self.size, self.fault_tolerant = launched.rank, launched.size, False
         self.failed = frozenset()
@@ -293,7 +296,7 @@ def _socket_folder(run_id: str) -> Path:
     Raises WorldError if it cannot be created, or if other users could enter it.
     """
     # Without --standalone the id of every run is "none"; two runs on a host differ by the port.
-    run = sha256(f"{run_id}\0{os.environ.get('MASTER_PORT', '')}".encode(errors="surrogateescape"))
+    run = sha256(f"{run_id}\0{variables.word(os.environ, 'MASTER_PORT')}".encode(errors="surrogateescape"))
     folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run.hexdigest()[:16]}"
     try:
         return make_private(folder)

@@ -90,13 +90,11 @@ def bind_place(kind: str, place: Place) -> Device:
     return choice.bind(0 if alone else place.device_index, place.ranks_on_host)
 
 
-def describe(kind: str, place: str) -> str:
-    """JSON of the device that a worker at this place (JSON, too) binds, or why it has none."""
+def describe(kind: str, place: str) -> object:
+    """The record of the device that a worker at this place (JSON) binds. Raises AiperfError if it has
+    none."""
     where = decode(Place, json.loads(place))
-    try:
-        device = bind_place(kind, where)
-    except AiperfError as error:
-        return json.dumps(encode(Described(where.rank, str(error))))
+    device = bind_place(kind, where)
     found = Described(
         rank=where.rank,
         device=device.name,
@@ -106,7 +104,7 @@ def describe(kind: str, place: str) -> str:
         sensors=device.sensors,
         note=device.note,
     )
-    return json.dumps(encode(found))
+    return encode(found)
 
 
 def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Parallel:

@@ -53,7 +53,7 @@ FAILS = "does not compile the kernels: "
     ("compiler", "said"),
     [
         ("none-of-this-name", "^no C compiler: none-of-this-name is not in PATH; install one, or set CC$"),
-        ("false", rf"^\S*false {FAILS}exit status 1 of \S*false .*kernels\.c -lm$"),
+        ("false", rf"^\S*false {FAILS}exit code 1 of \S*false .*kernels\.c -lm$"),
         ("garbage", f"garbage {FAILS}"),
         ("interpreter", f"interpreter {FAILS}"),
     ],

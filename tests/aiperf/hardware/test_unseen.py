@@ -12,7 +12,8 @@ import pytest
 from aiperf.errors import UnseenDevices
 from aiperf.hardware import unseen
 from aiperf.hardware.drivers import TOOLS, VENDORS
-from aiperf.hardware.unseen import ToolFailed, ask, refuse_unseen
+from aiperf.hardware.unseen import refuse_unseen
+from aiperf.programs import ToolFailed, ask
 from tests.house.tree import ROOT
 
 # In the form that their tools are known to print; no manual was checked.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +106,31 @@ def test_a_frame_of_no_rank_ends_its_connection_and_nothing_else(
     assert (received.source, received.tag, received.data) == (1, 7, b"from a rank")
     first.send(1, 8, b"to it")
     assert second.receive(5.0) is not None
+    second.finalize()
+    first.finalize()
+
+
+SPEAK = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as stranger:
+    stranger.connect(sys.argv[1])
+    stranger.sendall(bytes.fromhex(sys.argv[2]) + b"x")
+"""
+
+
+def test_a_process_that_passes_for_a_rank_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = linked(0), linked(1)
+    second.send(0, 7, b"from the rank")
+    assert first.receive(5.0) is not None
+    frame = HEAD.pack(1, 1, 0).hex()
+    subprocess.run([sys.executable, "-I", "-c", SPEAK, first._path(0), frame], check=True)
+    assert first.receive(0.1) is None
+    (line,) = caplog.messages
+    assert line.endswith(f": it sent a message of rank 1, which is process {os.getpid()}")
+    second.send(0, 8, b"from the rank")
+    received = first.receive(5.0)
+    assert received is not None
+    assert received.tag == 8
     second.finalize()
     first.finalize()
 

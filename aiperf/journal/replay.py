@@ -97,6 +97,16 @@ class Replay:
         return [leg for leg in self.legs if leg.released is not None]
 
     @property
+    def counted_legs(self) -> list[Leg]:
+        """The legs whose ranks, measurements and data are those of the run: the ones that have a span. Before
+        any leg has one, those whose clock started; before that, all.
+
+        Every figure that does not follow from the work itself is read from these legs only, because a leg
+        without a span did no work, and the rules check it less or not at all.
+        """
+        return [leg for leg in self.legs if leg.span_seconds > 0] or self.timed_legs or self.legs
+
+    @property
     def num_legs(self) -> int:
         return len(self.legs)
 
@@ -107,8 +117,8 @@ class Replay:
 
     @property
     def devices(self) -> dict[int, Ready]:
-        """The last `Ready` of each rank, from the last leg in which it took part."""
-        return {rank: ready for leg in self.legs for rank, ready in leg.devices.items()}
+        """The last `Ready` of each rank, from the last counted leg in which it took part."""
+        return {rank: ready for leg in self.counted_legs for rank, ready in leg.devices.items()}
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -360,6 +370,8 @@ class Replay:
             return "appears twice: the test examples are used once"
         if self.leg.ended is None:
             return "comes before the end of its leg: the test examples are used at the end"
+        if self.leg.released is None:
+            return "comes in a leg whose clock never started"
         if event.evaluated.tally.of < 1:
             return f"has {event.evaluated.tally.of} examples"
         self.tested = event.evaluated

@@ -66,8 +66,7 @@ def complete(evidence: Evidence) -> Seen:
 def span(evidence: Evidence) -> Seen:
     replay = evidence.replay
     minutes = replay.span_seconds / 60
-    # A leg whose clock never started is not part of the span.
-    legs = sum(leg.released is not None for leg in replay.legs)
+    legs = len(replay.timed_legs)
     wrong = (
         [f"the span is {minutes:.2f} minutes; at least 60 are required"]
         if legs and replay.span_seconds < LEAST_SPAN_SECONDS - ROUNDING_SECONDS
@@ -85,7 +84,7 @@ def width(evidence: Evidence) -> Seen:
 
 def data(evidence: Evidence) -> Seen:
     replay, config = evidence.replay, evidence.replay.opened.config
-    ranks = [event for leg in replay.legs for event in leg.ranks]
+    ranks = [event for leg in replay.counted_legs for event in leg.ranks]
     limits = _limits(config)
     wrong = _data(config, replay.manifest) if ranks else []
     return looked(ranks, "no rank was ready", "" if limits is None else limits.data, wrong)
@@ -146,14 +145,13 @@ def control(evidence: Evidence) -> Seen:
     network, size = task.control, task.ranked.control_size
     wrong = [
         f"rank {rank} has no {what} in leg {leg.index}"
-        for leg in evidence.replay.legs
-        if leg.released is not None
+        for leg in evidence.replay.timed_legs
         for group in leg.began.groups
         for rank in group
         for what, measured in (("control", leg.controls), ("ceiling", leg.ceilings))
         if rank not in measured
     ]
-    controls = [control for leg in evidence.replay.legs for control in leg.controls.values()]
+    controls = [control for leg in evidence.replay.timed_legs for control in leg.controls.values()]
     wrong += [
         f"the control of rank {control.rank} used {network.named(control.network).short}, not {network.short}"
         if control.network

@@ -38,12 +38,13 @@ def measurements(evidence: Evidence) -> Seen:
     """Ceilings and controls are from the ranks' own devices, in the declared format, and not below the rate
     of the span."""
     replay = evidence.replay
-    num = sum(len(leg.ceilings) + len(leg.controls) for leg in replay.legs)
+    legs = replay.timed_legs
+    num = sum(len(leg.ceilings) + len(leg.controls) for leg in legs)
     if not num:
         return Seen("nothing was measured before the span", known=False)
     config = replay.opened.config
     network = task_of(config.data).control
-    contradictions = [text for leg in replay.legs for text in of_leg(leg, config.training.format, network)]
+    contradictions = [text for leg in legs for text in of_leg(leg, config.training.format, network)]
     if mean_ceiling(replay) is None and replay.span_seconds > 0:
         return Seen(
             "a ceiling is missing, so impossible work might not be noticed", contradictions, known=False

@@ -108,7 +108,7 @@ def _found(entry: Entry, package: str, run: Checked) -> ValidRun:
 
 def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str]) -> Entry:
     replay, score, system = run.judged.replay, run.judged.score, submission.system
-    ranks = [event.ready for leg in replay.legs for event in leg.ranks]
+    ranks = [event.ready for leg in replay.counted_legs for event in leg.ranks]
     device = ", ".join(sorted({ready.device for ready in ranks}))
     devices = num_devices(replay)
     usage = read_usage(run.judged.files, replay)

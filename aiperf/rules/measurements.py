@@ -38,7 +38,7 @@ def measurements(evidence: Evidence) -> Seen:
     """Ceilings and controls are from the ranks' own devices, in the declared format, and not below the rate
     of the span."""
     replay = evidence.replay
-    legs = replay.timed_legs
+    legs = replay.timed_legs or replay.legs
     num = sum(len(leg.ceilings) + len(leg.controls) for leg in legs)
     if not num:
         return Seen("nothing was measured before the span", known=False)

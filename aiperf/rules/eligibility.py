@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
+from aiperf.hardware.bound import no_bound_text
 from aiperf.proposing.plan import SEGMENT_SECONDS
 from aiperf.rules import times
 from aiperf.rules.measurements import doubts, mean_ceiling
@@ -33,21 +34,25 @@ def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
     return _width(config) + data + _architecture(config) + _random_seed(config) + _distance(config, manifest)
 
 
-def foreseen(config: Config, manifest: Mapping[str, Any]) -> list[str]:
-    """What is known to prevent a ranking before the clock starts."""
+def foreseen(config: Config, manifest: Mapping[str, Any], unbounded: Sequence[str] = ()) -> list[str]:
+    """What is known to prevent a ranking before the clock starts. `unbounded`: the devices without a known
+    bound, whose work nobody can check."""
     minutes = config.limits.minutes
     short = (
         [f"limits.minutes is {minutes:g}; at least 60 are required"]
         if 60 * minutes < LEAST_SPAN_SECONDS
         else []
     )
-    return unrankable(config, manifest) + short
+    unknown = [no_bound_text(unbounded, config.training.format)] if unbounded else []
+    return unrankable(config, manifest) + short + unknown
 
 
-def refuse_unrankable(config: Config, manifest: Mapping[str, Any]) -> None:
+def refuse_unrankable(config: Config, manifest: Mapping[str, Any], unbounded: Sequence[str] = ()) -> None:
     """Stops a run that cannot be ranked before it wastes an hour. Raises ConfigError."""
-    if config.ranked and (wrong := foreseen(config, manifest)):
-        raise ConfigError(f"ranked = true, but {'; '.join(wrong)}; change that or set ranked = false")
+    if config.ranked and (wrong := foreseen(config, manifest, unbounded)):
+        by_list = "; a list that knows the peak ranks such a run with --peaks" if unbounded else ""
+        remedy = f"change that or set ranked = false{by_list}"
+        raise ConfigError(f"ranked = true, but {'; '.join(wrong)}; {remedy}")
 
 
 def complete(evidence: Evidence) -> Seen:

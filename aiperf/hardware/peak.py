@@ -11,7 +11,9 @@ too, from the same document or the name; it is left out where it was in neither 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from aiperf.hardware.device_names import folded_name
@@ -140,7 +142,7 @@ _MAX = Source(
 )
 
 _VOLTA_TURING = ("tf32", "bf16")
-"""Formats whose tensor cores came with Ampere (NVIDIA A100 Tensor Core GPU Architecture white paper, 2020)."""
+"""Formats whose tensor cores came with Ampere (NVIDIA A100 Tensor Core GPU Architecture white paper)."""
 
 PEAKS: Mapping[str, Peak] = {
     "Tesla V100-PCIE-16GB": Peak(14, None, None, 112, _V100, memory_gib=16, in_fp32=_VOLTA_TURING),
@@ -184,12 +186,25 @@ PEAKS: Mapping[str, Peak] = {
 }
 
 _BY_FOLDED_NAME = {folded_name(name): peak for name, peak in PEAKS.items()}
+_FURTHER: ContextVar[Mapping[str, Peak] | None] = ContextVar("further peaks", default=None)
+
+
+@contextmanager
+def further_peaks(peaks: Mapping[str, Peak]) -> Iterator[None]:
+    """Lists these devices as well, by their names, while the context lasts. A device that this program lists
+    keeps its figures."""
+    token = _FURTHER.set({folded_name(name): peak for name, peak in peaks.items()})
+    try:
+        yield
+    finally:
+        _FURTHER.reset(token)
 
 
 def listed(device: str) -> Peak | None:
     """The listed figures of a device, by its name alone; None if it is not listed. Case, spaces and signs are
     ignored, so that a name that is written differently does not escape its bound."""
-    return _BY_FOLDED_NAME.get(folded_name(device))
+    name = folded_name(device)
+    return _BY_FOLDED_NAME.get(name) or (_FURTHER.get() or {}).get(name)
 
 
 def peak_ops_per_second(device: str, format: str, memory_bytes: int) -> float | None:

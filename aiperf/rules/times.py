@@ -141,8 +141,8 @@ def _surplus(replay: Replay) -> str:
     if seconds <= MOST_SURPLUS * span:
         return ""
     return (
-        f"the work takes {seconds:.3g} s more than the span of {span:.3g} s has: messages may be so late, but "
-        f"it is more than {percent(MOST_SURPLUS)} of the span"
+        f"the work takes {seconds:.3g} s more than the span of {span:.3g} s has: messages may be so late, "
+        f"but it is more than {percent(MOST_SURPLUS)} of the span"
     )
 
 

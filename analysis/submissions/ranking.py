@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aiperf.errors import AiperfError, MissingExtra
+from aiperf.hardware.peak import Peak
 from aiperf.rules.ending import Answer
 from aiperf.tasks.images.known_sets import unpacked
 from aiperf.wording import rate, rates
@@ -30,7 +31,7 @@ from analysis.submissions.standing import (
     standing,
 )
 from analysis.submissions.system import fields
-from analysis.submissions.verify import Checked, Submission, checked
+from analysis.submissions.verify import NO_PEAKS, Checked, Submission, checked
 from analysis.table import Table
 
 VENDORS = (
@@ -47,8 +48,10 @@ def rank(
     write: Callable[[str, str], object],
     show: Callable[[str], object],
     runs: int = 1,
+    peaks: Mapping[str, Peak] = NO_PEAKS,
 ) -> Standing:
-    """Checks one package after the other; `write` is given each file's name and text.
+    """Checks one package after the other; `write` is given each file's name and text. `peaks`: devices that
+    the list adds.
 
     `register`: the sites that are known by their keys. `runs`: as `standing` takes it. No package ends the
     ranking: what is wrong with it stands in `refused`.
@@ -57,7 +60,7 @@ def rank(
     for path in packages:
         show(path.name)
         try:
-            with checked(path, show) as submission:
+            with checked(path, show, peaks) as submission:
                 signer = _signer(submission, register)
                 reasons = _reasons(submission, signer, register)
                 for run in submission.runs:
@@ -82,7 +85,7 @@ def rank(
     for entry in made.entries:
         if entry.others:  # which are known only now
             path = next(path for path in packages if path.name == at[entry.page].package)
-            with checked(path, show) as submission:
+            with checked(path, show, peaks) as submission:
                 run = next(run for run in submission.runs if f"runs/{run.name}" == at[entry.page].run)
                 write(entry.page, _page(submission, run, entry))
     write("index.html", index_html(made))

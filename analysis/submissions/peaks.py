@@ -36,9 +36,9 @@ class GivenPeak:
         given = {name: figure for name, figure in figures.items() if figure is not None}
         if not given:
             raise ValueError("it has no figure; give fp32, tf32, bf16 or fp16")
-        for name, figure in (
-            given | {"memory_gib": 1 if self.memory_gib is None else self.memory_gib}
-        ).items():
+        if self.memory_gib is not None:
+            given["memory_gib"] = self.memory_gib
+        for name, figure in given.items():
             if not 0 < figure < inf:
                 raise ValueError(f"{name} is {figure}; it must be above 0")
         if len(self.source.strip()) < LEAST_SOURCE:

@@ -43,6 +43,8 @@ class Evidence:
     score: Score
     files: RunFiles | None
     """Files of the run directory; None if only the journal is available."""
+    progress: Callable[[str], object] = lambda text: None
+    """Shows how far a rule has come that takes minutes."""
 
 
 @dataclass(frozen=True)

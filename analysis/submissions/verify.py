@@ -94,7 +94,7 @@ def checked(
         runs = []
         for name in manifest["runs"]:
             show(f"{path.name}, {name}: recounting all operations")
-            runs.append(_run(files, name, names, peaks))
+            runs.append(_run(files, name, names, peaks, show))
         told = contradictions(system, [run.judged for run in runs])
         reasons = [*found.reasons, *(Reason("system.json", text) for text in told)]
         yield Submission(
@@ -109,12 +109,18 @@ def checked(
         )
 
 
-def _run(files: PackageFiles, name: str, names: Sequence[str], peaks: Mapping[str, Peak]) -> Checked:
+def _run(
+    files: PackageFiles,
+    name: str,
+    names: Sequence[str],
+    peaks: Mapping[str, Peak],
+    show: Callable[[str], object],
+) -> Checked:
     run = files.run(name)
     if f"runs/{name}/journal.jsonl" not in names:
         raise AiperfError(f"the package names the run {name} but has no journal of it")
     try:
-        judged = examine(run)
+        judged = examine(run, show)
     except JournalError as error:
         # The file's own place is of no use to the reader.
         raise AiperfError(str(error).replace(f"{files.folder}/", "")) from None
@@ -141,7 +147,7 @@ def _run(files: PackageFiles, name: str, names: Sequence[str], peaks: Mapping[st
     devices = {folded_name(ready.device) for ready in judged.replay.devices.values()}
     if not devices.isdisjoint(map(folded_name, peaks)):
         with further_peaks(peaks):
-            judged = examine(run)
+            judged = examine(run, show)
     return Checked(name, judged, found)
 
 

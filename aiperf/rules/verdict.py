@@ -82,6 +82,14 @@ class Verdict:
         return RunClass.SMOKE if self.unmet else RunClass.RANKED
 
     @property
+    def class_text(self) -> str:
+        """The class in words; empty without one. A run that is ranked by earlier rules than these is called
+        so, because less was demanded of it, and because anyone can write a smaller version into a journal."""
+        if self.run_class is RunClass.RANKED and self.rules < RULES_VERSION:
+            return f"{RunClass.RANKED.value} by version {self.rules} of the rules"
+        return self.run_class.value if self.run_class else ""
+
+    @property
     def unmet(self) -> list[Finding]:
         """What keeps a valid run from the class ranked: rules of eligibility, and some of integrity."""
         needed = {rule for rule, since in KNOWN_IF_RANKED.items() if since <= self.rules}

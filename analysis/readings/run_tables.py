@@ -208,7 +208,7 @@ def verdict_word(verdict: Verdict, validated: bool) -> str:
 
 
 def verdict_and_class(verdict: Verdict, validated: bool) -> str:
-    of_class = f", {verdict.run_class.value}" if verdict.run_class else ""
+    of_class = f", {verdict.class_text}" if verdict.class_text else ""
     return verdict_word(verdict, validated) + of_class
 
 

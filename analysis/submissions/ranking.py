@@ -123,7 +123,7 @@ def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str])
         submitter=system["submitter"],
         run=replay.opened.run_id,
         date=replay.legs[0].began.started,
-        run_class=run.judged.verdict.run_class.value if run.judged.verdict.run_class else "",
+        run_class=run.judged.verdict.class_text,
         division=system["division"],
         task=task_of_run(replay),
         data=unpacked(replay.manifest) if replay.manifest else replay.opened.config.data.name,

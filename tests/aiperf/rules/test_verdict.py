@@ -222,6 +222,8 @@ def test_ranked_needs_every_rule_an_intact_run_and_known_rules_of_integrity() ->
         assert Verdict((*eligible, replace(unknown, outcome=Outcome.PASSED))).run_class is RunClass.RANKED
         earlier = replace(doubtful, rules=KNOWN_IF_RANKED[rule] - 1)
         assert earlier.run_class is RunClass.RANKED, "a journal of an earlier version is judged as it was"
+        assert earlier.class_text == f"ranked by version {earlier.rules} of the rules"
+    assert Verdict(eligible).class_text == "ranked"
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def trials(evidence: Evidence) -> Seen:
     if not replay.released:
         return Seen(NEVER_STARTED, known=False)
     groups = {attempt.group for attempt in replay.arrivals if attempt.state is State.COMPLETE}
-    idle = sorted(set(range(replay.leg.groups)) - groups)
+    idle = sorted(set(range(replay.counted_legs[-1].groups)) - groups)
     return Seen(
         f"{counted(len(replay.arrivals), 'trial')} ended; every group completed at least one",
         [f"group {group} completed no trial" for group in idle],

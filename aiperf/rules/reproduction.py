@@ -86,10 +86,11 @@ def search(evidence: Evidence) -> Seen:
         told = "; ".join(f"{name} {was}, but {here.get(name)} is installed" for name, was in other.items())
         return Seen(f"the run's proposals depend on {told}", known=False)
     asked, of = asked_numbers(replay), len(replay.trials)
-    if len(asked) < SHARED_FROM or (processes := num_processes()) == 0:
-        answer = _repeated(replay, asked)
-    else:
+    processes = num_processes() if len(asked) >= SHARED_FROM else 0
+    if processes and evidence.progress is not None:
         answer = _shared(replay, asked, processes, evidence.progress)
+    else:
+        answer = _repeated(replay, asked)
     if answer is not None:
         return answer
     if replay.opened.rules >= STEERED_SINCE and (doubt := _steered(replay)):

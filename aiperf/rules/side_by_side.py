@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
@@ -42,6 +42,7 @@ def told_by(work: Work, processes: int) -> Iterator[tuple[int, object]]:
                     told = connection.recv()
                 except EOFError:
                     del listening[connection]
+                    connection.close()
                     children[index].join()
                     if children[index].exitcode:
                         why = f"exit code {children[index].exitcode}"
@@ -50,7 +51,7 @@ def told_by(work: Work, processes: int) -> Iterator[tuple[int, object]]:
                     yield index, told
 
 
-@contextmanager
+@contextlib.contextmanager
 def _started(work: Work, processes: int) -> Iterator[tuple[dict[Connection, int], list[BaseProcess]]]:
     fork = multiprocessing.get_context("fork")  # so that a long run is neither read nor held again
     listening, children = dict[Connection, int](), list[BaseProcess]()
@@ -68,15 +69,16 @@ def _started(work: Work, processes: int) -> Iterator[tuple[dict[Connection, int]
             children.append(child)
         yield listening, children
     finally:
-        for child in children:
-            child.terminate()
-        for child in children:
-            child.join()
+        for started in children:
+            started.terminate()
+        for started in children:
+            started.join()
         for reader in listening:
             reader.close()
 
 
 def _child(work: Work, index: int, processes: int, writer: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends its children
-    work(index, processes, writer.send)
-    writer.close()
+    with contextlib.suppress(BrokenPipeError):  # the parent process was killed, so nobody waits for this
+        work(index, processes, writer.send)
+        writer.close()

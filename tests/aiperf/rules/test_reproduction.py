@@ -63,7 +63,7 @@ def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Evidence:
     monkeypatch.setattr(reproduction, "TOLD_EACH_SECONDS", -1.0)
     monkeypatch.setattr(reproduction, "num_processes", lambda: 3)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return evidence(MANY)
+    return replace(evidence(MANY), progress=lambda text: None)
 
 
 def test_processes_share_them_and_find_the_same(shared: Evidence) -> None:
@@ -74,7 +74,8 @@ def test_processes_share_them_and_find_the_same(shared: Evidence) -> None:
     assert numbers == sorted(numbers)
     assert numbers[-1] == 200
     assert not SoFar.of(shared.replay).path.exists()
-    (wrong,) = search(evidence(with_another_seed(130)(MANY))).contradictions
+    forged = replace(evidence(with_another_seed(130)(MANY)), progress=texts.append)
+    (wrong,) = search(forged).contradictions
     assert wrong.startswith("trial 130: from the results so far")
 
 
@@ -101,6 +102,12 @@ def test_what_cannot_be_kept_is_said(shared: Evidence, tmp_path: Path) -> None:
     texts: list[str] = []
     assert search(replace(shared, progress=texts.append)).known
     assert any("cannot be written: Not a directory" in text for text in texts)
+
+
+def test_a_master_checks_alone(shared: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have threads and MPI, and must not be forked."""
+    monkeypatch.setattr(reproduction, "told_by", None)
+    assert search(replace(shared, progress=None)).text == "200 of 200 proposals reproduced"
 
 
 def test_a_process_that_dies_is_no_answer(shared: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:

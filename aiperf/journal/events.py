@@ -57,6 +57,8 @@ class Opened(Event):
     """Version of the search (`Task.search_version`); version 1 is left out of the line."""
     origin: Origin = Origin.MEASURED
     """Origin of the run; MEASURED is left out of the line."""
+    rules: int = 1
+    """Version of the rules under which the run was made; version 1 is left out of the line."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from math import inf
 
 from aiperf.errors import StoppedEarly, WorldError
 from aiperf.files import RunFiles
+from aiperf.hardware.bound import without_bound
 from aiperf.journal import events
 from aiperf.journal.compression import arrived
 from aiperf.journal.replay import Replay
@@ -143,7 +144,8 @@ class Master:
         one does not."""
         declared = self.config.training.format
         before_release.refuse_idle_devices(ready)
-        refuse_unrankable(self.config, ready[0].data)
+        measured = self.replay.opened.origin is events.Origin.MEASURED
+        refuse_unrankable(self.config, ready[0].data, without_bound(ready, declared) if measured else ())
         if not self.replay.leg.losses:
             for text in before_release.notes(self.files.directory, declared, ready):
                 self.audience.say(text)

@@ -124,7 +124,7 @@ class GroupNow:
 
 def hosts(replay: Replay) -> Table:
     """One row per rank, or per host if there are many ranks: its devices and how the control ran there."""
-    ranks = {event.ready.rank: event for leg in replay.legs for event in leg.ranks}
+    ranks = {event.ready.rank: event for leg in replay.counted_legs for event in leg.ranks}
     return _by_host(replay, ranks) if len(ranks) > RANKS_SHOWN else _by_rank(replay, ranks)
 
 

@@ -94,6 +94,10 @@ def test_one_that_can_has(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = rehearsed(load_preset("ranked"))
     assert lines["least_span_to_be_ranked"] == "5.2 h (an hour, and one completed trial a group)"
     assert "cannot_be_ranked" not in lines
+    monkeypatch.setattr(Ranks, "devices", lambda self, config: (replace(PROCESSOR, kind="cuda"),))
+    refused = "a processor: neither a listed peak in fp32 .* a list that knows the peak ranks such a run"
+    with pytest.raises(ConfigError, match=refused):
+        rehearsed(load_preset("ranked"))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,8 @@ def data(seen: Examination) -> Check:
     if report.fault:
         return failed("data", report.fault, "give another folder with --data, or another --preset")
     examples = f"{report.examples:,} {task_of(seen.config.data).example}s"
-    return ok("data", f"{name}: {examples}, sha256 {report.sha256[:12]}…")
+    note = f"; {report.note}" if report.note else ""
+    return ok("data", f"{name}: {examples}, sha256 {report.sha256[:12]}…{note}")
 
 
 def _room(name: str, folders: Iterable[tuple[str, Folder]], remedy: str) -> Check:

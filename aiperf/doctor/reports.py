@@ -95,6 +95,8 @@ class DataSeen(FromGroup):
     fault: str = ""
     sha256: str = ""
     examples: int = 0
+    note: str = ""
+    """What was read of a folder and what was left out."""
 
 
 @dataclass(frozen=True)

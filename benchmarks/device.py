@@ -113,16 +113,19 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _kind(wanted: str) -> str:
     """Kind of the device. Raises StateError if torch is missing or sees no such device."""
     try:
-        from aiperf.device import chosen_kind, count_devices
+        from aiperf.device import choose, count_devices
         from aiperf.errors import AiperfError
     except ModuleNotFoundError as error:
         raise StateError(
             f"the package {error.name} is not installed; `--help` lists what is needed"
         ) from None
     try:
-        kind = chosen_kind(wanted)
+        choice = choose(wanted)
     except AiperfError as error:
         raise StateError(str(error)) from None
+    kind = choice.kind
+    if choice.note:
+        print(choice.note, file=sys.stderr)
     if not count_devices(kind):  # not bound: this process would keep memory of the device, or all of it
         raise StateError(f"torch sees no {kind} device; `aiperf-hpc doctor` looks for what hides it")
     return kind

@@ -120,9 +120,12 @@ def _kind(wanted: str) -> str:
             f"the package {error.name} is not installed; `--help` lists what is needed"
         ) from None
     try:
-        kind = choose(wanted).kind
+        choice = choose(wanted)
     except AiperfError as error:
         raise StateError(str(error)) from None
+    kind = choice.kind
+    if choice.note:
+        print(choice.note, file=sys.stderr)
     if not count_devices(kind):  # not bound: this process would keep memory of the device, or all of it
         raise StateError(f"torch sees no {kind} device; `aiperf-hpc doctor` looks for what hides it")
     return kind

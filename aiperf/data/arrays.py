@@ -20,6 +20,7 @@ from aiperf.data.resident import HeldSplit
 from aiperf.data.splits import Data
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
+from nas.portable.preparation import ImagePreparation
 
 AUGMENTATIONS = ("none", "shift", "crop-flip")
 """How small images of one size can be augmented."""
@@ -80,7 +81,13 @@ def assemble(
         for pixels, part, way in zip(images, parts, (moved, still, still))
     )
     counts = Counts(*(np.bincount(part.labels, minlength=config.classes).tolist() for part in parts))
-    return Data(train, validation, test, manifest(config, counts, digest, official_training_examples))
+    return Data(
+        train,
+        validation,
+        test,
+        manifest(config, counts, digest, official_training_examples),
+        preparation=ImagePreparation(config.size, normalisation.mean, normalisation.deviation),
+    )
 
 
 def fingerprint(*parts: Part) -> str:

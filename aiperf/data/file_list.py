@@ -17,8 +17,8 @@ from aiperf.data.decode import check_file
 from aiperf.data.folder_contents import (
     IMAGE_SUFFIXES,
     Contents,
+    FolderRule,
     LeftOut,
-    Rule,
     contents,
     entries,
     is_image,
@@ -28,7 +28,7 @@ from aiperf.data.folder_contents import (
 from aiperf.errors import DataError
 from aiperf.wording import first_few
 
-IMAGES = Rule(is_image, lambda path, mode: LeftOut.OTHER, lambda path: None)
+IMAGES = FolderRule(is_image, lambda path, mode: LeftOut.OTHER, lambda path: None)
 # Every file of smaller sets is opened before the clock starts; of larger ones so many of each part,
 # evenly spread. A bad file among the others ends the trial that meets it, with its name.
 CHECKED_FILES = 20_000

@@ -76,7 +76,7 @@ class Contents:
 
 
 @dataclass(frozen=True)
-class Rule:
+class FolderRule:
     """What the data of a folder are."""
 
     judge: Callable[[Path], LeftOut | None]
@@ -87,7 +87,7 @@ class Rule:
     """Raises DataError for a link to a folder, or returns if such folders are read."""
 
 
-def contents(folder: Path, rule: Rule) -> Contents:
+def contents(folder: Path, rule: FolderRule) -> Contents:
     """The data of a folder, each file and each folder once. Raises DataError for what cannot be read."""
     walk = _Walk(rule)
     files, known = [], set()
@@ -102,7 +102,7 @@ def contents(folder: Path, rule: Rule) -> Contents:
 
 @dataclass(frozen=True)
 class _Walk:
-    rule: Rule
+    rule: FolderRule
     left_out: Counter[LeftOut] = field(default_factory=Counter)
     folders: set[tuple[int, int]] = field(default_factory=set)
     """Device and inode of the folders that were entered: a link may lead to one around it."""
@@ -146,6 +146,12 @@ def left_out_by_name(entry: os.DirEntry[str]) -> LeftOut | None:
     if entry.name.startswith(".") or entry.name in HIDDEN_NAMES:
         return LeftOut.FOLDER if entry.is_dir() else LeftOut.HIDDEN
     return LeftOut.BACKUP if BACKUP.fullmatch(entry.name) and not entry.is_dir() else None
+
+
+def visible_names(folder: Path) -> list[str]:
+    """Names in a folder that are not left out. Raises OSError."""
+    with os.scandir(folder) as found:
+        return [entry.name for entry in found if left_out_by_name(entry) is None]
 
 
 def text_of(taken: int, total: int, noun: str, left_out: Mapping[LeftOut, int]) -> str:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
 from aiperf.data.contradictions import Found, Look
+from aiperf.data.folder_contents import visible_names
 from aiperf.data.splits import Data
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
@@ -99,10 +100,10 @@ def _part(folder: Path, words: tuple[str, ...]) -> Part:
 
 
 def _find(folder: Path, words: tuple[str, ...], what: str) -> Path:
-    """The one file of that part; the raw one where both forms lie there."""
+    """The one file of that part, of those that are not hidden; the raw one where both forms lie there."""
     wanted = f"{'|'.join(words)} … {what} … ubyte[.gz]"
     try:
-        names = sorted(entry.name for entry in folder.iterdir())
+        names = sorted(visible_names(folder))
     except OSError as error:
         raise DataError(
             f"{folder}: {error.strerror}; set data.path to the folder that contains {wanted}"

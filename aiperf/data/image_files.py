@@ -9,6 +9,7 @@ from typing import NamedTuple
 from aiperf.data.cifar10 import load_cifar10, look_at_cifar10
 from aiperf.data.contradictions import Look, divided
 from aiperf.data.digits import load_digits_set
+from aiperf.data.folder_contents import visible_names
 from aiperf.data.idx import load_idx, look_at_idx
 from aiperf.data.imagefolder import load_imagefolder, look_at_imagefolder
 from aiperf.data.packed.loading import load_packed, look_at_packed
@@ -93,7 +94,7 @@ def _look(kind: str, folder: Path) -> Look:
 def _kinds(folder: Path) -> tuple[str, ...]:
     """Each `data.name` that the names in a folder call for."""
     try:
-        names = [entry.name for entry in folder.iterdir()]
+        names = visible_names(folder)
         packed = is_packed(folder)  # which looks into files, and may read the names alone
     except OSError as error:
         raise DataError(f"{folder}: {error.strerror}; make it readable") from None

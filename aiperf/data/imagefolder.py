@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from aiperf.data.contradictions import Found, Look, divided
-from aiperf.data.decode import MODES, header
+from aiperf.data.decode import EVALUATED_SHARE, MODES, header
 from aiperf.data.decoders import PIECE, Decoders, Item, Piece
 from aiperf.data.file_list import FileList, check_files, class_folders, fingerprint, scan
 from aiperf.data.manifest import Counts, manifest
@@ -21,6 +21,7 @@ from aiperf.data.order import Order
 from aiperf.data.splits import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
+from nas.portable.preparation import ImagePreparation
 
 LOOKED_AT = 200
 """Training images that are looked at, evenly spread: enough for a median."""
@@ -115,7 +116,8 @@ def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int)
     by_class = (np.bincount(files.labels[which], minlength=config.classes) for files, which, _ in parts)
     counts = Counts(*(numbers.tolist() for numbers in by_class))
     told = manifest(config, counts, fingerprint(training, test), len(training.labels))
-    return Data(train, validation, tested, told, f"{training.text}. {test.text}")
+    steps = ImagePreparation(config.size, normalisation.mean, normalisation.deviation, EVALUATED_SHARE)
+    return Data(train, validation, tested, told, f"{training.text}. {test.text}", steps)
 
 
 def look_at_imagefolder(root: Path) -> Look:

@@ -38,6 +38,16 @@ class Normalisation:
             place.copy_(image).mul_(scale).add_(shift)
         return out
 
+    @property
+    def mean(self) -> tuple[float, ...]:
+        """The mean that is subtracted, by channel."""
+        return tuple((-self.shift / self.scale).tolist())
+
+    @property
+    def deviation(self) -> tuple[float, ...]:
+        """The deviation that is divided by, by channel."""
+        return tuple((1 / self.scale).tolist())
+
     def to(self, device: torch.device) -> Normalisation:
         return Normalisation(self.scale.to(device), self.shift.to(device))
 

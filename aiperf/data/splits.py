@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from nas.portable.preparation import Preparation
+
 Batch = tuple[Tensor, Tensor]
 """Images (n, channels, size, size), float32, normalised, channels-last, and labels (n,), int64.
 
@@ -64,6 +66,9 @@ class Data:
     """Plain JSON, equal on every rank that sees the same examples; the keys are in docs/data.md."""
     note: str = ""
     """What was read of a folder and what was left out, for the user; empty for anything else."""
+    preparation: Preparation | None = None
+    """How an example becomes what a network reads, for those who use the network elsewhere; None if it is
+    generated."""
 
 
 def share_of_step(batch_size: int, rank: int, ranks: int) -> slice:

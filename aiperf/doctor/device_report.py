@@ -71,11 +71,12 @@ def see_data(config: DataConfig) -> DataSeen:
     from aiperf.data import load  # with the libraries of all its formats, which a device does not need
 
     try:
-        manifest = load(replace(config, stage=""), torch.device("cpu"), seed=0).manifest
+        found = load(replace(config, stage=""), torch.device("cpu"), seed=0)
     except AiperfError as error:
         return DataSeen(str(error))
+    manifest = found.manifest
     examples = sum(int(manifest[f"{part}_examples"]) for part in ("training", "validation", "test"))
-    return DataSeen(sha256=str(manifest["sha256"]), examples=examples)
+    return DataSeen(sha256=str(manifest["sha256"]), examples=examples, note=found.note)
 
 
 def _multiplies(device: Device) -> str:

@@ -87,7 +87,8 @@ def data(seen: Examination) -> Check:
         remedy = report.remedy or "give another folder with --data, or another --preset"
         return failed("data", report.fault, remedy)
     examples = f"{report.examples:,} {task_of(seen.config.data).example}s"
-    return ok("data", f"{name}: {examples}, sha256 {report.sha256[:12]}…")
+    note = f"; {report.note}" if report.note else ""
+    return ok("data", f"{name}: {examples}, sha256 {report.sha256[:12]}…{note}")
 
 
 def _room(name: str, folders: Iterable[tuple[str, Folder]], remedy: str) -> Check:

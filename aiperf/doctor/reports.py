@@ -98,6 +98,8 @@ class DataSeen(FromGroup):
     examples: int = 0
     remedy: str = ""
     """Remedy for the fault, if one is known."""
+    note: str = ""
+    """What was read of a folder and what was left out."""
 
 
 @dataclass(frozen=True)

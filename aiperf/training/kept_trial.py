@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
+
+from aiperf.data import load
 from aiperf.errors import DataError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import rebuild
 from aiperf.training.kept_network import Kept, read_kept
 from nas.bounded import file_digest
+from nas.portable.preparation import Preparation
+
+
+def preparation_of(replay: Replay) -> Preparation | None:
+    """How an example of a run becomes the input of its networks, as its ranks recorded it. Older journals do
+    not have it, so the data are read; None if they are generated, or are others here. Raises AiperfError if
+    they cannot be read."""
+    recorded = [each.ready.preparation for each in replay.ranks if each.ready.preparation is not None]
+    if recorded:
+        return recorded[0]
+    config = replay.opened.config
+    found = load(replace(config.data, stage=""), torch.device("cpu"), config.random_seed)
+    return found.preparation if found.manifest == dict(replay.manifest) else None
 
 
 def kept_trial(replay: Replay, files: RunFiles, number: int) -> Kept:

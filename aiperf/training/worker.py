@@ -243,6 +243,7 @@ class Worker(Driver[BuiltTrial]):
             processor=self.device.processor,
             settings=read_settings(os.environ) | ({NOTE: self.device.note} if self.device.note else {}),
             data_note=self.rank.data.note,
+            preparation=self.rank.data.preparation,
             wall_seconds=time.time(),  # at the moment of sending: to see the probe may take seconds
         )
 

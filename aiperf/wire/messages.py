@@ -28,6 +28,7 @@ from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import Predicted
 from aiperf.trial import BLOCK_SECONDS, Segment, State, StepBlock, Trial
+from nas.portable.preparation import Preparation
 from nas.record import RecordError, decode, encode
 
 VERSION = 1
@@ -243,6 +244,8 @@ class Ready(FromGroup):
     and a note on accelerators that are not used."""
     data_note: str = ""
     """What was read of a folder and what was left out, for the user; empty for other data."""
+    preparation: Preparation | None = None
+    """How an example becomes the input of a network; None if it is generated, and in older journals."""
 
 
 @dataclass(frozen=True)

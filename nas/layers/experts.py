@@ -168,7 +168,8 @@ class Experts(nn.Module):
             row, place = (which == expert).nonzero(as_tuple=True)
             hidden = F.linear(rows[row], self.up[expert])
             hidden = F.silu(F.linear(rows[row], self.gate[expert])) * hidden if self.gated else F.gelu(hidden)
-            result = result.index_add(0, row, F.linear(hidden, self.down[expert]) * shares[row, place, None])
+            made = F.linear(hidden, self.down[expert]) * shares[row, place, None]
+            result = result.index_add(0, row, made.to(result))  # under autocast it is of another type
         return result.view_as(values)
 
 

@@ -8,6 +8,7 @@ from nas.graph import Graph, Node
 from nas.layers import Shape
 from nas.layers.torch_line import TorchLine
 from nas.portable.names import identifiers
+from nas.portable.preparation import Preparation
 from nas.weights import Array, Weights
 
 FILE = '''"""A network that aiperf-hpc found. This file needs torch and safetensors alone.
@@ -37,7 +38,7 @@ from torch import Tensor, nn
         return {result}
 
 
-def load(path: Path = Path(__file__).with_suffix(".safetensors")) -> Network:
+{prepare}def load(path: Path = Path(__file__).with_suffix(".safetensors")) -> Network:
     """The trained network, ready to be evaluated."""
     network = Network()
     network.load_state_dict(load_file(path))
@@ -51,8 +52,9 @@ if __name__ == "__main__":
 """The text around the lines of a network."""
 
 
-def torch_file(graph: Graph, told: Mapping[str, str]) -> str:
-    """The file's text. `told` stands in its docstring, a line for each.
+def torch_file(graph: Graph, told: Mapping[str, str], preparation: Preparation | None = None) -> str:
+    """The file's text. `told` stands in its docstring, a line for each. With a `preparation` it has a
+    function that makes the input of an example.
 
     Raises MissingReading for a layer that does not state its line.
     """
@@ -62,6 +64,7 @@ def torch_file(graph: Graph, told: Mapping[str, str]) -> str:
     computed = [_computed(graph, node, lines[node.name], names) for node in graph.nodes]
     helpers = list(dict.fromkeys(text for line in lines.values() for text in line.helpers))
     number = "" if graph.head.input_type == "float32" else f", dtype=torch.{graph.head.input_type}"
+    prepare = preparation.python() if preparation is not None else ""
     example = f"torch.zeros(1, {', '.join(map(str, graph.input))}{number})"
     return FILE.format(
         told="\n".join(f"{name}: {_harmless(text)}" for name, text in told.items()),
@@ -69,11 +72,14 @@ def torch_file(graph: Graph, told: Mapping[str, str]) -> str:
         shape=_shown(graph.input),
         output=_shown(graph.shapes[graph.output]),
         helpers="".join(helpers),
-        functional="from torch.nn import functional as F\n" if _uses(made, computed, helpers) else "",
+        functional="from torch.nn import functional as F\n"
+        if _uses(made, computed, helpers, [prepare])
+        else "",
         made="\n        ".join(made or ["pass"]),
         computed="\n        ".join(computed),
         result=names[graph.output],
         example=example,
+        prepare=prepare,
     )
 
 

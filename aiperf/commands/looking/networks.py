@@ -12,13 +12,14 @@ import click
 from aiperf import __version__
 from aiperf.commands.extras import extra
 from aiperf.commands.options import writing
-from aiperf.errors import ConfigError, DataError, JournalError
+from aiperf.errors import AiperfError, ConfigError, DataError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.tasks.registry import task_of
 from nas.layers import MissingReading
 from nas.portable.names import PortableError
+from nas.portable.preparation import Preparation
 from nas.portable.torch_file import torch_file, torch_state
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class KeptTrial:
     number: int
     network: Kept
     told: Mapping[str, str]
+    preparation: Preparation | None
+    """How an example becomes the network's input, if it is known."""
 
 
 def best_trial(run: Replay, files: RunFiles) -> int:
@@ -58,7 +61,20 @@ def kept(run: Replay, files: RunFiles, number: int) -> KeptTrial:
     }
     if run.tested is not None and run.tested.trial == number:
         told["test"] = run.tested.tally.text()
-    return KeptTrial(number, network, told)
+    return KeptTrial(number, network, told, _preparation(run))
+
+
+def _preparation(run: Replay) -> Preparation | None:
+    """How an example becomes the input, if that is known; if it cannot be read here, a line says so."""
+    from aiperf.training.kept_trial import preparation_of
+
+    try:
+        return preparation_of(run)
+    except AiperfError as error:
+        click.echo(
+            f"aiperf-hpc: no prepare() in the file, for the data cannot be read here: {error}", err=True
+        )
+        return None
 
 
 def write_torch(trial: KeptTrial, path: Path) -> None:
@@ -70,7 +86,7 @@ def write_torch(trial: KeptTrial, path: Path) -> None:
         from aiperf.training.kept_network import plain_file
     graph = trial.network.graph
     try:
-        text = torch_file(graph, trial.told)
+        text = torch_file(graph, trial.told, trial.preparation)
     except MissingReading as error:
         raise DataError(f"trial {trial.number}: {error}") from None
     weights = path.with_suffix(".safetensors")
@@ -88,7 +104,8 @@ def write_onnx(trial: KeptTrial, path: Path) -> None:
         from nas.portable.onnx_file import onnx_file
 
         try:
-            content = onnx_file(trial.network.graph, trial.network.weights, trial.told)
+            about = {**trial.told, **(trial.preparation.texts if trial.preparation else {})}
+            content = onnx_file(trial.network.graph, trial.network.weights, about)
         except (MissingReading, PortableError) as error:
             raise DataError(f"trial {trial.number}: {error}") from None
     with writing(path):

@@ -26,6 +26,7 @@ from aiperf.data.packed.shards import MANIFEST, Maps, Packed, PackedPart, check_
 from aiperf.data.packed.staging import staged
 from aiperf.data.splits import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.tasks.data import DataConfig
+from nas.portable.preparation import ImagePreparation
 
 KEPT = 8
 """Blocks that wait to be used again: those of some steps that are read ahead."""
@@ -61,7 +62,9 @@ def load_packed(config: DataConfig, device: torch.device, local_ranks: int) -> D
     by_class = (np.bincount(part.labels[which], minlength=config.classes) for _, part, which, _ in parts)
     counts = Counts(*(numbers.tolist() for numbers in by_class))
     told = manifest(config, counts, packed.source_sha256, len(training.labels))
-    return Data(train_split, validation, test_split, told | {"packed": facts(packed)})
+    mean, deviation = normalisation.mean, normalisation.deviation
+    steps = ImagePreparation(config.size, mean, deviation, EVALUATED_SHARE, packed.side)
+    return Data(train_split, validation, test_split, told | {"packed": facts(packed)}, preparation=steps)
 
 
 def look_at_packed(folder: Path) -> Look:

@@ -22,6 +22,7 @@ from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT
 from aiperf.tasks.language.text_windows import TextWindows
+from nas.portable.preparation import TextPreparation
 
 HELD_BYTES = 1 << 30
 """Up to here a text lies on an accelerator whole; a larger one is read from the host, batch by batch."""
@@ -77,7 +78,8 @@ def load_text(config: DataConfig, device: torch.device) -> Data:
     whole = Grid(found.training, starts[0], config.size, offsets=config.size)
     held_out = (Grid(number, start, config.size) for number, start in zip(counts[1:], starts[1:]))
     validation, test = (WindowSplit(grid, windows) for grid in held_out)
-    return Data(WindowSplit(whole, windows, counts[0]), validation, test, told, text.note)
+    train = WindowSplit(whole, windows, counts[0])
+    return Data(train, validation, test, told, text.note, TextPreparation(config.size))
 
 
 def _counts(config: DataConfig, where: str, found: TextWindows) -> list[int]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.data.folder_contents import LeftOut, Rule, beginning, contents, is_text, text_of, unpacking
+from aiperf.data.folder_contents import FolderRule, LeftOut, beginning, contents, is_text, text_of, unpacking
 from aiperf.data.packed.shards import mapped
 from aiperf.errors import DataError
 
@@ -115,7 +115,7 @@ def text_at(path: Path) -> MappedText:
 
 def _of_folder(folder: Path) -> tuple[list[TextFile], str]:
     """The texts in a folder and its folders, and the report. Raises DataError."""
-    found = contents(folder, Rule(is_text, _refuse_kind, _refuse_linked_folder))
+    found = contents(folder, FolderRule(is_text, _refuse_kind, _refuse_linked_folder))
     # By the bytes of their names, which no locale orders otherwise.
     ordered = sorted(found.files, key=lambda file: os.fsencode(file.name))
     files = [TextFile(folder / file.name, file.bytes) for file in ordered]

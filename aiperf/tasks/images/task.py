@@ -9,7 +9,7 @@ from aiperf.errors import ConfigError
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.images.facts import IMAGE_FACTS
-from aiperf.tasks.images.known_sets import IMAGENET_1K, PACKED, packed_side
+from aiperf.tasks.images.known_sets import DIGITS, IMAGENET_1K, PACKED, packed_side
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.task import Amount, ControlNetwork, Examples, Manifest, RankedLimits, Task
 from aiperf.wording import percent
@@ -50,7 +50,10 @@ def _reads(data: DataConfig) -> str:
     shape = f"{data.name}, {data.channels} × {data.size} × {data.size}"
     if data.name in OF_IMAGENET:
         return f"{shape}, from 0 to 1, less ImageNet's mean, over its deviation"
-    return f"{shape}, each channel less its mean over all training images, over its deviation"
+    levels = (
+        ", whose levels from 0 to 16, times 255/16, are rounded to bytes" if data.name == DIGITS.name else ""
+    )
+    return f"{shape}{levels}, each channel less its mean over all training images, over its deviation"
 
 
 def _generated(graph: Graph, parts: tuple[int, int, int]) -> DataConfig:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from aiperf.data import load
+from aiperf.errors import DataError
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from nas.seeds import residual
@@ -43,6 +44,20 @@ def test_both_files_answer_as_the_journal_says(typed: Typed, tmp_path: Path) -> 
     assert np.bincount(targets).max() < 40  # no answer that is always the same does it
     assert "network: trial 0 of groups\n" in python.read_text(encoding="utf-8")
     assert "test: 0 of 64 wrong\n" in python.read_text(encoding="utf-8")
+
+
+def test_without_the_data_a_line_says_that_prepare_is_missing(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(run: object) -> None:
+        raise DataError("/data is not a folder")
+
+    monkeypatch.setattr("aiperf.training.kept_trial.preparation_of", refuse)
+    assert typed("graph", RUN, "--torch", tmp_path / "best.py") == 0
+    assert typed.err == (
+        "aiperf-hpc: no prepare() in the file, for the data cannot be read here: /data is not a folder\n"
+    )
+    assert "prepare" not in (tmp_path / "best.py").read_text(encoding="utf-8")
 
 
 def test_without_a_trial_it_is_the_best_architecture(typed: Typed) -> None:

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -75,8 +76,10 @@ def test_threads_sleep_soon_unless_somebody_chose_otherwise(
     """Beside four other programs on two cores a product of spinning threads took 28 ms instead of 0.1. Torch
     reads it when it is imported, which the module of the devices does."""
     own = {name: value for name, value in os.environ.items() if name not in WAITING}
-    device = SimpleNamespace(bind=lambda kind, index: os.environ.get("GOMP_SPINCOUNT"))
+    device = SimpleNamespace(
+        bind=lambda kind, index: SimpleNamespace(note="", spins=os.environ.get("GOMP_SPINCOUNT"))
+    )
     monkeypatch.setattr(os, "environ", own | chosen)
     monkeypatch.setitem(sys.modules, "aiperf.device", device)
-    bound: object = _bound("cpu")
-    assert bound == found
+    bound: Any = _bound("cpu")
+    assert bound.spins == found

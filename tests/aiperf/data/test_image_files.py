@@ -93,6 +93,7 @@ def test_names_of_other_releases_are_found(tmp_path: Path) -> None:
         name = file.name.replace("t10k", "test").replace("-idx", ".idx")
         file.rename(file.with_name(f"emnist-letters-{name}"))
     (tmp_path / "emnist-letters-train-images.idx3-ubyte.gz").write_bytes(b"damaged")
+    (tmp_path / "._emnist-letters-train-images.idx3-ubyte").write_bytes(b"what macOS packs beside a file")
     data = load(config, CPU, 1)
     assert (data.train.num_examples, data.test.num_examples) == (32, 20)
 

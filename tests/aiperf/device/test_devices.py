@@ -63,6 +63,13 @@ class TestCpu(DeviceConformance):
         bind("cpu", 0, ranks)
         assert torch.get_num_threads() == threads
 
+    def test_only_where_it_was_not_asked_for_unused_accelerators_are_noted(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("aiperf.device.first_kind", lambda: "cpu")
+        monkeypatch.setattr("aiperf.device.refuse_unseen", lambda torch, environment, faults: "no driver")
+        assert (bind("auto", 0).note, bind("cpu", 0).note) == ("no driver", "")
+
     def test_a_container_has_less_memory_than_its_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
         whole = bind("cpu", 0).memory_bytes
         monkeypatch.setattr(cpu.cgroup, "memory_bytes", lambda: 2.0**30)

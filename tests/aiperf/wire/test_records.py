@@ -25,6 +25,7 @@ from aiperf.trial import HyperParameters
 from aiperf.wire.messages import Evaluate, FromGroup, Stop, ToGroup, pack, unpack
 from nas.families import RecordError, is_family, is_member, member_named
 from nas.morphisms import MIX, Morphism
+from nas.portable.preparation import ImagePreparation, Preparation, TextPreparation
 from nas.record import decode, encode
 
 WORDS = st.text(max_size=6)
@@ -59,6 +60,13 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         Config: st.just(load_preset("digits")),
         ToGroup: st.sampled_from([Stop(), Evaluate(3)]),
         Morphism: st.sampled_from(sorted(MIX, key=str)).flatmap(records),
+        Preparation: st.sampled_from(
+            [
+                ImagePreparation(8, (2.5,), (3.0,)),
+                ImagePreparation(9, (1.0,) * 3, (4.5,) * 3, 0.5, 16),
+                TextPreparation(8),
+            ]
+        ),
         Tally: st.sampled_from([*kinds()]).flatmap(records),
     }
     if hint in plain:

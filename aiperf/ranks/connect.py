@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
 from aiperf.errors import WorldError
 from aiperf.ranks.launcher import TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Link, mpi_library, mpi_module
+from aiperf.ranks.start_guard import LAUNCHERS, OUTLIVE, guarded
 from aiperf.ranks.torchrun import SocketLink
 
-LAUNCHERS = ("mpiexec", "mpirun", "prterun", "mpiexec.hydra")
 ABORT_SECONDS = 15  # for the launcher to end all ranks
 FINALIZE_SECONDS = 30  # for all ranks to leave MPI
-OUTLIVE = "trap '' TERM USR1 HUP"  # so that a scheduler's warning does not end the shell
 
 
 def connect(launched: LaunchedRank) -> Link:
@@ -24,7 +24,8 @@ def connect(launched: LaunchedRank) -> Link:
         return SocketLink(launched, os.environ["TORCHELASTIC_RUN_ID"])
     mpi = mpi_module()
     if not mpi.Is_initialized():
-        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+        with guarded(launched, socket.gethostname()):
+            mpi.Init_thread(mpi.THREAD_MULTIPLE)
     comm = mpi.COMM_WORLD
     comm.Set_errhandler(mpi.ERRORS_RETURN)
     if comm.size != launched.size:

@@ -69,7 +69,7 @@ def guarded(launched: LaunchedRank, host: str) -> Iterator[None]:
     tolerant, parent = launched.fault_tolerant, os.getppid()
     start = Start(launched.rank, launched.size, host, os.getpid(), parent, tolerant, int(on_host))
     seconds = INIT_SECONDS + (FIRST_SECONDS if launched.rank else 0.0)
-    python = [sys.executable, "-m", "aiperf.ranks.start_guard", json.dumps(asdict(start))]
+    python = [sys.executable, "-m", __name__, json.dumps(asdict(start))]
     # A `read` without a line returns 1 at the end of its input, when the rank has died.
     wait = f"{{ timeout -s KILL {seconds} sh -c 'read line'; code=$?; }} 2>/dev/null"
     words = ["sh", "-c", f'{OUTLIVE}; {wait}; [ $code = 0 ] || exec "$@" $code', "sh", *python]

@@ -52,7 +52,7 @@ CASES = {
     LOST: lost,
     FAILED: failed,
     OPEN: lambda: until(Closed, TIMED),
-    REPEATED: lambda: told(Scene(minutes=0.3, lost=((0, 9.0),))),
+    REPEATED: lambda: told(Scene(minutes=0.3, lost=((0, 14.0),))),
     NOT_APPLIED: lambda: each(Stepped, lambda e: within(e, loss=None))(TIMED),
 }
 

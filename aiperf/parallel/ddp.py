@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from aiperf.device import Device
 from aiperf.parallel.meeting import meet_across_hosts, meeting_store, stay_on_host
 from aiperf.parallel.parallel import make_step
-from aiperf.wire.door import close_door, open_door
+from aiperf.wire.door import keep_others_away, open_door
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Join, Meeting
 
@@ -73,7 +73,10 @@ class Ddp:
         )
         self.total(0)  # the first collective makes the connections
         if door is not None:
-            close_door(door)
+            with door:
+                # Gloo does not connect to the store again. NCCL, HCCL and XCCL were not tried.
+                if device.backend == "gloo":
+                    keep_others_away(door)
 
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer

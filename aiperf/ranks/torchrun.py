@@ -74,6 +74,8 @@ class SocketLink(Link):
         self._ways: dict[int, _Way] = {}
         """The connection for messages to each rank, by rank; its own messages may arrive on another
         connection."""
+        self._processes: dict[int, str] = {}
+        """The process of each rank that was heard or reached, by rank."""
         self._late: dict[int, deque[memoryview]] = {}
         """Messages to ranks that do not listen yet, by rank."""
         self._arrived: deque[Received] = deque()
@@ -189,6 +191,7 @@ class SocketLink(Link):
         except NotOurs as error:
             raise WorldError(f"{self._path(rank)}: {error}; set TMPDIR to a folder of your own") from None
         way = self._ways[rank] = _Way(own, process, rank, self._late.pop(rank))
+        self._processes[rank] = process
         self._selector.register(own, selectors.EVENT_READ, way)
         self._push(way)
 
@@ -224,7 +227,7 @@ class SocketLink(Link):
         begin = 0
         while len(way.coming) - begin >= HEAD.size:
             length, source, tag = HEAD.unpack_from(way.coming, begin)
-            if fault := self._fault(length, source):
+            if fault := self._fault(way, length, source):
                 log.error("rank %d closed the connection of %s: %s", self.rank, way.process, fault)
                 self._ways = {rank: each for rank, each in self._ways.items() if each is not way}
                 self._drop(way)
@@ -239,10 +242,12 @@ class SocketLink(Link):
             begin = end
         del way.coming[:begin]
 
-    def _fault(self, length: int, source: int) -> str:
+    def _fault(self, way: _Way, length: int, source: int) -> str:
         """What is wrong with the header of a message; empty if nothing is."""
         if source >= self.size or source == self.rank:
             return f"it sent a message of rank {source}, which is no other rank of these {self.size}"
+        if (process := self._processes.setdefault(source, way.process)) != way.process:
+            return f"it sent a message of rank {source}, which is {process}"
         return f"it sent a message of {length} bytes; the limit is {MOST_BYTES}" * (length > MOST_BYTES)
 
     def _push(self, way: _Way) -> None:

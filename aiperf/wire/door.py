@@ -2,7 +2,7 @@
 
 The store of torch.distributed behind it answers whoever connects. So a group on one host meets on the
 loopback interface, and a group that spans hosts on the one interface through which they reach each other.
-Once all ranks have met, nobody else can connect.
+Once all ranks have met, others can be kept away.
 """
 
 from __future__ import annotations
@@ -50,14 +50,13 @@ def open_door(spans_hosts: bool, environment: Mapping[str, str]) -> socket.socke
     )
 
 
-def close_door(door: socket.socket) -> None:
-    """Keeps all further connections away; those that exist remain, and so does the port. Linux drops the
-    packets that would open one; elsewhere the socket stays open for them."""
-    with door:
-        if sys.platform == "linux":
-            program = ctypes.create_string_buffer(_DROP_ALL)
-            filter_ = struct.pack("HP", 1, ctypes.addressof(program))
-            door.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
+def keep_others_away(door: socket.socket) -> None:
+    """Ends further connections to a listening socket; those that exist remain, and so does the port. Linux
+    drops the packets that would open one; elsewhere nothing happens."""
+    if sys.platform == "linux":
+        program = ctypes.create_string_buffer(_DROP_ALL)
+        filter_ = struct.pack("HP", 1, ctypes.addressof(program))
+        door.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
 
 
 def interface_towards(host: str) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +19,13 @@ from aiperf.ranks.torchrun import HEAD, SocketLink, _socket_folder
 
 
 @pytest.fixture(autouse=True)
-def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+def above(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a short name, as sockets need it, in which `tmp` is TMPDIR."""
+    with tempfile.TemporaryDirectory(prefix="a") as folder:
+        (Path(folder) / "tmp").mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(Path(folder) / "tmp"))
+        monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+        yield Path(folder)
 
 
 def linked(rank: int, run_id: str = "x") -> SocketLink:
@@ -49,9 +54,9 @@ def a_file(folder: Path, outside: Path) -> None:
     ],
 )
 def test_a_planted_folder_is_refused_and_nothing_outside_is_deleted(
-    plant: Callable[[Path, Path], None], said: str, tmp_path: Path
+    plant: Callable[[Path, Path], None], said: str, above: Path
 ) -> None:
-    folder, outside = _socket_folder("x"), tmp_path / "outside"
+    folder, outside = _socket_folder("x"), above / "outside"
     folder.rmdir()
     outside.mkdir()
     (outside / "0").write_text("precious")
@@ -63,15 +68,15 @@ def test_a_planted_folder_is_refused_and_nothing_outside_is_deleted(
 
 
 @pytest.mark.parametrize("run_id", ["", "..", "../../x", "a/b", "\udcff", "x" * 300])
-def test_the_folder_is_in_tmpdir_whatever_the_run_is_called(run_id: str, tmp_path: Path) -> None:
+def test_the_folder_is_in_tmpdir_whatever_the_run_is_called(run_id: str, above: Path) -> None:
     first, second = linked(0, run_id), linked(1, run_id)
     second.send(0, 0, b"heard")
     assert first.receive(5.0) is not None
-    (folder,) = (tmp_path / "tmp").iterdir()
+    (folder,) = (above / "tmp").iterdir()
     assert folder.lstat().st_mode & 0o777 == 0o700
     second.finalize()
     first.finalize()
-    assert [path.name for path in tmp_path.rglob("*")] == ["tmp"]
+    assert [path.name for path in above.rglob("*")] == ["tmp"]
 
 
 NO_RANK = "a message of rank {}, which is no other rank of these 3"
@@ -104,6 +109,31 @@ def test_a_frame_of_no_rank_ends_its_connection_and_nothing_else(
     assert (received.source, received.tag, received.data) == (1, 7, b"from a rank")
     first.send(1, 8, b"to it")
     assert second.receive(5.0) is not None
+    second.finalize()
+    first.finalize()
+
+
+SPEAK = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as stranger:
+    stranger.connect(sys.argv[1])
+    stranger.sendall(bytes.fromhex(sys.argv[2]) + b"x")
+"""
+
+
+def test_a_process_that_passes_for_a_rank_is_not_heard(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = linked(0), linked(1)
+    second.send(0, 7, b"from the rank")
+    assert first.receive(5.0) is not None
+    frame = HEAD.pack(1, 1, 0).hex()
+    subprocess.run([sys.executable, "-I", "-c", SPEAK, first._path(0), frame], check=True)
+    assert first.receive(0.1) is None
+    (line,) = caplog.messages
+    assert line.endswith(f": it sent a message of rank 1, which is process {os.getpid()}")
+    second.send(0, 8, b"from the rank")
+    received = first.receive(5.0)
+    assert received is not None
+    assert received.tag == 8
     second.finalize()
     first.finalize()
 

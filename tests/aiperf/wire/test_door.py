@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from aiperf.errors import GroupBroken, WorldError
-from aiperf.wire.door import close_door, interface_towards, open_door, refuse_unreachable
+from aiperf.wire.door import interface_towards, keep_others_away, open_door, refuse_unreachable
 
 NOWHERE = "192.0.2.7"
 
@@ -59,8 +59,8 @@ def test_a_host_that_others_cannot_reach_is_told_what_to_set(monkeypatch: pytest
 def test_after_the_meeting_nobody_gets_in_and_who_is_in_stays() -> None:
     door = open_door(False, {})
     store, address = door.dup(), door.getsockname()
-    with store, socket.create_connection(address, 5.0) as early, store.accept()[0] as served:
-        close_door(door)
+    with door, store, socket.create_connection(address, 5.0) as early, store.accept()[0] as served:
+        keep_others_away(door)
         with pytest.raises(TimeoutError):
             socket.create_connection(address, 0.2)
         served.sendall(b"still heard")

@@ -19,7 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from aiperf.device import Device
-from aiperf.parallel.meeting import meeting_store, stay_on_host
+from aiperf.parallel.meeting import meet_across_hosts, meeting_store, stay_on_host
 from aiperf.parallel.parallel import make_step
 from aiperf.wire.door import keep_others_away, open_door
 from aiperf.wire.layout import Place
@@ -60,6 +60,8 @@ class Ddp:
             host, port = door.getsockname()[:2]
             say(Meeting(host, port))
         join = hear()
+        if place.spans_hosts:
+            meet_across_hosts(join.host, join.port, place.leads)
         listening = -1 if door is None else os.dup(door.fileno())
         dist.init_process_group(
             device.backend,

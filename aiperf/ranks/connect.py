@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -11,12 +12,11 @@ from aiperf import variables
 from aiperf.errors import WorldError
 from aiperf.ranks.launcher import RUN_ID, TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Link, mpi_library, mpi_module
+from aiperf.ranks.start_guard import LAUNCHERS, OUTLIVE, guarded
 from aiperf.ranks.torchrun import SocketLink
 
-LAUNCHERS = ("mpiexec", "mpirun", "prterun", "mpiexec.hydra")
 ABORT_SECONDS = 15  # for the launcher to end all ranks
 FINALIZE_SECONDS = 30  # for all ranks to leave MPI
-OUTLIVE = "trap '' TERM USR1 HUP"  # so that a scheduler's warning does not end the shell
 
 
 def connect(launched: LaunchedRank) -> Link:
@@ -25,7 +25,8 @@ def connect(launched: LaunchedRank) -> Link:
         return SocketLink(launched, variables.word(os.environ, RUN_ID))
     mpi = mpi_module()
     if not mpi.Is_initialized():
-        mpi.Init_thread(mpi.THREAD_MULTIPLE)
+        with guarded(launched, socket.gethostname()):
+            mpi.Init_thread(mpi.THREAD_MULTIPLE)
     comm = mpi.COMM_WORLD
     comm.Set_errhandler(mpi.ERRORS_RETURN)
     if comm.size != launched.size:

@@ -16,11 +16,12 @@ import struct
 import sys
 from collections.abc import Iterator, Mapping
 
-from aiperf.errors import WorldError
+from aiperf.errors import GroupBroken, WorldError
 
 LOOPBACK = "127.0.0.1"
 INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 """Variables with the name of the interface for collectives."""
+REACH_SECONDS = 60.0  # for a connection: longer than a link is usually cut
 _ELSEWHERE = ("192.0.2.1", 9)
 """An address that no host has (RFC 5737), by which the system is asked for its default route."""
 _SIOCGIFADDR = 0x8915
@@ -56,6 +57,34 @@ def keep_others_away(door: socket.socket) -> None:
         program = ctypes.create_string_buffer(_DROP_ALL)
         filter_ = struct.pack("HP", 1, ctypes.addressof(program))
         door.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, filter_)
+
+
+def interface_towards(host: str) -> str:
+    """Name of the network interface through which this host reaches an address; empty if that is unknown."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as asked:
+        asked.connect((host, _ELSEWHERE[1]))  # this sends nothing
+        own = asked.getsockname()[0]
+        return next((name for _, name in socket.if_nameindex() if own in _of_interface(name)), "")
+    return ""
+
+
+def refuse_unreachable(host: str, port: int) -> None:
+    """Connects to the door of a group's leader once. Raises WorldError, with the reason, if it cannot be
+    reached: the store of torch.distributed would try for ten minutes, and say why only in a log."""
+    try:
+        socket.create_connection((host, port), REACH_SECONDS).close()
+    except ConnectionRefusedError:
+        raise GroupBroken(
+            f"nobody listens at {host}:{port}, where the group of {socket.gethostname()} meets: its leader "
+            f"has ended, or {INTERFACES[0]} names an interface that the hosts do not share"
+        ) from None
+    except OSError as error:
+        raise WorldError(
+            f"{socket.gethostname()} cannot reach {host}:{port}, where its group meets ("
+            f"{error.strerror or error}); set {INTERFACES[0]} to the name of the network interface that the "
+            f"hosts use, or choose fewer --devices-per-trial"
+        ) from None
 
 
 def _addresses(environment: Mapping[str, str]) -> Iterator[str]:

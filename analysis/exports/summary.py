@@ -20,6 +20,7 @@ from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
 from analysis.readings.run_tables import devices_text, engines_text
 from analysis.readings.score_figures import figures, task_of_run
+from analysis.readings.uncredited import uncredited_text
 
 WIDTH = 24
 FIRST = ("ops_per_second", "regulated_score", "tensor_ops_per_second", "mfu")
@@ -50,6 +51,7 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
         ("control", found["control_examples_per_second"].line),
     ]
     lines = [(marked(name, verdict.mark), value) for name, value in lines]
+    lines += _named("not credited", uncredited_text(replay, score))
     lines += _named("steps", engines_text(replay))
     lines += _named("slow", slow_text(devices.slow, replay))
     lines += _named("lost", losses_text(replay))

@@ -173,3 +173,31 @@ def test_without_fault_tolerance_a_killed_rank_ends_the_job_at_once(mpi: Mpi, tm
     with started(mpi.run(2, "resume", directory), directory) as job:
         assert job.end() == 0, job.text()
     kept(before, checked(directory))
+
+
+DIES = """
+import os
+from aiperf.ranks import connect
+if os.environ["OMPI_COMM_WORLD_RANK"] == "2":
+    connect.mpi_module().Init_thread  # loaded, as it is when its MPI_Init is called
+    class Dying:
+        def __getattr__(self, name):
+            return False.__bool__ if name == "Is_initialized" else lambda *level: os.kill(os.getpid(), 9)
+    connect.mpi_module = Dying
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_inside_mpi_init_ends_the_job_with_its_name(tmp_path: Path) -> None:
+    """A fault-tolerant mpiexec leaves the others waiting for it, without letting their threads run."""
+    directory = tmp_path / "run"
+    words = ["run", "--preset", str(TINY), "--directory", str(directory)]
+    program = [OPEN_MPI.python, "-c", f"{DIES}\nfrom aiperf.start import main; raise SystemExit(main())"]
+    with started(OPEN_MPI.command(3, *program, *words, options=FAULT_TOLERANT), directory) as job:
+        assert job.end(90.0) != 0
+        _gone(job)
+        text = job.text()
+    assert re.search(
+        r"^aiperf-hpc: rank 2 on \S+ died while MPI started, and the other ranks wait", text, re.M
+    )
+    assert text.count("aiperf-hpc: ") == 1

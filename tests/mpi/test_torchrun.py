@@ -186,3 +186,25 @@ def test_a_run_under_torchrun_is_valid(tmp_path: Path) -> None:
     assert replay.leg.began.groups == ((1, 2),)
     assert replay.tested is not None
     assert judge(replay, RunFiles(directory)).valid
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_under_torchrun_leaves_a_result_and_no_folder(tmp_path: Path) -> None:
+    """torchrun warns the other ranks, and kills them half a minute later."""
+    directory = tmp_path / "run"
+    torchrun = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node=3", "--no-python"]
+    words = ["run", "--preset", str(TINY), "--directory", str(directory), "--devices-per-trial", "1"]
+    with started([*torchrun, str(BIN / "aiperf-hpc"), *words], directory, TMPDIR=str(tmp_path)) as job:
+        job.wait_for('"Closed"', count=2)
+        of_rank = [each for each in job.processes() if each.environ().get("RANK") == "2"]
+        next(each for each in of_rank if each not in job.workers()).kill()
+        killed = time.monotonic()
+        assert job.end(60.0) != 0
+        assert time.monotonic() - killed < 30.0, job.text()
+    found, text = told(directory), job.text()
+    assert [loss.reason.partition(" on ")[0] for loss in found.leg.losses] == ["rank 2"]
+    assert (
+        f" INCOMPLETE: the run was stopped by its scheduler or launcher; `aiperf-hpc resume {directory}`"
+        in text
+    )
+    assert list(tmp_path.glob("aiperf-hpc-*")) == []

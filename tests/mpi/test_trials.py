@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import pytest
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.trial import State
+from aiperf.wire.clocks import CLOCK_SECONDS
 from tests.mpi.checked import checked
 from tests.mpi.jobs import OPEN_MPI, TINY, Job, Mpi, started, stop
 
@@ -82,10 +84,17 @@ def out_of_memory(process: psutil.Process) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(tmp_path: Path) -> None:
-    """Its rank and its worker stop together, as where a host hangs, and go on when others have its trials."""
+    """Its rank and its worker stop together, as where a host hangs, and go on when others have its trials.
+    It was stopped before that already, when its worker was ready, which tells nothing about its clock."""
     directory = tmp_path / "run"
     words = ["--silence-seconds", 3, "--set", "training.epochs=[12]"]
     with started(command(OPEN_MPI, directory, 20, *words), directory) as job:
+        job.wait_for('"LegBegan"')
+        late = job.rank(1)
+        stop(late)
+        job.wait_for('"RankReady"')  # of the other group
+        time.sleep(2 * CLOCK_SECONDS)
+        late.resume()
         job.wait_for('"Stepped"', count=4)
         hung = [job.worker(1), job.rank(1)]
         for process in hung:
@@ -97,6 +106,7 @@ def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(tmp_path: Path
         replay = finished(job, directory)
     (loss,) = replay.leg.losses
     assert re.fullmatch(r"was silent for \d+ s", loss.reason)
+    assert all(event.clock.known and event.clock.least_seconds == 0.0 for event in replay.ranks)
     # What the first incarnation did meanwhile stands in its own log alone; `checked` has summed without it.
     assert RunFiles(directory).witness(replay.ranks[0].ready.host, 1).exists()
 

@@ -76,6 +76,8 @@ class Wire:
     def library(self) -> str:
         return ""
 
+    def abandon(self) -> None: ...
+
     def receive(self, seconds: float, beside: Waited | None = None) -> Received | None:
         return self.arriving.popleft() if self.arriving else None
 

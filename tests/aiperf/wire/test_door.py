@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from aiperf.errors import WorldError
-from aiperf.wire.door import keep_others_away, open_door
+from aiperf.errors import GroupBroken, WorldError
+from aiperf.wire.door import interface_towards, keep_others_away, open_door, refuse_unreachable
 
 NOWHERE = "192.0.2.7"
 
@@ -65,3 +65,28 @@ def test_after_the_meeting_nobody_gets_in_and_who_is_in_stays() -> None:
             socket.create_connection(address, 0.2)
         served.sendall(b"still heard")
         assert early.recv(100) == b"still heard"
+
+
+def test_the_interface_towards_an_address_is_known_by_its_name() -> None:
+    assert interface_towards("127.0.0.1") in {name for _, name in socket.if_nameindex()}
+    assert interface_towards("255.255.255.255") == "", "a broadcast"
+
+
+@pytest.mark.parametrize(
+    ("raised", "error", "text"),
+    [
+        (ConnectionRefusedError(), GroupBroken, "^nobody listens at 10.0.0.1:4711, where the"),
+        (TimeoutError("timed out"), WorldError, r"^node7 cannot reach 10.0.0.1:4711, .* \(timed out\); set "),
+        (OSError(113, "No route to host"), WorldError, r"\(No route to host\); set GLOO_SOCKET_IFNAME to"),
+    ],
+)  # fmt: skip
+def test_a_leader_that_cannot_be_reached_is_told_at_once(
+    raised: OSError, error: type[Exception], text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(socket, "gethostname", lambda: "node7")
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    with pytest.raises(error, match=text):
+        refuse_unreachable("10.0.0.1", 4711)

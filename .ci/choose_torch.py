@@ -22,12 +22,12 @@ from urllib.parse import unquote, urlsplit
 
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 
-# The tool that lists a vendor's devices, and fails or prints nothing where there is none.
-PROBES: Mapping[str, tuple[str, ...]] = {
-    "nvidia": ("nvidia-smi", "--list-gpus"),
-    "rocm": ("rocm-smi", "--showid"),
-    "npu": ("npu-smi", "info", "-l"),
-    "xpu": ("xpu-smi", "discovery"),
+# The tools that list a vendor's devices, and fail or print nothing where there is none.
+PROBES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "nvidia": (("nvidia-smi", "--list-gpus"),),
+    "rocm": (("rocm-smi", "--showid"), ("amd-smi", "list")),
+    "npu": (("npu-smi", "info", "-l"),),
+    "xpu": (("xpu-smi", "discovery"),),
 }
 # What torch says of the device: with a CPU build, or a driver too old for the build, it is False.
 SEEN_BY_TORCH: Mapping[str, str] = {
@@ -78,7 +78,7 @@ def asked() -> str:
 
 def found_here() -> str:
     """nvidia, rocm, npu, xpu or none: the first whose probe lists a device."""
-    for name, command in PROBES.items():
+    for name, command in ((name, command) for name, commands in PROBES.items() for command in commands):
         try:
             answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         except (OSError, subprocess.SubprocessError):

@@ -3,7 +3,8 @@
 NVIDIA's inference client is called `aiperf` on the package index and installs a package with that name. In
 one folder the two overwrite each other's files, and the result is neither of them. Packages called `nas`,
 `launch` or `analysis` are common: one in PYTHONPATH or in the working directory must not be imported instead
-of ours.
+of ours. Nor must a library: a site's PYTHONPATH, or a user's ~/.local, may hold a numpy for another Python or
+an old torch, which Python finds before those of the environment.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ import json
 import os
 import re
 import shlex
+import site
 import sys
-from collections.abc import Iterable
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 from urllib.parse import unquote
 
-from aiperf.errors import AiperfError
+from aiperf import variables
+from aiperf.errors import AiperfError, ForeignLibrary
 
 DISTRIBUTION = "aiperf-hpc"
+SHOWN = 200
+"""Longest part of another program's message that is shown, in characters."""
 PACKAGES = ("aiperf", "nas", "launch", "analysis")
 
 SHARED = ("__init__.py", "__main__.py")
@@ -38,6 +45,7 @@ def refuse_clash() -> None:
         raise AiperfError(f"{clash}; remedy: {_APART}")
     if clash := missing_files():
         raise AiperfError(f"{clash}; remedy: {_again()}")
+    refuse_old_library("numpy")
     put_own_first()
     if clash := hidden_package(_read_by_children()):
         raise AiperfError(f"{clash}; remedy: start it from another directory")
@@ -49,7 +57,9 @@ def put_own_first() -> None:
     if not hidden_package() and not hidden_package([os.getcwd(), *sys.path]):
         return
     sys.path.insert(0, str(HOME))
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(HOME), variables.raw(os.environ, "PYTHONPATH")])
+    )
     os.environ["PYTHONSAFEPATH"] = "1"  # without it, the working directory comes first
 
 
@@ -117,6 +127,128 @@ def hidden_package(path: Iterable[str] | None = None) -> str | None:
     return None
 
 
+def refuse_old_library(*names: str) -> None:
+    """Raises ForeignLibrary if one of these libraries would be imported from outside of this environment, in
+    a version that is older than this program needs."""
+    for name in names:
+        folder = _imported_from(name)
+        if folder is None or not _is_foreign(folder):
+            continue
+        needed, version = _needed(name), _stated_version(folder, name)
+        if needed and version and _numbers(version) < _numbers(needed):
+            seen = f"{name} {version} is imported from {folder}, but {needed} or newer is needed"
+            raise ForeignLibrary(seen, _remedy(folder))
+
+
+def foreign_library(*names: str) -> ForeignLibrary | None:
+    """The first of these libraries that is imported from outside of this environment, as the error that it
+    probably is where a process died without a word."""
+    for name in names:
+        if (folder := _imported_from(name)) is not None and _is_foreign(folder):
+            return ForeignLibrary(
+                f"{name} is imported from {folder}, not from this environment", _remedy(folder)
+            )
+    return None
+
+
+def foreign_fault(error: Exception) -> ForeignLibrary | None:
+    """The error in one line, if it comes from a library that is not this environment's, or from one that
+    cannot be imported at all; None for any other error."""
+    if isinstance(error, AiperfError):
+        return None
+    reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:SHOWN]}"
+    passed = list(_imports(error))
+    named = [name for name in _NAMED.findall(str(error)) if name not in PACKAGES]
+    if isinstance(error, SyntaxError) and error.filename:  # its file has no step of the way
+        named += [Path(error.filename).stem, *(part.name for part in Path(error.filename).parents)]
+    for name, folder in (*passed, *((each, _imported_from(each)) for each in named)):
+        if folder is not None and _is_foreign(folder):
+            seen = f"{name} is imported from {folder}, not from this environment, and fails ({reason})"
+            return ForeignLibrary(seen, _remedy(folder))
+    broken = [(name, folder) for name, folder in passed if name not in sys.stdlib_module_names]
+    if not broken:
+        return None
+    name, folder = broken[0]
+    return ForeignLibrary(f"{name} in {folder} cannot be imported ({reason})", "install it again")
+
+
+_NAMED = re.compile(r"\b(?:module|from|named) '([A-Za-z_]\w*)")
+"""The name of a module in the message of an AttributeError or an ImportError."""
+
+
+def _imports(error: Exception) -> Iterator[tuple[str, Path]]:
+    """The libraries whose import an error ended, the last one first, and the folder of each."""
+    for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+        name, file = str(frame.f_globals.get("__name__")), Path(frame.f_code.co_filename)
+        top = name.partition(".")[0]
+        depth = name.count(".") + (file.stem == "__init__")
+        is_library = top not in (*PACKAGES, "__main__") and file.is_absolute() and depth < len(file.parents)
+        if frame.f_code.co_name == "<module>" and is_library:
+            yield top, file.parents[depth].resolve()
+
+
+def _imported_from(name: str) -> Path | None:
+    """The folder of the search path in which a module is found."""
+    found = PathFinder.find_spec(name, sys.path)
+    if found is None or found.origin is None:
+        return None
+    file = Path(found.origin)
+    return (file.parents[1] if file.stem == "__init__" else file.parent).resolve()
+
+
+def _is_foreign(folder: Path) -> bool:
+    """Whether a folder stands before those of this environment in the search path, and is none of them, of
+    Python's own, or of this program."""
+    installed = {*site.getsitepackages(), sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    standard = {HOME, Path(os.__file__).parent, Path(sysconfig.get_path("platstdlib"), "lib-dynload")}
+    own = {Path(each).resolve() for each in installed}
+    path = [Path(each).resolve() for each in sys.path]
+    first = next((place for place, each in enumerate(path) if each in own), len(path))
+    return folder in path[:first] and folder not in {Path(each).resolve() for each in standard}
+
+
+def _needed(name: str) -> str:
+    """The oldest version that this program needs; empty if it is not known."""
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        stated = requires(DISTRIBUTION) or []
+    except PackageNotFoundError:
+        return ""
+    versions = [re.match(rf"{name}\s*>=\s*([\d.]+)", line) for line in stated]
+    return next((found[1] for found in versions if found), "")
+
+
+def _stated_version(folder: Path, name: str) -> str:
+    """The version that a library states in its files, because one for another Python cannot be imported;
+    empty if there is none."""
+    for info in sorted(folder.glob(f"{name}-*.dist-info")):
+        if found := re.search(r"^Version: (\S+)", _text(info / "METADATA") or "", re.MULTILINE):
+            return found[1]
+    for file in ("version.py", "_version.py", "__init__.py"):
+        text = _text(folder / name / file) or ""
+        if found := re.search(r"""^__version__\s*(?::\s*\w+\s*)?=\s*["']([^"']+)""", text, re.MULTILINE):
+            return found[1]
+    return ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version: 2.6.0+cpu is (2, 6)."""
+    return tuple(int(part) for part in re.findall(r"\d{1,9}", version)[:2])
+
+
+def _remedy(folder: Path) -> str:
+    """How to take a folder out of the search path, by what has put it there."""
+    given = (variables.raw(os.environ, "PYTHONPATH") or "").split(os.pathsep)
+    if folder in {Path(each).resolve() for each in given if each}:
+        return f"remove {folder} from PYTHONPATH"
+    if folder == Path(site.getusersitepackages()).resolve():
+        return "set PYTHONNOUSERSITE=1"
+    if folder == Path.cwd():
+        return "start it from another directory"
+    return f"remove {folder} from Python's search path"
+
+
 def _installs(info: Path) -> set[str]:
     """Top-level packages of a distribution, from top_level.txt, which some build tools write, otherwise from
     the list of files."""
@@ -128,8 +260,8 @@ def _installs(info: Path) -> set[str]:
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return None
 
 

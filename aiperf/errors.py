@@ -36,6 +36,14 @@ class UnseenDevices(WorldError):
         self.seen, self.remedy = seen, remedy
 
 
+class ForeignLibrary(AiperfError):
+    """A library is imported from outside of this environment, and does not work there."""
+
+    def __init__(self, seen: str, remedy: str) -> None:
+        super().__init__(f"{seen}; {remedy}")
+        self.seen, self.remedy = seen, remedy
+
+
 class StoppedEarly(AiperfError):
     """A run was asked to stop before its clock started, so it has nothing to show."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 
-from aiperf.clash import refuse_clash
+from aiperf.clash import foreign_fault, refuse_clash
 from aiperf.errors import AiperfError
 from aiperf.scheduler_warning import note
 
@@ -21,6 +21,11 @@ def main() -> int:
     except KeyboardInterrupt:  # during the imports; the command handles a later one itself
         print("aiperf-hpc: interrupted", file=sys.stderr)
         return 130
+    except Exception as error:
+        if fault := foreign_fault(error):
+            print(f"aiperf-hpc: {fault}", file=sys.stderr)
+            return 1
+        raise
     finally:
         # The memory is freed with the process. A last search for cycles would take a seventh of the whole
         # time of a command that reads a short run.

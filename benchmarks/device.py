@@ -113,14 +113,14 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def _kind(wanted: str) -> str:
     """Kind of the device. Raises StateError if torch is missing or sees no such device."""
     try:
-        from aiperf.device import chosen_kind, count_devices
+        from aiperf.device import choose, count_devices
         from aiperf.errors import AiperfError
     except ModuleNotFoundError as error:
         raise StateError(
             f"the package {error.name} is not installed; `--help` lists what is needed"
         ) from None
     try:
-        kind = chosen_kind(wanted)
+        kind = choose(wanted).kind
     except AiperfError as error:
         raise StateError(str(error)) from None
     if not count_devices(kind):  # not bound: this process would keep memory of the device, or all of it

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Mapping
 
+from aiperf import variables
+from aiperf.programs import ToolFailed, ask
 from launch import SCHEDULERS
 from launch.scheduler import Scheduler
 
@@ -14,27 +15,28 @@ ANSWER_SECONDS = 10
 def job_name(environment: Mapping[str, str]) -> str:
     """The scheduler and its number of the job, "Slurm 4711"; empty outside of one."""
     scheduler = _scheduler(environment)
-    return f"{scheduler.name} {environment[scheduler.job_id]}" if scheduler else ""
+    return f"{scheduler.name} {variables.word(environment, scheduler.job_id)}" if scheduler else ""
 
 
 def job_seconds_left(environment: Mapping[str, str], now: float) -> float | None:
     """Seconds to the end of the job; None outside of one, or where its limit cannot be learnt.
 
     `now` is the time of day in seconds since 1970. Where a scheduler's command is not on this node, the
-    preset's own limit holds, and is shown.
+    preset's own limit holds, and is shown. Raises ConfigError for an end that has passed, and that the
+    scheduler does not correct.
     """
     scheduler = _scheduler(environment)
     return scheduler.seconds_left(environment, now, _answer) if scheduler else None
 
 
 def _scheduler(environment: Mapping[str, str]) -> Scheduler | None:
-    return next((each for each in SCHEDULERS.values() if each.job_id in environment), None)
+    return next((each for each in SCHEDULERS.values() if variables.word(environment, each.job_id)), None)
 
 
 def _answer(*command: str) -> str:
-    """What the command prints; nothing where it is not on this node, fails or hangs."""
+    """What the command prints; nothing if it is not on this node, fails or hangs."""
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=True)
-    except (OSError, subprocess.SubprocessError):
+        answer = ask(command, ANSWER_SECONDS)
+    except ToolFailed:
         return ""
-    return answer.stdout.strip()
+    return answer.output if answer.code == 0 else ""

@@ -37,7 +37,7 @@ def _of_mpi(name: str) -> Launcher:
     return Launcher(
         name,
         lambda mpi: [name, "-n", COUNT, "--hostfile", '"$hosts"'],
-        (name, "-n", '"$nodes"', "--hostfile", '"$hosts.once"'),
+        (name, "-n", '"$nodes"', "--hostfile", '"$once"'),
         environment={
             "OMPI_MCA_hwloc_base_binding_policy": "none",
             "PRTE_MCA_hwloc_default_binding_policy": "none",

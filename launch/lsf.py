@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping, Sequence
 
+from aiperf import variables
+from aiperf.programs import json_object, rows
 from launch.job import WARNING_SECONDS, Job
-from launch.scheduler import Answer, JobState, Scheduler, clock_seconds
+from launch.scheduler import Answer, JobState, JobStates, Scheduler, clock_seconds, submitted_id
 from launch.site import Site
 
 CONTINUE = 75
@@ -51,25 +51,26 @@ class Lsf(Scheduler):
         return ["bsub", *(["-w", condition] if after else [])]
 
     def submitted(self, answer: str) -> str:
-        found = re.search(r"Job <(\d+)>", answer)
-        if found is None:
-            raise ValueError(f"bsub did not print a job id: {answer.strip()!r}")
-        return found[1]
+        return submitted_id("bsub", answer, r".*Job <(\d+)> is submitted.*")
 
     def ask(self, jobs: Sequence[str]) -> list[str]:
         return ["bjobs", "-a", "-json", "-o", "jobid stat", *jobs]
 
-    def states(self, answer: str) -> Mapping[str, JobState]:
-        found: dict[str, JobState] = {}
-        for told in json.loads(answer).get("RECORDS", []):
-            state = told.get("STAT", "")
-            is_running = JobState.RUNNING if state in ("RUN", "SSUSP", "USUSP") else JobState.GONE
-            found[told["JOBID"]] = JobState.PENDING if state in ("PEND", "PSUSP", "WAIT") else is_running
-        return found
+    def states(self, answer: str) -> JobStates:
+        records = json_object(answer).get("RECORDS", [])
+        records = records if isinstance(records, list) else [records]
+        told = [each for each in records if isinstance(each, dict) and isinstance(each.get("JOBID"), str)]
+        skipped = tuple(f"{each!r:.80}" for each in records if each not in told)
+        return JobStates({each["JOBID"]: _state(each.get("STAT", "")) for each in told}, skipped)
 
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
         """Hours and minutes, and L where they are a limit, not somebody's estimate (bjobs(1), -WL)."""
-        element = environment.get(self.element, "0")
-        job = environment[self.job_id] + f"[{element}]" * (element != "0")
-        left = re.fullmatch(r"(\d+:\d+) L", answer("bjobs", "-noheader", "-o", "time_left", job))
-        return clock_seconds(f"{left[1]}:00") if left else None
+        element = variables.number(variables.word(environment, self.element)) or 0
+        job = variables.word(environment, self.job_id) + f"[{element}]" * (element != 0)
+        told = rows(answer("bjobs", "-noheader", "-o", "time_left", job), r"(\d+:\d+) L")
+        return clock_seconds(f"{told.found[0][1]}:00") if told.found else None
+
+
+def _state(name: object) -> JobState:
+    is_running = JobState.RUNNING if name in ("RUN", "SSUSP", "USUSP") else JobState.GONE
+    return JobState.PENDING if name in ("PEND", "PSUSP", "WAIT") else is_running

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Mapping, Sequence
 
+from aiperf import variables
+from aiperf.programs import json_object
 from launch.job import Job
-from launch.scheduler import Answer, JobState, Scheduler, clock_seconds
+from launch.scheduler import Answer, JobState, JobStates, Scheduler, clock_seconds, submitted_id
 from launch.site import Site
 
 RUNNING, PENDING = "RBESU", "QHWTM"
@@ -44,25 +45,22 @@ class Pbs(Scheduler):
         return ["qsub", *(["-W", f"depend=afterany:{':'.join(after)}"] if after else [])]
 
     def submitted(self, answer: str) -> str:
-        found = re.search(r"^\d+(\[\])?(\.\S+)?$", answer.strip())
-        if found is None:
-            raise ValueError(f"qsub did not print a job id: {answer.strip()!r}")
-        return found[0]
+        return submitted_id("qsub", answer, r"(\d+(?:\[\])?(?:\.\S+)?)")
 
     def ask(self, jobs: Sequence[str]) -> list[str]:
         return ["qstat", "-x", "-f", "-F", "json", *jobs]
 
-    def states(self, answer: str) -> Mapping[str, JobState]:
-        found: dict[str, JobState] = {}
-        for job, told in json.loads(answer).get("Jobs", {}).items():
-            state = told.get("job_state", "F")
-            is_running = JobState.RUNNING if state in RUNNING else JobState.GONE
-            found[job] = JobState.PENDING if state in PENDING else is_running
-        return found
+    def states(self, answer: str) -> JobStates:
+        jobs = json_object(answer).get("Jobs", {})
+        if not isinstance(jobs, dict):
+            return JobStates({}, (f"Jobs: {jobs!r:.80}",))
+        told = {job: each.get("job_state") for job, each in jobs.items() if isinstance(each, dict)}
+        known = {job: _state(letter) for job, letter in told.items() if isinstance(letter, str) and letter}
+        return JobStates(known, tuple(f"{job}: {jobs[job]!r:.80}" for job in jobs if job not in known))
 
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
         """The limit less the time since the job began: OpenPBS says stime, Torque start_time (qstat(1B))."""
-        told = answer("qstat", "-f", environment[self.job_id])
+        told = answer("qstat", "-f", variables.word(environment, self.job_id))
         limit = re.search(r"^\s*Resource_List\.walltime = (\S+)$", told, re.MULTILINE)
         began = re.search(r"^\s*(?:stime|start_time) = (.+)$", told, re.MULTILINE)
         seconds = clock_seconds(limit[1]) if limit else None
@@ -70,8 +68,13 @@ class Pbs(Scheduler):
             return None
         try:
             return time.mktime(time.strptime(began[1].strip())) + seconds - now
-        except ValueError:  # not as ctime(3) writes it
+        except (ValueError, OverflowError):  # not as ctime(3) writes it
             return None
+
+
+def _state(letter: str) -> JobState:
+    is_running = JobState.RUNNING if letter in RUNNING else JobState.GONE
+    return JobState.PENDING if letter in PENDING else is_running
 
 
 def _select(site: Site, job: Job) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from aiperf.errors import ConfigError
+from aiperf.programs import rows
+from aiperf.variables import number
 from launch.job import Job
 from launch.launchers import LAUNCHERS, Launcher
 from launch.site import Mpi, Site
@@ -22,6 +25,15 @@ class JobState(Enum):
     RUNNING = "running"
     GONE = "gone"
     """The scheduler does not know it any more, or knows that it has ended."""
+
+
+@dataclass(frozen=True)
+class JobStates:
+    """The answer of a scheduler that was asked for the states of jobs."""
+
+    known: Mapping[str, JobState]
+    skipped: tuple[str, ...] = ()
+    """Parts of the answer that are not the state of a job."""
 
 
 class Scheduler(ABC):
@@ -113,8 +125,9 @@ class Scheduler(ABC):
         """The words that ask for the states of jobs."""
 
     @abstractmethod
-    def states(self, answer: str) -> Mapping[str, JobState]:
-        """The states of the jobs in what `ask` printed; a job that is missing there is GONE."""
+    def states(self, answer: str) -> JobStates:
+        """The states of the jobs in what `ask` printed; a job that is missing there is GONE. Raises
+        ValueError for an answer of another form."""
 
     @abstractmethod
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
@@ -132,10 +145,20 @@ def clock_seconds(text: str) -> float | None:
     """The seconds in days-hours:minutes:seconds, of which only the last is required; None for anything
     else."""
     days, _, clock = text.rpartition("-")
-    parts = clock.split(":")
-    if not all(part.isdigit() for part in parts) or not (days.isdigit() or not days):
+    parts = [number(part) for part in (days or "0", *clock.split(":"))]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or len(parts) > 4:
         return None  # UNLIMITED, INVALID, NOT_SET
     seconds = 0
-    for part in parts:
-        seconds = 60 * seconds + int(part)
-    return float(seconds + 86400 * int(days or 0))
+    for part in known[1:]:
+        seconds = 60 * seconds + part
+    return float(seconds + 86400 * known[0])
+
+
+def submitted_id(tool: str, answer: str, form: str) -> str:
+    """The id of a job in the last line of this form, because a site may print others before. Raises
+    ValueError if there is none."""
+    told = rows(answer, form).found
+    if not told:
+        raise ValueError(f"{tool} did not print a job id: {answer.strip()!r:.200}")
+    return told[-1][1]

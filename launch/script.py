@@ -23,6 +23,12 @@ FOUND = (
     'type -P "${program[0]}" >/dev/null ||',
     '    { echo "there is no ${program[0]} here; edit what stands below EDIT 3" >&2; exit 1; }',
 )
+# Other users know the number of a job, and could make the folder first, or a link with its name.
+OWN_FOLDER = (
+    '"${each[@]}" bash -c \'mkdir -pm 700 "$1" && [[ -O $1 && ! -L $1 ]] ||',
+    '    { echo "$HOSTNAME: $1 is not a folder of this user; set scratch.directory" >&2; exit 1; }\' \\',
+    '    _ "$scratch" || exit 1',
+)
 STRICT = "set -uo pipefail # not before: what a site brings may read variables that are not set"
 COMPLETE, STOPPED = f'"type":"{TESTED}"', f'"reason":"(error: )?{TERMINATED}'
 
@@ -147,12 +153,13 @@ def _staging(scheduler: Scheduler, site: Site, launcher: Launcher) -> list[str]:
     stage = site.scratch.stage
     return [
         "# A folder of the job's own on every node's own disk; it is removed at the end.",
+        "once=$(mktemp)",
+        'uniq "$hosts" >"$once"',
         f"export scratch={path_word(f'{site.scratch.directory}/aiperf-hpc-${scheduler.job_id}')}",
         "export TMPDIR=$scratch",
-        'uniq "$hosts" >"$hosts.once"',
         f"each=({' '.join(launcher.once_a_node)})",
-        'trap \'"${each[@]}" rm -rf "$scratch"; rm -f "$hosts" "$hosts.once"\' EXIT',
-        '"${each[@]}" mkdir -p "$scratch" || exit 1',
+        'trap \'"${each[@]}" rm -rf "$scratch"; rm -f "$hosts" "$once"\' EXIT',
+        *OWN_FOLDER,
         *([f'"${{each[@]}}" bash -c {quote(stage)} || exit 1'] if stage else []),
     ]
 

@@ -6,15 +6,26 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aiperf.programs import rows
+from aiperf.variables import number
+
+MARK = "aiperf-hpc:modules"
+"""Stands before and after the modules: a site's profile may greet, and say goodbye."""
 # The commands that are run; the answer of one that is missing or fails is left out.
 QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "sinfo": ("sinfo", "--noheader", "--format=%P|%D|%c|%G|%l|%a"),
     "mpi": ("srun", "--mpi=list"),
     "accounts": ("sacctmgr", "--noheader", "--parsable2", "show", "associations", "format=account,user"),
     "devices": ("nvidia-smi", "--list-gpus"),
-    "modules": ("bash", "-lc", "module -t list 2>&1"),
+    "modules": ("bash", "-lc", f"echo {MARK}; module -t list 2>&1 && echo {MARK}"),
 }
 Answers = Mapping[str, str]
+FORMS: Mapping[str, str] = {
+    "sinfo": r"([\w.,:@/+=%-]+)(\*?)\|(\d{1,9}(?:\.\d+)?[KMG]?)\|(\d{1,9})(\+?)"
+    r"\|([^|]*)\|([\w:.,/ -]*)\|(\w+)",
+    "accounts": r"([\w.,:@/+=%-]*)\|([\w.,:@/+=%-]*)",
+}
+"""What a line of an answer is; a cluster's heading and a site's banner are other lines."""
 PLUGINS = ("pmix", "pmi2", "cray_shasta")
 """Values of srun --mpi, the best first."""
 REQUEST = '"gpus", "none", or the name of a resource, such as "npu"'
@@ -33,33 +44,34 @@ class Partition:
     """Whether all nodes have the same number of cores."""
     resource: str
     """Name of its accelerators as the scheduler knows them: gpu, npu; empty for none."""
-    devices: int
+    kinds: Mapping[str, int]
+    """Number of devices of a node by kind: a100; empty if the scheduler knows none."""
     limit: str
+
+    @property
+    def devices(self) -> int:
+        """Number of devices of a node."""
+        return sum(self.kinds.values())
 
 
 def partitions(sinfo: str) -> list[Partition]:
     """The partitions that are up, the likeliest first: with accelerators, then the default one, then the
     largest."""
     found = []
-    for line in sinfo.splitlines():
-        name, nodes, cores, resources, limit, state = (field.strip() for field in line.split("|"))
-        if state != "up":
-            continue
-        resource, devices = _devices(resources)
-        whole = re.sub(r"\D.*", "", cores)  # 64+: nodes of several sizes
-        found.append(
-            Partition(
-                name.rstrip("*"),
-                name.endswith("*"),
-                int(nodes),
-                int(whole),
-                whole == cores,
-                resource,
-                devices,
-                limit,
+    for row in rows(sinfo, FORMS["sinfo"]).found:
+        name, default, nodes, cores, several, resources, limit, state = row.groups()
+        if state == "up":
+            resource, kinds = _devices(resources)
+            alike = not several  # 64+: nodes of several sizes
+            found.append(
+                Partition(name, bool(default), _nodes(nodes), int(cores), alike, resource, kinds, limit)
             )
-        )
     return sorted(found, key=lambda each: (not each.devices, not each.is_default, -each.nodes))
+
+
+def skipped(answers: Answers) -> Mapping[str, tuple[str, ...]]:
+    """Lines of each answer that are of another form than expected, by the name of the command."""
+    return {QUESTIONS[name][0]: rows(answers.get(name, ""), form).skipped for name, form in FORMS.items()}
 
 
 def site_text(answers: Answers, user: str, setup: str) -> str:
@@ -67,6 +79,11 @@ def site_text(answers: Answers, user: str, setup: str) -> str:
     known = partitions(answers.get("sinfo", ""))
     first = known[0] if known else None
     devices = first.devices if first else 0
+    alike = (
+        first is not None
+        and len(first.kinds) == 1
+        and all(each.kinds == first.kinds for each in known if each.name == first.name)
+    )
     counted = sum(line.startswith("GPU ") for line in answers.get("devices", "").splitlines())
     request = "gpus" if first is None or first.resource in ("gpu", "") else first.resource
     accounts = _accounts(answers.get("accounts", ""), user)
@@ -92,8 +109,8 @@ def site_text(answers: Answers, user: str, setup: str) -> str:
         (
             "per_node",
             str(devices or counted or 1),
-            "devices of a node, one rank for each",
-            bool(devices),
+            f"devices of a node, one rank for each{_kinds(first)}",
+            bool(devices) and alike,
         ),
         ("request", _quoted(request if devices or counted else "none"), REQUEST, bool(devices)),
         (
@@ -133,24 +150,42 @@ def _line(name: str, value: str, comment: str, told: bool) -> str:
     return f"{f'{name} = {value}':<34} # {words}".rstrip(" #") + "\n"
 
 
-def _devices(resources: str) -> tuple[str, int]:
-    """Name and number in Slurm's list of generic resources: gpu:a100:8(S:0-1),nvme:1."""
+def _nodes(text: str) -> int:
+    """The number of nodes, which sinfo shortens: 1.2K."""
+    return round(float(text.rstrip("KMG")) * {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1], 1))
+
+
+def _devices(resources: str) -> tuple[str, Mapping[str, int]]:
+    """Name of the first kind of accelerators in Slurm's list of generic resources, and their number by kind:
+    gpu:a100:8(S:0-1),nvme:1."""
+    first, kinds = "", dict[str, int]()
     for resource in re.sub(r"\(.*?\)", "", resources).split(","):  # (S:0,2): of sockets
-        name, *kinds = resource.split(":")
-        if name in ("gpu", "npu", "xpu", "dcu", "mlu") and kinds and kinds[-1].isdigit():
-            return name, int(kinds[-1])
-    return "", 0
+        name, *words = resource.strip().split(":")
+        count = number(words[-1]) if words else None
+        if name in ("gpu", "npu", "xpu", "dcu", "mlu") and count and first in ("", name):
+            first, kind = name, words[0] if words[1:] else ""
+            kinds[kind] = kinds.get(kind, 0) + count
+    return first, kinds
+
+
+def _kinds(first: Partition | None) -> str:
+    """What a person must decide where a node has devices of several kinds."""
+    if first is None or len(first.kinds) < 2:
+        return ""
+    told = " + ".join(f"{count} x {kind or first.resource}" for kind, count in first.kinds.items())
+    return f"; {told} of different kinds: to use one kind, count it alone, and request it in options"
 
 
 def _accounts(answer: str, user: str) -> list[str]:
-    rows = (line.partition("|") for line in answer.splitlines())
-    return sorted({account for account, _, owner in rows if owner == user and account})
+    told = (row.groups() for row in rows(answer, FORMS["accounts"]).found)
+    return sorted({account for account, owner in told if owner == user and account})
 
 
 def _loaded(answer: str) -> str:
     """The modules in the output of `module -t list`: a heading, then one name per line."""
-    names = [line for line in answer.splitlines() if re.fullmatch(r"[\w.+-]+(/[\w.+-]+)*", line)]
-    return ", ".join(map(_quoted, names))
+    own = answer.split(MARK)[1] if MARK in answer else answer
+    names = rows(own, r"[\w.+-]+(/[\w.+-]+)*").found
+    return ", ".join(_quoted(name[0]) for name in names)
 
 
 def _seen_partitions(known: list[Partition]) -> str:

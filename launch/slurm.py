@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
+from aiperf import variables
+from aiperf.errors import ConfigError
+from aiperf.programs import rows
+from aiperf.wording import duration
 from launch.job import WARNING_SECONDS, Job
 from launch.launchers import COUNT, Launcher
-from launch.scheduler import Answer, JobState, Scheduler, clock_seconds
+from launch.scheduler import Answer, JobState, JobStates, Scheduler, clock_seconds, submitted_id
 from launch.site import Site
 
 RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
 MOST_RESTARTS = 20  # a job that is always stopped before it gets anywhere must not be queued for ever
+END = "SLURM_JOB_END_TIME"
+LEFT = r"(?:\d+-)?\d+(?::\d+)*|UNLIMITED|INVALID|NOT_SET|N/A"
+"""The time left in an answer of squeue: squeue(1), %L."""
 UNLIMITED_SECONDS = 360 * 86400.0  # a job without a limit ends in a year (slurmctld/job_mgr.c)
 
 SRUN = Launcher(
@@ -105,33 +111,39 @@ class Slurm(Scheduler):
         return ["sbatch", "--parsable", *dependency]
 
     def submitted(self, answer: str) -> str:
-        found = re.search(r"^(\d+)(;\S+)?$", answer, re.MULTILINE)  # ;cluster in a federation
-        if found is None:
-            raise ValueError(f"sbatch did not print a job id: {answer.strip()!r}")
-        return found[1]
+        return submitted_id("sbatch", answer, r"(\d+)(;\S+)?")  # ;cluster in a federation
 
     def ask(self, jobs: Sequence[str]) -> list[str]:
         """The words that ask for all jobs of the user, because squeue fails if it is asked for one that is
         gone."""
         return ["squeue", "--me", "--noheader", "--states=all", "--format=%A %T"]
 
-    def states(self, answer: str) -> Mapping[str, JobState]:
-        found: dict[str, JobState] = {}
-        for line in answer.splitlines():
-            job, _, state = line.strip().partition(" ")
-            is_running = JobState.RUNNING if state in RUNNING else JobState.GONE
-            found[job] = JobState.PENDING if state in PENDING else is_running
-        return found
+    def states(self, answer: str) -> JobStates:
+        told = rows(answer, r"(\d+) (\w+)")
+        return JobStates(
+            {job: _state(name) for job, name in (row.groups() for row in told.found)}, told.skipped
+        )
 
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
         """The end is in the environment since Slurm 23.02 (sbatch(1), SLURM_JOB_END_TIME); older versions are
-        asked."""
-        if end := environment.get("SLURM_JOB_END_TIME"):
-            left = float(end) - now
-            return left if left < UNLIMITED_SECONDS else None
-        return clock_seconds(
-            answer("squeue", "--noheader", "--job", environment[self.job_id], "--format", "%L")
-        )
+        asked. So is a Slurm whose end has passed by this host's clock, because it answers with the time
+        left by its own."""
+        end = variables.number(variables.word(environment, END))
+        if end is not None and end >= now:
+            return end - now if end - now < UNLIMITED_SECONDS else None
+        job = variables.word(environment, self.job_id)
+        told = rows(answer("squeue", "--noheader", "--job", job, "--format", "%L"), LEFT)
+        if end is not None and not told.found:
+            raise ConfigError(
+                f"{END} is {end}, {duration(now - end)} ago by the clock of this host, and squeue does not "
+                f"answer; correct the clock, or unset {END} and give the length with --minutes"
+            )
+        return clock_seconds(told.found[0][0]) if told.found else None
+
+
+def _state(name: str) -> JobState:
+    is_running = JobState.RUNNING if name in RUNNING else JobState.GONE
+    return JobState.PENDING if name in PENDING else is_running
 
 
 def _request(site: Site) -> str:

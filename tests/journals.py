@@ -53,7 +53,7 @@ from aiperf.journal.events import (
     Stepped,
     Tested,
 )
-from aiperf.journal.file import VERSION, chained, read_journal
+from aiperf.journal.file import RULES_VERSION, VERSION, chained, read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
@@ -399,7 +399,8 @@ class Simulation:
         yield from self.leg(self.replay.num_legs, math.inf)
 
     def opened(self) -> Opened:
-        return Opened(VERSION, "simulated", "0.1.0", code_hash(), self.config, graph_to_json(self.seed))
+        graph = graph_to_json(self.seed)
+        return Opened(VERSION, "simulated", "0.1.0", code_hash(), self.config, graph, rules=RULES_VERSION)
 
     def write(self, t: float, event: Event) -> None:
         self.now = max(self.now, t)

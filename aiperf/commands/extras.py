@@ -31,6 +31,6 @@ def extra(name: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         library = (error.name or "").partition(".")[0]
-        if library in ("", *OWN):
+        if library in ("", *OWN) or error.name != library:  # of a part, it is installed, and not whole
             raise
         raise MissingExtra(library, name) from None

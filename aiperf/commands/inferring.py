@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -16,6 +14,7 @@ from typing import Any
 
 import click
 
+from aiperf.child import Child, NoReply
 from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.looking.networks import best_trial
 from aiperf.commands.looking.site_options import node_price, price_option, site_option
@@ -178,16 +177,11 @@ def _in_place_of(logs: Path, result: Path) -> Iterator[None]:
 def _answered(files: RunFiles, run: Replay, request: Request, logs: Path) -> Inference:
     what = f"{request.scenario}: trial {request.trial}, tests of {request.seconds:g} s"
     click.echo(f"{what}, logs in {logs}", err=True)
-    command = [sys.executable, "-m", "aiperf.inference.measuring", json.dumps(encode(request))]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=environment(os.environ)
-    )
-    if done.returncode:
-        how = f"was killed by signal {-done.returncode}" if done.returncode < 0 else "failed, as said above"
-        raise AiperfError(f"{request.scenario}: the process that measures {how}")
-    answer = json.loads(done.stdout.splitlines()[-1])
-    if "refused" in answer:
-        raise AiperfError(answer["refused"])
+    words = ("aiperf.inference.measuring:answered", json.dumps(encode(request)))
+    try:
+        answer = Child(*words, environment=environment(os.environ), errors=None).answer()
+    except NoReply as error:
+        raise AiperfError(f"{request.scenario}: {error}") from None
     return found(files, run, request.trial, request.scenario, decode(Measured, answer))
 
 

@@ -41,6 +41,12 @@ device_option = click.option(
 )
 
 
+def say_note(note: str) -> None:
+    """Prints what the user should know about the choice of a device, if there is anything."""
+    if note:
+        click.echo(f"aiperf-hpc: {note}", err=True)
+
+
 def output_option(
     told: str, default: str | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import Number, device_option, output_option, writing
+from aiperf.commands.options import Number, device_option, output_option, say_note, writing
 from aiperf.config import FORMATS
 from aiperf.errors import WorldError
 from aiperf.ranks.process import environment
@@ -73,7 +73,9 @@ def _bound(kind: str) -> Device:
     os.environ.update(environment(os.environ))
     from aiperf.device import bind  # torch
 
-    return bind(kind, 0)
+    device = bind(kind, 0)
+    say_note(device.note)
+    return device
 
 
 def _refuse_unwritable(output: Path) -> None:

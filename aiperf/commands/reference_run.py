@@ -69,7 +69,7 @@ def _refuse_short_job(config: Config) -> None:
     if left is not None and config.limits.minutes and left < needed:
         raise ConfigError(
             f"--like: the span is {config.limits.minutes:g} minutes and the job ends in "
-            f"{left / 60:.0f}; request a longer job, or give --minutes"
+            f"{max(0.0, left) / 60:.0f}; request a longer job, or give --minutes"
         )
 
 

@@ -14,7 +14,7 @@ import click
 
 from aiperf.config import BoundsConfig, Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import ConfigError
-from launch.current_job import job_seconds_left
+from launch.current_job import job_name, job_seconds_left
 from launch.job import MARGIN_SECONDS
 
 DEFAULT, OWN = "digits", "own"
@@ -94,6 +94,11 @@ def _minutes_of_the_job() -> float | None:
     left = job_seconds_left(os.environ, time.time())
     if left is None:
         return None
+    if left < 0:
+        raise ConfigError(
+            f"the limit of {job_name(os.environ)} passed {-left:.0f} s ago by the clock of this host; "
+            f"correct the clock, or give the length with --minutes"
+        )
     if left <= MARGIN_SECONDS:
         raise ConfigError(
             f"the job ends in {left:.0f} s; the run needs {MARGIN_SECONDS:.0f} s in addition to its span"

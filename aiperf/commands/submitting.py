@@ -124,11 +124,19 @@ def key(file: Path, site: str, show: bool) -> None:
     show_default=True,
     help="Ask for so many runs of each system, and list the one with the median OPS; 1: list each run.",
 )
-def rank(directory: Path, output: Path, keys_file: Path | None, runs: int) -> None:
+@click.option(
+    "--peaks",
+    "peaks_file",
+    type=PATH,
+    help="TOML: peaks of devices that this program does not list, each with its source.",
+)
+def rank(directory: Path, output: Path, keys_file: Path | None, runs: int, peaks_file: Path | None) -> None:
     """Validate every package (*.tar.gz) in a directory and write a static web site that ranks them."""
     with extra("report"):
         from analysis.submissions.keys import read_keys
+        from analysis.submissions.peaks import read_peaks
         from analysis.submissions.ranking import rank as ranked
+    peaks = {} if peaks_file is None else read_peaks(peaks_file)
     register = {} if keys_file is None else read_keys(keys_file)
     packages = sorted(directory.glob("*.tar.gz"))
     if not packages:
@@ -141,7 +149,7 @@ def rank(directory: Path, output: Path, keys_file: Path | None, runs: int) -> No
         except OSError as error:
             raise SystemExit(f"aiperf-hpc: {error.filename} cannot be written: {error.strerror}") from None
 
-    standing = ranked(packages, register, write, _say, runs)
+    standing = ranked(packages, register, write, _say, runs, peaks)
     click.echo(f"{len(standing.entries)} ranked, {len(standing.refused)} not: {output / 'index.html'}")
 
 

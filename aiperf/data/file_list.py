@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-import stat
+from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
@@ -13,10 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.data.decode import check_file
+from aiperf.data.folder_contents import (
+    IMAGE_SUFFIXES,
+    Contents,
+    LeftOut,
+    Rule,
+    contents,
+    entries,
+    is_image,
+    left_out_by_name,
+    text_of,
+)
 from aiperf.errors import DataError
 from aiperf.wording import first_few
 
-SUFFIXES = (".jpg", ".jpeg", ".png")
+IMAGES = Rule(is_image, lambda path, mode: LeftOut.OTHER, lambda path: None)
 # Every file of smaller sets is opened before the clock starts; of larger ones so many of each part,
 # evenly spread. A bad file among the others ends the trial that meets it, with its name.
 CHECKED_FILES = 20_000
@@ -34,39 +46,63 @@ class FileList:
     sizes: NDArray[np.int64]
     """In bytes."""
     labels: NDArray[np.int64]
+    inodes: NDArray[np.uint64]
+    """Device and inode of each file (n, 2)."""
+    linked: NDArray[np.bool_]
+    """Whether its name is a symbolic link, or one of several hard links."""
+    left_out: Mapping[LeftOut, int]
+    """How many other files and folders there are, by reason."""
 
     def path(self, index: int) -> str:
         return f"{self.root}/{self.classes[self.labels[index]]}/{os.fsdecode(self.names[index])}"
 
+    @property
+    def text(self) -> str:
+        """How many images were found, and what was left out."""
+        taken = len(self.names)
+        others = sum(self.left_out.get(each, 0) for each in (LeftOut.LINKED, LeftOut.OUTSIDE))
+        found = text_of(taken, taken + others, "images", self.left_out)
+        return f"{self.root.name}/ {found}"
+
 
 def class_folders(root: Path) -> list[str]:
-    """Names of the folders in a folder, sorted, hidden ones apart. Raises DataError."""
-    try:
-        with os.scandir(root) as entries:
-            return sorted(
-                entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
-            )
-    except OSError as error:
-        raise _unreadable(error) from None
+    """Names of the folders in a folder, sorted, without hidden ones. Raises DataError."""
+    return sorted(each.name for each in entries(root) if left_out_by_name(each) is None and each.is_dir())
 
 
 def scan(root: Path) -> FileList:
     """Raises DataError for a folder that cannot be read, and for a class without images."""
     classes = class_folders(root)
-    try:
-        with ThreadPoolExecutor(READERS) as readers:
-            files = list(readers.map(_files, (root / name for name in classes)))
-    except OSError as error:
-        raise _unreadable(error) from None
-    for name, found in zip(classes, files):
-        if not found:
+    with ThreadPoolExecutor(READERS) as readers:
+        found = list(readers.map(_images, (root / name for name in classes)))
+    for name, each in zip(classes, found):
+        if not each.files:
             raise DataError(
-                f"{root / name}: holds no {' '.join(SUFFIXES)} file; add images or remove the folder"
+                f"{root / name}: holds no {' '.join(IMAGE_SUFFIXES)} file; add images or remove the folder"
             )
-    labels = np.repeat(np.arange(len(classes)), [len(found) for found in files])
-    names = np.array([os.fsencode(name) for found in files for name, _ in found])
-    sizes = np.array([size for found in files for _, size in found], dtype=np.int64)
-    return FileList(root, tuple(classes), names, sizes, labels)
+    files = [file for each in found for file in each.files]
+    return FileList(
+        root,
+        tuple(classes),
+        names=np.array([os.fsencode(file.name) for file in files]),
+        sizes=np.array([file.bytes for file in files], dtype=np.int64),
+        labels=np.repeat(np.arange(len(classes)), [len(each.files) for each in found]),
+        inodes=np.array([file.inode for file in files], dtype=np.uint64).reshape(-1, 2),
+        linked=np.array([file.linked for file in files], dtype=np.bool_),
+        left_out=sum((each.left_out for each in found), _beside_classes(root)),
+    )
+
+
+def _beside_classes(root: Path) -> Counter[LeftOut]:
+    """What is in the folder itself and not in a class folder."""
+    found: Counter[LeftOut] = Counter()
+    for entry in entries(root):
+        reason = left_out_by_name(entry)
+        if reason is None and not entry.is_dir():
+            reason = is_image(Path(entry.path)) or LeftOut.OUTSIDE
+        if reason is not None:
+            found[reason] += 1
+    return found
 
 
 def check_files(listing: FileList) -> None:
@@ -101,16 +137,5 @@ def fingerprint(*listings: FileList) -> str:
     return digest.hexdigest()
 
 
-def _unreadable(error: OSError) -> DataError:
-    return DataError(f"{error.filename}: {error.strerror}; make it readable")
-
-
-def _files(folder: Path) -> list[tuple[str, int]]:
-    """Name and bytes, sorted; what has no image's suffix, or is not a regular file, is not an image."""
-    with os.scandir(folder) as entries:
-        found = [
-            (entry.name, entry.stat())
-            for entry in entries
-            if entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith(".")
-        ]
-    return sorted((name, told.st_size) for name, told in found if stat.S_ISREG(told.st_mode))
+def _images(folder: Path) -> Contents:
+    return contents(folder, IMAGES)

@@ -24,6 +24,9 @@ from aiperf.tasks.data import DataConfig
 
 LOOKED_AT = 200
 """Training images that are looked at, evenly spread: enough for a median."""
+ANNOTATIONS = "val/val_annotations.txt"
+"""Where Tiny ImageNet states the classes of its validation images, which are not in folders of their
+classes."""
 SIDES = 8
 """Images are shown at a multiple of it, so that a network can halve them three times."""
 
@@ -112,7 +115,7 @@ def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int)
     by_class = (np.bincount(files.labels[which], minlength=config.classes) for files, which, _ in parts)
     counts = Counts(*(numbers.tolist() for numbers in by_class))
     told = manifest(config, counts, fingerprint(training, test), len(training.labels))
-    return Data(train, validation, tested, told)
+    return Data(train, validation, tested, told, f"{training.text}. {test.text}")
 
 
 def look_at_imagefolder(root: Path) -> Look:
@@ -149,7 +152,22 @@ def listed(root: Path) -> tuple[FileList, FileList]:
             )
     if len(training.classes) < 2:
         raise DataError(f"{training.root}: only one class folder; add those of the other classes")
+    _refuse_shared(training, test)
     return training, test
+
+
+def _refuse_shared(training: FileList, test: FileList) -> None:
+    """Raises DataError for a link that makes an image of training one of the test."""
+    if not (training.linked.any() or test.linked.any()):
+        return
+    own = {file: index for index, file in enumerate(map(tuple, training.inodes.tolist()))}
+    for index, file in enumerate(map(tuple, test.inodes.tolist())):
+        twin = own.get(file)
+        if twin is not None and (training.linked[twin] or test.linked[index]):
+            raise DataError(
+                f"{test.path(index)}: is the same file as {training.path(twin)}, so it would be trained on "
+                f"and tested with; remove one of them"
+            )
 
 
 def _found(listing: FileList) -> Found:
@@ -164,12 +182,20 @@ def _found(listing: FileList) -> Found:
 
 
 def _test_folder(root: Path) -> Path:
-    """ImageNet's own test/ has no classes; there, as everywhere, val/ is what is tested with."""
+    """The first of test/ and val/ that has class folders of train/. ImageNet's own test/ has none, and Tiny
+    ImageNet's has one folder with all images. Raises DataError."""
+    classes = class_folders(root / "train")
+    if not classes:
+        raise DataError(
+            f"{root / 'train'}: has no class folders; put each image into the folder of its class"
+        )
     for folder in (root / "test", root / "val"):
-        if folder.is_dir() and class_folders(folder):
+        if folder.is_dir() and not set(classes).isdisjoint(class_folders(folder)):
             return folder
+    listed = f" ({ANNOTATIONS} lists the classes)" if (root / ANNOTATIONS).exists() else ""
     raise DataError(
-        f"{root}: neither test/ nor val/ contains class folders; put the official test images there"
+        f"{root}: neither test/ nor val/ contains class folders of train/, such as {classes[0]}/; put each "
+        f"official test image into the folder of its class, as in val/{classes[0]}/{listed}"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 
 from aiperf.data.contradictions import Look
 from aiperf.data.image_files import look
-from aiperf.errors import DataError
 
 LARGEST_SIDE = 64
 """So that two minutes on a processor train something; who wants larger images states data.size and a seed."""
@@ -54,11 +52,6 @@ def _validation_examples(found: Look) -> int:
     return max(1, min(max(wanted, -(-total // int(by_class.min()))), total // 2))
 
 
-def main() -> None:
-    """In a process of its own: a folder, and what was stated as JSON; the answer is JSON, too."""
-    folder, stated = sys.argv[1:]
-    try:
-        answer: dict[str, Any] = {"inferred": inferred(look(Path(folder)), json.loads(stated))}
-    except DataError as error:
-        answer = {"refused": str(error)}
-    print(json.dumps(answer))
+def infer(folder: str, stated: str) -> dict[str, Any]:
+    """What `inferred` finds in a folder; `stated` is JSON. It is called in a process of its own."""
+    return inferred(look(Path(folder)), json.loads(stated))

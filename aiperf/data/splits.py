@@ -62,6 +62,8 @@ class Data:
     test: Split
     manifest: Mapping[str, Any]
     """Plain JSON, equal on every rank that sees the same examples; the keys are in docs/data.md."""
+    note: str = ""
+    """What was read of a folder and what was left out, for the user; empty for anything else."""
 
 
 def share_of_step(batch_size: int, rank: int, ranks: int) -> slice:

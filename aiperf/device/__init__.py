@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 
+from aiperf.device.accelerator import Accelerator
 from aiperf.device.cpu import Cpu
 from aiperf.device.cuda import Cuda
 from aiperf.device.device import Device
@@ -14,7 +16,7 @@ from aiperf.device.npu import Npu
 from aiperf.device.xpu import Xpu
 from aiperf.hardware.unseen import refuse_unseen
 
-__all__ = ["KINDS", "Device", "bind", "chosen_kind", "count_devices", "first_kind"]
+__all__ = ["KINDS", "Choice", "Device", "bind", "choose", "count_devices", "count_visible", "first_kind"]
 
 KINDS: Mapping[str, type[Device]] = {"cuda": Cuda, "npu": Npu, "xpu": Xpu, "cpu": Cpu}
 """Classes of devices by kind, in order of preference."""
@@ -25,28 +27,48 @@ def count_devices(kind: str) -> int:
     return KINDS[kind].count()
 
 
+def count_visible(kind: str) -> int:
+    """As `count_devices`, also of the kind `auto`."""
+    return count_devices(first_kind() if kind == "auto" else kind)
+
+
 def first_kind() -> str:
     """The first of KINDS of which there is a device."""
     return next(kind for kind in KINDS if count_devices(kind))
 
 
-def chosen_kind(kind: str) -> str:
+@dataclass(frozen=True)
+class Choice:
+    """The kind of device that a process computes on."""
+
+    kind: str
+    note: str = ""
+    """What the user should know about it; empty if there is nothing."""
+
+    def bind(self, index: int, ranks_on_host: int = 1) -> Device:
+        """Binds a device of this kind to this process. Raises WorldError if there is none with that index."""
+        return replace(KINDS[self.kind].bind(index, ranks_on_host), note=self.note)
+
+
+def choose(kind: str) -> Choice:
     """The kind itself, or for `auto` the first of KINDS of which there is a device.
 
-    Raises UnseenDevices if that would be the CPU of a host whose driver lists accelerators: such a CPU is
-    measured only on request, because otherwise a run would measure it unnoticed.
+    Raises UnseenDevices if that would be the CPU of a host whose driver lists accelerators, or is loaded and
+    fails: such a CPU is measured only on request, because otherwise a run would measure it unnoticed.
     """
     if kind != "auto":
-        return kind
+        return Choice(kind)
     found = first_kind()
-    if found == Cpu.kind:
-        refuse_unseen(torch.__version__, os.environ)
-    return found
+    if found != Cpu.kind:
+        return Choice(found)
+    accelerators = [each for each in KINDS.values() if issubclass(each, Accelerator)]
+    faults = {each.vendor(): each.fault() for each in accelerators}
+    return Choice(found, refuse_unseen(torch.__version__, os.environ, faults))
 
 
 def bind(kind: str, index: int, ranks_on_host: int = 1) -> Device:
-    """Binds a device to this process, of the kind that `chosen_kind` returns.
+    """Binds a device to this process, of the kind that `choose` returns.
 
     Raises WorldError if there is no device of that kind and index.
     """
-    return KINDS[chosen_kind(kind)].bind(index, ranks_on_host)
+    return choose(kind).bind(index, ranks_on_host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,9 @@ import torch
 
 from aiperf.device.device import Device
 from aiperf.errors import WorldError
+
+NO_FAULT = re.compile(r"(?i)no NVIDIA driver|no \w+ (?:GPUs?|devices?) (?:are|is) available|not compiled")
+"""How torch says that there is no driver, or no device that it was given."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,27 @@ class Accelerator(Device):
     def count(cls) -> int:
         module = cls.module()
         return int(module.device_count()) if module is not None and module.is_available() else 0
+
+    @classmethod
+    @abstractmethod
+    def vendor(cls) -> str:
+        """The vendor whose devices this torch has under the kind, by its name in
+        `aiperf.hardware.drivers`."""
+
+    @classmethod
+    def fault(cls) -> str:
+        """Why the runtime of a torch that supports such devices shows none, in its words; empty if it
+        supports none, or finds no driver or no device."""
+        initialise = getattr(cls.module(), "init", None)
+        try:
+            if initialise is not None:
+                initialise()
+        except AssertionError:  # so a torch that was built without them says
+            return ""
+        except (RuntimeError, OSError) as error:
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            return "" if NO_FAULT.search(first) else first.rstrip(".")
+        return ""
 
     @classmethod
     def bind(cls, index: int, ranks_on_host: int = 1) -> Device:

@@ -15,6 +15,7 @@ from typing import ClassVar
 import psutil
 import torch
 
+from aiperf import variables
 from aiperf.device import cgroup
 from aiperf.device.device import Device
 from aiperf.errors import WorldError
@@ -136,8 +137,7 @@ class Cpu(Device):
 def _is_stated() -> bool:
     """Whether OMP_NUM_THREADS is set to a number, or to a list with one number per level of nesting; OpenMP
     ignores anything else."""
-    first = os.environ.get(STATED, "").split(",")[0].strip()
-    return first.isdigit() and int(first) > 0
+    return (variables.number(variables.word(os.environ, STATED).split(",")[0]) or 0) > 0
 
 
 def _own_cores(ranks_on_host: int) -> int:

@@ -61,6 +61,10 @@ class Cuda(Accelerator):
     backend: ClassVar[str] = "nccl"
     """In ROCm builds this is the name of RCCL."""
 
+    @classmethod
+    def vendor(cls) -> str:
+        return "AMD" if torch.version.hip else "NVIDIA"
+
     @property
     def sensors(self) -> str:
         return "amd" if torch.version.hip else "nvidia"

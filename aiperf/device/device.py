@@ -53,6 +53,8 @@ class Device(ABC):
     name: str
     """Name as the vendor's module reports it; the listed peak is looked up by it."""
     memory_bytes: int
+    note: str = ""
+    """What the user should know about the choice of this device; empty if there is nothing."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", visible_name(self.name))

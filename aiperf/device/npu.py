@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from aiperf import variables
 from aiperf.device.accelerator import Accelerator, first_match
 
 DRIVER = Path("/usr/local/Ascend/driver/version.info")
@@ -18,6 +19,10 @@ VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 class Npu(Accelerator):
     kind: ClassVar[str] = "npu"
     backend: ClassVar[str] = "hccl"
+
+    @classmethod
+    def vendor(cls) -> str:
+        return "Ascend"
 
     @property
     def sensors(self) -> str:
@@ -30,7 +35,7 @@ class Npu(Accelerator):
     @property
     def identity(self) -> str:
         """The device's number on its host; the runtime may show this process only some of the devices."""
-        shown = _numbers(os.environ.get(VISIBLE, ""))
+        shown = _numbers(variables.word(os.environ, VISIBLE))
         return f"npu-{shown[self.index] if self.index < len(shown) else self.index}"
 
     @property
@@ -49,7 +54,7 @@ def _numbers(text: str) -> list[int]:
     first part that cannot be parsed."""
     found: list[int] = []
     for part in text.split(","):
-        ends = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        ends = re.fullmatch(r"\s*([0-9]{1,4})\s*(?:-\s*([0-9]{1,4})\s*)?", part)
         if ends is None:
             break
         found += range(int(ends[1]), int(ends[2] or ends[1]) + 1)

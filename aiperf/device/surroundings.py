@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from aiperf import variables
 from launch.current_job import job_name
 
 # Variables of OpenMP and its libraries (OpenMP 5.2, 21; libgomp; libomp), NCCL, oneMKL, OpenBLAS, oneDNN and
@@ -35,7 +36,9 @@ def read_settings(environment: Mapping[str, str], root: Path = Path("/")) -> dic
         "job": job_name(environment),
         "container": container(environment, root),
     }
-    found |= {name: environment[name] for name in sorted(environment) if VARIABLES.fullmatch(name)}
+    found |= {
+        name: variables.word(environment, name) for name in sorted(environment) if VARIABLES.fullmatch(name)
+    }
     return {name: value[:LONGEST_VALUE] for name, value in found.items() if value}
 
 
@@ -55,8 +58,8 @@ def container(environment: Mapping[str, str], root: Path) -> str:
     (podman-run(1)); and by /.dockerenv, which Docker creates.
     """
     for variable, kind in (("APPTAINER_NAME", "Apptainer"), ("SINGULARITY_NAME", "Singularity")):
-        if variable in environment:
-            return f"{kind} {environment[variable]}".strip()
+        if variables.raw(environment, variable) is not None:
+            return f"{kind} {variables.word(environment, variable)}".strip()
     podman = root / "run/.containerenv"
     if podman.exists():
         image = re.search(r'^image="(.*)"$', _text(podman), re.MULTILINE)

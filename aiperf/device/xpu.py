@@ -25,6 +25,10 @@ class Xpu(Accelerator):
     backend: ClassVar[str] = "xccl"
 
     @classmethod
+    def vendor(cls) -> str:
+        return "Intel"
+
+    @classmethod
     def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
         if is_too_old():
             oldest = ".".join(map(str, OLDEST_TORCH))

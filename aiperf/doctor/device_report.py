@@ -6,24 +6,22 @@ This runs in a process of its own, because a broken driver hangs or kills the pr
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from time import perf_counter
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import TCPStore
 
 from aiperf.config import DataConfig
 from aiperf.device import Device, count_devices
 from aiperf.doctor.reports import DataSeen, DeviceSeen, Meet
 from aiperf.engines.fused import Fused
 from aiperf.errors import AiperfError, UnseenDevices
+from aiperf.parallel.meeting import meeting_store, stay_on_host
 from aiperf.training.worker_process import bind_place
 from aiperf.wire.formats import AUTO
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import FromGroup
 from nas.record import decode, encode
 
 SIDE = 1024
@@ -64,6 +62,7 @@ def see_device(kind: str, format: str, place: Place, host: str, meet: Meet | Non
         backend=backend,
         reduce_bytes_per_second=rate,
         not_fused=Fused.why_not(device) if device.kind == "cpu" else "",
+        note=device.note,
     )
 
 
@@ -92,18 +91,11 @@ def _multiplies(device: Device) -> str:
 
 def _reduce(device: Device, place: Place, meet: Meet) -> float:
     """Rate of an all-reduce in bytes per second. Raises RuntimeError if it fails or its sum is wrong."""
-    store = TCPStore(
-        meet.host,
-        meet.port,
-        len(place.group),
-        place.leads,
-        MEETING,
-        wait_for_workers=False,
-        master_listen_fd=meet.listening if meet.listening >= 0 else None,
-    )
+    stay_on_host(place)
     dist.init_process_group(
         device.backend,
-        store=store,
+        # Without a secret, which other users could read in this process's arguments: only ones are summed.
+        store=meeting_store(place, (meet.host, meet.port), "", MEETING, meet.listening),
         rank=place.position,
         world_size=len(place.group),
         timeout=MEETING,
@@ -123,14 +115,13 @@ def _reduce(device: Device, place: Place, meet: Meet) -> float:
     return values.numel() * values.element_size() / seconds
 
 
-def main() -> None:
-    """Entry point of the child process: its arguments are JSON, its last line of output is the report."""
-    what, *words = sys.argv[1:]
-    if what == "data":
-        answer: FromGroup = see_data(decode(DataConfig, json.loads(words[0])))
-    else:
-        kind, format, place, host, meet = words
-        told = json.loads(meet)
-        where = decode(Meet, told) if told is not None else None
-        answer = see_device(kind, format, decode(Place, json.loads(place)), host, where)
-    print(json.dumps(encode(answer)))
+def device(kind: str, format: str, place: str, host: str, meet: str) -> object:
+    """The record of `see_device`; places are JSON. It is called in a process of its own, as `data`."""
+    told = json.loads(meet)
+    where = None if told is None else decode(Meet, told)
+    return encode(see_device(kind, format, decode(Place, json.loads(place)), host, where))
+
+
+def data(config: str) -> object:
+    """The record of `see_data`."""
+    return encode(see_data(decode(DataConfig, json.loads(config))))

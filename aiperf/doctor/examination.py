@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aiperf.config import Config
@@ -21,11 +21,12 @@ from aiperf.ranks.mpi import gather
 from aiperf.ranks.process import visible_devices
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.torchrun import SocketLink
+from aiperf.wire.clocks import ROUND_TRIPS, AskTime, ClockReading, RoundTrips, TimeOfDay
+from aiperf.wire.door import open_door
 from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
 from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
 
 MASTER_SILENCE_SECONDS = 1800.0
-PINGS = 3
 ANSWER_SECONDS = 5.0  # for a short answer
 
 
@@ -34,16 +35,6 @@ Answers = set[tuple[int, type[FromGroup]]]
 
 
 # Messages between the master and the other ranks
-
-
-@dataclass(frozen=True)
-class AskClock(ToGroup):
-    """Request for the rank's time of day."""
-
-
-@dataclass(frozen=True)
-class ToldClock(FromGroup):
-    wall_seconds: float
 
 
 @dataclass(frozen=True)
@@ -67,7 +58,7 @@ class OpenDoor(ToGroup):
 
 @dataclass(frozen=True)
 class Door(FromGroup):
-    """Address of the leader's socket."""
+    """Address of the leader's socket; port 0 if it could not open one, which its `DeviceSeen` explains."""
 
     host: str
     port: int
@@ -136,7 +127,7 @@ def examine(link: Link, config: Config, options: RankOptions, directory: Path, s
     data = data_process(config.data) if trains else None
     places, fault = _places(hosts, config, options)
     first_on = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
-    clocks = {host: _ahead(link, rank) for host, rank in first_on.items() if rank}
+    clocks = {host: _clock(link, rank) for host, rank in first_on.items() if rank}
     asked = places if trains else ()
     doors = _doors(link, asked)
     for place in asked:
@@ -166,7 +157,7 @@ def examine(link: Link, config: Config, options: RankOptions, directory: Path, s
         host_reports=(own, *(each for each in answers.values() if isinstance(each, HostSeen))),
         device_reports=devices if trains else tuple(_pretended(place, hosts[place.rank]) for place in places),
         data_report=data.answer(until - time.monotonic()) if data else None,
-        clock_seconds={host: ahead for host, ahead in clocks.items() if ahead is not None},
+        clocks={host: clock for host, clock in clocks.items() if clock is not None},
         silent=tuple(f"rank {rank} on {hosts[rank]}" for rank in missing),
         wait_seconds=seconds,
     )
@@ -177,24 +168,28 @@ def serve_examination(link: Link) -> None:
     link.send(0, 0, pack(Hello(socket.gethostname())))
     until = time.monotonic() + MASTER_SILENCE_SECONDS
     with contextlib.ExitStack() as doors:
-        listening, child = -1, None
+        listening, no_door, child = -1, "", None
         while time.monotonic() < until and not link.orphaned:
             if child is not None and child.ended:
                 found = child.answer(0.0)
                 if found is not None:
-                    link.send(0, 0, pack(found))
+                    link.send(0, 0, pack(replace(found, fault=found.fault or no_door)))
                 child = None
             received = link.receive(0.05)
             if received is None:
                 continue
             message = unpack(ToGroup, received.data)
-            if isinstance(message, AskClock):
-                link.send(0, 0, pack(ToldClock(time.time())))
+            if isinstance(message, AskTime):
+                link.send(0, 0, pack(TimeOfDay(message.number, time.time())))
             elif isinstance(message, LookAtHost):
                 asked, probe = (message.nonce, message.data_path), Path(message.probe)
                 link.send(0, 0, pack(see_host(probe, *asked, os.environ, message.trains)))
             elif isinstance(message, OpenDoor):
-                door, listening = doors.enter_context(_door(message.spans_hosts))
+                door = "", 0
+                try:
+                    door, listening = doors.enter_context(_door(message.spans_hosts))
+                except WorldError as error:
+                    no_door = str(error)
                 link.send(0, 0, pack(Door(*door)))
             elif isinstance(message, LookAtDevice):
                 meet = Meet(message.host, message.port, listening) if message.port else None
@@ -224,19 +219,17 @@ def _pretended(place: Place, host: str) -> DeviceSeen:
     return DeviceSeen(place.rank, host)
 
 
-def _ahead(link: Link, rank: int) -> float | None:
-    """Seconds by which a rank's time of day is ahead of this one's; None without an answer. Of PINGS requests
-    the quickest counts, because half of its duration bounds the error."""
-    best: tuple[float, float] | None = None
-    for _ in range(PINGS):
-        asked, began = time.time(), time.monotonic()
-        link.send(rank, 0, pack(AskClock()))
+def _clock(link: Link, rank: int) -> ClockReading | None:
+    """A rank's clock compared with this one's, by round trips; None without an answer."""
+    trips, unanswered = RoundTrips(), 0
+    while not trips.enough and unanswered < ROUND_TRIPS:
+        link.send(rank, 0, pack(trips.ask(time.time(), time.monotonic())))
         received = link.receive(ANSWER_SECONDS)
-        took = time.monotonic() - began
         message = None if received is None else unpack(FromGroup, received.data)
-        if isinstance(message, ToldClock) and (best is None or took < best[0]):
-            best = took, message.wall_seconds - (asked + took / 2)
-    return None if best is None else best[1]
+        unanswered += received is None
+        if isinstance(message, TimeOfDay):
+            trips.hear(message, time.monotonic())
+    return trips.best
 
 
 def _doors(link: Link, places: Sequence[Place]) -> Mapping[tuple[int, ...], tuple[str, int]]:
@@ -266,11 +259,9 @@ def _collect(link: Link, wanted: Answers, until: float) -> dict[tuple[int, type[
 @contextlib.contextmanager
 def _door(spans_hosts: bool) -> Iterator[tuple[tuple[str, int], int]]:
     """A listening socket: its host and port, and its file descriptor."""
-    with socket.socket() as listening:
-        listening.bind(("" if spans_hosts else "127.0.0.1", 0))
-        listening.listen()
-        host = socket.gethostname() if spans_hosts else "127.0.0.1"
-        yield (host, listening.getsockname()[1]), listening.fileno()
+    with open_door(spans_hosts, os.environ) as listening:
+        host, port = listening.getsockname()[:2]
+        yield (host, port), listening.fileno()
 
 
 @contextlib.contextmanager

@@ -84,7 +84,8 @@ def data(seen: Examination) -> Check:
         told = f"{name}: found on all hosts, but not read completely within {seen.wait_seconds:.0f} s"
         return warning("data", told, "none needed if it is large; the run reads and checks all of it")
     if report.fault:
-        return failed("data", report.fault, "give another folder with --data, or another --preset")
+        remedy = report.remedy or "give another folder with --data, or another --preset"
+        return failed("data", report.fault, remedy)
     examples = f"{report.examples:,} {task_of(seen.config.data).example}s"
     return ok("data", f"{name}: {examples}, sha256 {report.sha256[:12]}…")
 

@@ -14,10 +14,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from aiperf import variables
 from aiperf.clash import foreign_owner, hidden_package
 from aiperf.doctor.onednn import UNKNOWN, see_onednn
 from aiperf.doctor.reports import Folder, HostSeen
-from aiperf.hardware.unseen import ToolFailed, ask
+from aiperf.programs import ToolFailed, ask
 
 LIMITS = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
 LIMITS |= {"locked memory": resource.RLIMIT_MEMLOCK, "file size": resource.RLIMIT_FSIZE}
@@ -62,7 +63,11 @@ def see_host(
         limits={name: resource.getrlimit(which)[0] for name, which in LIMITS.items()},
         home=_home(environment),
         temporary=try_folder(Path(tempfile.gettempdir())),
-        visible={name: environment[name] for name in VISIBLE if name in environment},
+        visible={
+            name: variables.word(environment, name)
+            for name in VISIBLE
+            if variables.raw(environment, name) is not None
+        },
         tools={name: _ask(name, words) for name, words in TOOLS.items() if shutil.which(name)},
         data_entries=_entries(data_path if trains else ""),
         probe_seen=_sees(probe, nonce),
@@ -72,10 +77,9 @@ def see_host(
 
 def try_folder(path: Path) -> Folder:
     """Measures how fast a folder can be written to. Nothing remains in it."""
-    name = path / f".aiperf-hpc-{socket.gethostname()}-{os.getpid()}"
     try:
         began = time.perf_counter()
-        with open(name, "wb") as file:
+        with tempfile.NamedTemporaryFile(dir=path, prefix=".aiperf-hpc-") as file:
             block = os.urandom(1 << 20)
             for _ in range(FILE_BYTES >> 20):
                 file.write(block)
@@ -90,9 +94,6 @@ def try_folder(path: Path) -> Folder:
         free = os.statvfs(path)
     except OSError as error:
         return Folder(str(path), fault=error.strerror or str(error))
-    finally:
-        with contextlib.suppress(OSError):  # never created, or the disk is gone, as reported above
-            name.unlink()
     return Folder(
         str(path),
         free_bytes=free.f_bavail * free.f_frsize,
@@ -103,7 +104,7 @@ def try_folder(path: Path) -> Folder:
 
 def _home(environment: Mapping[str, str]) -> Folder:
     """Checks that a small file can be created in the home folder, where libraries put their caches."""
-    home = environment.get("HOME", "")
+    home = variables.raw(environment, "HOME") or ""
     if not home:
         return Folder("", fault="HOME is not set")
     try:
@@ -116,13 +117,10 @@ def _home(environment: Mapping[str, str]) -> Folder:
 
 def _ask(tool: str, words: tuple[str, ...]) -> str:
     try:
-        code, answer = ask((tool, *words), TOOL_SECONDS)
+        answer = ask((tool, *words), TOOL_SECONDS)
     except ToolFailed as error:
         return f"failed: it {error}"
-    if code:
-        last = answer.splitlines()[-1:] or ["no reason given"]
-        return f"failed: exit code {code}, {last[0]}"
-    return answer
+    return answer.text if answer.code == 0 else f"failed: {answer.how}, {answer.reason}"
 
 
 def _entries(data_path: str) -> int:

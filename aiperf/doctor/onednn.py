@@ -7,11 +7,12 @@ Its known fault is in the gradient of the weights of a strided 1x1 convolution o
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
+from aiperf.child import answer_file, written
 from aiperf.doctor.check import Check, ok, warning
 from aiperf.doctor.reports import Examination
+from aiperf.programs import ToolFailed, ask
 
 SECONDS = 20.0
 """Time limit in seconds, mostly for importing torch from a cold network file system; the test itself takes
@@ -20,9 +21,9 @@ STARTED, SOUND, UNKNOWN = "started", "sound", "unknown"
 # The images are as large as AVX-512 needs: it computes smaller ones in one block, and only later blocks are
 # written to a wrong place. If the process survives, a gradient may be wrong.
 PROGRAM = f"""
-import torch
+import os, sys, torch
 torch.set_num_threads(1)
-print("{STARTED}", flush=True)
+os.write(int(sys.argv[1]), b"{STARTED}")
 for channels in (4, 12):
     images = torch.randn(4, channels, 128, 128).to(memory_format=torch.channels_last)
     convolution = torch.nn.Conv2d(channels, 8, kernel_size=1, stride=2, bias=False)
@@ -31,28 +32,27 @@ for channels in (4, 12):
         convolution.zero_grad()
         convolution(images).sum().backward()
         torch.testing.assert_close(convolution.weight.grad[0, :, 0, 0].double(), exact, rtol=0, atol=0.1)
-print("{SOUND}")
+os.write(int(sys.argv[1]), b"{SOUND}")
 """
 
 
 def see_onednn() -> str:
     """SOUND, UNKNOWN if torch cannot be imported in time, or the fault in words. It takes as long as
     importing torch."""
-    command = [sys.executable, "-c", PROGRAM]
-    try:
-        ended = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS
-        )
-    except subprocess.TimeoutExpired as error:
-        # After the start only the fault can make it hang: two threads that overwrite each other spin forever.
-        return "the gradient does not end" if STARTED in _text(error.stdout) else UNKNOWN
-    if SOUND in ended.stdout:
+    with answer_file() as file:
+        number = file.fileno()
+        try:
+            code = ask([sys.executable, "-c", PROGRAM, str(number)], SECONDS, keep=(number,)).code
+        except ToolFailed:
+            # After the start only the fault can make it hang: two threads that overwrite each other spin
+            # forever.
+            return "the gradient does not end" if written(file) == STARTED else UNKNOWN
+        told = written(file)
+    if told == STARTED + SOUND:
         return SOUND
-    if STARTED not in ended.stdout:
+    if not told:
         return UNKNOWN
-    if ended.returncode < 0:
-        return f"its process was killed by signal {-ended.returncode}"
-    return "the gradient is wrong"
+    return f"its process was killed by signal {-code}" if code < 0 else "the gradient is wrong"
 
 
 def onednn(seen: Examination) -> Check:
@@ -68,7 +68,3 @@ def onednn(seen: Examination) -> Check:
         told = f"unknown: torch did not start on {unknown} within {SECONDS:.0f} s, or cannot be imported"
         return warning("oneDNN", told, "none needed: a run avoids the known fault everywhere")
     return ok("oneDNN", "strided 1x1 convolutions of few channels stay within their memory")
-
-
-def _text(output: str | bytes | None) -> str:
-    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""

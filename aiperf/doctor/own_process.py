@@ -3,81 +3,58 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from aiperf.child import Child, NoReply
 from aiperf.config import DataConfig
 from aiperf.doctor.reports import DataSeen, DeviceSeen, Meet
+from aiperf.errors import AiperfError, ForeignLibrary
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup
 from nas.record import RecordError, decode, encode
 
-PROGRAM = "from aiperf.doctor.device_report import main; main()"
 Seen = TypeVar("Seen", bound=FromGroup)
 
 
 class OwnProcess(Generic[Seen]):
-    """A child process that is started at once, and asked for its answer later."""
+    """A child process that is started at once, and asked for its report later."""
 
-    def __init__(
-        self, words: list[str], kind: type[Seen], fault: Callable[[str], Seen], keep: int = -1
-    ) -> None:
-        """Starts the child. `fault` makes the answer for a child that died; `keep` is an open file descriptor
-        that is passed on to it."""
-        self._kind, self._fault = kind, fault
-        # The output goes to a file: a pipe that is not read would block a child that writes a lot.
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=self._output,
-            stderr=subprocess.STDOUT,
-            pass_fds=(keep,) if keep >= 0 else (),
-        )
+    def __init__(self, child: Child, kind: type[Seen], fault: Callable[[str, str], Seen]) -> None:
+        """`fault` makes the report for a child that died, from the reason and a remedy, if one is known."""
+        self._child, self._kind, self._fault = child, kind, fault
 
     @property
     def ended(self) -> bool:
-        return self._process.poll() is not None
+        return self._child.ended
 
     def answer(self, seconds: float) -> Seen | None:
-        """Waits at most `seconds` for the answer; without one, the child is killed, and the result is
+        """Waits at most `seconds` for the report; without one, the child is killed, and the result is
         None."""
         try:
-            code = self._process.wait(max(0.0, seconds))
-        except subprocess.TimeoutExpired:
-            self.kill()
+            return decode(self._kind, self._child.answer(seconds))
+        except TimeoutError:
             return None
-        self._output.seek(0)
-        lines = self._output.read().decode(errors="replace").strip().splitlines() or ["no word of it"]
-        self._output.close()
-        if code == 0:
-            try:
-                return decode(self._kind, json.loads(lines[-1]))
-            except (ValueError, RecordError):
-                return self._fault(f"its process answered {lines[-1]:.200}")
-        how = f"was killed by signal {-code}" if code < 0 else "failed"
-        return self._fault(f"its process {how}: {lines[-1]:.200}")
+        except ForeignLibrary as error:
+            return self._fault(error.seen, error.remedy)
+        except (AiperfError, NoReply, RecordError) as error:
+            return self._fault(str(error), "")
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._output.close()
+        self._child.kill()
 
 
 def device_process(
     kind: str, format: str, place: Place, host: str, meet: Meet | None
 ) -> OwnProcess[DeviceSeen]:
     told = [json.dumps(encode(value)) for value in (place, meet)]
+    keep = () if meet is None or meet.listening < 0 else (meet.listening,)
+    words = ("aiperf.doctor.device_report:device", kind, format, told[0], host, told[1])
     return OwnProcess(
-        ["device", kind, format, told[0], host, told[1]],
-        DeviceSeen,
-        lambda reason: DeviceSeen(place.rank, host, fault=reason),
-        -1 if meet is None else meet.listening,
+        Child(*words, keep=keep), DeviceSeen, lambda *fault: DeviceSeen(place.rank, host, *fault)
     )
 
 
 def data_process(config: DataConfig) -> OwnProcess[DataSeen]:
-    return OwnProcess(["data", json.dumps(encode(config))], DataSeen, DataSeen)
+    child = Child("aiperf.doctor.device_report:data", json.dumps(encode(config)))
+    return OwnProcess(child, DataSeen, lambda fault, remedy: DataSeen(fault, remedy=remedy))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aiperf.config import Config
+from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import FromGroup
 
 
@@ -84,6 +85,8 @@ class DeviceSeen(FromGroup):
     """Rate of an all-reduce over the group, as the size of the tensor over the time."""
     not_fused: str = ""
     """Reason why a CPU has no kernels for fused steps; empty if it has, or if the device is not a CPU."""
+    note: str = ""
+    """What the user should know about the choice of the device."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ class DataSeen(FromGroup):
     fault: str = ""
     sha256: str = ""
     examples: int = 0
+    remedy: str = ""
+    """Remedy for the fault, if one is known."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +122,8 @@ class Examination:
     device_reports: tuple[DeviceSeen, ...] = ()
     data_report: DataSeen | None = None
     """None if the data was not read in time."""
-    clock_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by which each host's time of day is ahead of the master's, by host."""
+    clocks: Mapping[str, ClockReading] = field(default_factory=dict)
+    """The clock of each other host compared with the master's, by host."""
     silent: tuple[str, ...] = ()
     """Ranks that did not answer in time."""
     wait_seconds: float = 0.0

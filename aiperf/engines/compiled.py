@@ -10,20 +10,26 @@ import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
+from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from aiperf import variables
 from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
+from aiperf.other_users import OTHERS_WRITE, NotOurs, make_private, temporary_folder
 from nas.modules import Network, Step
 
 HEAVY = (nn.Conv2d, nn.Linear)
 OPENING = (*HEAVY, nn.LayerNorm, nn.RMSNorm)
 """Layers with which a region may begin. A block of a text network begins with a norm: after the norm, both
 the residual stream and the normalised one are still read, so the network cannot be cut there."""
-COMPILERS = (os.environ.get("CXX", ""), "g++", "clang++")
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
+"""Variable with the folder of inductor's cache. Inductor loads code from it without a look at its owner, and
+its default is a folder in /tmp whose name anybody can guess."""
+COMPILERS = (variables.raw(os.environ, "CXX") or "", "g++", "clang++")
 DIFFERENT_REGIONS = 1024
 """Number of compiled regions that torch keeps, by code and shapes. Its own limit of 8 is meant for a function
 that a person wrote, whereas a search makes new blocks in every trial."""
@@ -36,6 +42,7 @@ class Compiled(Engine):
     def __init__(self, passes: Passes) -> None:
         super().__init__(passes)
         _allow_many()
+        os.environ[CACHE] = str(_cache())
         self.bare = Regions(passes.network)
         for region in self.bare:
             assert isinstance(region, Region)
@@ -51,6 +58,12 @@ class Compiled(Engine):
             return f"no C++ compiler is installed here ({', '.join(filter(None, COMPILERS))})"
         if device.kind != "cpu" and find_spec("triton") is None:
             return "the package triton is not installed here"
+        try:
+            _cache()
+        except NotOurs as error:
+            return f"{error}; set {CACHE} to a folder of your own"
+        except OSError as error:
+            return f"{error.filename}: {error.strerror}; set {CACHE} to a folder that can be written"
         return ""
 
     def prepare(self, examples: Tensor, labels: Tensor) -> None:
@@ -62,6 +75,13 @@ class Compiled(Engine):
             with _not_compiled():
                 return super().step(examples, labels)
         return super().step(examples, labels)
+
+
+def _cache() -> Path:
+    """The folder of inductor's cache, to which no other user can write. Raises NotOurs, or OSError if it
+    cannot be created."""
+    stated = variables.raw(os.environ, CACHE)
+    return make_private(Path(stated) if stated else temporary_folder() / "torchinductor", OTHERS_WRITE)
 
 
 def _allow_many() -> None:

@@ -7,7 +7,8 @@ cycle. Measured ceilings are far below it, and are not used to judge a run INVAL
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 
 from aiperf.hardware.peak import listed
@@ -16,6 +17,7 @@ from aiperf.wire.messages import Processor, Ready
 MOST_OF_THE_PEAK = 1.25
 """Factor on the listed peak. Data sheets state it for a sustained clock; for a moment a device may run
 faster."""
+NAMES_SHOWN = 3
 TOP_HERTZ = 6.2e9
 """Top clock in Hz of a host that does not report its own, and the highest that is accepted: no CPU on sale
 boosts beyond it (Intel Core i9-14900KS, 2024)."""
@@ -44,18 +46,55 @@ def bound_ops_per_second(ranks: Iterable[Ready], format: str) -> float | None:
 
     Ranks on the CPU of one host share it, so it counts once.
     """
+    bounds = [bound for bound, _ in _of_devices(ranks, format)]
+    known = [bound for bound in bounds if bound is not None]
+    return fsum(known) if bounds and len(known) == len(bounds) else None
+
+
+def bound_of_group(ranks: Sequence[Ready], format: str) -> float | None:
+    """Bound in operations per second for the ranks of one group, which share each batch. None if none of them
+    has a known bound.
+
+    A device without a bound does not lift that of the devices next to it: these have their part of every
+    batch, and the group waits for them.
+    """
+    devices = _of_devices(ranks, format)
+    known = [(bound, sharing) for bound, sharing in devices if bound is not None]
+    if len(known) == len(devices):
+        return fsum(bound for bound, _ in known) if known else None
+    # The parts of a batch differ by one example at most, so none is smaller than half of the mean one.
+    return min((2 * bound * len(ranks) / sharing for bound, sharing in known), default=None)
+
+
+def without_bound(ranks: Iterable[Ready], format: str) -> list[str]:
+    """Names of the devices without a known bound in this format."""
+    return sorted({ready.device for ready in ranks if bound_ops_per_second([ready], format) is None})
+
+
+def no_bound_text(names: Sequence[str], format: str) -> str:
+    """Says of such devices that impossible work of theirs would not be noticed."""
+    shown = ", ".join(names[:NAMES_SHOWN]) + ", …" * (len(names) > NAMES_SHOWN)
+    return f"{shown}: neither a listed peak in {format} nor a known instruction set"
+
+
+def _of_devices(ranks: Iterable[Ready], format: str) -> list[tuple[float | None, int]]:
+    """The bound of each device, None if unknown, and how many of the ranks share it."""
     bounds: dict[object, float | None] = {}
+    sharing = Counter[object]()
     for ready in ranks:
         peak = listed(ready.device)
         if peak is not None:  # first, so that a listed device's bound is not widened by a recorded CPU
-            most = peak.in_format(format)
-            bounds["rank", ready.rank] = None if most is None else MOST_OF_THE_PEAK * most * peak.parts
+            most = peak.bound_in_format(format)
+            device: object = "rank", ready.rank
+            bounds[device] = None if most is None else MOST_OF_THE_PEAK * most * peak.parts
         elif ready.processor is not None:
-            bounds["host", ready.host] = processor_ops_per_second(ready.processor, format)
+            device = "host", ready.host
+            bounds[device] = processor_ops_per_second(ready.processor, format)
         else:
-            bounds["rank", ready.rank] = None
-    known = [bound for bound in bounds.values() if bound is not None]
-    return fsum(known) if bounds and len(known) == len(bounds) else None
+            device = "rank", ready.rank
+            bounds[device] = None
+        sharing[device] += 1
+    return [(bound, sharing[device]) for device, bound in bounds.items()]
 
 
 def processor_ops_per_second(processor: Processor, format: str) -> float | None:

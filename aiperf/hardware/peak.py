@@ -11,7 +11,9 @@ too, from the same document or the name; it is left out where it was in neither 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from aiperf.hardware.device_names import folded_name
@@ -45,12 +47,19 @@ class Peak:
     parts: int = 1
     """Number of parts of a device that reports the same name for itself as for each part; the figures are
     those of one part."""
+    in_fp32: tuple[str, ...] = ()
+    """Formats that the device does not have and computes by its fp32 instructions. A format without a figure
+    that is not among them may be missing in the source only."""
 
     def in_format(self, format: str) -> float | None:
         """Operations per second, of one part."""
         known = {"fp32": self.fp32, "tf32": self.tf32, "bf16": self.bf16, "fp16": self.fp16}
         tera = known.get(format)  # a journal may state any
         return None if tera is None else tera * TERA
+
+    def bound_in_format(self, format: str) -> float | None:
+        """The same, of a format that the device does not have the figure of fp32; None if unknown."""
+        return self.in_format("fp32" if format in self.in_fp32 else format)
 
 
 _QUOTED_BY_LIGHTNING = "quoted in github.com/Lightning-AI/pytorch-lightning, fabric/utilities/throughput.py"
@@ -132,13 +141,16 @@ _MAX = Source(
     None,
 )
 
+_VOLTA_TURING = ("tf32", "bf16")
+"""Formats whose tensor cores came with Ampere (NVIDIA A100 Tensor Core GPU Architecture white paper)."""
+
 PEAKS: Mapping[str, Peak] = {
-    "Tesla V100-PCIE-16GB": Peak(14, None, None, 112, _V100, memory_gib=16),
-    "Tesla V100-PCIE-32GB": Peak(14, None, None, 112, _V100, memory_gib=32),
-    "Tesla V100-SXM2-16GB": Peak(15.7, None, None, 125, _V100, memory_gib=16),
-    "Tesla V100-SXM2-32GB": Peak(15.7, None, None, 125, _V100, memory_gib=32),
-    "Tesla V100S-PCIE-32GB": Peak(16.4, None, None, 130, _V100, memory_gib=32),
-    "Tesla T4": Peak(8.1, None, None, 65, _T4, memory_gib=16),
+    "Tesla V100-PCIE-16GB": Peak(14, None, None, 112, _V100, memory_gib=16, in_fp32=_VOLTA_TURING),
+    "Tesla V100-PCIE-32GB": Peak(14, None, None, 112, _V100, memory_gib=32, in_fp32=_VOLTA_TURING),
+    "Tesla V100-SXM2-16GB": Peak(15.7, None, None, 125, _V100, memory_gib=16, in_fp32=_VOLTA_TURING),
+    "Tesla V100-SXM2-32GB": Peak(15.7, None, None, 125, _V100, memory_gib=32, in_fp32=_VOLTA_TURING),
+    "Tesla V100S-PCIE-32GB": Peak(16.4, None, None, 130, _V100, memory_gib=32, in_fp32=_VOLTA_TURING),
+    "Tesla T4": Peak(8.1, None, None, 65, _T4, memory_gib=16, in_fp32=_VOLTA_TURING),
     "NVIDIA A100-PCIE-40GB": Peak(19.5, 156, 312, 312, _A100, memory_gib=40),
     "NVIDIA A100 80GB PCIe": Peak(19.5, 156, 312, 312, _A100, memory_gib=80),
     "NVIDIA A100-SXM4-40GB": Peak(19.5, 156, 312, 312, _A100, memory_gib=40),
@@ -157,8 +169,8 @@ PEAKS: Mapping[str, Peak] = {
     "NVIDIA B200": Peak(75, 1100, 2250, 2250, _BLACKWELL),
     "NVIDIA GB200": Peak(80, 1250, 2500, 2500, _BLACKWELL),
     "NVIDIA GeForce RTX 5090": Peak(104.8, 104.8, 209.5, 209.5, _RTX_5090),
-    "AMD Instinct MI210": Peak(45.3, None, 181, 181, _MI210, memory_gib=64),
-    "AMD Instinct MI250X": Peak(47.85, None, 191.5, 191.5, _MI250X),
+    "AMD Instinct MI210": Peak(45.3, None, 181, 181, _MI210, memory_gib=64, in_fp32=("tf32",)),
+    "AMD Instinct MI250X": Peak(47.85, None, 191.5, 191.5, _MI250X, in_fp32=("tf32",)),
     "AMD Instinct MI300A": Peak(122.6, 490.3, 980.6, 980.6, _CDNA_3),
     "AMD Instinct MI300X": Peak(163.4, 653.7, 1307.4, 1307.4, _CDNA_3, memory_gib=192),
     "AMD Instinct MI325X": Peak(163.4, 653.7, 1307.4, 1307.4, _CDNA_3, memory_gib=256),
@@ -174,12 +186,25 @@ PEAKS: Mapping[str, Peak] = {
 }
 
 _BY_FOLDED_NAME = {folded_name(name): peak for name, peak in PEAKS.items()}
+_FURTHER: ContextVar[Mapping[str, Peak] | None] = ContextVar("further peaks", default=None)
+
+
+@contextmanager
+def further_peaks(peaks: Mapping[str, Peak]) -> Iterator[None]:
+    """Lists these devices as well, by their names, while the context lasts. A device that this program lists
+    keeps its figures."""
+    token = _FURTHER.set({folded_name(name): peak for name, peak in peaks.items()})
+    try:
+        yield
+    finally:
+        _FURTHER.reset(token)
 
 
 def listed(device: str) -> Peak | None:
     """The listed figures of a device, by its name alone; None if it is not listed. Case, spaces and signs are
     ignored, so that a name that is written differently does not escape its bound."""
-    return _BY_FOLDED_NAME.get(folded_name(device))
+    name = folded_name(device)
+    return _BY_FOLDED_NAME.get(name) or (_FURTHER.get() or {}).get(name)
 
 
 def peak_ops_per_second(device: str, format: str, memory_bytes: int) -> float | None:

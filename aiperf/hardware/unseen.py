@@ -1,111 +1,209 @@
-"""Detection of devices that a driver lists and torch does not see. Otherwise a run would measure the CPU
-unnoticed."""
+"""Accelerators that a host has and torch does not see. Otherwise a run would measure the CPU unnoticed.
+
+Refused is a host whose driver lists devices, or is loaded and fails: somebody meant to use them, and they can
+be had. It is only noted that a driver was never loaded, or that a job or a container was given none of the
+devices of its host, because its user may know no remedy, and a CPU is then the only device to measure."""
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 import re
 import shutil
-import signal
-import subprocess
-import tempfile
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 
+from aiperf import variables
 from aiperf.errors import UnseenDevices
+from aiperf.hardware.drivers import TOOLS, VENDORS, Traces, Vendor, find_traces
+from aiperf.programs import ToolFailed, ask
 
+ROOT = Path("/")
 TOOL_SECONDS = 10.0
 """Time limit in seconds for a driver's tool. A driver that must wake up its devices takes some seconds; a
 broken one hangs forever."""
-REAPED_SECONDS = 1.0
-MOST_BYTES = 1 << 20
-REMEDY = "install the matching build of torch, or use the processor with --device cpu"
+LONGEST_REASON = 160
+INSTALL = "install the matching build of torch, or use the processor with --device cpu"
+REPAIR = "have the driver checked, or use the processor with --device cpu"
+PERMIT = "have your account added to the group of that file, or use the processor with --device cpu"
+GIVEN_NONE = "ask the scheduler or the container for them if they are to be measured"
+# How tools say that there is nothing to list, with any exit code: this is no failure.
+NO_DEVICE = re.compile(
+    r"(?i)no (?:amd |intel )?(?:gpus?|devices?) (?:were |was )?(?:found|discovered|specified)"
+)
+FAILURE = re.compile(r"(?i)fail|error|mismatch|unable|couldn't|lost")
+# Only a tool that has reached a driver can say so: a process may not see /sys/module.
+OF_LOADED_DRIVER = re.compile(r"(?i)version mismatch|unknown error|is lost|fallen off|device handle")
+# Opens each file, and prints the number of the error; a driver may need seconds to open its device, or hang.
+OPEN = """
+import os, sys
+for path in sys.argv[1:]:
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
+        print(0)
+    except OSError as error:
+        print(error.errno)
+"""
 
 
-class ToolFailed(Exception):
-    """A tool cannot be started, or does not answer in time."""
+class Access(Enum):
+    """What becomes of opening a vendor's device files."""
+
+    ABSENT = "there are none"
+    OPENS = "one of each kind opens"
+    DENIED = "the control group of the job or the container forbids them: none was given to it"
+    FORBIDDEN = "their permissions forbid them"
+    FAILS = "the driver fails, or does not answer"
 
 
 @dataclass(frozen=True)
-class VendorTool:
-    """How a vendor's tool lists the devices of a host."""
+class Listing:
+    """The answer of a vendor's tool."""
 
-    words: tuple[str, ...]
-    """Arguments of the tool."""
-    device: str
-    """Regular expression that matches once per device in its output."""
-    hidden_by: tuple[str, ...]
-    """Environment variables by which a user chooses among these devices, or hides all of them."""
+    tool: str
+    devices: int = 0
+    failure: str = ""
+    """Why it lists none; empty if it did not fail."""
+    unanswered: bool = False
+    """Whether it could not be started, or gave no answer in time."""
 
-
-# The same tools as in .ci/choose_torch.py. Files are less reliable: /dev/nvidia* also exists for a job that
-# was given no device, and /sys/class/kfd for the graphics unit of a laptop's CPU.
-LISTED_BY: Mapping[str, VendorTool] = {
-    "nvidia-smi": VendorTool(("--list-gpus",), r"(?m)^GPU \d+:", ("CUDA_VISIBLE_DEVICES",)),
-    "rocm-smi": VendorTool(
-        ("--showid",),
-        r"GPU\[(\d+)\]",
-        ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-    ),
-    "npu-smi": VendorTool(("info", "-l"), r"NPU ID\s*:\s*(\d+)", ("ASCEND_RT_VISIBLE_DEVICES",)),
-    "xpu-smi": VendorTool(("discovery",), r"\|\s*(\d+)\s*\|\s*Device Name", ("ZE_AFFINITY_MASK",)),
-}
+    @property
+    def reached(self) -> bool:
+        """Whether the failure is one of a driver that is loaded."""
+        return OF_LOADED_DRIVER.search(self.failure) is not None
 
 
-def refuse_unseen(torch: str, environment: Mapping[str, str]) -> None:
-    """Raises UnseenDevices if a driver lists devices, for a torch of that version that sees none.
+def refuse_unseen(torch: str, environment: Mapping[str, str], faults: Mapping[str, str]) -> str:
+    """A note on the accelerators of this host that a torch of that version does not see; empty if there are
+    none. `faults` has, by vendor, why the runtime of a torch that was built for it fails.
 
-    If a variable hides all devices of a vendor, that is the user's decision, and the tool is not called.
-    Without any tool this takes no time. A tool that hangs also raises, because its driver may have any number
-    of devices.
-    """
-    for tool, listing in LISTED_BY.items():
-        if shutil.which(tool) is None or _hides_all(listing.hidden_by, environment):
-            continue
-        try:
-            code, answer = ask((tool, *listing.words), TOOL_SECONDS)
-        except ToolFailed as error:
-            raise UnseenDevices(
-                f"torch {torch} sees no device, and {tool} {error}",
-                "have the driver checked, or use the processor with --device cpu",
-            ) from None
-        devices = set(re.findall(listing.device, answer))
-        if code == 0 and devices:
-            counted = f"{len(devices)} device{'s' * (len(devices) > 1)}"
-            raise UnseenDevices(f"{tool} lists {counted}, torch {torch} sees none", REMEDY)
+    Raises UnseenDevices if a driver lists devices, or if it is loaded and its tool or runtime fails. If a
+    variable hides all devices of a vendor, that is the user's decision, and nothing is examined. Without any
+    tool and any device file this takes no time."""
+    notes = []
+    for vendor in VENDORS:
+        if not _hides_all(vendor.hidden_by, environment):
+            listing, traces = _list(vendor), find_traces(vendor, ROOT)
+            access, file = _try_files(traces)
+            notes.append(_judge(vendor, torch, listing, traces, (access, file), faults.get(vendor.name, "")))
+    found = [note for note in notes if note]
+    return f"{'; '.join(found)}; the processor is measured" if found else ""
 
 
-def ask(command: Sequence[str], seconds: float) -> tuple[int, str]:
-    """Exit code and output of a driver's tool. Raises ToolFailed, after at most `seconds`.
+def _judge(
+    vendor: Vendor,
+    torch: str,
+    listing: Listing | None,
+    traces: Traces,
+    opened: tuple[Access, str],
+    fault: str,
+) -> str:
+    """The note on one vendor's devices. Raises UnseenDevices."""
+    access, file = opened
+    loaded = f"the {vendor.name} driver is loaded"
+    given_none = f"{loaded}, but none of its devices was given to this process"
+    if listing is not None and listing.unanswered:
+        raise UnseenDevices(f"torch {torch} sees no device, and {listing.tool} {listing.failure}", REPAIR)
+    if access is Access.DENIED:
+        return f"{given_none} ({file}); {GIVEN_NONE}"
+    if access is Access.FORBIDDEN and (listing is not None or fault):
+        raise UnseenDevices(f"torch {torch} sees no device, and {file}", PERMIT)
+    if listing is not None and listing.devices:
+        counted = f"{listing.devices} device{'s' * (listing.devices > 1)}"
+        seen = f"{listing.tool} lists {counted}, torch {torch} sees none"
+        raise UnseenDevices(f"{seen}: {fault}" if fault else seen, REPAIR if fault else INSTALL)
+    if listing is not None and listing.failure and (traces.has_files or listing.reached):
+        raise UnseenDevices(
+            f"the {vendor.name} driver is loaded, but {listing.tool} {listing.failure}", REPAIR
+        )
+    if access is Access.FAILS and (listing is not None or fault):
+        raise UnseenDevices(f"{loaded}, but {file}", REPAIR)
+    if access is Access.OPENS and fault:
+        raise UnseenDevices(f"{loaded}, but torch {torch} fails: {fault}", REPAIR)
+    return _note(vendor, listing, traces, given_none)
 
-    A process that waits inside its driver cannot be killed; it remains then, and so do its children.
-    """
-    with tempfile.TemporaryFile() as output:  # a pipe would be held open by children that outlive the tool
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise ToolFailed(f"cannot be started: {error.strerror}") from None
-        try:
-            code = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(REAPED_SECONDS)
-            raise ToolFailed(f"gives no answer in {seconds:g} s") from None
-        output.seek(0)
-        return code, output.read(MOST_BYTES).decode(errors="replace").strip()
+
+def _note(vendor: Vendor, listing: Listing | None, traces: Traces, given_none: str) -> str:
+    """What is said of devices that cannot be used, or of a tool that finds none; empty if nothing hints at an
+    accelerator."""
+    failed = f"{listing.tool} {listing.failure}" if listing is not None and listing.failure else ""
+    if traces.has_files and (traces.on_bus or not vendor.is_graphics):
+        first = next(iter(traces.files))[0]
+        tool = " and ".join(vendor.tools)
+        what = f"{listing.tool} and torch find" if listing else f"{tool} is not installed, and torch finds"
+        return f"{first} exists, but {what} no device of {vendor.name}"
+    if traces.driver and (failed or traces.on_bus or not vendor.is_graphics):
+        return f"{given_none}{f' ({failed})' if failed else ''}; {GIVEN_NONE}"
+    if traces.on_bus and not traces.driver:
+        more = f" and {len(traces.on_bus) - 1} more" if len(traces.on_bus) > 1 else ""
+        where = f"on the PCI bus ({traces.on_bus[0]}{more})"
+        told = f"a device of {vendor.name} is {where}, but its driver is not loaded"
+        return f"{told} ({failed})" if failed else told
+    return f"{failed}, and no driver of {vendor.name} is loaded" if failed else ""
 
 
-def _hides_all(variables: Sequence[str], environment: Mapping[str, str]) -> bool:
+def _list(vendor: Vendor) -> Listing | None:
+    """The answer of the first of the vendor's tools that lists devices, else of the first that fails, else of
+    any; None if none is installed."""
+    answers = [_ask_tool(tool) for tool in vendor.tools if shutil.which(tool)]
+    rest = [each for each in answers if each.failure] or answers
+    return next(iter([each for each in answers if each.devices] or rest), None)
+
+
+def _ask_tool(tool: str) -> Listing:
+    how = TOOLS[tool]
+    try:
+        told = ask((tool, *how.words), TOOL_SECONDS)
+    except ToolFailed as error:
+        return Listing(tool, failure=str(error), unanswered=True)
+    devices = len(set(re.findall(how.device, told.text)))
+    if told.code == 0 and devices:
+        return Listing(tool, devices)
+    if NO_DEVICE.search(told.text) or (told.code == 0 and not FAILURE.search(told.text)):
+        return Listing(tool)
+    return Listing(tool, failure=f"fails ({told.how}: {_reason(told.text)})")
+
+
+def _reason(answer: str) -> str:
+    """The first sentence of the line that says why, at most LONGEST_REASON characters of it."""
+    lines = [line.strip() for line in answer.splitlines() if line.strip()] or ["no reason given"]
+    line = next(filter(FAILURE.search, lines), lines[0])
+    return "".join(c for c in line if c.isprintable()).partition(". ")[0][:LONGEST_REASON].rstrip(".")
+
+
+def _try_files(traces: Traces) -> tuple[Access, str]:
+    """Whether this process can use the devices, and for a failure the file with its reason."""
+    if not traces.has_files:
+        return Access.ABSENT, ""
+    paths = [str(path) for kind in traces.files for path in kind]
+    try:
+        answer = ask((sys.executable, "-I", "-S", "-c", OPEN, *paths), TOOL_SECONDS)
+    except ToolFailed as error:
+        return Access.FAILS, f"opening {paths[0]} {error}"
+    errors = dict(zip(paths, map(int, filter(str.isdigit, answer.output.split()))))
+    shut = {path: number for path, number in errors.items() if number}
+    kinds = [[errors.get(str(path), 0) for path in kind] for kind in traces.files]
+    if all(0 in kind for kind in kinds):
+        return Access.OPENS, ""
+    file, number = next((path, number) for kind in traces.files for path, number in _of(kind, shut))
+    told = f"{file}: {os.strerror(number)}"
+    if number in (errno.ENODEV, errno.ENXIO):  # a file that was left behind by a device
+        return Access.ABSENT, ""
+    return {errno.EPERM: Access.DENIED, errno.EACCES: Access.FORBIDDEN}.get(number, Access.FAILS), told
+
+
+def _of(kind: Sequence[Path], shut: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The files of one kind with their errors, if none of them opens."""
+    found = [(str(path), shut[str(path)]) for path in kind if str(path) in shut]
+    return iter(found if len(found) == len(kind) else ())
+
+
+def _hides_all(names: Sequence[str], environment: Mapping[str, str]) -> bool:
     """Whether a variable hides all devices. A driver reads the list up to the first entry that names no
     device, so an empty value, -1 and NoDevFiles hide all."""
-    first = [environment[name].split(",")[0].strip() for name in variables if name in environment]
+    values = [variables.raw(environment, name) for name in names]
+    first = [value.split(",")[0].strip() for value in values if value is not None]
     return any(not re.match(r"\d|GPU-|MIG-", word) for word in first)

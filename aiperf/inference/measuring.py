@@ -1,8 +1,8 @@
-"""The process that measures one scenario: `python -m aiperf.inference.measuring REQUEST`.
+"""Measuring one scenario, in a process of its own.
 
 It warms up and runs LoadGen's tests; in the Server scenario it searches for the highest query rate whose
-latencies stay within the bound; on request it measures the accuracy on the whole test part. The result is
-printed as JSON, the progress of a search on standard error.
+latencies stay within the bound; on request it measures the accuracy on the whole test part. The progress of a
+search is printed on standard error.
 """
 
 from __future__ import annotations
@@ -47,15 +47,10 @@ the latencies."""
 NANO = 1e9
 
 
-def main() -> None:
-    """Entry point: its one argument is a Request; it prints Measured, or {"refused": reason}."""
+def answered(request: str) -> object:
+    """The record of what is measured for a Request (JSON). It is called in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # KeyboardInterrupt must not pass through LoadGen's frames
-    request = decode(Request, json.loads(sys.argv[1]))
-    try:
-        answer = encode(measure(request))
-    except AiperfError as error:
-        answer = {"refused": str(error)}
-    print(json.dumps(answer))
+    return encode(measure(decode(Request, json.loads(request))))
 
 
 def measure(request: Request) -> Measured:
@@ -65,6 +60,8 @@ def measure(request: Request) -> Measured:
     files = RunFiles(Path(request.directory))
     run = replay(read_journal(files.journal))
     found = find_network(run, files, request.trial, request.device, request.data, on_host=True)
+    if found.device.note:
+        print(f"aiperf-hpc: {found.device.note}", file=sys.stderr, flush=True)
     scenario, library = SCENARIOS[request.scenario], SampleLibrary(found.data.test)
     make = QueuedSystem if scenario.name == "server" else System
     system = make(
@@ -271,7 +268,3 @@ def _probe(scene: Scene, rate: float, detail: Detail) -> Probe:
     told = f"server: {rate:,.4g} queries/s for {seconds:.3g} s: {verdict}"
     print(f"{told}, 99th percentile {1000 * found.percentile_seconds:.4g} ms", file=sys.stderr, flush=True)
     return found
-
-
-if __name__ == "__main__":
-    main()

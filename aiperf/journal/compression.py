@@ -10,21 +10,20 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from aiperf.clock import moment
+from aiperf.clock import duration, moment
 from aiperf.journal.events import RankAlike, RankReady
+from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import Ready
 from nas.record import RecordError, decode_fields, encode
 
 FIELDS = tuple(field.name for field in fields(Ready))
 
 
-def arrived(
-    other: Ready | None, group: int, ready: Ready, clock_offset_seconds: float
-) -> RankReady | RankAlike:
+def arrived(other: Ready | None, group: int, ready: Ready, clock: ClockReading) -> RankReady | RankAlike:
     """The shortest line for a rank that is ready, given one that was ready before it in its leg."""
-    offset = moment(clock_offset_seconds)
+    offset, uncertainty = moment(clock.offset_seconds), duration(clock.uncertainty_seconds)
     if other is None:
-        return RankReady(group, ready, offset)
+        return RankReady(group, ready, offset, uncertainty)
     differs, within = {}, {}
     for name in FIELDS:
         now, was = getattr(ready, name), getattr(other, name)
@@ -36,7 +35,7 @@ def arrived(
             }
         else:
             differs[name] = encode(now)
-    return RankAlike(group, other.rank, differs, within, offset)
+    return RankAlike(group, other.rank, differs, within, offset, uncertainty)
 
 
 def resolved(other: Ready | None, event: RankAlike) -> RankReady:
@@ -55,6 +54,7 @@ def resolved(other: Ready | None, event: RankAlike) -> RankReady:
         event.group,
         replace(other, **decode_fields(Ready, {**event.differs, **merged}, "differs")),
         event.clock_offset_seconds,
+        event.clock_uncertainty_seconds,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from aiperf.config import Config
 from aiperf.journal.words import TERMINATED as TERMINATED
 from aiperf.trial import Segment, StepBlock, Trial
+from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import Ceiling, Control, Evaluated, Fallback, Finished, Ready, Started
 
 OpsVector = tuple[int, int, int, int, int, int, int]
@@ -56,6 +57,8 @@ class Opened(Event):
     """Version of the search (`Task.search_version`); version 1 is left out of the line."""
     origin: Origin = Origin.MEASURED
     """Origin of the run; MEASURED is left out of the line."""
+    rules: int = 1
+    """Version of the rules under which the run was made; version 1 is left out of the line."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,15 @@ class RankReady(Event):
     group: int
     ready: Ready
     clock_offset_seconds: float
-    """Time of day of the rank minus that of the master when its message arrived, in seconds."""
+    """Time of day of the rank's host minus that of the master's, in seconds, by the quickest of several round
+    trips (`aiperf.wire.clocks`)."""
+    clock_uncertainty_seconds: float | None = None
+    """Largest possible error of the offset in seconds, half of that round trip; None in older journals, whose
+    offset is that of one message, and counts as exact."""
+
+    @property
+    def clock(self) -> ClockReading:
+        return ClockReading(self.clock_offset_seconds, self.clock_uncertainty_seconds or 0.0)
 
 
 @dataclass(frozen=True)
@@ -103,6 +114,7 @@ class RankAlike(Event):
     within: Mapping[str, Mapping[str, Any]]
     """Entries that differ or are new, of fields that are mappings."""
     clock_offset_seconds: float
+    clock_uncertainty_seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The state of a run, folded from the lines of its journal: legs, ranks, trials, attempts and validations.
 
 Live status, score, rules, report and resume all read a `Replay`, which is a function of the lines alone.
-A line that contradicts those before it becomes a fault and changes nothing else.
+A line that contradicts those before it becomes a fault and changes nothing else. One file, since all events
+are folded into the same state.
 """
 
 from __future__ import annotations
@@ -97,6 +98,13 @@ class Replay:
         return [leg for leg in self.legs if leg.released is not None]
 
     @property
+    def counted_legs(self) -> list[Leg]:
+        """The legs that have a span. Ranks, measurements and data are read from these only: without a span a
+        leg did no work, and the rules check it less or not at all. Before any leg has one, those whose clock
+        started; before that, all."""
+        return [leg for leg in self.legs if leg.span_seconds > 0] or self.timed_legs or self.legs
+
+    @property
     def num_legs(self) -> int:
         return len(self.legs)
 
@@ -107,8 +115,8 @@ class Replay:
 
     @property
     def devices(self) -> dict[int, Ready]:
-        """The last `Ready` of each rank, from the last leg in which it took part."""
-        return {rank: ready for leg in self.legs for rank, ready in leg.devices.items()}
+        """The last `Ready` of each rank, from the last counted leg in which it took part."""
+        return {rank: ready for leg in self.counted_legs for rank, ready in leg.devices.items()}
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -219,19 +227,17 @@ class Replay:
             return str(error)
 
     def _ceiling_measured(self, t: float, event: events.CeilingMeasured) -> str:
-        if event.ceiling.rank in self.leg.ceilings:
-            return f"of rank {event.ceiling.rank} appears twice"
-        if self.leg.released is not None:
-            return f"of rank {event.ceiling.rank} comes after the clock started"
-        self.leg.ceilings[event.ceiling.rank] = event.ceiling
-        return ""
+        return self._measured(self.leg.ceilings, event.ceiling.rank, event.ceiling)
 
     def _control_measured(self, t: float, event: events.ControlMeasured) -> str:
-        if event.control.rank in self.leg.controls:
-            return f"of rank {event.control.rank} appears twice"
+        return self._measured(self.leg.controls, event.control.rank, event.control)
+
+    def _measured(self, measured: dict[int, Any], rank: int, found: object) -> str:
+        if rank in measured:
+            return f"of rank {rank} appears twice"
         if self.leg.released is not None:
-            return f"of rank {event.control.rank} comes after the clock started"
-        self.leg.controls[event.control.rank] = event.control
+            return f"of rank {rank} comes after the clock started"
+        measured[rank] = found
         return ""
 
     def _released(self, t: float, event: events.Released) -> str:
@@ -360,6 +366,8 @@ class Replay:
             return "appears twice: the test examples are used once"
         if self.leg.ended is None:
             return "comes before the end of its leg: the test examples are used at the end"
+        if self.leg.released is None:
+            return "comes in a leg whose clock never started"
         if event.evaluated.tally.of < 1:
             return f"has {event.evaluated.tally.of} examples"
         self.tested = event.evaluated

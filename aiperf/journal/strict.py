@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 LARGEST = (1 << 63) - 1
 """Largest whole number, because numbers are read into columns of int64."""
-LARGEST_FLOAT = sys.float_info.max
+LARGEST_FLOAT = 1e150
+"""Largest number, far above any that can be measured, so that no product of two, and no sum, is infinite."""
 FEW_DIGITS = 18
 """Number of digits up to which no whole number is too large, so that most numbers need no comparison."""
 

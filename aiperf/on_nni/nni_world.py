@@ -7,6 +7,7 @@ takes its place: at the start, to be initialised and measured, and at the end, f
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import socket
 import threading
@@ -19,11 +20,22 @@ from typing import Any
 
 from aiperf.config import Config
 from aiperf.files import RunFiles
-from aiperf.on_nni.trial_messages import Given, Over, ProcessBegan, TrialDescribed, TrialWanted, hear, tell
+from aiperf.on_nni.trial_messages import (
+    Given,
+    Over,
+    ProcessBegan,
+    TrialDescribed,
+    TrialWanted,
+    hear,
+    refuse_stranger,
+    tell,
+)
+from aiperf.other_users import NotOurs
 from aiperf.ranks.process import WorkerProcess, describe_device
 from aiperf.ranks.ranks import Ranks
 from aiperf.ranks.world import Gone, World
 from aiperf.trial import BLOCK_SECONDS, State
+from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.layout import Described, Place
 from aiperf.wire.messages import (
     Assign,
@@ -39,6 +51,8 @@ from aiperf.wire.messages import (
     pack,
     unpack,
 )
+
+log = logging.getLogger(__name__)
 
 STALE_SECONDS = 300.0  # from the answer to NNI to the first message of the trial's process
 
@@ -127,6 +141,9 @@ class NniWorld:
         except queue.Empty:
             return None
 
+    def clock_of(self, rank: int) -> ClockReading:
+        return SAME_CLOCK
+
     def restart(self, group: int) -> bool:
         with self._changed:
             slot = self._slots[group]
@@ -201,7 +218,12 @@ class NniWorld:
 
     def _converse(self, connection: Connection) -> None:
         with contextlib.suppress(EOFError, OSError), connection:
-            word = hear(connection)
+            try:
+                refuse_stranger(connection)
+                word = hear(connection)
+            except (NotOurs, ValueError, OSError) as error:
+                log.error("a connection to the socket for NNI was closed: %s", error)
+                return
             if isinstance(word, TrialWanted):
                 tell(connection, self._next())
             elif isinstance(word, ProcessBegan):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Client, Connection
@@ -10,8 +12,9 @@ from typing import Any
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
+from aiperf.other_users import NotOurs, peer
 from aiperf.wire.layout import Place
-from nas.bounded import read_text
+from nas.bounded import LARGEST_BYTES, read_text
 from nas.record import decode, encode
 
 
@@ -58,10 +61,21 @@ def call(files: RunFiles) -> Connection:
     try:
         address = read_text(files.socket_address)
         connection = Client(address, "AF_UNIX")
+        assert isinstance(connection, Connection)
+        refuse_stranger(connection)
     except OSError as error:
         raise WorldError(f"{files.directory}: no run under NNI is active here ({error.strerror})") from None
-    assert isinstance(connection, Connection)
+    except NotOurs as error:
+        raise WorldError(
+            f"{files.socket_address}: {error}; start the run again in another directory"
+        ) from None
     return connection
+
+
+def refuse_stranger(connection: Connection) -> None:
+    """Raises NotOurs if the process at the other end belongs to another user."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as same:
+        peer(same)
 
 
 def tell(connection: Connection, word: Word) -> None:
@@ -69,5 +83,6 @@ def tell(connection: Connection, word: Word) -> None:
 
 
 def hear(connection: Connection) -> Word:
-    """Waits for the next message. Raises EOFError if the other side has closed the connection."""
-    return decode(Word, json.loads(connection.recv_bytes()))
+    """Waits for the next message. Raises EOFError if the other side has closed the connection, ValueError for
+    what is no message, and OSError for more bytes than a message has."""
+    return decode(Word, json.loads(connection.recv_bytes(LARGEST_BYTES)))

@@ -1,14 +1,13 @@
 """The ranks of a group joined by torch.distributed: DistributedDataParallel, over NCCL, Gloo, HCCL or XCCL.
 
 Each group is a process group of its own. Its ranks meet once per run, at an address that the master passes
-on, and no collective includes ranks of other groups, so a failure ends only one group.
+on with a secret, and no collective includes ranks of other groups, so a failure ends only one group.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
-import socket
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -16,12 +15,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import TCPStore
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from aiperf.device import Device
+from aiperf.parallel.meeting import meeting_store, stay_on_host
 from aiperf.parallel.parallel import make_step
+from aiperf.wire.door import keep_others_away, open_door
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Join, Meeting
 
@@ -54,22 +54,27 @@ class Ddp:
         it."""
         self.rank, self.ranks = place.position, len(place.group)
         self._device, self._compression = device, compression
-        if not place.spans_hosts:  # through the loopback interface: no name to resolve, no link to lose
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        store = None
-        if place.leads:
-            store = _store("localhost", 0, self.ranks, leads=True)
-            say(Meeting(socket.gethostname() if place.spans_hosts else "127.0.0.1", store.port))
+        stay_on_host(place)
+        door = open_door(place.spans_hosts, os.environ) if place.leads else None
+        if door is not None:
+            host, port = door.getsockname()[:2]
+            say(Meeting(host, port))
         join = hear()
+        listening = -1 if door is None else os.dup(door.fileno())
         dist.init_process_group(
             device.backend,
-            store=store or _store(join.host, join.port, self.ranks, leads=False),
+            store=meeting_store(place, (join.host, join.port), join.secret, MEETING_TIMEOUT, listening),
             rank=self.rank,
             world_size=self.ranks,
             timeout=COLLECTIVE_TIMEOUT,
             device_id=device.torch if device.kind == "cuda" else None,
         )
         self.total(0)  # the first collective makes the connections
+        if door is not None:
+            with door:
+                # Gloo does not connect to the store again. NCCL, HCCL and XCCL were not tried.
+                if device.backend == "gloo":
+                    keep_others_away(door)
 
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
@@ -100,7 +105,3 @@ class Ddp:
 
     def close(self) -> None:
         dist.destroy_process_group()
-
-
-def _store(host: str, port: int, ranks: int, leads: bool) -> TCPStore:
-    return TCPStore(host, port, ranks, leads, timeout=MEETING_TIMEOUT, wait_for_workers=False)

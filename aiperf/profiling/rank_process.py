@@ -6,13 +6,14 @@ python -m aiperf.profiling.rank_process DIRECTORY POSITION
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 from aiperf.data import load
-from aiperf.device import Device, bind, chosen_kind
+from aiperf.device import Device, choose
 from aiperf.device.device import is_out_of_memory
 from aiperf.errors import AiperfError, WorldError
 from aiperf.measuring.ceiling import measure_copy, measure_products
@@ -105,13 +106,13 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
 def _bound(work: ProfileWork) -> Device:
     """The CPU. Raises WorldError for other devices: their host runs ahead of them, so the times of the host's
     operations would be shown as those of the device."""
-    kind = chosen_kind(work.device)
-    if kind != PROCESSOR:
+    choice = choose(work.device)
+    if choice.kind != PROCESSOR:
         raise WorldError(
-            f"profile supports CPUs only, and this is a {kind} device; use --device cpu, or the vendor's "
-            f"profiler"
+            f"profile supports CPUs only, and this is a {choice.kind} device; use --device cpu, or the "
+            f"vendor's profiler"
         )
-    return bind(kind, 0, work.ranks)
+    return choice.bind(0, work.ranks)
 
 
 def _joined(work: ProfileWork, device: Device, directory: Path, position: int) -> Parallel:
@@ -121,7 +122,7 @@ def _joined(work: ProfileWork, device: Device, directory: Path, position: int) -
 
     def say(own: Meeting) -> None:
         unfinished = directory / f"{MEETING}.unfinished"
-        unfinished.write_text(json.dumps([own.host, own.port]), encoding="utf-8")
+        unfinished.write_text(json.dumps([own.host, own.port, secrets.token_hex(16)]), encoding="utf-8")
         unfinished.replace(meeting)
 
     def hear() -> Join:

@@ -7,8 +7,9 @@ import signal
 import subprocess
 from pathlib import Path
 
+from aiperf import variables
 from aiperf.errors import WorldError
-from aiperf.ranks.launcher import TORCHRUN, LaunchedRank
+from aiperf.ranks.launcher import RUN_ID, TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Link, mpi_library, mpi_module
 from aiperf.ranks.torchrun import SocketLink
 
@@ -21,7 +22,7 @@ OUTLIVE = "trap '' TERM USR1 HUP"  # so that a scheduler's warning does not end 
 def connect(launched: LaunchedRank) -> Link:
     """Starts MPI in this process. Raises WorldError if it is missing, or differs from the launcher's."""
     if launched.launcher == TORCHRUN:
-        return SocketLink(launched, os.environ["TORCHELASTIC_RUN_ID"])
+        return SocketLink(launched, variables.word(os.environ, RUN_ID))
     mpi = mpi_module()
     if not mpi.Is_initialized():
         mpi.Init_thread(mpi.THREAD_MULTIPLE)
@@ -59,6 +60,7 @@ def disconnect(link: Link) -> None:
     any."""
     link.flush(1.0)
     if link.orphaned:  # MPI has no launcher any more that could take part
+        link.abandon()
         return
     # After the death of a rank, libraries such as Horovod may have left messages for which MPI waits forever,
     # and without letting other threads of this process run.

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from aiperf import variables
+from aiperf.errors import WorldError
 from launch import SCHEDULERS
 
 # Variables with the rank and the number of ranks, and the launcher that sets them. The first pair that is set
@@ -17,7 +19,10 @@ VARIABLES = (
     *((*own.rank_variables, own.name) for each in SCHEDULERS.values() if (own := each.launcher)),
 )
 TORCHRUN = "torchrun"
+RUN_ID = "TORCHELASTIC_RUN_ID"  # which only torchrun sets; RANK and WORLD_SIZE may be anybody's
 FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by `mpiexec --with-ft ulfm` of Open MPI 5
+MOST_RANKS = 1 << 24
+"""More ranks than any machine has."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +38,23 @@ class LaunchedRank:
 
 def launched_rank(environment: Mapping[str, str]) -> LaunchedRank | None:
     """The rank of this process and its launcher; None for a process without other ranks, also if a launcher
-    started it."""
-    torchrun = (("RANK", "WORLD_SIZE", TORCHRUN),) if "TORCHELASTIC_RUN_ID" in environment else ()
-    for rank, size, launcher in (*torchrun, *VARIABLES):
-        if rank in environment and size in environment:
-            if int(environment[size]) == 1:
-                return None
-            tolerant = environment.get(FAULT_TOLERANT, "").lower() in ("1", "true", "yes")
-            return LaunchedRank(int(environment[rank]), int(environment[size]), launcher, tolerant)
+    started it. A pair of variables of which one is empty counts as not set.
+
+    Raises WorldError for variables that are not a rank and a number of ranks.
+    """
+    torchrun = (("RANK", "WORLD_SIZE", TORCHRUN),) if variables.word(environment, RUN_ID) else ()
+    for rank_name, size_name, launcher in (*torchrun, *VARIABLES):
+        if not (variables.word(environment, rank_name) and variables.word(environment, size_name)):
+            continue
+        remedy = f"start the ranks with {launcher}, or unset {rank_name} and {size_name}"
+        size = variables.whole(environment, size_name, 1, MOST_RANKS, remedy)
+        rank = variables.whole(environment, rank_name, 0, MOST_RANKS, remedy)
+        assert size is not None
+        assert rank is not None
+        if rank >= size:
+            raise WorldError(f"{rank_name} is {rank}, but {size_name} is {size}; {remedy}")
+        if size == 1:
+            return None
+        tolerant = variables.word(environment, FAULT_TOLERANT).lower() in ("1", "true", "yes")
+        return LaunchedRank(rank, size, launcher, tolerant)
     return None

@@ -111,6 +111,9 @@ class Link:
         """Ends all ranks."""
         self.comm.Abort(code)
 
+    def abandon(self) -> None:
+        """Removes what this rank would leave behind if it ended now, without the others."""
+
     def finalize(self) -> None:
         """Ends MPI; all ranks that are alive must call it."""
         mpi_module().Finalize()

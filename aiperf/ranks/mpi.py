@@ -21,13 +21,16 @@ from aiperf.ranks.link import Link, Received
 from aiperf.ranks.shipping import LOGS_SECONDS, Receiver, is_piece, pieces
 from aiperf.ranks.tree import Announcer, after, goes_to_all
 from aiperf.ranks.world import Gone
+from aiperf.scheduler_warning import noted
 from aiperf.trial import State
+from aiperf.wire.clocks import ClockReading, RoundTrips, TimeOfDay
 from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, Place
 from aiperf.wire.messages import Assign, Evaluate, Finished, FromGroup, Quit, Ready, ToGroup, pack, unpack
 
 log = logging.getLogger(__name__)
 
 HELLO_SECONDS = 300.0  # for all ranks to report, once MPI has started them
+WARNED_SECONDS = 3.0  # for the ranks that are alive to report after a warning
 BYE_SECONDS = 20.0  # for all ranks to leave, of which a worker may take ten to exit
 HEARTBEAT_SECONDS = 15.0
 REPEAT_SECONDS = 5.0  # for Quit to reach all along the trees; after that the master sends it directly
@@ -56,6 +59,9 @@ class MpiWorld:
         self._losses: deque[tuple[int, Gone]] = deque()
         self._known_failed: frozenset[int] = frozenset()
         self._receiver = Receiver(files, hosts)
+        self._round_trips: dict[int, RoundTrips] = {}
+        self._ready: dict[int, Ready] = {}
+        """What ranks said whose clocks are being compared; it is passed on when they are."""
         self._beaten = time.monotonic()
         for place in places:
             link.send(place.rank, 0, pack(place))
@@ -86,9 +92,15 @@ class MpiWorld:
             return self._heard(received)
         return self._losses.popleft() if self._losses else None
 
+    def clock_of(self, rank: int) -> ClockReading:
+        reading = self._round_trips[rank].best
+        assert reading is not None, "a rank's Ready is passed on after its answers"
+        return reading
+
     def restart(self, group: int) -> bool:
         if group in self._dead or not self._restartable:
             return False
+        self._forget_ready(group)
         self._incarnation[group] += 1
         self._again[str(self.groups[group][0])] = self._incarnation[group]
         self._apart.discard(group)
@@ -114,15 +126,42 @@ class MpiWorld:
             self._receiver.take(received.data)
             return None
         message = unpack(FromGroup, received.data)
+        if isinstance(message, TimeOfDay):
+            return self._compare_clocks(received.source, group, message)
         if isinstance(message, Lost):
+            self._forget_ready(group)
             return group, Gone(f"rank {received.source} on {self.hosts[received.source]}: {message.reason}")
-        if isinstance(message, Ready) and not message.sees_run:
-            self._refuse_span(group)
-            self._apart.add(group)
+        if isinstance(message, Ready):
+            if not message.sees_run:
+                self._refuse_span(group)
+                self._apart.add(group)
+            self._ready[received.source], self._round_trips[received.source] = message, RoundTrips()
+            self._ask_time(received.source, group)
+            return None
         if isinstance(message, Finished):
             reason = self._receiver.faults.pop(self._files.weights(message.trial), "")
             message = replace(message, state=State.FAILED, reason=reason, weights="") if reason else message
         return group, message
+
+    def _ask_time(self, rank: int, group: int) -> None:
+        request = self._round_trips[rank].ask(time.time(), time.monotonic())
+        self._link.send(rank, self._incarnation[group], pack(request))
+
+    def _compare_clocks(self, rank: int, group: int, answer: TimeOfDay) -> tuple[int, FromGroup] | None:
+        """Takes an answer of a rank; returns the rank's `Ready` once its clock is known, or cannot be. There
+        is no time limit: a rank that was stopped answers when it continues, and the master loses a group that
+        stays silent."""
+        if rank not in self._ready:
+            return None
+        self._round_trips[rank].hear(answer, time.monotonic())
+        if not self._round_trips[rank].enough:
+            self._ask_time(rank, group)
+            return None
+        return group, self._ready.pop(rank)
+
+    def _forget_ready(self, group: int) -> None:
+        for rank in self.groups[group]:
+            self._ready.pop(rank, None)
 
     def _notice_deaths(self) -> None:
         if self._link.failed is self._known_failed:
@@ -134,6 +173,7 @@ class MpiWorld:
             group = self._group_of[rank]
             if group not in self._dead:
                 self._dead.add(group)
+                self._forget_ready(group)
                 self._losses.append((group, Gone(f"rank {rank} on {self.hosts[rank]} is dead")))
                 for other in self.groups[group]:
                     self._link.send(other, self._incarnation[group] + 1, pack(Disband()))
@@ -170,11 +210,14 @@ class MpiWorld:
 
 
 def gather(link: Link) -> tuple[str, ...]:
-    """The host of every rank. Raises WorldError if some ranks do not report within HELLO_SECONDS."""
+    """The host of every rank. Raises WorldError if some ranks do not report within HELLO_SECONDS, or within
+    WARNED_SECONDS after a warning, which a launcher sends to all others if one of its ranks has died."""
     hosts = {0: socket.gethostname()}
     until = time.monotonic() + HELLO_SECONDS
     while len(hosts) < link.size:
         received = link.receive(1.0)
+        if noted():
+            until = min(until, time.monotonic() + WARNED_SECONDS)
         if received is not None:
             hello = unpack(FromGroup, received.data)
             assert isinstance(hello, Hello), hello

@@ -26,6 +26,7 @@ from aiperf.ranks.rank_worker import device_at
 from aiperf.ranks.shipping import Receiver, is_piece, log_pieces, pieces
 from aiperf.ranks.tree import Hearer, Numbered, goes_to_all, split
 from aiperf.trial import State
+from aiperf.wire.clocks import AskTime, TimeOfDay
 from aiperf.wire.layout import Describe, Disband, Hello, MasterBeat, Place
 from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Ready, Setup, ToGroup, pack, unpack
 
@@ -95,7 +96,9 @@ class Post:
             self._receiver.take(received.data)
         elif received.source == 0 and received.data.startswith(b"{"):  # it need not come after any other
             message = unpack(ToGroup, received.data)
-            if isinstance(message, (Place, Describe, Disband, Quit)):
+            if isinstance(message, AskTime):
+                self.link.send(0, received.tag, pack(TimeOfDay(message.number, time.time())))
+            elif isinstance(message, (Place, Describe, Disband, Quit)):
                 self._at_once.append((received.tag, message))
             else:
                 self._direct.append(received)

@@ -14,14 +14,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from aiperf.errors import DataError, WorldError
+from aiperf import variables
+from aiperf.child import Child, NoReply
+from aiperf.errors import AiperfError, DataError, WorldError
 from aiperf.scheduler_warning import ALL, WARNINGS, held
 from aiperf.wire.layout import Described, Place
 from nas.record import decode, encode
 
 QUIT_SECONDS = 10.0  # for a worker to leave by itself
 DESCRIBE_SECONDS = 300.0  # torch on a cold network file system
-INFER = "from aiperf.data.own_images import main; main()"
 # A libgomp thread that waits for others spins 300,000 times before it sleeps. If another program uses one of
 # the cores, it spins until the kernel gives the core back: on two cores a step of the digits' seed took
 # 1,000 ms with two threads and 17 ms with one. With this few spins it took 48 ms there, and on idle cores a
@@ -29,11 +30,8 @@ INFER = "from aiperf.data.own_images import main; main()"
 FEW_SPINS: Mapping[str, str] = {"GOMP_SPINCOUNT": "1000"}
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Variables by which a user chooses how threads wait; if one of them is set, FEW_SPINS is not."""
-DESCRIBE = "import sys; from aiperf.training.worker_process import describe; print(describe(*sys.argv[1:]))"
 # Device files of the drivers of NVIDIA, AMD, Ascend and Intel.
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "dri/renderD*")
-COUNT = "from aiperf.device import count_devices as count, first_kind; import sys; kind = sys.argv[1]; "
-COUNT += "print(count(first_kind() if kind == 'auto' else kind))"
 
 
 class WorkerProcess:
@@ -103,39 +101,32 @@ class WorkerProcess:
 def environment(own: Mapping[str, str]) -> dict[str, str]:
     """Environment variables of a process that trains: this process's own, plus FEW_SPINS unless the user has
     chosen how threads wait."""
-    return {**own, **({} if any(name in own for name in WAITING) else FEW_SPINS)}
+    return {**own, **({} if any(variables.raw(own, name) is not None for name in WAITING) else FEW_SPINS)}
 
 
 def describe_device(place: Place, kind: str) -> Described:
     """The device that a worker at this place would bind. A separate process, which imports torch, binds it to
     find out."""
-    command = [sys.executable, "-c", DESCRIBE, kind, json.dumps(encode(place))]
     try:
         with held(*WARNINGS):
-            answer = subprocess.run(
-                command, capture_output=True, text=True, timeout=DESCRIBE_SECONDS, check=True
-            )
-    except subprocess.TimeoutExpired:
-        return Described(place.rank, f"no answer in {DESCRIBE_SECONDS:.0f} s")
-    except subprocess.CalledProcessError as error:
-        return Described(place.rank, (error.stderr.strip().splitlines() or ["no reason given"])[-1])
-    return decode(Described, json.loads(answer.stdout.splitlines()[-1]))
+            child = Child("aiperf.training.worker_process:describe", kind, json.dumps(encode(place)))
+            return decode(Described, child.answer(DESCRIBE_SECONDS))
+    except (AiperfError, NoReply) as error:
+        return Described(place.rank, str(error))
 
 
 def infer_data(folder: str, stated: Mapping[str, Any]) -> dict[str, Any]:
     """Configuration keys, by dotted name, that follow from the images in a folder. A separate process finds
     them, because it imports torch. Raises DataError."""
-    command = [sys.executable, "-c", INFER, folder, json.dumps(stated)]
     try:
         with held(*WARNINGS):
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise DataError(f"{folder} cannot be looked at: {last}") from None
-    answer: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-    if "refused" in answer:
-        raise DataError(answer["refused"])
-    return answer["inferred"]
+            found = Child("aiperf.data.own_images:infer", folder, json.dumps(stated)).answer()
+    except AiperfError as error:
+        raise DataError(str(error)) from None
+    except NoReply as error:
+        raise DataError(f"{folder} cannot be looked at: {error}") from None
+    assert isinstance(found, dict), found
+    return found
 
 
 def _last_line(log: Path) -> str:
@@ -153,17 +144,12 @@ def visible_devices(kind: str, folder: Path = Path("/dev")) -> int:
     one. A separate process counts them, and only if a driver's device files exist."""
     if kind == "cpu" or not any(any(folder.glob(pattern)) for pattern in DEVICE_FILES):
         return 1
-    command = [sys.executable, "-c", COUNT, kind]
     try:
         with held(*WARNINGS):
-            answer = subprocess.run(
-                command, capture_output=True, text=True, timeout=DESCRIBE_SECONDS, check=True
-            )
-        return int(answer.stdout.split()[-1])
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise WorldError(f"cannot count the devices: {last}; try --devices 1") from None
-    except subprocess.TimeoutExpired:
-        raise WorldError(
-            f"importing torch takes more than {DESCRIBE_SECONDS:.0f} s; check the file system"
-        ) from None
+            found = Child("aiperf.device:count_visible", kind).answer(DESCRIBE_SECONDS)
+    except AiperfError as error:
+        raise WorldError(str(error)) from None
+    except NoReply as error:
+        raise WorldError(f"cannot count the devices: {error}; try --devices 1") from None
+    assert isinstance(found, int), found
+    return found

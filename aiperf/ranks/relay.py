@@ -42,6 +42,7 @@ def serve(link: Link, device: str, backend: str, pretend: Assumptions | None = N
                 _Relay(post, post.place, device).run()
     except EOFError:
         log.error("rank %d: the master is gone", link.rank)
+        link.abandon()
         os._exit(1)
     sent = post.send_log()
     link.send(0, 0, pack(Bye()))

@@ -2,33 +2,46 @@
 
 Each rank listens at a socket in a folder that only its owner can enter. Two ranks that exchange messages have
 a connection. The kernel buffers what the other rank has not read yet, and wakes a rank that waits for room or
-for a message, so no rank has to poll. If a rank dies, torchrun ends the others.
+for a message, so no rank has to poll. If a rank dies, the master notices it by the end of its connection, and
+closes the run in the half minute after which torchrun kills the others. A process of another user, or
+one that does not speak as a rank, is refused, and the run continues.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import resource
 import selectors
 import shutil
 import socket
+import stat
 import struct
 import tempfile
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
+from aiperf import variables
 from aiperf.errors import WorldError
-from aiperf.ranks.launcher import LaunchedRank
+from aiperf.other_users import NotOurs, make_private, peer
+from aiperf.ranks.launcher import MOST_RANKS, LaunchedRank
 from aiperf.ranks.link import Link, Received, Waited
+from aiperf.ranks.shipping import PIECE_BYTES
+
+log = logging.getLogger(__name__)
 
 HEAD = struct.Struct("<QQQ")
 """Header of each message: its length, its source, its tag."""
 READ_BYTES = 1 << 18  # maximum per read of one connection
+MOST_BYTES = 2 * PIECE_BYTES
+"""Maximum length of a message. The longest are pieces of weights and of logs."""
 AGAIN_SECONDS = 0.05  # between two attempts to reach a rank that does not listen yet
+YOUNG_SECONDS = 60.0  # for the ranks of a run to begin to listen: until then its folder looks dead
 CLEARED = 3  # attempts to remove the folder, because other ranks may still be leaving
 OTHER_FILES = 256  # that the master may open in addition to a connection to every rank
 
@@ -38,6 +51,10 @@ class _Way:
     """A connection to another rank."""
 
     socket: socket.socket
+    process: str
+    """The process at the other end, for messages."""
+    rank: int | None = None
+    """The rank at the other end; None before its first message."""
     leaving: deque[memoryview] = field(default_factory=deque)
     coming: bytearray = field(default_factory=bytearray)
 
@@ -47,7 +64,9 @@ class SocketLink(Link):
 
     def __init__(self, launched: LaunchedRank, run_id: str) -> None:
         """Opens the rank's socket. Raises WorldError if the ranks are on several hosts."""
-        if int(os.environ.get("LOCAL_WORLD_SIZE", launched.size)) != launched.size:
+        remedy = "start the ranks with torchrun"
+        here = variables.whole(os.environ, "LOCAL_WORLD_SIZE", 1, MOST_RANKS, remedy)
+        if here not in (None, launched.size):
             raise WorldError("torchrun started ranks on several hosts; use mpiexec or srun there")
         self.rank, self.size, self.fault_tolerant = launched.rank, launched.size, False
         self.failed = frozenset()
@@ -58,16 +77,14 @@ class SocketLink(Link):
         self._ways: dict[int, _Way] = {}
         """The connection for messages to each rank, by rank; its own messages may arrive on another
         connection."""
+        self._processes: dict[int, str] = {}
+        """The process of each rank that was heard or reached, by rank."""
         self._late: dict[int, deque[memoryview]] = {}
         """Messages to ranks that do not listen yet, by rank."""
         self._arrived: deque[Received] = deque()
-        # Without --standalone the id of every run is "none"; two runs on a host differ by the port.
-        port = os.environ.get("MASTER_PORT", "")
-        self._folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run_id}-{port}"
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        if self._folder.stat().st_uid != os.getuid():
-            raise WorldError(f"{self._folder} belongs to another user; set TMPDIR to a folder that you own")
+        self._folder = _socket_folder(run_id)
         if self.rank == 0:
+            clear_dead_folders(self._folder)
             _allow_files(self.size + OTHER_FILES)
         for path in (self._path(self.rank), self._left(self.rank)):  # of a run that was killed
             path.unlink(missing_ok=True)
@@ -86,6 +103,7 @@ class SocketLink(Link):
         return ""
 
     def send(self, rank: int, tag: int, data: bytes) -> None:
+        assert len(data) <= MOST_BYTES, f"a message of {len(data)} bytes"
         message = memoryview(HEAD.pack(len(data), self.rank, tag) + data)
         with self._turn:
             way = self._ways.get(rank)
@@ -97,11 +115,13 @@ class SocketLink(Link):
                 self._push(way)
 
     def receive(self, seconds: float, beside: Waited | None = None) -> Received | None:
-        until = time.monotonic() + seconds
+        until, dead = time.monotonic() + seconds, self.failed
         while True:
             with self._turn:
                 if self._arrived:
                     return self._arrived.popleft()
+            if self.failed != dead:
+                return None
             left = max(0.0, until - time.monotonic())
             if self._wait(left, beside) or left == 0.0:
                 with self._turn:
@@ -114,7 +134,13 @@ class SocketLink(Link):
         return not self._is_sending()
 
     def abort(self, code: int) -> None:
+        self.abandon()
         os._exit(code)
+
+    def abandon(self) -> None:
+        """Removes this rank's socket, and the folder if no other rank listens there any more."""
+        self._path(self.rank).unlink(missing_ok=True)
+        _clear_if_dead(self._folder)
 
     def finalize(self) -> None:
         for key in list(self._selector.get_map().values()):
@@ -159,12 +185,16 @@ class SocketLink(Link):
         own.setblocking(False)
         try:
             own.connect(str(self._path(rank)))
+            process = peer(own)
         except (BlockingIOError, FileNotFoundError, ConnectionRefusedError):
             own.close()
             if self._left(rank).exists():
                 del self._late[rank]
             return
-        way = self._ways[rank] = _Way(own, self._late.pop(rank))
+        except NotOurs as error:
+            raise WorldError(f"{self._path(rank)}: {error}; set TMPDIR to a folder of your own") from None
+        way = self._ways[rank] = _Way(own, process, rank, self._late.pop(rank))
+        self._processes[rank] = process
         self._selector.register(own, selectors.EVENT_READ, way)
         self._push(way)
 
@@ -174,8 +204,14 @@ class SocketLink(Link):
                 other, _ = self._listening.accept()
             except BlockingIOError:
                 return
+            try:
+                way = _Way(other, peer(other))
+            except NotOurs as error:
+                log.error("rank %d refused a connection: %s", self.rank, error)
+                other.close()
+                continue
             other.setblocking(False)
-            self._selector.register(other, selectors.EVENT_READ, _Way(other))
+            self._selector.register(other, selectors.EVENT_READ, way)
 
     def _pull(self, way: _Way) -> None:
         if way.socket.fileno() < 0:
@@ -187,20 +223,35 @@ class SocketLink(Link):
         except ConnectionError:
             data = b""
         if not data:
+            self._note_death(way)
             self._drop(way)
             return
         way.coming += data
         begin = 0
         while len(way.coming) - begin >= HEAD.size:
             length, source, tag = HEAD.unpack_from(way.coming, begin)
+            if fault := self._fault(way, length, source):
+                log.error("rank %d closed the connection of %s: %s", self.rank, way.process, fault)
+                self._ways = {rank: each for rank, each in self._ways.items() if each is not way}
+                self._drop(way)
+                return
             end = begin + HEAD.size + length
             if len(way.coming) < end:
                 break
+            way.rank = source
             self._arrived.append(Received(source, tag, bytes(way.coming[begin + HEAD.size : end])))
             if source not in self._late:
                 self._ways.setdefault(source, way)
             begin = end
         del way.coming[:begin]
+
+    def _fault(self, way: _Way, length: int, source: int) -> str:
+        """What is wrong with the header of a message; empty if nothing is."""
+        if source >= self.size or source == self.rank:
+            return f"it sent a message of rank {source}, which is no other rank of these {self.size}"
+        if (process := self._processes.setdefault(source, way.process)) != way.process:
+            return f"it sent a message of rank {source}, which is {process}"
+        return f"it sent a message of {length} bytes; the limit is {MOST_BYTES}" * (length > MOST_BYTES)
 
     def _push(self, way: _Way) -> None:
         """Sends as much as the other rank has room for. The selector reports when there is room for the
@@ -224,8 +275,14 @@ class SocketLink(Link):
         if self._selector.get_key(way.socket).events != wanted:
             self._selector.modify(way.socket, wanted, way)
 
+    def _note_death(self, way: _Way) -> None:
+        """On the master, notes that a rank has closed its connection without having been asked to quit. The
+        other ranks need not know: they end with the master."""
+        if self.rank == 0 and way.rank is not None and not (self.dismissed or self._left(way.rank).exists()):
+            self.failed |= {way.rank}
+
     def _drop(self, way: _Way) -> None:
-        """Closes a connection after the other rank has left; messages to it are dropped."""
+        """Closes a connection after the other rank has left or died; messages to it are dropped."""
         self._selector.unregister(way.socket)
         way.socket.close()
         way.leaving.clear()
@@ -236,6 +293,58 @@ class SocketLink(Link):
     def _left(self, rank: int) -> Path:
         """Path to which a rank's socket is renamed when the rank has left."""
         return self._folder / f"{rank}.left"
+
+
+def _socket_folder(run_id: str) -> Path:
+    """The folder of a run's sockets, the same for all of its ranks; it is created if it does not exist.
+
+    Raises WorldError if it cannot be created, or if other users could enter it.
+    """
+    # Without --standalone the id of every run is "none"; two runs on a host differ by the port.
+    run = sha256(f"{run_id}\0{variables.word(os.environ, 'MASTER_PORT')}".encode(errors="surrogateescape"))
+    folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run.hexdigest()[:16]}"
+    try:
+        return make_private(folder)
+    except NotOurs as error:
+        raise WorldError(f"{error}; set TMPDIR to a folder of your own") from None
+    except OSError as error:
+        raise WorldError(f"{folder}: {error.strerror}; set TMPDIR to a folder of your own") from None
+
+
+def clear_dead_folders(own: Path) -> None:
+    """Removes what earlier runs of this user have left next to the folder `own`, because all of their ranks
+    were killed."""
+    for folder in own.parent.glob(f"aiperf-hpc-{os.getuid()}-*"):
+        with contextlib.suppress(OSError):  # another run removes it too
+            state = folder.lstat()
+            old = time.time() - state.st_mtime > YOUNG_SECONDS
+            if folder != own and old and stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid():
+                _clear_if_dead(folder)
+
+
+def _clear_if_dead(folder: Path) -> None:
+    """Removes a folder in which there are only sockets, and nobody listens at any of them."""
+    with contextlib.suppress(OSError):  # another rank removes it too
+        found = list(folder.iterdir())
+        if all(map(_is_dead, found)):
+            for path in found:
+                path.unlink()
+            folder.rmdir()
+
+
+def _is_dead(path: Path) -> bool:
+    """Whether a file is a socket at which nobody listens."""
+    if not stat.S_ISSOCK(path.lstat().st_mode):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+        asked.setblocking(False)
+        try:
+            asked.connect(str(path))
+        except ConnectionRefusedError:
+            return True
+        except OSError:  # it is alive, and many others connect to it
+            return False
+    return False
 
 
 def _allow_files(number: int) -> None:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.ranks.rank_worker import worker_at
+from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
 
@@ -47,6 +48,10 @@ class World(Protocol):
         WorldError if the world as a whole cannot continue.
         """
 
+    def clock_of(self, rank: int) -> ClockReading:
+        """The clock of a rank's host compared with the master's, when the rank's last `Ready` was received.
+        It is measured by then."""
+
     def restart(self, group: int) -> bool:
         """Starts the processes of a group anew, whatever state they are in. False if that is not possible."""
 
@@ -79,6 +84,9 @@ class LocalWorld:
             self._gone = True
             return 0, Gone(self._worker.obituary())
         return None if data is None else (0, unpack(FromGroup, data))
+
+    def clock_of(self, rank: int) -> ClockReading:
+        return SAME_CLOCK
 
     def restart(self, group: int) -> bool:
         self._worker.kill()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
+from aiperf.hardware.bound import no_bound_text
 from aiperf.proposing.plan import SEGMENT_SECONDS
 from aiperf.rules import times
 from aiperf.rules.measurements import doubts, mean_ceiling
@@ -33,21 +34,25 @@ def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
     return _width(config) + data + _architecture(config) + _random_seed(config) + _distance(config, manifest)
 
 
-def foreseen(config: Config, manifest: Mapping[str, Any]) -> list[str]:
-    """What is known to prevent a ranking before the clock starts."""
+def foreseen(config: Config, manifest: Mapping[str, Any], unbounded: Sequence[str] = ()) -> list[str]:
+    """What is known to prevent a ranking before the clock starts. `unbounded`: the devices without a known
+    bound, whose work nobody can check."""
     minutes = config.limits.minutes
     short = (
         [f"limits.minutes is {minutes:g}; at least 60 are required"]
         if 60 * minutes < LEAST_SPAN_SECONDS
         else []
     )
-    return unrankable(config, manifest) + short
+    unknown = [no_bound_text(unbounded, config.training.format)] if unbounded else []
+    return unrankable(config, manifest) + short + unknown
 
 
-def refuse_unrankable(config: Config, manifest: Mapping[str, Any]) -> None:
+def refuse_unrankable(config: Config, manifest: Mapping[str, Any], unbounded: Sequence[str] = ()) -> None:
     """Stops a run that cannot be ranked before it wastes an hour. Raises ConfigError."""
-    if config.ranked and (wrong := foreseen(config, manifest)):
-        raise ConfigError(f"ranked = true, but {'; '.join(wrong)}; change that or set ranked = false")
+    if config.ranked and (wrong := foreseen(config, manifest, unbounded)):
+        by_list = "; a list that knows the peak ranks such a run with --peaks" if unbounded else ""
+        remedy = f"change that or set ranked = false{by_list}"
+        raise ConfigError(f"ranked = true, but {'; '.join(wrong)}; {remedy}")
 
 
 def complete(evidence: Evidence) -> Seen:
@@ -66,8 +71,7 @@ def complete(evidence: Evidence) -> Seen:
 def span(evidence: Evidence) -> Seen:
     replay = evidence.replay
     minutes = replay.span_seconds / 60
-    # A leg whose clock never started is not part of the span.
-    legs = sum(leg.released is not None for leg in replay.legs)
+    legs = len(replay.timed_legs)
     wrong = (
         [f"the span is {minutes:.2f} minutes; at least 60 are required"]
         if legs and replay.span_seconds < LEAST_SPAN_SECONDS - ROUNDING_SECONDS
@@ -85,7 +89,7 @@ def width(evidence: Evidence) -> Seen:
 
 def data(evidence: Evidence) -> Seen:
     replay, config = evidence.replay, evidence.replay.opened.config
-    ranks = [event for leg in replay.legs for event in leg.ranks]
+    ranks = [event for leg in replay.counted_legs for event in leg.ranks]
     limits = _limits(config)
     wrong = _data(config, replay.manifest) if ranks else []
     return looked(ranks, "no rank was ready", "" if limits is None else limits.data, wrong)
@@ -115,7 +119,7 @@ def trials(evidence: Evidence) -> Seen:
     if not replay.released:
         return Seen(NEVER_STARTED, known=False)
     groups = {attempt.group for attempt in replay.arrivals if attempt.state is State.COMPLETE}
-    idle = sorted(set(range(replay.leg.groups)) - groups)
+    idle = sorted(set(range(replay.counted_legs[-1].groups)) - groups)
     return Seen(
         f"{counted(len(replay.arrivals), 'trial')} ended; every group completed at least one",
         [f"group {group} completed no trial" for group in idle],
@@ -146,14 +150,13 @@ def control(evidence: Evidence) -> Seen:
     network, size = task.control, task.ranked.control_size
     wrong = [
         f"rank {rank} has no {what} in leg {leg.index}"
-        for leg in evidence.replay.legs
-        if leg.released is not None
+        for leg in evidence.replay.timed_legs
         for group in leg.began.groups
         for rank in group
         for what, measured in (("control", leg.controls), ("ceiling", leg.ceilings))
         if rank not in measured
     ]
-    controls = [control for leg in evidence.replay.legs for control in leg.controls.values()]
+    controls = [control for leg in evidence.replay.timed_legs for control in leg.controls.values()]
     wrong += [
         f"the control of rank {control.rank} used {network.named(control.network).short}, not {network.short}"
         if control.network

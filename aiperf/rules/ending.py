@@ -15,6 +15,7 @@ from aiperf.wire.messages import NOTHING_KEPT
 ERROR = "error: "
 """Prefix of the reason of a leg that ended with an error."""
 EVERY_GROUP_LOST = "every group is lost"
+STOPPED = "the run was stopped by its scheduler or launcher"
 TESTING = "the best network is being tested"
 REASON_SHOWN = 300
 """Maximum number of characters shown of a worker's last message."""
@@ -90,7 +91,7 @@ def shortfall(
     if credited and replay.tested is not None:
         return None
     if ended.reason.removeprefix(ERROR).startswith(TERMINATED) and can_go_on(replay):
-        return Shortfall(Answer.INCOMPLETE, "the run was stopped by the scheduler", f"{resume} continues it")
+        return Shortfall(Answer.INCOMPLETE, STOPPED, f"{resume} continues it")
     tests = not ended.reason.startswith(ERROR) and replay.best is not None and replay.leg.alive
     if growing and replay.tested is None and tests:
         return Shortfall(Answer.INCOMPLETE, TESTING)

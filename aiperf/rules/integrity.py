@@ -42,7 +42,7 @@ def lineage(evidence: Evidence) -> Seen:
 def data(evidence: Evidence) -> Seen:
     """All ranks saw the configured examples, and a known data set has its known sizes."""
     replay, config = evidence.replay, evidence.replay.opened.config.data
-    if not any(leg.ranks for leg in replay.legs):
+    if not any(leg.ranks for leg in replay.counted_legs):
         return Seen("no rank was ready", known=False)
     task = task_of(config)
     contradictions = [

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.errors import JournalError
-from aiperf.hardware.bound import bound_ops_per_second
+from aiperf.hardware.bound import bound_of_group, bound_ops_per_second, no_bound_text, without_bound
 from aiperf.hardware.peak import listed
 from aiperf.journal.attempts import Leg
 from aiperf.journal.columns import pieces
@@ -38,12 +38,13 @@ def measurements(evidence: Evidence) -> Seen:
     """Ceilings and controls are from the ranks' own devices, in the declared format, and not below the rate
     of the span."""
     replay = evidence.replay
-    num = sum(len(leg.ceilings) + len(leg.controls) for leg in replay.legs)
+    legs = replay.timed_legs or replay.legs
+    num = sum(len(leg.ceilings) + len(leg.controls) for leg in legs)
     if not num:
         return Seen("nothing was measured before the span", known=False)
     config = replay.opened.config
     network = task_of(config.data).control
-    contradictions = [text for leg in replay.legs for text in of_leg(leg, config.training.format, network)]
+    contradictions = [text for leg in legs for text in of_leg(leg, config.training.format, network)]
     if mean_ceiling(replay) is None and replay.span_seconds > 0:
         return Seen(
             "a ceiling is missing, so impossible work might not be noticed", contradictions, known=False
@@ -64,12 +65,16 @@ def speed(evidence: Evidence) -> Seen:
     contradictions += _test_too_fast(evidence, bounds)
     if not len(replay.blocks):
         return Seen("no training step was run", contradictions, known=False)
-    available = fsum(leg.span_seconds * (_leg_bound(replay, leg) or inf) for leg in replay.legs)
-    if 0 < available < inf:
-        share = _least_operations(evidence, available) / available
-        text = f"{percent(share, 1)} of the most that the devices can do"
-        return Seen(text, contradictions + ([text] if share > 1 else []))
-    return Seen("a device has neither a listed peak nor a known instruction set", contradictions, known=False)
+    format, legs = replay.opened.config.training.format, replay.timed_legs
+    available = fsum(leg.span_seconds * _leg_bound(leg, format, bounds[leg.index]) for leg in legs)
+    share = _least_operations(evidence, bounds, available) / available if available > 0 else 0.0
+    text = f"{percent(share, 1)} of the most that the devices can do"
+    if share > 1:
+        contradictions.append(text)
+    ranks = [ready for leg in legs for ready in leg.first_devices.values()]
+    if names := without_bound(ranks, format):
+        return Seen(no_bound_text(names, format), contradictions, known=False)
+    return Seen(text, contradictions)
 
 
 def doubts(evidence: Evidence) -> list[str]:
@@ -107,7 +112,7 @@ def _of_ready(ready: Mapping[int, Ready], format: str) -> Most:
     @cache  # many attempts have the same ranks
     def most(ranks: tuple[int, ...]) -> float:
         known = [ready[rank] for rank in ranks if rank in ready]
-        return (bound_ops_per_second(known, format) if len(known) == len(ranks) else None) or inf
+        return (bound_of_group(known, format) if len(known) == len(ranks) else None) or inf
 
     return most
 
@@ -126,9 +131,10 @@ def _rushed(evidence: Evidence, most: Sequence[Most]) -> Iterator[tuple[int, str
         attempt = replay.attempts[found.attempt[row]]
         number, validation = attempt.trial.number, bool(found.is_validation[row])
         operations = least(number)[validation] * int(found.examples[row])
-        limit = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
+        ranks = attempt.leg.began.groups[attempt.group]
+        limit = most[attempt.leg.index](ranks)
         seconds = float(found.seconds[row])  # a Python float overflows without a warning
-        if operations > limit * seconds:
+        if operations > limit * seconds and found.examples[row] >= len(ranks):  # else some ranks have none
             yield number, "a validation" if validation else "a block", seconds
 
 
@@ -156,9 +162,9 @@ def _beyond(evidence: Evidence, most: Sequence[Most]) -> NDArray[np.int64]:
     return rows
 
 
-def _least_operations(evidence: Evidence, enough: float) -> float:
-    """Tensor operations that the goodput cannot have been made without; all counted ones, which are more, if
-    they are at most `enough`."""
+def _least_operations(evidence: Evidence, most: Sequence[Most], enough: float) -> float:
+    """Tensor operations without which the goodput of the groups that have a bound cannot have been made; all
+    counted ones, which are more, if they are at most `enough`."""
     counted = evidence.score.goodput.tensor_operations
     if counted <= enough:
         return counted
@@ -167,6 +173,7 @@ def _least_operations(evidence: Evidence, enough: float) -> float:
     return fsum(
         operations * examples
         for attempt in replay.attempts
+        if most[attempt.leg.index](attempt.leg.began.groups[attempt.group]) < inf
         for v in attempt.validations
         if credited.has(attempt, v)
         for operations, examples in zip(least(attempt.trial.number), (v.segment.train_examples, v.segment.of))
@@ -188,22 +195,23 @@ def _least_of(replay: Replay) -> Callable[[int], tuple[float, float]]:
     return least
 
 
-def _leg_bound(replay: Replay, leg: Leg) -> float | None:
-    """Bound in operations per second for all devices of a leg; None if one of them was never ready, or has
-    none."""
+def _leg_bound(leg: Leg, format: str, most: Most) -> float:
+    """Bound in operations per second for all groups of a leg that have one. Hosts whose CPU several groups
+    share count once."""
     ready = leg.first_devices
-    if any(rank not in ready for group in leg.began.groups for rank in group):
-        return None
-    return bound_ops_per_second(ready.values(), replay.opened.config.training.format)
+    groups = [group for group in leg.began.groups if most(group) < inf]
+    whole = [group for group in groups if not without_bound([ready[rank] for rank in group], format)]
+    together = bound_ops_per_second([ready[rank] for group in whole for rank in group], format)
+    return (together or 0.0) + fsum(most(group) for group in groups if group not in whole)
 
 
 def mean_ceiling(replay: Replay) -> float | None:
     """Operations per second of the fastest work of all devices of a leg, averaged over the span; None if a
     leg has not measured all its devices, or none has a span."""
     total = 0.0
-    for leg in replay.legs:
+    for leg in replay.counted_legs:
         ranks = {rank for group in leg.began.groups for rank in group}
-        if leg.span_seconds > 0 and ranks != leg.ceilings.keys():
+        if ranks != leg.ceilings.keys():
             return None
         total += leg.span_seconds * fsum(ceiling.fastest for ceiling in leg.ceilings.values())
     return total / replay.span_seconds if total > 0 else None

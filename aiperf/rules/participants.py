@@ -16,10 +16,10 @@ from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import NEVER_STARTED, SHOWN, Evidence, Seen, looked
 from aiperf.rules.times import DRIFT, JITTER_SECONDS
+from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import Processor, Ready
 
-CLOCK_SECONDS = 1.0
 TIME_OF_DAY_SECONDS = 60.0
 """Seconds by which a clock may be set during a run, or differ on the host that continues it."""
 INITIALISATION_SECONDS = 1800.0
@@ -107,20 +107,23 @@ def code(evidence: Evidence) -> Seen:
 
 def clocks(evidence: Evidence) -> Seen:
     """The hosts' times of day, compared once."""
-    offsets = [
-        (abs(event.clock_offset_seconds), event.ready.host)
-        for leg in evidence.replay.timed_legs
-        for event in leg.ranks
-    ]
-    wrong = sorted({(host, offset) for offset, host in offsets if offset > CLOCK_SECONDS})
+    read = [(event.ready.host, event.clock) for leg in evidence.replay.timed_legs for event in leg.ranks]
+    wrong = sorted(
+        {(host, abs(clock.offset_seconds)) for host, clock in read if clock.least_seconds > CLOCK_SECONDS}
+    )
     contradictions = [f"the clock of {host} is {offset:.1f} s off" for host, offset in wrong]
     contradictions += _no_times(evidence.replay)
-    if not offsets:
+    if not read:
         return Seen(NEVER_STARTED, contradictions, known=False)
+    if unsure := [(clock.uncertainty_seconds, host) for host, clock in read if not clock.known]:
+        seconds, host = max(unsure)
+        text = f"the clock of {host} is known only to {seconds:.1f} s, because each of its answers was late"
+        return Seen(text, contradictions, known=False)
     if not contradictions and (doubts := [*_overlaps(evidence.replay), *_pauses(evidence.replay)]):
         why = "a clock was set, the host was suspended, or the journal was changed"
         return Seen(f"{'; '.join(doubts[:SHOWN])}: {why}", known=False)
-    return Seen(f"clocks differ by at most {max(offsets)[0]:.3f} s", contradictions)
+    most = max(abs(clock.offset_seconds) + clock.uncertainty_seconds for _, clock in read)
+    return Seen(f"clocks differ by at most {most:.3f} s", contradictions)
 
 
 def _no_times(replay: Replay) -> Iterator[str]:

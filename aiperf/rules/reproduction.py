@@ -6,22 +6,40 @@ everything after it must change too, training included.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Collection, Container, Sequence
+from time import monotonic
+
 from aiperf.errors import ConfigError, MissingExtra
 from aiperf.journal.attempts import Leg
 from aiperf.journal.events import Dispatched, Event, LegBegan
-from aiperf.journal.replay import Replay
+from aiperf.journal.replay import TOLD, Replay
 from aiperf.proposing.foreign_search import SearchFailed
-from aiperf.proposing.jobs import Jobs
+from aiperf.proposing.jobs import ATTEMPTS, Jobs
 from aiperf.proposing.proposals import libraries
+from aiperf.rules.reproduced_so_far import SoFar
 from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.side_by_side import Tell, num_processes, told_by
 from aiperf.tasks.registry import task_of
-from aiperf.trial import Trial
+from aiperf.trial import State, Trial
+from aiperf.wording import percent
 from nas.record import encode, graph_from_json
 from nas.search import Exhausted
 
+ALL_REPEATED = ("evolution", "random")
+"""Searches whose proposals take some milliseconds, so that all are repeated, if no library tunes."""
 MOST_ASKED = 2_000
-"""Maximum number of proposals that are repeated for one run, at a few milliseconds each. In a longer run,
-every second, third, … one is repeated."""
+"""Maximum number of proposals of any other search that are repeated. In a longer run they are a sample, which
+each validation draws anew: a choice that follows from the journal could be ground by changing it."""
+SHARED_FROM = 5_000
+"""Number of proposals from which several processes share them."""
+FEW_FAILURES, MOST_FAILURES = 1, 0.05
+"""Number of trials that may fail in any run, and share of those that ended. Failures of an honest run are of
+memory, which is foreseen, or of a learning rate that is too high; few are left of either."""
+STEERED_SINCE = 2
+"""Version of the rules since which failures cost the class."""
+TOLD_EACH_SECONDS = 5.0
+"""Time in seconds after which progress is shown and kept."""
 
 
 _NAMES = {"hyper": "hyper-parameters", "round": "round", "epochs": "epochs", "seed": "random seed"}
@@ -67,36 +85,114 @@ def search(evidence: Evidence) -> Seen:
     if other := {name: was for name, was in replay.opened.libraries.items() if here.get(name) != was}:
         told = "; ".join(f"{name} {was}, but {here.get(name)} is installed" for name, was in other.items())
         return Seen(f"the run's proposals depend on {told}", known=False)
+    asked, of = asked_numbers(replay), len(replay.trials)
+    processes = num_processes() if len(asked) >= SHARED_FROM else 0
+    if processes and evidence.progress is not None:
+        answer = _shared(replay, asked, processes, evidence.progress)
+    else:
+        answer = _repeated(replay, asked)
+    if answer is not None:
+        return answer
+    if replay.opened.rules >= STEERED_SINCE and (doubt := _steered(replay)):
+        return Seen(doubt, known=False)
+    drawn = "" if len(asked) == of else ", drawn at random by this validation"
+    return Seen(f"{len(asked)} of {of} proposals reproduced{drawn}")
+
+
+def asked_numbers(replay: Replay) -> Sequence[int]:
+    """The trials whose proposals are repeated: all, or a sample of those of a dearer search."""
+    config, of = replay.opened.config, len(replay.trials)
+    cheap = config.search.name in ALL_REPEATED and not libraries(config)
+    if cheap or of <= MOST_ASKED:
+        return range(of)
+    return sorted(random.SystemRandom().sample(range(of), MOST_ASKED))
+
+
+def _repeated(
+    replay: Replay, asked: Collection[int], tell: Callable[[int], object] = lambda number: None
+) -> Seen | None:
+    """Repeats these proposals, and calls `tell` after each; None if they are as recorded."""
     try:
-        asked = _made_again(replay)
+        _made_again(replay, frozenset(asked), tell)
     except (MissingExtra, SearchFailed) as error:
         return Seen(str(error), known=False)
     except (_Differs, Exhausted, ValueError, LookupError) as error:
         return Seen("", [str(error)])
-    return Seen(f"{asked} of {len(replay.trials)} proposals reproduced")
+    return None
 
 
-def _made_again(replay: Replay) -> int:
-    """The number of proposals reproduced. Raises _Differs at the first that differs."""
+def _shared(
+    replay: Replay, asked: Sequence[int], processes: int, show: Callable[[str], object]
+) -> Seen | None:
+    """The same in several processes, among which the proposals are dealt out one by one. What they have all
+    reproduced is kept, so that a validation that was interrupted continues there."""
+    kept = SoFar.of(replay)
+    begin = kept.read() if len(asked) == len(replay.trials) else 0
+    if begin:
+        show(f"{begin:,} of {len(asked):,} proposals were reproduced by an earlier validation")
+
+    def work(index: int, of: int, tell: Tell) -> None:
+        last = monotonic()
+
+        def reached(number: int) -> None:
+            nonlocal last
+            if (now := monotonic()) > last + TOLD_EACH_SECONDS:
+                last = now
+                tell(number)
+
+        mine = [number for number in asked[index::of] if number >= begin]
+        tell(_repeated(replay, mine, reached))
+
+    reached, shown = [begin] * processes, monotonic()
+    for index, told in told_by(work, processes):
+        if isinstance(told, Seen):
+            kept.remove()
+            return told
+        reached[index] = len(replay.trials) if told is None else int(str(told)) + 1
+        if (now := monotonic()) > shown + TOLD_EACH_SECONDS:
+            shown, first = now, min(reached)
+            lost = kept.write(first) if len(asked) == len(replay.trials) else ""
+            show(f"{first:,} of {len(replay.trials):,} proposals reproduced{lost and f'; {lost}'}")
+    kept.remove()
+    return None
+
+
+def _made_again(replay: Replay, asked: Container[int], tell: Callable[[int], object]) -> None:
+    """Repeats these proposals in the order of the journal. Raises _Differs at the first that differs."""
     config, seed = replay.opened.config, graph_from_json(replay.opened.seed_graph)
     so_far = _SoFar(replay)
     jobs = Jobs.of(config, seed, so_far)
-    every = -(-len(replay.trials) // MOST_ASKED)
-    # The choice depends on the whole journal: it cannot be known while lines are still being changed.
-    offset, asked = int(replay.last_chain[:8] or "0", 16) % every, 0
     for event in replay.decisions:
         so_far.follow(event)
         if isinstance(event, Dispatched) and event.attempt > 1:
             _compare_again(jobs.again(event.group), event)
             jobs.follow(event)
-        elif isinstance(event, Dispatched) and event.trial.number % every == offset:
+        elif isinstance(event, Dispatched) and event.trial.number in asked:
             made = jobs.propose(event.trial.number, event.group)
             _compare(made.trial, event.trial)
             jobs.follow(made)
-            asked += 1
+            tell(event.trial.number)
         else:
             jobs.follow(event)
-    return asked
+
+
+def _steered(replay: Replay) -> str:
+    """Describes failures that could have steered the search; empty if there are few.
+
+    Nothing proves a failure. Whoever wants other proposals could call each unwelcome network failed, at once
+    or after its validations, or lose it as often as it is tried.
+    """
+    stories = replay.trials.values()
+    failed = sum(story.state is State.FAILED for story in stories)
+    lost = sum(story.state is State.LOST and len(story.attempts) >= ATTEMPTS for story in stories)
+    ended = lost + sum(story.state in TOLD for story in stories)
+    if failed + lost <= max(FEW_FAILURES, MOST_FAILURES * ended):
+        return ""
+    share = percent(MOST_FAILURES, 0)
+    return (
+        f"{failed + lost} of {ended} trials failed, more than {share}: the proposals follow from that, and "
+        "nothing proves a failure"
+    )
 
 
 def _compare(made: Trial, recorded: Trial) -> None:

@@ -43,6 +43,9 @@ class Evidence:
     score: Score
     files: RunFiles | None
     """Files of the run directory; None if only the journal is available."""
+    progress: Callable[[str], object] | None = None
+    """Shows how far a rule has come that takes minutes. None in a process that must not be forked, such as
+    the master of a run, which may have threads and MPI: it then checks alone."""
 
 
 @dataclass(frozen=True)

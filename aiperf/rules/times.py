@@ -8,15 +8,17 @@ ranks, fills the time, nothing is missing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Attempt, Leg, Stall
 from aiperf.journal.columns import pieces
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import NEVER_STARTED, SHOWN, Evidence, Seen, looked
-from aiperf.wording import counted
+from aiperf.wording import counted, percent
 
 # Work is reported late if the master was busy, never early; a master that is silent for longer than a
 # heartbeat is dead. A network or a file system may delay reports for as long.
@@ -24,6 +26,9 @@ LATE_SECONDS = AFTER_LAST_LINE_SECONDS
 DRIFT = 1e-3  # of one host's clock relative to another's, as a fraction of the time that both measure
 JITTER_SECONDS = 0.5
 ROUNDING_SECONDS = 1e-6
+MOST_SURPLUS = 1e-3
+"""Largest part of the span by which the work of a run may exceed it by what is allowed for late messages. An
+hour in one leg has less than a seventh of it."""
 NEWS_SECONDS = 0.1  # by which one message may take longer than the next one
 SILENCE_SECONDS = 3 * AFTER_LAST_LINE_SECONDS
 """Silence in seconds that is not checked: a network or a file system may delay reports for as long."""
@@ -33,8 +38,11 @@ MOST_OF_A_PIECE = 4.0
 
 def times(evidence: Evidence) -> Seen:
     """Work ends before its line is written, and no group works longer than the time available."""
-    began = any(attempt.began for attempt in evidence.replay.attempts)
-    text, contradictions = "no group worked longer than the time available", list(_times(evidence.replay))
+    replay = evidence.replay
+    began = any(attempt.began for attempt in replay.attempts)
+    text, contradictions = "no group worked longer than the time available", list(_times(replay))
+    if not contradictions and (doubt := _surplus(replay)):
+        return Seen(doubt, known=False)
     return looked(began, "no trial began", text, contradictions)
 
 
@@ -107,24 +115,70 @@ def _backwards(replay: Replay) -> Iterator[str]:
 
 def _overfull(replay: Replay) -> Iterator[str]:
     """Groups whose work does not fit into the time between the ends of its pieces."""
+    for mine in _shifts(replay):
+        leg, end, slack, where = mine.leg, mine.end, mine.slack, f"in leg {mine.leg.index}"
+        if leg.released is None:
+            yield f"group {mine.group} worked {where}, whose clock never started"
+        elif not slack.min() >= -JITTER_SECONDS:
+            place = int(slack.argmin())
+            worked, passed = np.cumsum(mine.seconds)[place], end[place] - leg.released
+            yield f"group {mine.group} worked {worked:.1f} s in the first {passed:.1f} s of leg {leg.index}"
+        elif (np.maximum.accumulate(slack) - slack).max() > LATE_SECONDS + np.diff(end).max(initial=0.0):
+            yield f"group {mine.group} worked on two things at once {where}"
+
+
+def _surplus(replay: Replay) -> str:
+    """Describes work that fits into the time available only by what is allowed for late messages, if over the
+    run that is more than a small share of the span; else empty.
+
+    What is allowed in each leg is absolute. So a span of milliseconds, or a run of many short legs, could
+    consist of nothing else.
+    """
+    by_leg: dict[int, float] = {}
+    for mine in _shifts(replay):
+        by_leg[mine.leg.index] = max(by_leg.get(mine.leg.index, 0.0), mine.surplus_seconds)
+    seconds, span = sum(by_leg.values()), replay.span_seconds
+    if seconds <= MOST_SURPLUS * span:
+        return ""
+    return (
+        f"the work takes {seconds:.3g} s more than the span of {span:.3g} s has: messages may be so late, "
+        f"but it is more than {percent(MOST_SURPLUS)} of the span"
+    )
+
+
+@dataclass(frozen=True)
+class _Shift:
+    """The work of one group in one leg, in the order in which it ended."""
+
+    leg: Leg
+    group: int
+    end: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    closes: bool
+    """Whether the last piece is a validation."""
+
+    @property
+    def slack(self) -> NDArray[np.float64]:
+        """The seconds from the release to the end of each piece in which the group did not work."""
+        return self.end - (self.leg.released or 0.0) - np.cumsum(self.seconds) / (1 + DRIFT)
+
+    @property
+    def surplus_seconds(self) -> float:
+        """The seconds by which the work exceeds the time, at any moment or in the closing validation, which
+        begins after the last block."""
+        slack = self.slack
+        overlap = slack[-2] - slack[-1] if self.closes and len(slack) > 1 else 0.0
+        return max(0.0, -float(slack.min()), float(overlap))
+
+
+def _shifts(replay: Replay) -> Iterator[_Shift]:
     found = pieces(replay)
     order = np.lexsort((found.end, found.group, found.leg))
     edges = np.flatnonzero(np.diff(found.leg[order]) | np.diff(found.group[order])) + 1
     for mine in np.split(order, edges) if len(order) else []:
         leg, group = replay.legs[found.leg[mine[0]]], int(found.group[mine[0]])
-        if leg.released is None:
-            yield f"group {group} worked in leg {leg.index}, whose clock never started"
-            continue
-        end, work = found.end[mine], np.cumsum(found.seconds[mine])
-        slack = end - leg.released - work / (1 + DRIFT)
-        if not slack.min() >= -JITTER_SECONDS:
-            place = int(slack.argmin())
-            yield (
-                f"group {group} worked {work[place]:.1f} s in the first {end[place] - leg.released:.1f} s "
-                f"of leg {leg.index}"
-            )
-        elif (np.maximum.accumulate(slack) - slack).max() > LATE_SECONDS + np.diff(end).max(initial=0.0):
-            yield f"group {group} worked on two things at once in leg {leg.index}"
+        closes = bool(found.is_validation[mine[-1]])
+        yield _Shift(leg, group, found.end[mine], found.seconds[mine], closes)
 
 
 def span(evidence: Evidence) -> Seen:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
+from aiperf.journal.file import RULES_VERSION
 from aiperf.journal.mark import Mark, mark_of
 from aiperf.journal.replay import Replay
 from aiperf.rules import (
@@ -35,8 +36,12 @@ class RunClass(Enum):
     SMOKE = "smoke"
 
 
-KNOWN_IF_RANKED = frozenset({"search", "accuracy", "data", "measurements", "clocks", "witnesses"})
-"""Rules of integrity that a ranked run must pass: if one of them is unknown, the run is smoke."""
+KNOWN_IF_RANKED: Mapping[str, int] = {
+    **dict.fromkeys(("search", "accuracy", "data", "measurements", "clocks", "witnesses"), 1),
+    **dict.fromkeys(("speed", "times"), 2),
+}
+"""Rules of integrity that a ranked run must pass, each from that version of the rules on: if one of them is
+unknown, the run is smoke. A journal of an earlier version is judged as it was."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class Verdict:
     findings: tuple[Finding, ...]
     shortfall: Shortfall | None = None
     origin: Origin = Origin.MEASURED
+    rules: int = RULES_VERSION
+    """Version of the rules under which the run was made."""
 
     @property
     def answer(self) -> Answer:
@@ -75,10 +82,19 @@ class Verdict:
         return RunClass.SMOKE if self.unmet else RunClass.RANKED
 
     @property
+    def class_text(self) -> str:
+        """The class in words; empty without one. A run that is ranked by earlier rules than these is called
+        so, because less was demanded of it, and because anyone can write a smaller version into a journal."""
+        if self.run_class is RunClass.RANKED and self.rules < RULES_VERSION:
+            return f"{RunClass.RANKED.value} by version {self.rules} of the rules"
+        return self.run_class.value if self.run_class else ""
+
+    @property
     def unmet(self) -> list[Finding]:
         """What keeps a valid run from the class ranked: rules of eligibility, and some of integrity."""
-        needed = [f for f in self.findings if f.kind is Kind.ELIGIBILITY or f.rule in KNOWN_IF_RANKED]
-        return [f for f in needed if f.outcome is not Outcome.PASSED]
+        needed = {rule for rule, since in KNOWN_IF_RANKED.items() if since <= self.rules}
+        asked = [f for f in self.findings if f.kind is Kind.ELIGIBILITY or f.rule in needed]
+        return [f for f in asked if f.outcome is not Outcome.PASSED]
 
     @property
     def cause(self) -> str:
@@ -165,4 +181,5 @@ def concluded(evidence: Evidence, findings: Iterable[Finding]) -> Verdict:
     directory = None if evidence.files is None else evidence.files.directory
     credited = evidence.score.goodput.segments > 0
     lacks = shortfall(evidence.replay, credited, directory)
-    return Verdict(tuple(findings), lacks, evidence.replay.opened.origin)
+    opened = evidence.replay.opened
+    return Verdict(tuple(findings), lacks, opened.origin, opened.rules)

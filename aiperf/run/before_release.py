@@ -12,9 +12,10 @@ from pathlib import Path
 
 from aiperf.errors import NotReady, WorldError
 from aiperf.journal.events import RankReady
-from aiperf.rules.participants import CLOCK_SECONDS, misdeclared
+from aiperf.rules.participants import misdeclared
+from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.formats import emulation_text
-from aiperf.wire.messages import Ready
+from aiperf.wire.messages import NOTE, Ready
 
 LATE_SHOWN = 10
 """Maximum number of late ranks named in a message: on a large machine whole nodes are late, and the message
@@ -63,19 +64,11 @@ def refuse_other_formats(declared: str, ranks: Iterable[Ready]) -> None:
 def refuse_other_clocks(ranks: Iterable[RankReady]) -> None:
     """Refuses hosts whose time of day differs from the master's, which would make the run INVALID as well."""
     for event in ranks:
-        if abs(event.clock_offset_seconds) > CLOCK_SECONDS:
+        if event.clock.least_seconds > CLOCK_SECONDS:
             raise WorldError(
                 f"the clocks of {event.ready.host} and the master differ by "
                 f"{abs(event.clock_offset_seconds):.1f} s; synchronise them (chrony, ntp)"
             )
-
-
-def clock_offset(theirs: float, ours: float, held_up: float) -> float:
-    """A rank's time of day minus the master's in seconds. A master that was held up for `held_up` seconds, as
-    by a file system that stalls, reads the message late, so a clock that is behind by no more than that may
-    be right, and counts as right."""
-    offset = theirs - ours
-    return max(offset, min(0.0, offset + held_up)) if held_up > CLOCK_SECONDS else offset
 
 
 def not_in_time(seconds: float, groups: Iterable[tuple[int, ...]], ranks: Iterable[Ready]) -> NotReady:
@@ -94,8 +87,9 @@ def lost(group: int, was_ready: bool, reason: str) -> NotReady:
 
 
 def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
-    """Notes for the user: hosts that do not share the run directory, and a format that is emulated."""
-    found = []
+    """Notes for the user: what of a folder is read, accelerators that are not used, hosts that do not share
+    the run directory, and a format that is emulated."""
+    found = [f"data: {ranks[0].data_note}"] if ranks[0].data_note else []
     if apart := sorted({ready.host for ready in ranks if not ready.sees_run}):
         found.append(
             f"{directory} is not shared with {', '.join(apart)}: weights, and at the end rank logs, are "
@@ -104,6 +98,10 @@ def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
     emulated = (emulation_text(ready.device, declared, ready.formats) for ready in ranks)
     if text := next(filter(None, emulated), ""):
         found.append(f"{text}; --format auto chooses the fastest native format")
+    noted = {ready.host: ready.settings[NOTE] for ready in ranks if NOTE in ready.settings}
+    for text in dict.fromkeys(noted.values()):
+        hosts = sorted(host for host, other in noted.items() if other == text)
+        found.append(f"{hosts[0]}{f' and {len(hosts) - 1} more' * (len(hosts) > 1)}: {text}")
     return found
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from aiperf.errors import StoppedEarly, WorldError
 from aiperf.files import RunFiles
+from aiperf.hardware.bound import without_bound
 from aiperf.journal import events
 from aiperf.journal.compression import arrived
 from aiperf.journal.replay import Replay
@@ -80,9 +82,6 @@ class Master:
         self._stop_asked = ""
         self._closing = ""
         self._closing_since = 0.0
-        self._all_heard = 0.0
-        """Time of the leg at which no message was waiting. A message that is read now may have arrived at any
-        time since then, by which the clocks of hosts are judged."""
 
     def stop(self, reason: str) -> None:
         """Asks for a clean end; may be called from a signal handler."""
@@ -145,7 +144,8 @@ class Master:
         one does not."""
         declared = self.config.training.format
         before_release.refuse_idle_devices(ready)
-        refuse_unrankable(self.config, ready[0].data)
+        measured = self.replay.opened.origin is events.Origin.MEASURED
+        refuse_unrankable(self.config, ready[0].data, without_bound(ready, declared) if measured else ())
         if not self.replay.leg.losses:
             for text in before_release.notes(self.files.directory, declared, ready):
                 self.audience.say(text)
@@ -278,10 +278,8 @@ class Master:
 
     def _turn(self, on_loss: Callable[[int, str], None], seconds: float) -> int | None:
         """Waits at most `seconds` for one message and handles it; returns the group that sent it."""
-        asked, index = self.ledger.now, None
+        index = None
         received = self.world.receive(seconds)
-        if received is None and self.ledger.now > asked + TICK_SECONDS / 2:  # the world drops some unheard
-            self._all_heard = asked
         if received is not None:
             index, message = received
             self.groups.heard(index)
@@ -311,7 +309,7 @@ class Master:
     def _hear(self, index: int, message: messages.FromGroup) -> None:
         now, group = self.ledger.now, self.groups.each[index]
         if isinstance(message, messages.Meeting):
-            self.world.send(index, messages.Join(message.host, message.port))
+            self.world.send(index, messages.Join(message.host, message.port, secrets.token_hex(16)))
         elif isinstance(message, messages.Ready):
             self._ready(index, message)
         elif isinstance(message, messages.Refused):
@@ -342,9 +340,8 @@ class Master:
 
     def _ready(self, index: int, ready: messages.Ready) -> None:
         leg = self.replay.leg
-        held_up = self.ledger.now - self._all_heard
-        offset = before_release.clock_offset(ready.wall_seconds, self.ledger.clock.wall(), held_up)
-        self.ledger.write(arrived(leg.ready_like(ready.host), index, ready, offset))
+        clock = self.world.clock_of(ready.rank)
+        self.ledger.write(arrived(leg.ready_like(ready.host), index, ready, clock))
         before_release.refuse_difference(ready, leg.ranks[0].ready)
         if leg.released is not None and leg.is_ready(index):  # it was lost in between
             self.groups.go_on(index)

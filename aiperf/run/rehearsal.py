@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
 from aiperf.config import Config
 from aiperf.errors import MissingExtra
+from aiperf.hardware.bound import no_bound_text
+from aiperf.hardware.peak import listed
 from aiperf.pretending.group_model import Learnt
 from aiperf.pretending.rank_report import pretended_group, pretended_manifest, pretending_notice
 from aiperf.proposing.forecast import forecast
+from aiperf.proposing.memory_model import PROCESSOR
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.eligibility import refuse_unrankable, unrankable
 from aiperf.run.run import check_run
@@ -43,9 +46,10 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
     """
     config, seed, told = check_run(config, ranks)
     places = ranks.places(config)
-    manifest = _manifest(config, ranks, places)
+    manifest, note = _manifest(config, ranks, places)
     devices = ranks.devices(config)
-    refuse_unrankable(config, manifest)
+    unbounded = [] if ranks.options.pretend else _unbounded(devices, config.training.format)
+    refuse_unrankable(config, manifest, unbounded)
     ranks_of_a_group = len(places[0].group)
     groups = len(places) // ranks_of_a_group
     task = task_of(config.data)
@@ -67,6 +71,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         *([("pretending", pretending_notice(pretend))] if pretend else []),
         *_layout(ranks, places, devices),
         ("data", task.data.summary(manifest)),
+        *([("files", note)] if note else []),
         ("seed", f"{config.seed_architecture}, {seed.num_parameters:,} parameters"),
         (
             "training",
@@ -83,7 +88,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
             f"{clock(seen.trial_seconds)} in the first round, for an architecture of the seed's size",
         ),
         ("trials a group", trials),
-        _rank(config, manifest, seen.least_ranked_hours),
+        _rank(config, manifest, unbounded, seen.least_ranked_hours),
         *([("tuning", told)] if told else []),
         *_energy(devices),
         ("memory of a device", _memory_text(seen.memory_bytes)),
@@ -101,9 +106,20 @@ def _memory_text(amount: int | None) -> str:
     return f"about {bytes_text(amount)} for the seed (modelled)"
 
 
-def _rank(config: Config, manifest: Mapping[str, Any], hours: float) -> tuple[str, str]:
+def _unbounded(devices: Sequence[Described], format: str) -> list[str]:
+    """Names of the devices, processors apart, that have no listed peak in this format."""
+    names = {each.device for each in devices if each.kind not in ("", PROCESSOR)}
+    return sorted(
+        name for name in names if (peak := listed(name)) is None or not peak.bound_in_format(format)
+    )
+
+
+def _rank(
+    config: Config, manifest: Mapping[str, Any], unbounded: Sequence[str], hours: float
+) -> tuple[str, str]:
     """The shortest span for which the run can be ranked, or the reasons why it cannot be ranked at all."""
-    if wrong := unrankable(config, manifest):
+    unknown = [no_bound_text(unbounded, config.training.format)] if unbounded else []
+    if wrong := unrankable(config, manifest) + unknown:
         more = [f"and {len(wrong) - REASONS_SHOWN} more"] * (len(wrong) > REASONS_SHOWN)
         return "cannot be ranked", "; ".join(wrong[:REASONS_SHOWN] + more)
     return "least span to be ranked", f"{hours:.2g} h (an hour, and one completed trial a group)"
@@ -123,6 +139,7 @@ def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, .
     on_host = Counter(hosts[place.rank] for place in places)
     groups = list(dict.fromkeys(place.group for place in places))
     kinds = Counter((each.device, each.kind, each.memory_bytes) for each in devices)
+    noted = dict.fromkeys(each.note for each in devices if each.note)
     master = f"{hosts[0]}: the master"
     workers = [f"{host}: {count} rank{'s' * (count > 1)}" for host, count in on_host.items()]
     shown = [f"{' '.join(map(str, group))} on {hosts[group[0]]}" for group in groups[:GROUPS_SHOWN]]
@@ -135,6 +152,7 @@ def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, .
             ("devices", f"{count} × {name} ({kind}), {bytes_text(memory)}")
             for (name, kind, memory), count in kinds.items()
         ),
+        *(("accelerators", note) for note in noted),
     ]
 
 
@@ -143,15 +161,16 @@ def _hosts(ranks: Ranks) -> tuple[str, ...]:
     return ranks.hosts or (socket.gethostname(),) * 2
 
 
-def _manifest(config: Config, ranks: Ranks, places: tuple[Place, ...]) -> Mapping[str, Any]:
-    """Manifest of the data that the run would read."""
+def _manifest(config: Config, ranks: Ranks, places: tuple[Place, ...]) -> tuple[Mapping[str, Any], str]:
+    """Manifest of the data that the run would read, and what is read of a folder."""
     if ranks.options.pretend:
-        return pretended_manifest(config)
+        return pretended_manifest(config), ""
     from aiperf.data import load
     from aiperf.device import bind
 
     unstaged = replace(config.data, stage="")  # nothing is copied to show what would be done
-    return load(unstaged, bind("cpu", 0).torch, config.random_seed, places[0].ranks_on_host).manifest
+    found = load(unstaged, bind("cpu", 0).torch, config.random_seed, places[0].ranks_on_host)
+    return found.manifest, found.note
 
 
 def _examples_per_second(

@@ -20,7 +20,7 @@ from aiperf.config import BoundsConfig, Config, load_preset, preset_names, to_to
 from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Opened, Origin
-from aiperf.journal.file import VERSION, JournalWriter, Line
+from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter, Line
 from aiperf.journal.replay import Replay
 from aiperf.pretending.rank_report import pretending_notice, refuse_no_examples
 from aiperf.proposing.jobs import Jobs
@@ -82,6 +82,7 @@ def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) ->
         libraries=libraries(config),
         search=task_of(config.data).search_version(config.tuning.name),
         origin=origin,
+        rules=RULES_VERSION,
     )
 
 

@@ -14,8 +14,8 @@ Controls = Mapping[int, Control]
 
 
 def controls_of(replay: Replay) -> Controls:
-    """Controls of the first leg that measured them."""
-    return next((leg.controls for leg in replay.legs if leg.controls), {})
+    """Controls of the first counted leg that measured them."""
+    return next((leg.controls for leg in replay.counted_legs if leg.controls), {})
 
 
 def at_common_rung(runs: Sequence[Controls]) -> list[Controls] | None:

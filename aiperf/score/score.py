@@ -179,9 +179,9 @@ def _control(replay: Replay) -> ControlResult | None:
 def _aiperf1(replay: Replay, counts: Mapping[int, Counted], credited: Credit, span: float) -> float | None:
     """Rate as AIPerf 1.0 would count it: only completed epochs, each with all training and all validation
     examples."""
-    if not replay.legs or not replay.ranks or not task_of(replay.opened.config.data).in_aiperf1:
+    if not task_of(replay.opened.config.data).in_aiperf1:
         return None
-    manifest = replay.ranks[0].ready.data
+    manifest = replay.manifest
     training, validation = manifest.get("training_examples", 0), manifest.get("validation_examples", 0)
     if not training:
         return None

@@ -36,11 +36,11 @@ class Throughput:
 
 def machine_of(replay: Replay) -> SimulatedMachine:
     """The machine that a run had. Raises JournalError for one that is not made of equal nodes."""
-    if not replay.legs or not replay.leg.first_devices:
+    if not replay.legs or not replay.counted_legs[-1].first_devices:
         raise JournalError(
             f"run {replay.opened.run_id}: no rank was ready, so there is no machine to simulate"
         )
-    leg = replay.leg
+    leg = replay.counted_legs[-1]
     hosts = {rank: ready.host for rank, ready in leg.first_devices.items()}
     nodes, ranks, group = len(set(hosts.values())), len(hosts), len(leg.began.groups[0])
     if ranks % nodes:
@@ -68,8 +68,7 @@ def throughput(replay: Replay) -> Throughput:
 def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float]:
     """Time of the work of this run, over all groups, in seconds: as measured, and as assumed for the same
     networks, so that it does not matter where another search would have gone."""
-    opened, leg = replay.opened, replay.leg
-    manifest = replay.ranks[0].ready.data
+    opened, leg, manifest = replay.opened, replay.counted_legs[-1], replay.manifest
     ranks = len(leg.began.groups[0])
     usual = math.exp(assumptions.spread.block**2 / 2)
     pretended = Pretended(assumptions, opened.config, graph_from_json(opened.seed_graph), manifest, ranks)

@@ -17,6 +17,7 @@ from aiperf.ranks.world import Gone
 from aiperf.simulation.shared_storage import SharedStorage
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
 from aiperf.simulation.simulated_machine import SimulatedMachine, node_speed, seconds_to_failure
+from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.messages import Assign, FromGroup, Quit, Release, Setup, ToGroup, pack, unpack
 from nas.record import graph_from_json
 
@@ -203,6 +204,9 @@ class SimulatedWorld:
             if incarnation == self._each[group].incarnation:
                 clock.hear(arrived)
                 return group, data if isinstance(data, Gone) else unpack(FromGroup, data)
+
+    def clock_of(self, rank: int) -> ClockReading:
+        return SAME_CLOCK
 
     def restart(self, group: int) -> bool:
         if group in self._dead:

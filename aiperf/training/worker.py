@@ -54,6 +54,7 @@ from aiperf.training.train import Elsewhere, Here, TrainedTrial
 from aiperf.trial import Trial
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
+    NOTE,
     Assign,
     Ceiling,
     Control,
@@ -240,7 +241,8 @@ class Worker(Driver[BuiltTrial]):
             multiplies=self.multiplies,
             formats=self.formats,
             processor=self.device.processor,
-            settings=read_settings(os.environ),
+            settings=read_settings(os.environ) | ({NOTE: self.device.note} if self.device.note else {}),
+            data_note=self.rank.data.note,
             wall_seconds=time.time(),  # at the moment of sending: to see the probe may take seconds
         )
 

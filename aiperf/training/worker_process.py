@@ -14,7 +14,7 @@ import sys
 import threading
 from multiprocessing.connection import Connection
 
-from aiperf.device import Device, bind, chosen_kind, count_devices
+from aiperf.device import Device, choose, count_devices
 from aiperf.errors import AiperfError, GroupBroken
 from aiperf.measuring.precision import format_rates
 from aiperf.parallel.ddp import Ddp
@@ -85,18 +85,16 @@ def die_with_parent() -> None:
 
 def bind_place(kind: str, place: Place) -> Device:
     """The device of a rank: by its position, or the only one that the launcher shows it."""
-    kind = chosen_kind(kind)
-    alone = count_devices(kind) == 1
-    return bind(kind, 0 if alone else place.device_index, place.ranks_on_host)
+    choice = choose(kind)
+    alone = count_devices(choice.kind) == 1
+    return choice.bind(0 if alone else place.device_index, place.ranks_on_host)
 
 
-def describe(kind: str, place: str) -> str:
-    """JSON of the device that a worker at this place (JSON, too) binds, or why it has none."""
+def describe(kind: str, place: str) -> object:
+    """The record of the device that a worker at this place (JSON) binds. Raises AiperfError if it has
+    none."""
     where = decode(Place, json.loads(place))
-    try:
-        device = bind_place(kind, where)
-    except AiperfError as error:
-        return json.dumps(encode(Described(where.rank, str(error))))
+    device = bind_place(kind, where)
     found = Described(
         rank=where.rank,
         device=device.name,
@@ -104,8 +102,9 @@ def describe(kind: str, place: str) -> str:
         memory_bytes=device.memory_bytes,
         formats=format_rates(device),
         sensors=device.sensors,
+        note=device.note,
     )
-    return json.dumps(encode(found))
+    return encode(found)
 
 
 def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Parallel:

@@ -85,6 +85,8 @@ class Described(FromGroup):
     """Operations per second of a matrix product in each format of the device, as `Ready.formats`."""
     sensors: str = ""
     """Module of `aiperf.telemetry` that reads its power; empty if there is none."""
+    note: str = ""
+    """What the user should know about the choice of the device."""
 
 
 @dataclass(frozen=True)

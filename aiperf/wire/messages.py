@@ -65,6 +65,8 @@ class Join(ToGroup):
 
     host: str
     port: int
+    secret: str
+    """Random text of the master, under which the group keeps its keys."""
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,10 @@ class Processor:
     """Length of Arm's scalable vectors (SVE) in bits; 0 without SVE."""
 
 
+NOTE = "accelerators"
+"""Key of `Ready.settings` for what the user should know about the choice of the device."""
+
+
 @dataclass(frozen=True)
 class Ready(FromGroup):
     """One rank is initialised: its device is bound, its data is loaded and checked.
@@ -233,7 +239,10 @@ class Ready(FromGroup):
     processor: Processor | None = None
     """Properties of the CPU; None if the device is not a CPU."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the rank's environment, by name: threads, ISA, governor, job, container, MPI, variables."""
+    """Settings of the rank's environment, by name: threads, ISA, governor, job, container, MPI, variables,
+    and a note on accelerators that are not used."""
+    data_note: str = ""
+    """What was read of a folder and what was left out, for the user; empty for other data."""
 
 
 @dataclass(frozen=True)

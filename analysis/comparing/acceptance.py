@@ -9,6 +9,7 @@ from statistics import median
 
 from aiperf import toml
 from aiperf.errors import AiperfError, ConfigError
+from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
@@ -19,7 +20,7 @@ from analysis.comparing.history import changes, changes_text, drops, earlier
 from analysis.readings.judgement import Judged
 from analysis.readings.outliers import outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER
-from analysis.readings.score_figures import PER_JOULE, figures
+from analysis.readings.score_figures import PER_JOULE, figures, num_devices
 from analysis.readings.usage import read_usage
 from nas.record import RecordError, decode
 
@@ -208,13 +209,9 @@ def _alone(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
 
 
 def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
-    name, leg = run.replay.opened.run_id, run.replay.leg
+    name = run.replay.opened.run_id
     if criteria.min_node_control:
-        controls = comparable(leg.controls).values()
-        middle = median([control.examples_per_second for control in controls] or [0.0])
-        for host in sorted({event.ready.host for event in leg.ranks}):
-            own = [each.examples_per_second for each in controls if each.host == host]
-            share = min(own) / middle if own and middle > 0 else None
+        for host, share in sorted(_node_controls(run.replay).items()):
             found = _bounded("min_node_control", name, share, criteria.min_node_control, percent)
             yield replace(found, node=host)
     if criteria.no_slow_ranks:
@@ -222,9 +219,22 @@ def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
         for one in slow:
             yield Judgement("no_slow_ranks", name, outlier_text(one), "none", False, ", ".join(one.hosts))
         if not slow:
-            known = len(run.replay.leg.devices) >= LEAST_NUMBER
+            known = num_devices(run.replay) >= LEAST_NUMBER
             few = "unknown: fewer than four ranks cannot be compared"
             yield Judgement("no_slow_ranks", name, "none" if known else few, "none", True if known else None)
+
+
+def _node_controls(replay: Replay) -> dict[str, float | None]:
+    """The slowest control of each host as a share of the median of all ranks, in the counted leg in which it
+    was slowest; None if a leg did not measure it, because a slow host must not hide in a further leg."""
+    shares: dict[str, list[float | None]] = {}
+    for leg in replay.counted_legs:
+        controls = comparable(leg.controls).values()
+        middle = median([control.examples_per_second for control in controls] or [0.0])
+        for host in {event.ready.host for event in leg.ranks}:
+            own = [each.examples_per_second for each in controls if each.host == host]
+            shares.setdefault(host, []).append(min(own) / middle if own and middle > 0 else None)
+    return {host: None if None in found else min(filter(None, found)) for host, found in shares.items()}
 
 
 def _since(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]) -> Iterator[Judgement]:

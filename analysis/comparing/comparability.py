@@ -110,7 +110,7 @@ def _kind(run: Judged) -> Mapping[str, Any]:
     """All values that must agree, by name: configuration, data, code, device."""
     opened = run.replay.opened
     settings = run_tables.flat(asdict(opened.config))
-    ranks = [event.ready for leg in run.replay.legs for event in leg.ranks]
+    ranks = [event.ready for leg in run.replay.counted_legs for event in leg.ranks]
     examples = f"{task_of_run(run.replay).example}s"
     data = run_tables.flat(dict(ranks[0].data), f"{examples}.") if ranks else {}
     if data.get(f"{examples}.synthetic"):  # generated from the random seed, which is a run's own

@@ -246,14 +246,14 @@ def _machine(judged: Judged, other: Judged) -> dict[str, str]:
     return {
         "devices": run_tables.devices_and_hosts(replay),
         "hosts not in the other run": ", ".join(own[:HOSTS_SHOWN]) + more,
-        "groups": str(max((leg.groups for leg in replay.legs), default=0)),
-        "backend": ", ".join(sorted({leg.began.backend for leg in replay.legs})),
+        "groups": str(max((leg.groups for leg in replay.counted_legs), default=0)),
+        "backend": ", ".join(sorted({leg.began.backend for leg in replay.counted_legs})),
         f"{task_of_run(replay).example}s": str(replay.manifest.get("sha256", "none")),
     }
 
 
 def _hosts(judged: Judged) -> set[str]:
-    return {event.ready.host for leg in judged.replay.legs for event in leg.ranks}
+    return {event.ready.host for leg in judged.replay.counted_legs for event in leg.ranks}
 
 
 def _software(judged: Judged) -> dict[str, str]:

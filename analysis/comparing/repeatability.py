@@ -286,7 +286,8 @@ def _choices(run: Judged) -> str:
     """What the ranks measured and chose: number format, threads (each number once) and engines of the steps;
     and the number of legs if the run was resumed."""
     replay = run.replay
-    threads = sorted({ceiling.threads for leg in replay.legs for ceiling in leg.ceilings.values()} - {0})
+    measured = [ceiling for leg in replay.counted_legs for ceiling in leg.ceilings.values()]
+    threads = sorted({ceiling.threads for ceiling in measured} - {0})
     began = [attempt.began.started for attempt in replay.attempts if attempt.began is not None]
     found = [replay.opened.config.training.format]
     if threads:

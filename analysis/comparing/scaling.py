@@ -144,7 +144,7 @@ def _point(run: Judged, devices: int, base: int, base_rate: float) -> ScalingPoi
     score = run.score
     return ScalingPoint(
         run=run.replay.opened.run_id,
-        nodes=max(len({event.ready.host for event in leg.ranks}) for leg in run.replay.legs),
+        nodes=max(len({event.ready.host for event in leg.ranks}) for leg in run.replay.counted_legs),
         devices=devices,
         ops_per_second=score.ops_per_second,
         interval=score.timeline.stable_interval,

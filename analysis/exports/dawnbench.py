@@ -22,7 +22,7 @@ from aiperf.tasks.images.task import IMAGES
 from analysis.exports.result import answered
 from analysis.readings.judgement import Judged
 from analysis.readings.progress import falls, num_nodes
-from analysis.readings.run_tables import devices_and_hosts
+from analysis.readings.run_tables import devices_and_hosts, software
 from analysis.readings.score_figures import task_of_run
 from launch.price import DOLLARS, Price
 
@@ -67,7 +67,7 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
         "version": VERSION,
         "author": author,
         "authorEmail": email,
-        "framework": f"PyTorch {replay.ranks[0].ready.software.get('torch', 'unknown')}",
+        "framework": f"PyTorch {software(replay).get('torch', 'unknown')}",
         "model": f"aiperf-hpc {replay.opened.program}, trial {tested.trial} of a search",
         "hardware": hardware,
         **({} if price is None else {"costPerHour": price.money(nodes)}),

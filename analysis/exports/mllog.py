@@ -78,7 +78,7 @@ def _lines(judged: Judged, settings: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _settings(replay: Replay) -> dict[str, Any]:
-    config, manifest = replay.opened.config, dict(replay.ranks[0].ready.data) if replay.ranks else {}
+    config, manifest = replay.opened.config, replay.manifest
     return {
         "submission_benchmark": "aiperf-hpc",
         "submission_platform": replay.opened.run_id,

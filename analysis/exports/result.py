@@ -96,7 +96,7 @@ def _system(replay: Replay) -> dict[str, Any]:
         "hosts": len({ready.host for ready in ranks.values()}),
         "devices": [{"name": name, "number": num} for name, num in sorted(devices.items())],
         "num_devices": num_devices(replay),
-        "groups": max((leg.groups for leg in replay.legs), default=0),
+        "groups": max((leg.groups for leg in replay.counted_legs), default=0),
         "format": replay.opened.config.training.format,
         "software": software(replay),
         "started": replay.legs[0].began.started if replay.legs else None,
@@ -104,5 +104,4 @@ def _system(replay: Replay) -> dict[str, Any]:
 
 
 def _data(replay: Replay) -> dict[str, Any]:
-    first = next((event.ready.data for leg in replay.legs for event in leg.ranks), {})
-    return dict(encode(first))
+    return dict(encode(replay.manifest))

@@ -121,8 +121,8 @@ def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:
 
 def _verdict(verdict: Verdict) -> str:
     """The verdict in a few words; the reasons of an INVALID one are shown with the rules."""
-    if verdict.run_class:
-        return f"{verdict.answer.value}, class {verdict.run_class.value}"
+    if verdict.class_text:
+        return f"{verdict.answer.value}, class {verdict.class_text}"
     why = "" if verdict.answer is Answer.INVALID else f": {verdict.lacks}"
     return f"{verdict.answer.value}{why}"
 

@@ -96,7 +96,7 @@ def _judged(verdict: Verdict, validated: bool) -> str:
     if verdict.run_class is not None:
         if not validated:
             return "the run has not been validated yet"
-        return f"the run is {verdict.answer.value}, class {verdict.run_class.value}"
+        return f"the run is {verdict.answer.value}, class {verdict.class_text}"
     return f"the run is {verdict.answer.value}"
 
 

@@ -18,6 +18,7 @@ from analysis.readings.limits import limits_of
 from analysis.readings.outliers import Outlier, outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER
 from analysis.readings.roofline import example_seconds
+from analysis.readings.score_figures import num_devices
 from analysis.readings.usage import DeviceUse, Usage, read_usage
 from analysis.table import Cell, Table
 
@@ -56,7 +57,7 @@ def product_ceilings(replay: Replay) -> Mapping[str, float]:
     It has the numbers that all ranks were measured with. If there is none, each rank counts with its own, as
     MIXED.
     """
-    measured = next(([*leg.ceilings.values()] for leg in replay.legs if leg.ceilings), [])
+    measured = next(([*leg.ceilings.values()] for leg in replay.counted_legs if leg.ceilings), [])
     counts = set[str]().union(*(one.products for one in measured[:1]))
     counts = counts.intersection(*(one.products for one in measured))
     if measured and not counts:
@@ -85,7 +86,7 @@ def threads_text(replay: Replay) -> str:
 
 def choice_text(replay: Replay) -> str:
     """How the number of threads was chosen, by the rank that was least sure; empty if nothing was chosen."""
-    measured = next(([*leg.ceilings.values()] for leg in replay.legs if leg.ceilings), [])
+    measured = next(([*leg.ceilings.values()] for leg in replay.counted_legs if leg.ceilings), [])
     chosen = [ceiling for ceiling in measured if ceiling.thread_seconds]
     if not chosen:
         return ""
@@ -119,7 +120,7 @@ def slow_text(slow: Sequence[Outlier], replay: Replay) -> list[str]:
     """A line for each that was slow, or why nobody is named."""
     if slow:
         return [outlier_text(outlier) for outlier in slow]
-    if replay.legs and len(replay.leg.devices) < LEAST_NUMBER:
+    if replay.legs and num_devices(replay) < LEAST_NUMBER:
         return ["unknown (fewer than four ranks cannot be compared)"]
     return ["no outliers"]
 

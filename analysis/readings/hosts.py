@@ -16,6 +16,7 @@ from aiperf.score.rungs import Controls, comparable, controls_of
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Amount, ControlNetwork, Task
 from aiperf.trial import State, origin
+from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import Control
 from aiperf.wording import figure
 from analysis.readings.roofline import intensity
@@ -123,7 +124,7 @@ class GroupNow:
 
 def hosts(replay: Replay) -> Table:
     """One row per rank, or per host if there are many ranks: its devices and how the control ran there."""
-    ranks = {event.ready.rank: event for leg in replay.legs for event in leg.ranks}
+    ranks = {event.ready.rank: event for leg in replay.counted_legs for event in leg.ranks}
     return _by_host(replay, ranks) if len(ranks) > RANKS_SHOWN else _by_rank(replay, ranks)
 
 
@@ -135,7 +136,7 @@ def _by_host(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
     cells: list[list[Cell]] = []
     for host, events in sorted(of_host.items()):
         known = [rates[event.ready.rank] for event in events if event.ready.rank in rates]
-        clock = max((e.clock_offset_seconds for e in events), key=abs)
+        clock = max((event.clock for event in events), key=lambda each: abs(each.offset_seconds))
         devices = Counter(event.ready.device for event in events)
         named = ", ".join(f"{num} × {device}" for device, num in sorted(devices.items()))
         slowest, together = (_rate(function(known) if known else None, amount) for function in (min, sum))
@@ -150,7 +151,7 @@ def _by_rank(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
     for rank, event in sorted(ranks.items()):
         host, device = event.ready.host, event.ready.device
         rate = _rate(rates.get(rank), amount)
-        clock = _offset(event.clock_offset_seconds)
+        clock = _offset(event.clock)
         cells.append([str(rank), host, str(event.group), device, rate, clock])
     columns = ("rank", "host", "group", "device", "control", "clock")
     return Table.of(columns, cells, (True, False, True, False, True, True))
@@ -173,8 +174,9 @@ def _rate(per_second: float | None, amount: Amount) -> Cell:
     return f"{figure(per_second)} {amount.name}/s", per_second
 
 
-def _offset(seconds: float) -> Cell:
-    return f"{1000 * seconds:+.1f} ms", seconds
+def _offset(clock: ClockReading) -> Cell:
+    around = f" ± {1000 * clock.uncertainty_seconds:.1f}" if clock.uncertainty_seconds else ""
+    return f"{1000 * clock.offset_seconds:+.1f}{around} ms", clock.offset_seconds
 
 
 def groups_now(replay: Replay) -> tuple[GroupNow, ...]:

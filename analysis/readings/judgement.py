@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic
 
 from aiperf.errors import AiperfError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.file import JournalReader
 from aiperf.journal.replay import Replay
+from aiperf.rules.reproduction import TOLD_EACH_SECONDS
 from aiperf.rules.rule import Evidence, Finding, Outcome
 from aiperf.rules.verdict import RULES, Verdict, concluded, judge_by
 from aiperf.score.credit import Credit, credit
@@ -100,23 +102,23 @@ def _set_aside(replay: Replay) -> Iterator[None]:
             gc.unfreeze()
 
 
-def examine(files: RunFiles, show: Callable[[int], object] = lambda num_trials: None) -> Judged:
-    """Counts every architecture again and asks every rule. `show` is called after each architecture.
+def examine(files: RunFiles, progress: Callable[[str], object] = lambda text: None) -> Judged:
+    """Counts every architecture again and asks every rule. `progress` is told every few seconds how far a
+    long run is.
 
     Raises JournalError for what is not a journal, or one without a seed to count from.
     """
     replay = read_run(files)
     with _set_aside(replay):
-        return _examined(files, replay, show)
+        return _examined(files, replay, progress)
 
 
-def _examined(files: RunFiles, replay: Replay, show: Callable[[int], object]) -> Judged:
+def _examined(files: RunFiles, replay: Replay, progress: Callable[[str], object]) -> Judged:
     credited = credit(replay)
-    by_layer = _ByLayer(replay, credited, show)
+    by_layer = _ByLayer(replay, credited, progress)
     found = recount(replay, by_layer.see)
     scored = score(replay, found.counts, credited)
-    evidence = Evidence(replay, found, scored, files)
-    verdict = judge_by(evidence)
+    verdict = judge_by(Evidence(replay, found, scored, files, progress))
     return Judged(files, replay, found, credited, scored, verdict, True, dict(by_layer.operations))
 
 
@@ -129,7 +131,7 @@ def glance(files: RunFiles) -> Judged:
     replay = read_run(files)
     with _set_aside(replay):
         if len(replay.trials) <= COUNTED_AGAIN:
-            return _examined(files, replay, lambda num_trials: None)
+            return _examined(files, replay, lambda text: None)
         return _glanced(files, replay, validation.load(files, replay))
 
 
@@ -154,11 +156,12 @@ def _unvalidated(evidence: Evidence) -> Iterator[Finding]:
 class _ByLayer:
     """Sums the credited operations of a run by kind of layer while its graphs pass by."""
 
-    def __init__(self, replay: Replay, credited: Credit, show: Callable[[int], object]) -> None:
+    def __init__(self, replay: Replay, credited: Credit, progress: Callable[[str], object]) -> None:
         self.operations: Counter[str] = Counter()
         self._images: Counter[int] = Counter()
         self._validated: Counter[int] = Counter()
-        self._show, self._seen = show, 0
+        self._progress, self._seen, self._told = progress, 0, monotonic()
+        self._of = len(replay.trials)
         for attempt in replay.attempts:
             for closed in attempt.validations:
                 if credited.has(attempt, closed):
@@ -172,4 +175,6 @@ class _ByLayer:
                 self.operations[name] += self._images[number] * row.cost.train.price(OPS)
                 self.operations[name] += self._validated[number] * row.cost.evaluate.price(OPS)
         self._seen += 1
-        self._show(self._seen)
+        if (now := monotonic()) > self._told + TOLD_EACH_SECONDS:
+            self._told = now
+            self._progress(f"{self._seen:,} of {self._of:,} architectures recounted")

@@ -82,7 +82,7 @@ class Machine:
 def limits_of(run: Replay) -> Limits | None:
     """The median over the ranks in the last leg that measured; None if none did, or if its values are not
     possible."""
-    ceilings = next((list(leg.ceilings.values()) for leg in reversed(run.legs) if leg.ceilings), [])
+    ceilings = next((list(leg.ceilings.values()) for leg in reversed(run.counted_legs) if leg.ceilings), [])
     if not ceilings or ceilings[0].format not in FORMATS:
         return None
     products = _median(ceiling.product.fastest for ceiling in ceilings)

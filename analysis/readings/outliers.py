@@ -25,6 +25,7 @@ from analysis.readings.usage import DeviceUse, Usage
 WINDOW_SECONDS = 60.0
 MOST_WINDOWS = 240
 """Windows are this long, and longer in a run that would have more than `MOST_WINDOWS` side by side."""
+BEFORE = "before the span"
 FEW_WINDOWS = 4
 """With at most this number of windows, one slow window is enough to name a group: chance names none in so
 few."""
@@ -48,15 +49,16 @@ class Outlier:
 
 
 def outliers(replay: Replay, usage: Usage | None = None) -> tuple[Outlier, ...]:
-    """Slow ranks and groups of the last leg, the slowest first. `usage` adds what the devices' sensors
-    report."""
-    if not replay.legs:
-        return ()
-    leg = replay.leg
-    found = [*_before(leg), *_during(replay, leg)]
-    return tuple(
-        _with_sensors(outlier, leg, usage) for outlier in sorted(found, key=lambda outlier: outlier.share)
-    )
+    """Slow ranks and groups of all counted legs, the slowest first; one that was slow in several legs is
+    named for the worst. `usage` adds what the devices' sensors report."""
+    worst: dict[tuple[str, tuple[str, ...]], Outlier] = {}
+    for leg in replay.counted_legs:
+        for found in (*_before(leg), *_during(replay, leg)):
+            outlier = _with_sensors(found, leg, usage)
+            kind = f"{outlier.who} {outlier.when == BEFORE}", outlier.hosts
+            if kind not in worst or outlier.share < worst[kind].share:
+                worst[kind] = outlier
+    return tuple(sorted(worst.values(), key=lambda outlier: outlier.share))
 
 
 def outlier_text(outlier: Outlier) -> str:
@@ -89,7 +91,7 @@ def _before(leg: Leg) -> Iterator[Outlier]:
                     hosts=(ceiling.host,),
                     devices=(_spoken(device, ready.get(ceiling.rank)),),
                     who=f"rank {ceiling.rank}",
-                    when="before the span",
+                    when=BEFORE,
                     share=share,
                     evidence=f"{percent(1 - share, 0)} below the median in {what}, "
                     f"{scaled(float(values[index]), unit)} against {scaled(middle, unit)}",

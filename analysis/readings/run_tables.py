@@ -29,9 +29,9 @@ def devices_text(replay: Replay) -> str:
 
 def devices_and_hosts(replay: Replay) -> str:
     """The same without the mark, for callers that set it elsewhere."""
-    if not replay.legs or not replay.ranks:
+    by_rank = replay.counted_legs[-1].devices if replay.legs else {}
+    if not by_rank:
         return "no rank was ready"
-    by_rank = replay.leg.devices
     kinds = Counter(ready.device for ready in by_rank.values())
     num_hosts = len({ready.host for ready in by_rank.values()})
     named = ", ".join(f"{num:,} × {kind}" for kind, num in sorted(kinds.items()))
@@ -82,7 +82,7 @@ def software(replay: Replay) -> dict[str, str]:
 def surroundings(replay: Replay) -> dict[str, str]:
     """What the ranks computed in, by name: instruction set, governor, job, container, variables, and the
     threads that were chosen before the span."""
-    chosen = {rank: ceiling.threads for leg in replay.legs for rank, ceiling in leg.ceilings.items()}
+    chosen = {rank: ceiling.threads for leg in replay.counted_legs for rank, ceiling in leg.ceilings.items()}
     return _of_ranks(
         [
             {**ready.settings, **({"threads": str(threads)} if (threads := chosen.get(ready.rank)) else {})}
@@ -208,7 +208,7 @@ def verdict_word(verdict: Verdict, validated: bool) -> str:
 
 
 def verdict_and_class(verdict: Verdict, validated: bool) -> str:
-    of_class = f", {verdict.run_class.value}" if verdict.run_class else ""
+    of_class = f", {verdict.class_text}" if verdict.class_text else ""
     return verdict_word(verdict, validated) + of_class
 
 

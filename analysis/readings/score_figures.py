@@ -168,7 +168,7 @@ def task_of_run(replay: Replay) -> Task:
 
 def num_devices(replay: Replay) -> int:
     """Ranks of the run; each has one device."""
-    return max((len(leg.devices) for leg in replay.legs), default=0)
+    return max((len(leg.devices) for leg in replay.counted_legs), default=0)
 
 
 def _stable(score: Score) -> str:

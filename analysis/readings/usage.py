@@ -79,8 +79,8 @@ def read_usage(files: RunFiles, replay: Replay, until: float = math.inf) -> Usag
     wanted: dict[str, dict[str, None]] = {}
     nameless = 0
     begins = SpanAxis(replay).begins
-    timed = [leg for leg in replay.legs if leg.released is not None and begins[leg.index] < until]
-    for ready in [event.ready for leg in timed or replay.legs for event in leg.ranks]:
+    counted = [leg for leg in replay.counted_legs if begins[leg.index] < until]
+    for ready in [event.ready for leg in counted or replay.counted_legs for event in leg.ranks]:
         if ready.device_id:
             wanted.setdefault(ready.host, {})[ready.device_id] = None
         else:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aiperf.errors import AiperfError, MissingExtra
+from aiperf.hardware.peak import Peak
 from aiperf.rules.ending import Answer
 from aiperf.tasks.images.known_sets import unpacked
 from aiperf.wording import rate, rates
@@ -30,7 +31,7 @@ from analysis.submissions.standing import (
     standing,
 )
 from analysis.submissions.system import fields
-from analysis.submissions.verify import Checked, Submission, checked
+from analysis.submissions.verify import NO_PEAKS, Checked, Submission, checked
 from analysis.table import Table
 
 VENDORS = (
@@ -47,8 +48,10 @@ def rank(
     write: Callable[[str, str], object],
     show: Callable[[str], object],
     runs: int = 1,
+    peaks: Mapping[str, Peak] = NO_PEAKS,
 ) -> Standing:
-    """Checks one package after the other; `write` is given each file's name and text.
+    """Checks one package after the other; `write` is given each file's name and text. `peaks`: devices that
+    the list adds.
 
     `register`: the sites that are known by their keys. `runs`: as `standing` takes it. No package ends the
     ranking: what is wrong with it stands in `refused`.
@@ -57,7 +60,7 @@ def rank(
     for path in packages:
         show(path.name)
         try:
-            with checked(path, show) as submission:
+            with checked(path, show, peaks) as submission:
                 signer = _signer(submission, register)
                 reasons = _reasons(submission, signer, register)
                 for run in submission.runs:
@@ -82,7 +85,7 @@ def rank(
     for entry in made.entries:
         if entry.others:  # which are known only now
             path = next(path for path in packages if path.name == at[entry.page].package)
-            with checked(path, show) as submission:
+            with checked(path, show, peaks) as submission:
                 run = next(run for run in submission.runs if f"runs/{run.name}" == at[entry.page].run)
                 write(entry.page, _page(submission, run, entry))
     write("index.html", index_html(made))
@@ -108,7 +111,7 @@ def _found(entry: Entry, package: str, run: Checked) -> ValidRun:
 
 def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str]) -> Entry:
     replay, score, system = run.judged.replay, run.judged.score, submission.system
-    ranks = [event.ready for leg in replay.legs for event in leg.ranks]
+    ranks = [event.ready for leg in replay.counted_legs for event in leg.ranks]
     device = ", ".join(sorted({ready.device for ready in ranks}))
     devices = num_devices(replay)
     usage = read_usage(run.judged.files, replay)
@@ -120,7 +123,7 @@ def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str])
         submitter=system["submitter"],
         run=replay.opened.run_id,
         date=replay.legs[0].began.started,
-        run_class=run.judged.verdict.run_class.value if run.judged.verdict.run_class else "",
+        run_class=run.judged.verdict.class_text,
         division=system["division"],
         task=task_of_run(replay),
         data=unpacked(replay.manifest) if replay.manifest else replay.opened.config.data.name,

@@ -70,7 +70,7 @@ def from_journal(replay: Replay) -> dict[str, str]:
 
 def from_this_machine(replay: Replay, root: Path = Path("/")) -> dict[str, str]:
     """What the operating system says about the host; nothing on a machine that took no part in the run."""
-    hosts = {event.ready.host for leg in replay.legs for event in leg.ranks}
+    hosts = {event.ready.host for leg in replay.counted_legs for event in leg.ranks}
     if socket.gethostname() not in hosts:
         return {}
     found = {"host_processor_vcpu_count": str(os.cpu_count() or "")}

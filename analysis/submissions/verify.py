@@ -12,6 +12,8 @@ from typing import Any
 from aiperf import toml
 from aiperf.config import from_toml
 from aiperf.errors import AiperfError, JournalError
+from aiperf.hardware.device_names import folded_name
+from aiperf.hardware.peak import Peak, further_peaks
 from aiperf.rules.ending import Answer
 from analysis.exports.result import FORM as RESULT_FORM
 from analysis.exports.result import result
@@ -28,6 +30,7 @@ NOT_OF_THE_JOURNAL = frozenset({"verdict"})
 RELATIVE_ERROR = 1e-9
 """Largest relative difference between two machines' sums of the same numbers; integers are compared
 exactly."""
+NO_PEAKS: Mapping[str, Peak] = {}
 SHOWN = 5
 _NOT_TESTED = "these are not the weights of the network that was tested"
 
@@ -75,8 +78,11 @@ class Submission:
 
 
 @contextmanager
-def checked(path: Path, show: Callable[[str], object] = lambda text: None) -> Iterator[Submission]:
-    """Everything is computed again. `show` receives what is being done.
+def checked(
+    path: Path, show: Callable[[str], object] = lambda text: None, peaks: Mapping[str, Peak] = NO_PEAKS
+) -> Iterator[Submission]:
+    """Everything is computed again. `show` receives what is being done. `peaks`: devices that a list adds to
+    those that this program lists, by name. What a package claims is compared without them.
 
     Raises AiperfError where the package cannot be read at all: no archive, a hostile one, no manifest of
     this version, no journal. What can be read but is wrong stands in the reasons.
@@ -88,7 +94,7 @@ def checked(path: Path, show: Callable[[str], object] = lambda text: None) -> It
         runs = []
         for name in manifest["runs"]:
             show(f"{path.name}, {name}: recounting all operations")
-            runs.append(_run(files, name, names))
+            runs.append(_run(files, name, names, peaks, show))
         told = contradictions(system, [run.judged for run in runs])
         reasons = [*found.reasons, *(Reason("system.json", text) for text in told)]
         yield Submission(
@@ -103,12 +109,18 @@ def checked(path: Path, show: Callable[[str], object] = lambda text: None) -> It
         )
 
 
-def _run(files: PackageFiles, name: str, names: Sequence[str]) -> Checked:
+def _run(
+    files: PackageFiles,
+    name: str,
+    names: Sequence[str],
+    peaks: Mapping[str, Peak],
+    show: Callable[[str], object],
+) -> Checked:
     run = files.run(name)
     if f"runs/{name}/journal.jsonl" not in names:
         raise AiperfError(f"the package names the run {name} but has no journal of it")
     try:
-        judged = examine(run)
+        judged = examine(run, show)
     except JournalError as error:
         # The file's own place is of no use to the reader.
         raise AiperfError(str(error).replace(f"{files.folder}/", "")) from None
@@ -132,6 +144,10 @@ def _run(files: PackageFiles, name: str, names: Sequence[str]) -> Checked:
         why = error.strerror if isinstance(error, OSError) else error
         found.append(Reason(f"{where}/config.toml", f"it cannot be read: {why}"))
     found += [Reason(f"{where}/weights/{path.name}", _NOT_TESTED) for path in _needless(judged)]
+    devices = {folded_name(ready.device) for ready in judged.replay.devices.values()}
+    if not devices.isdisjoint(map(folded_name, peaks)):
+        with further_peaks(peaks):
+            judged = examine(run, show)
     return Checked(name, judged, found)
 
 

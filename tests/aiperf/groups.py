@@ -28,6 +28,7 @@ from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
+from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.layout import Described
 from aiperf.wire.messages import (
     Assign,
@@ -211,6 +212,8 @@ class FakeWorld:
         """`again`: what a group is that was started again."""
         numbers = range(1, 1 + ranks * len(kinds))
         self.groups = tuple(tuple(numbers[first : first + ranks]) for first in range(0, len(numbers), ranks))
+        self.clocks = dict[int, ClockReading]()
+        """What the clocks of ranks showed, unless it is the master's clock."""
         self.restartable, self.again, self.restarts = restartable, again, list[int]()
         self.clock, self.now = Turned(), 0.0
         """The master's, which may be held up, and the time of what the groups do meanwhile [s]."""
@@ -244,6 +247,9 @@ class FakeWorld:
         self.clock.now = max(now, self.now)
         group, content = self.mail.popleft()
         return group, content if isinstance(content, Gone) else unpack(FromGroup, content)
+
+    def clock_of(self, rank: int) -> ClockReading:
+        return self.clocks.get(rank, SAME_CLOCK)
 
     def restart(self, group: int) -> bool:
         self.restarts.append(group)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.errors import ConfigError
 from launch import SCHEDULERS
 from launch.current_job import job_name, job_seconds_left
 from launch.scheduler import Scheduler
@@ -54,9 +55,48 @@ def test_slurm_states_the_end_or_one_too_far_away(end: int, now: float, seconds:
     assert job_seconds_left({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(end)}, now) == seconds
 
 
+@pytest.mark.parametrize("end", ["Unknown", "", " ", "-5", "1e9", "\udcff", "9" * 5000, "\u00b2", "0"])
+def test_an_end_that_is_no_time_to_come_is_asked_for(end: str, put: Put) -> None:
+    put("squeue", "CLUSTER: big\n1:00:00\n")
+    assert job_seconds_left({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": end}, 1e9) == 3600
+
+
+def test_an_end_that_has_passed_is_named_if_nobody_corrects_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ConfigError) as refused:
+        job_seconds_left({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "1000"}, 4600.0)
+    assert str(refused.value) == (
+        "SLURM_JOB_END_TIME is 1000, 60 minutes ago by the clock of this host, and squeue does not answer; "
+        "correct the clock, or unset SLURM_JOB_END_TIME and give the length with --minutes"
+    )
+    assert job_seconds_left({"SLURM_JOB_ID": "7"}, 4600.0) is None
+
+
+@pytest.mark.parametrize("job", ["", " ", "\udcff", "word", "-5", "9" * 5000])
+@pytest.mark.parametrize("scheduler", SCHEDULERS.values(), ids=SCHEDULERS)
+def test_an_odd_job_id_is_shown_and_an_empty_one_is_none(
+    scheduler: Scheduler, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    environment = {scheduler.job_id: job, scheduler.element: job}
+    name = job.strip().replace("\udcff", "\ufffd")
+    assert job_name(environment) == (f"{scheduler.name} {name}" if name else "")
+    assert job_seconds_left(environment, 0.0) is None
+
+
 @pytest.mark.parametrize(
     ("answer", "seconds"),
-    [("59:30", 3570), ("1:00:00", 3600), ("2-01:00:00", 176400), ("UNLIMITED", None), ("", None)],
+    [
+        ("59:30", 3570),
+        ("CLUSTER: big\n1:00:00", 3600),
+        ("2-01:00:00", 176400),
+        ("UNLIMITED", None),
+        ("", None),
+        ("a notice", None),
+        ("\u00b2:00", None),
+        ("9" * 5000, None),
+        ("1:1:1:1:1", None),
+    ],
 )
 def test_an_older_slurm_is_asked(answer: str, seconds: float | None, put: Put, tmp_path: Path) -> None:
     put("squeue", f"{answer}\n")

@@ -276,6 +276,24 @@ def test_a_folder_on_each_node_is_the_jobs_own_and_goes_with_it(machine: Machine
     assert [path.name for path in disk.iterdir()] == ["of another"]
 
 
+@pytest.mark.parametrize("planted", ["link", "dangling", "file"])
+def test_a_planted_folder_on_a_node_ends_the_job_and_nothing_outside_is_touched(
+    planted: str, machine: Machine
+) -> None:
+    disk, outside = machine.folder / "disk", machine.folder / "outside"
+    disk.mkdir()
+    outside.mkdir()
+    (outside / "precious").touch()
+    scratch = disk / "aiperf-hpc-7"
+    scratch.touch() if planted == "file" else scratch.symlink_to(outside if planted == "link" else "nowhere")
+    ran = machine.run(replace(SITE, scratch=Scratch(str(disk), 'touch "$scratch/images"')))
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines()[-1].endswith(
+        f"{scratch} is not a folder of this user; set scratch.directory"
+    )
+    assert [path.name for path in outside.iterdir()] == ["precious"]
+
+
 def test_a_study_s_run_is_in_its_own_directory_whatever_is_set(machine: Machine) -> None:
     directory = machine.folder / "o'neil's $HOME" / "run"
     ran = machine.run(job=Job(2, 1, directory=str(directory)), AIPERF_DIRECTORY="elsewhere")

@@ -12,7 +12,7 @@ import pytest
 from aiperf.errors import ConfigError
 from launch import SCHEDULERS
 from launch.job import Job
-from launch.scheduler import JobState, Scheduler
+from launch.scheduler import JobState, JobStates, Scheduler
 from launch.script import script_text
 from launch.site import Mpi, Site
 from launch.slurm import SRUN
@@ -35,24 +35,55 @@ def test_a_dependency_waits_for_all() -> None:
     }
 
 
-def test_job_ids() -> None:
-    assert SCHEDULERS["slurm"].submitted("4711;cluster\n") == "4711"
-    assert SCHEDULERS["pbs"].submitted("4711.server.org\n") == "4711.server.org"
-    assert SCHEDULERS["pbs"].submitted("4711[].server\n") == "4711[].server"
-    assert SCHEDULERS["lsf"].submitted("Job <4711> is submitted to queue <normal>.\n") == "4711"
+JOB_IDS = [
+    ("slurm", "4711;cluster\n", "4711"),
+    ("slurm", "2026\nGo to https://site\n4711\nbye\n", "4711"),
+    ("pbs", "4711.server.org\n", "4711.server.org"),
+    ("pbs", "Welcome to M\ufffdnchen\n4711[].server\n", "4711[].server"),
+    ("lsf", "Job <4711> is submitted to queue <normal>.\n", "4711"),
+    (
+        "lsf",
+        "<<Job <12> of yours still waits>>\nJob <4711> is submitted to default queue <normal>.\n",
+        "4711",
+    ),
+]
+
+
+@pytest.mark.parametrize(("scheduler", "answer", "job"), JOB_IDS)
+def test_a_job_id_is_found_among_what_a_site_prints(scheduler: str, answer: str, job: str) -> None:
+    assert SCHEDULERS[scheduler].submitted(answer) == job
+    tool = SCHEDULERS[scheduler].submit()[0]
+    with pytest.raises(ValueError, match=rf"^{tool} did not print a job id: 'down'$"):
+        SCHEDULERS[scheduler].submitted("down\n")
+
+
+SLURM_STATES = "CLUSTER: big\n1 PENDING\n2 RUNNING\n3 COMPLETED\n4 REQUEUE_HOLD\n5 CONFIGURING\n6 NODE_FAIL\n"
+PBS_JOBS = {
+    "1.s": {"job_state": "Q"},
+    "2.s": {"job_state": "R"},
+    "3.s": {"job_state": "F"},
+    "4.s": {},
+    "5.s": 1,
+}
+LSF_RECORDS = [{"JOBID": "1", "STAT": "PEND"}, {"JOBID": "2", "STAT": "RUN"}, {"JOBID": "3", "STAT": "EXIT"}]
+LSF_RECORDS += [{"JOBID": "4", "ERROR": "Job <4> is not found"}, {"STAT": "RUN"}]
 
 
 def test_states() -> None:
-    slurm = "1 PENDING\n2 RUNNING\n3 COMPLETED\n4 REQUEUE_HOLD\n5 CONFIGURING\n6 NODE_FAIL\n"
-    assert SCHEDULERS["slurm"].states(slurm) == dict(
-        zip("123456", (PENDING, RUNNING, GONE, PENDING, PENDING, GONE))
-    )
-    jobs = {"1.s": {"job_state": "Q"}, "2.s": {"job_state": "R"}, "3.s": {"job_state": "F"}}
-    pbs = json.dumps({"Jobs": jobs})
-    assert SCHEDULERS["pbs"].states(pbs) == {"1.s": PENDING, "2.s": RUNNING, "3.s": GONE}
-    records = [{"JOBID": "1", "STAT": "PEND"}, {"JOBID": "2", "STAT": "RUN"}, {"JOBID": "3", "STAT": "EXIT"}]
-    lsf = SCHEDULERS["lsf"].states(json.dumps({"RECORDS": records}))
-    assert lsf == {"1": PENDING, "2": RUNNING, "3": GONE}
+    known = dict(zip("123456", (PENDING, RUNNING, GONE, PENDING, PENDING, GONE)))
+    assert SCHEDULERS["slurm"].states(SLURM_STATES) == JobStates(known, ("CLUSTER: big",))
+    pbs = SCHEDULERS["pbs"].states("A notice\n" + json.dumps({"Jobs": PBS_JOBS}))
+    assert pbs == JobStates({"1.s": PENDING, "2.s": RUNNING, "3.s": GONE}, ("4.s: {}", "5.s: 1"))
+    lsf = SCHEDULERS["lsf"].states(json.dumps({"RECORDS": LSF_RECORDS}))
+    known = {"1": PENDING, "2": RUNNING, "3": GONE, "4": GONE}
+    assert lsf == JobStates(known, ("{'STAT': 'RUN'}",))
+
+
+@pytest.mark.parametrize("answer", ["", "qstat: cannot connect", '{"Jobs": {', "[]"])
+@pytest.mark.parametrize("scheduler", ["pbs", "lsf"])
+def test_an_answer_without_states_is_no_absence_of_jobs(scheduler: str, answer: str) -> None:
+    with pytest.raises(ValueError, match=r"^not valid JSON: "):
+        SCHEDULERS[scheduler].states(answer)
 
 
 def test_srun_has_the_plugin_of_the_site() -> None:

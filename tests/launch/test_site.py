@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from launch.job import Job
 from launch.price import Price, parse_price
 from launch.script import script_text
 from launch.site import Devices, Mpi, Queue, Site, load_site, site_from_toml
-from launch.site_draft import GUESSED, partitions, site_text
+from launch.site_draft import GUESSED, MARK, partitions, site_text, skipped
 
 SINFO = """\
 debug|4|64|(null)|30:00|up
@@ -177,6 +178,59 @@ def test_what_a_machine_did_not_tell_is_guessed_and_marked() -> None:
     login = site_text({"devices": "GPU 0: NVIDIA T4 (UUID: GPU-5a)\n"}, "ada", "true")
     assert {"per_node", "request"} <= guessed(login)
     assert site_from_toml(login, "s").devices == Devices(1, "gpus")
+
+
+RANKS = "devices of a node, one rank for each"
+ONE_KIND = "to use one kind, count it alone, and request it in options"
+GPU = "gpu*|4|64|{}|1-00:00:00|up"
+
+
+@pytest.mark.parametrize(
+    ("sinfo", "line"),
+    [
+        (
+            GPU.format("gpu:a100:4(S:0),gpu:a100:4(S:1),shard:16"),
+            f"per_node = 8 # {RANKS}",
+        ),
+        (
+            GPU.format("gpu:a100:4,gpu:h100:2"),
+            f"per_node = 6 # {GUESSED}; {RANKS}; 4 x a100 + 2 x h100 of different kinds: {ONE_KIND}",
+        ),
+        (GPU.format("gpu:4,npu:2"), f"per_node = 4 # {RANKS}"),
+        (
+            f"{GPU.format('gpu:a100:4')}\n{GPU.format('gpu:h100:8')}",
+            f"per_node = 4 # {GUESSED}; {RANKS}",
+        ),
+        (
+            GPU.format("gpu:\u00b2,gpu:" + "9" * 5000),
+            f"per_node = 1 # {GUESSED}; {RANKS}",
+        ),
+    ],
+)
+def test_devices_of_several_kinds_are_all_counted_and_marked(sinfo: str, line: str) -> None:
+    text = site_text({"sinfo": sinfo}, "ada", "true")
+    assert line in re.sub(" +#", " #", text).splitlines()
+    assert site_from_toml(text, "s")
+
+
+def test_what_a_site_prints_beside_its_answer_is_left_out_and_named() -> None:
+    odd = {
+        "sinfo": "CLUSTER: big\ngpu*|1.2K|64|gpu:a100:4|1-00:00:00|up\nM\ufffd|1|1|(null)|1:00|up\n|",
+        "accounts": "M\ufffdller|root\nphysics|ada\n \nsacctmgr: a notice",
+        "modules": f"Welcome\n{MARK}\nCurrently Loaded Modulefiles:\ngcc/13.2\n{MARK}\nbye",
+    }
+    text = site_text(odd, "ada", "true")
+    site = site_from_toml(text, "s")
+    assert (site.queue, site.devices, site.modules) == (
+        Queue("physics", "gpu"),
+        Devices(4, "gpus", 64),
+        ("gcc/13.2",),
+    )
+    assert "# gpu: 1229 nodes, 64 cores, 4 x gpu, up to 1-00:00:00\n" in text
+    assert skipped(odd) == {
+        "sinfo": ("CLUSTER: big", "M\ufffd|1|1|(null)|1:00|up", "|"),
+        "sacctmgr": ("M\ufffdller|root", "sacctmgr: a notice"),
+    }
 
 
 @pytest.mark.parametrize(

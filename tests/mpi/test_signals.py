@@ -36,7 +36,10 @@ def stopped(mpi: Mpi, directory: Path, warn: Callable[[Job], None]) -> str:
     assert replay.leg.ended is not None
     assert replay.leg.ended.reason == "terminated"
     assert replay.tested is None, "the test images are for the end of the run"
-    assert f" INCOMPLETE: the run was stopped by the scheduler; `aiperf-hpc resume {directory}`" in text
+    assert (
+        f" INCOMPLETE: the run was stopped by its scheduler or launcher; `aiperf-hpc resume {directory}`"
+        in text
+    )
     return text
 
 

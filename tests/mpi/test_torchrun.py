@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from aiperf.errors import WorldError
@@ -176,7 +177,11 @@ def test_a_run_under_torchrun_is_valid(tmp_path: Path) -> None:
     torchrun = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node=3", "--no-python"]
     words = ["run", "--preset", str(TINY), "--minutes", "0.1", "--directory", str(directory)]
     with started([*torchrun, str(BIN / "aiperf-hpc"), *words], directory) as job:
+        job.wait_for('"Released"')
+        sockets = [each for worker in job.workers() for each in worker.net_connections("tcp")]
+        listening = {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN}
         assert job.end(300.0) == 0, job.text()
+    assert listening == {"127.0.0.1"}, "no other host can reach a group of one host"
     replay = told(directory)
     assert replay.leg.began.groups == ((1, 2),)
     assert replay.tested is not None

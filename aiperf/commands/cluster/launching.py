@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from aiperf.commands.cluster.submission import (
     hand_in,
     hours_option,
     run_context,
+    show_skipped,
     site_option,
     write_script,
 )
@@ -23,12 +23,13 @@ from aiperf.commands.command_groups import LazyCommands, ListedGroup
 from aiperf.commands.options import output_option, writing
 from aiperf.commands.run_options import take_request
 from aiperf.errors import AiperfError
+from aiperf.programs import ToolFailed, ask
 from launch import SCHEDULERS
 from launch.job import Job
 from launch.scheduler import Scheduler
 from launch.script import script_text
 from launch.site import load_site
-from launch.site_draft import GUESSED, QUESTIONS, site_text
+from launch.site_draft import GUESSED, QUESTIONS, site_text, skipped
 
 ASK_SECONDS = 30
 STUDIES = {
@@ -103,6 +104,8 @@ def init_site(output: Path) -> None:
         raise AiperfError(f"{output} already exists; remove it, or choose another name with -o")
     with writing(output):
         output.write_text(text, encoding="utf-8")
+    for tool, lines in skipped(answers).items():
+        show_skipped(tool, lines)
     told = ", ".join(answers) or "nothing"
     click.echo(
         f"wrote {output} from the answers of {told}; {text.count(GUESSED)} values are guesses, marked as "
@@ -123,7 +126,7 @@ def _installation() -> str:
 def _asked(*words: str) -> str:
     """The output of a command; empty if it does not exist, fails or hangs."""
     try:
-        answer = subprocess.run(words, capture_output=True, text=True, timeout=ASK_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
+        answer = ask(words, ASK_SECONDS)
+    except ToolFailed:
         return ""
-    return (answer.stdout or answer.stderr).strip() if answer.returncode == 0 else ""
+    return (answer.output or answer.errors) if answer.code == 0 else ""

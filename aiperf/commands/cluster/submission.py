@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,8 @@ from aiperf.commands.run_request import RunRequest
 from aiperf.config import Config
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.pretending.assumptions import assumed
-from aiperf.wording import figure
+from aiperf.programs import ToolFailed, ask
+from aiperf.wording import figure, first_few, plain
 from launch.job import Job
 from launch.scheduler import JobState, Scheduler
 from nas.bounded import read_text
@@ -147,10 +148,10 @@ def _refuse_broken(text: str) -> None:
     """Refuses a script that bash cannot parse: lines of a site file may begin a block, a quote or a
     here-document without ending it."""
     try:
-        read = subprocess.run(["bash", "-n"], input=text.encode(), capture_output=True, timeout=SECONDS)
-    except (OSError, subprocess.TimeoutExpired):  # scripts may be written on a machine without bash
+        read = ask(["bash", "-n"], SECONDS, text)
+    except ToolFailed:  # scripts may be written on a machine without bash
         return
-    if told := read.stderr.decode(errors="replace").splitlines():
+    if told := read.errors.splitlines():
         raise AiperfError(f"bash cannot read the script ({told[0]}); fix setup in the site file")
 
 
@@ -164,18 +165,34 @@ def hand_in(scheduler: Scheduler, script: Path, after: Sequence[str] = ()) -> st
 
 
 def job_states(scheduler: Scheduler, jobs: Sequence[str]) -> Mapping[str, JobState]:
-    return scheduler.states(_ran(scheduler.ask(jobs), "")) if jobs else {}
+    """States of jobs; what the scheduler printed beside them is shown. Raises AiperfError if it cannot be
+    read, because a job that is taken to be gone would be submitted again."""
+    if not jobs:
+        return {}
+    words = scheduler.ask(jobs)
+    try:
+        found = scheduler.states(_ran(words, ""))
+    except ValueError as error:
+        raise AiperfError(f"{words[0]}: {error}; see what it prints: {shlex.join(words)}") from None
+    show_skipped(words[0], found.skipped)
+    return found.known
+
+
+def show_skipped(tool: str, lines: Sequence[str]) -> None:
+    """Names the parts of an answer that were not used."""
+    if lines:
+        told = first_few([repr(line) for line in lines])
+        click.echo(plain(f"aiperf-hpc: {tool} also printed, and this was not used: {told}"), err=True)
 
 
 def _ran(words: list[str], given: str) -> str:
     """The output of a command. Raises AiperfError with the last line of its output if it fails."""
     try:
-        answer = subprocess.run(words, input=given, capture_output=True, text=True, timeout=SECONDS)
-    except FileNotFoundError:
-        raise AiperfError(f"{words[0]} not found; use a node from which jobs can be submitted") from None
-    except subprocess.TimeoutExpired:
-        raise AiperfError(f"{words[0]} did not answer in {SECONDS} s; try again") from None
-    if answer.returncode:
-        last = (answer.stderr or answer.stdout).strip().splitlines()[-1:] or ["no reason given"]
-        raise AiperfError(f"{words[0]} refused: {last[0]}")
-    return answer.stdout
+        answer = ask(words, SECONDS, given)
+    except ToolFailed as error:
+        if error.is_missing:
+            raise AiperfError(f"{words[0]} not found; use a node from which jobs can be submitted") from None
+        raise AiperfError(f"{words[0]} {error}; try again") from None
+    if answer.code:
+        raise AiperfError(f"{words[0]} refused: {answer.reason}")
+    return answer.output

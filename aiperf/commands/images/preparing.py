@@ -11,7 +11,7 @@ import click
 
 from aiperf.commands.command_groups import ListedGroup
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import PATH, Number, device_option
+from aiperf.commands.options import PATH, Number, device_option, say_note
 from aiperf.commands.run_options import config_options
 from aiperf.commands.run_request import RunRequest
 from aiperf.errors import DataError
@@ -118,6 +118,7 @@ def bench(request: RunRequest, device: str, beside: Path | None, seconds: float)
     from aiperf.measuring.precision import format_rates
 
     bound = bind(device, 0)
+    say_note(bound.note)
     rates = format_rates(bound)
     one = Described(1, bound.name, bound.kind, bound.memory_bytes, rates)
     config = with_format(request.config(), lambda _: [one])

@@ -151,7 +151,7 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
     if not path.is_dir():
         raise AiperfError(f"{path} does not exist; give a run directory or a package")
     files = RunFiles(path)
-    judged = examine(files)
+    judged = examine(files, partial(click.echo, err=True))
     run, verdict = judged.replay, judged.verdict
     click.echo(findings_text(verdict))
     _keep(judged)

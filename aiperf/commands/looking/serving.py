@@ -1,9 +1,15 @@
-"""The sub-command that shows a run in a browser during the run."""
+"""The sub-command that shows a run in a browser during the run.
+
+Every user of a login node can connect to its loopback address, so each request must bring the token that is
+printed as part of the address.
+"""
 
 from __future__ import annotations
 
+import hmac
 import math
 import re
+import secrets
 import socket
 import sys
 import threading
@@ -14,6 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from urllib.parse import parse_qs
 
 import click
 
@@ -24,6 +31,11 @@ from aiperf.files import RunFiles
 from analysis.readings.live import Follower, Snapshot
 
 LOOPBACK, PORT = "127.0.0.1", 8321
+TOKEN_BYTES = 24
+"""Length of a token before it is written in base64: 192 random bits."""
+NO_TOKEN = (
+    "this page is for whoever has its token: open the whole address that `aiperf-hpc serve` has printed"
+)
 NAMES = (LOOPBACK, "localhost", "[::1]")
 """Host names under which a browser may request the page; the last one is for a tunnel."""
 LEAST_SECONDS = 5.0
@@ -56,15 +68,22 @@ LINGER_SECONDS = 2.0
 def serve(directory: Path, port: int) -> None:
     """Serve a live web page of a run, on the loopback address only.
 
-    From another machine: ssh -t -L 8321:127.0.0.1:8321 LOGIN_NODE aiperf-hpc serve RUN, then open
-    http://127.0.0.1:8321/. Stop it with Ctrl-C. /metrics has the same figures for Prometheus.
+    From another machine: ssh -t -L 8321:127.0.0.1:8321 LOGIN_NODE aiperf-hpc serve RUN, then open the
+    printed address. Only whoever has its token is answered. Stop it with Ctrl-C. /metrics has the same
+    figures for Prometheus.
     """
     live = LivePage(RunFiles(directory))
     live.html()  # a run that cannot be read fails now, not in the browser
-    with make_server(live, port) as server:
-        click.echo(f"http://{LOOPBACK}:{server.server_port}/ shows {directory}; Ctrl-C ends it")
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    with make_server(live, port, token) as server:
+        click.echo(f"{address(server, token)} shows {directory}; Ctrl-C ends it")
         with suppress(KeyboardInterrupt):  # the way to end it
             server.serve_forever()
+
+
+def address(server: ThreadingHTTPServer, token: str) -> str:
+    """The address of the page, with its token."""
+    return f"http://{LOOPBACK}:{server.server_port}/?token={token}"
 
 
 class LivePage:
@@ -176,7 +195,7 @@ def _say(request: socket.socket, status: HTTPStatus, text: str) -> None:
         request.shutdown(socket.SHUT_WR)
 
 
-def make_server(live: LivePage, port: int) -> ThreadingHTTPServer:
+def make_server(live: LivePage, port: int, token: str) -> ThreadingHTTPServer:
     """Listens on the loopback address. Raises AiperfError for a port that is taken."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -185,16 +204,15 @@ def make_server(live: LivePage, port: int) -> ThreadingHTTPServer:
         def do_GET(self) -> None:
             assert isinstance(self.server, _Server)
             self.server.heard(self.connection)
-            # Another web site could resolve its own name to this address (DNS rebinding), so only our own
-            # names are answered; at any port, because a tunnel may use another one.
-            name = re.sub(r":\d+$", "", self.headers.get("Host", ""))
-            if name not in NAMES:
-                self._answer(HTTPStatus.FORBIDDEN, "text/plain", f"open this page as {' or '.join(NAMES)}\n")
-                return
+            path, _, query = self.path.partition("?")
             try:
-                if self.path == "/":
+                if name := self._foreign_name():
+                    self._answer(HTTPStatus.FORBIDDEN, "text/plain", name)
+                elif not _is_token(_brought(query, self.headers.get("Authorization", "")), token):
+                    self._answer(HTTPStatus.FORBIDDEN, "text/plain", f"{NO_TOKEN}\n")
+                elif path == "/":
                     self._answer(HTTPStatus.OK, "text/html", live.html())
-                elif self.path == "/metrics":
+                elif path == "/metrics":
                     kind = "application/openmetrics-text; version=1.0.0"
                     self._answer(HTTPStatus.OK, kind, live.metrics())
                 else:
@@ -202,15 +220,29 @@ def make_server(live: LivePage, port: int) -> ThreadingHTTPServer:
             except AiperfError as error:
                 self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", f"{error}\n")
 
+        def do_HEAD(self) -> None:
+            self.do_GET()  # which leaves the page itself out
+
+        def _foreign_name(self) -> str:
+            """Why the host name of the request is refused; empty if it is ours.
+
+            Another web site could resolve its own name to this address (DNS rebinding), so only our own names
+            are answered; at any port, because a tunnel may use another one.
+            """
+            name = re.sub(r":\d+$", "", self.headers.get("Host", ""))
+            return "" if name in NAMES else f"open this page as {' or '.join(NAMES)}\n"
+
         def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
             body = text.encode()
             self.send_response(status)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Cache-Control", "no-store")
+            self.send_header("Referrer-Policy", "no-referrer")  # the address has the token
             self.send_header("X-Content-Type-Options", "nosniff")
             self.end_headers()
-            self.wfile.write(body)
+            if self.command != "HEAD":
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Prints nothing for a request."""
@@ -221,3 +253,17 @@ def make_server(live: LivePage, port: int) -> ThreadingHTTPServer:
         raise AiperfError(
             f"port {port}: {error.strerror}; choose another with --port, or 0 for any free port"
         ) from None
+
+
+def _brought(query: str, authorization: str) -> str:
+    """The token of a request, from its address or from its header `Authorization: Bearer TOKEN`; empty if it
+    has none."""
+    kind, _, value = authorization.partition(" ")
+    if kind.lower() in ("bearer", "token"):
+        return value.strip()
+    return parse_qs(query).get("token", [""])[0]
+
+
+def _is_token(brought: str, token: str) -> bool:
+    """Compares in a time that says nothing about how many characters are right."""
+    return hmac.compare_digest(brought.encode(errors="replace"), token.encode())

@@ -100,7 +100,8 @@ class PackingPlan:
         begun = f", of which {len(self.finished)} are finished" if self.finished else ""
         return (
             f"{train:,} training and {test:,} test images of {len(packed.classes):,} classes at {shape}: "
-            f"{total} in {len(self.shards)} shards{begun}; decoder {packed.decoder}"
+            f"{total} in {len(self.shards)} shards{begun}; decoder {packed.decoder}. "
+            f"{'. '.join(part[0].listing.text for part in self.parts)}"
         )
 
 

@@ -20,6 +20,7 @@ from aiperf.data.packed.shards import (
     wrong_sizes,
 )
 from aiperf.errors import DataError
+from aiperf.other_users import OTHERS_WRITE, NotOurs, make_private
 from aiperf.wording import bytes_text
 
 COPIERS = 8
@@ -31,15 +32,19 @@ def staged(folder: Path, packed: Packed, disk: Path) -> Path:
     """The folder on this disk, one for each user, that holds the same shards.
 
     The first rank of a host copies, the others wait for it. What is there is used again: as it is where
-    nothing was written since it was checked, else by its SHA-256. Raises DataError.
+    nothing was written since it was checked, else by its SHA-256. Raises DataError, also for a folder that
+    other users can write to.
     """
     target = disk / f"aiperf-packed-{os.getuid()}-{packed.sha256[:16]}"
     try:
+        make_private(target, OTHERS_WRITE)
         if _unchanged(target, packed):  # before the lock, for the folder may be readable only
             return target
         with alone(target):
             if not _unchanged(target, packed):
                 _fill(folder, target, packed)
+    except NotOurs as error:
+        raise DataError(f"{error}; set data.stage to a folder of your own on a disk of the node") from None
     except OSError as error:
         raise DataError(
             f"{error.filename or target}: {error.strerror}; set data.stage to a folder on a local disk of "

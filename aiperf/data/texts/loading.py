@@ -77,7 +77,7 @@ def load_text(config: DataConfig, device: torch.device) -> Data:
     whole = Grid(found.training, starts[0], config.size, offsets=config.size)
     held_out = (Grid(number, start, config.size) for number, start in zip(counts[1:], starts[1:]))
     validation, test = (WindowSplit(grid, windows) for grid in held_out)
-    return Data(WindowSplit(whole, windows, counts[0]), validation, test, told)
+    return Data(WindowSplit(whole, windows, counts[0]), validation, test, told, text.note)
 
 
 def _counts(config: DataConfig, where: str, found: TextWindows) -> list[int]:
@@ -142,6 +142,8 @@ def _windows(text: Text, config: DataConfig, device: torch.device) -> tuple[str,
 
 class HeldText:
     """Bytes that lie in memory."""
+
+    note = ""
 
     def __init__(self, where: str, text: bytearray) -> None:
         self.where = where

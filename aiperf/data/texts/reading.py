@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from functools import lru_cache
@@ -12,6 +13,7 @@ from typing import NamedTuple, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.data.folder_contents import LeftOut, Rule, beginning, contents, is_text, text_of, unpacking
 from aiperf.data.packed.shards import mapped
 from aiperf.errors import DataError
 
@@ -26,6 +28,8 @@ class Text(Protocol):
     where: str
     """For the errors."""
     bytes: int
+    note: str
+    """What was read of a folder and what was left out; empty for anything else."""
 
     def chunks(self) -> Iterator[memoryview]:
         """All bytes in their order, in pieces that may be written. Raises DataError."""
@@ -42,8 +46,8 @@ class TextFile(NamedTuple):
 class MappedText:
     """Files one after the other, each mapped when it is needed."""
 
-    def __init__(self, where: str, files: list[TextFile]) -> None:
-        self.where = where
+    def __init__(self, where: str, files: list[TextFile], note: str = "") -> None:
+        self.where, self.note = where, note
         self._files = files
         self._ends = np.cumsum([file.bytes for file in files])
         self.bytes = int(self._ends[-1])
@@ -94,38 +98,45 @@ def text_at(path: Path) -> MappedText:
             f"data.path is {str(path)!r}: {error.strerror}; give a readable text file, or a folder of text "
             f"files"
         ) from None
+    note = ""
     if stat.S_ISREG(mode.st_mode):
-        files = [TextFile(path, mode.st_size)]
+        files, note = [TextFile(path, mode.st_size)], _of_file(path)
     elif stat.S_ISDIR(mode.st_mode):
-        # By the bytes of their names, which no locale orders otherwise.
-        files = sorted(_below(path), key=lambda file: os.fsencode(file.path.relative_to(path)))
+        files, note = _of_folder(path)
     else:
         _refuse_kind(path, mode.st_mode)
     files = [file for file in files if file.bytes]
     if not files:
-        raise DataError(f"{path}: empty; give a text file, or a folder of text files")
-    return MappedText(str(path), files)
-
-
-def _below(folder: Path) -> Iterator[TextFile]:
-    """Every file in a folder and its folders. Raises DataError for what is neither."""
-    try:
-        with os.scandir(folder) as entries:
-            found = [(entry, entry.stat()) for entry in entries]
-    except OSError as error:
         raise DataError(
-            f"{error.filename or folder}: {error.strerror}; make it readable or remove it"
-        ) from None
-    for entry, mode in found:
-        path = Path(entry.path)
-        if stat.S_ISREG(mode.st_mode):
-            yield TextFile(path, mode.st_size)
-        elif not stat.S_ISDIR(mode.st_mode):
-            _refuse_kind(path, mode.st_mode)
-        elif entry.is_symlink():  # may lead to a folder around it, without end
-            raise DataError(f"{path}: is a link to a folder; remove it, or copy the files of that folder")
-        else:
-            yield from _below(path)
+            f"{path}: empty{f' ({note})' if note else ''}; give a text file, or a folder of text files"
+        )
+    return MappedText(str(path), files, note)
+
+
+def _of_folder(folder: Path) -> tuple[list[TextFile], str]:
+    """The texts in a folder and its folders, and the report. Raises DataError."""
+    found = contents(folder, Rule(is_text, _refuse_kind, _refuse_linked_folder))
+    # By the bytes of their names, which no locale orders otherwise.
+    ordered = sorted(found.files, key=lambda file: os.fsencode(file.name))
+    files = [TextFile(folder / file.name, file.bytes) for file in ordered]
+    others = sum(number for reason, number in found.left_out.items() if reason is not LeftOut.FOLDER)
+    return files, text_of(len(files), len(files) + others, "files", found.left_out)
+
+
+def _refuse_linked_folder(path: Path) -> NoReturn:
+    """It may lead to a folder around it, without end."""
+    raise DataError(f"{path}: is a link to a folder; remove it, or copy the files of that folder")
+
+
+def _of_file(path: Path) -> str:
+    """A note on a file that looks like no text. Raises DataError for a compressed one, whose bytes no network
+    can predict."""
+    if command := unpacking(beginning(path)):
+        quoted = shlex.quote(str(path))
+        raise DataError(
+            f"{path}: is compressed; unpack it with `{command.format(quoted)}`, and give {path}.unpacked"
+        )
+    return f"{path} looks like a binary file; all its bytes are read" if is_text(path) else ""
 
 
 def _refuse_kind(path: Path, mode: int) -> NoReturn:

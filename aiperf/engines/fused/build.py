@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
+
+from aiperf import variables
+from aiperf.other_users import (
+    OTHERS_WRITE,
+    NotOurs,
+    make_private,
+    refuse_changeable_file,
+    temporary_folder,
+)
+from aiperf.programs import ToolFailed, ask
 
 HERE = Path(__file__).parent
 MAIN = HERE / "kernels.c"
@@ -19,7 +29,6 @@ SOURCES = (MAIN, HERE / "batchnorm.h", HERE / "images.h")
 # -O3 compiles for twice as long, and the kernels are no faster.
 VECTORS = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fopenmp-simd")
 FLAGS = ("-std=gnu99", *VECTORS, "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
-OTHERS_WRITE = 0o022
 SECONDS = 120
 """Time limit of a compilation in seconds; it takes 3 s on one core of today."""
 
@@ -55,8 +64,8 @@ def built(environment: Mapping[str, str]) -> Path:
     A node without a compiler uses a library that was compiled elsewhere for the same CPU: compute nodes often
     have no compiler, but share the user's cache with a login node that has one. Raises NotBuilt.
     """
-    words = environment.get("CC", "").split() or ["cc"]
-    program = shutil.which(words[0], path=environment.get("PATH"))
+    words = (variables.raw(environment, "CC") or "").split() or ["cc"]
+    program = shutil.which(words[0], path=variables.raw(environment, "PATH"))
     flags = _processor_flags(environment)
     try:
         folder, kind = _folder(environment), f"kernels-{_kind(flags)}"
@@ -68,7 +77,7 @@ def built(environment: Mapping[str, str]) -> Path:
         command = [program, *words[1:], *FLAGS, *flags]
         return _whole(folder, name) or _compile(command, folder, name)
     # RuntimeError: the user has no home folder.
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, ToolFailed) as error:
         raise NotBuilt(f"{program or words[0]} does not compile the kernels: {error}") from error
 
 
@@ -77,11 +86,12 @@ def _whole(folder: Path, name: str) -> Path | None:
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether the contents match the digest in the file's name: loading a truncated file kills the
-    process."""
+    """Whether the contents match the digest in the file's name, because loading a truncated file kills the
+    process, and no other user can change them."""
     try:
+        refuse_changeable_file(file)
         return file.stem.endswith(f"-{_digest(file)}")
-    except OSError:
+    except (OSError, NotOurs):
         return False
 
 
@@ -92,7 +102,7 @@ def _digest(file: Path) -> str:
 def _processor_flags(environment: Mapping[str, str]) -> tuple[str, ...]:
     if platform.machine() not in ("x86_64", "AMD64"):
         return ("-mcpu=native",)
-    asked = [known.get(environment.get(name, "")) for name, known in LIMITS.items()]
+    asked = [known.get(variables.word(environment, name)) for name, known in LIMITS.items()]
     for level, flags in LOWERED.items():
         if level in asked:
             return flags
@@ -113,10 +123,8 @@ def _kind(flags: tuple[str, ...]) -> str:
 def _version(program: str, words: list[str]) -> str:
     """Digest of what else determines its contents: the path of the compiler, its version, and the user's
     flags."""
-    answer = subprocess.run(
-        [program, "--version"], capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False
-    )
-    return _short(program.encode(), answer.stdout, "\0".join(words[1:]).encode())
+    answer = ask([program, "--version"], SECONDS)
+    return _short(*(os.fsencode(part) for part in (program, answer.output, "\0".join(words[1:]))))
 
 
 def _short(*parts: bytes) -> str:
@@ -143,20 +151,22 @@ def _instructions() -> str:
 
 def _folder(environment: Mapping[str, str]) -> Path:
     """The user's cache folder, or one for temporary files if that is not writable. Raises NotBuilt."""
-    home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or "~").expanduser() / ".cache"
+    home = Path(variables.raw(environment, "HOME") or "~").expanduser()
+    caches = variables.raw(environment, "XDG_CACHE_HOME") or home / ".cache"
     last = NotBuilt("no folder to compile into")
-    temporary = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}"
-    for folder in (Path(home) / "aiperf-hpc", temporary):
+    # Code is loaded from this folder, so no other user may be able to write to it.
+    for folder_of in (partial(make_private, Path(caches) / "aiperf-hpc", OTHERS_WRITE), temporary_folder):
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Code is loaded from this folder, so no other user may be able to write to it.
-            state = folder.stat()
-            own = state.st_uid == os.getuid() and not state.st_mode & OTHERS_WRITE
-            if own and os.access(folder, os.W_OK | os.X_OK):
+            folder = folder_of()
+            if os.access(folder, os.W_OK | os.X_OK):
                 return folder
-            last = NotBuilt(f"{folder} can be written by others than this user; set XDG_CACHE_HOME")
+            last = NotBuilt(f"{folder} cannot be written; set XDG_CACHE_HOME to a folder that can be written")
+        except NotOurs as error:
+            last = NotBuilt(f"{error}; set XDG_CACHE_HOME to a folder of your own")
         except OSError as error:
-            last = NotBuilt(f"{folder}: {error.strerror}; set XDG_CACHE_HOME to a folder that can be written")
+            last = NotBuilt(
+                f"{error.filename}: {error.strerror}; set XDG_CACHE_HOME to a folder that can be written"
+            )
     raise last
 
 
@@ -167,13 +177,12 @@ def _compile(command: list[str], folder: Path, name: str) -> Path:
     os.close(handle)
     try:
         whole = [*command, "-o", own, str(MAIN), "-lm"]
-        done = subprocess.run(
-            whole, capture_output=True, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False
-        )
-        if done.returncode:
-            told = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-            said = told[0] if told else f"exit status {done.returncode} of {' '.join(whole)}"
+        done = ask(whole, SECONDS)
+        if done.code:
+            told = done.text.splitlines()
+            said = told[0] if told else f"{done.how} of {' '.join(whole)}"
             raise NotBuilt(f"{command[0]} does not compile the kernels: {said}")
+        os.chmod(own, 0o700)  # the compiler may have made a new file, which the umask lets others change
         return Path(own).replace(folder / f"{name}-{_digest(Path(own))}.so")
     finally:
         Path(own).unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import socket
 import struct
@@ -10,8 +11,9 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from http.server import ThreadingHTTPServer
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -22,12 +24,13 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from tests.journals import Scene, told, write_run
 
+TOKEN = "the-token-of-this-test"
 SECONDS = 60.0  # for what takes milliseconds where nothing else runs
 
 
 @contextmanager
 def served(live: LivePage) -> Iterator[ThreadingHTTPServer]:
-    with make_server(live, 0) as server:
+    with make_server(live, 0, TOKEN) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
@@ -63,8 +66,15 @@ def received(client: socket.socket) -> bytes:
     return answer
 
 
-def asked(server: ThreadingHTTPServer, path: str = "/", host: str = "localhost") -> bytes:
-    with connected(server, f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()) as client:
+def asked(
+    server: ThreadingHTTPServer,
+    path: str = f"/?token={TOKEN}",
+    host: str = "localhost",
+    method: str = "GET",
+    more: str = "",
+) -> bytes:
+    request = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n"
+    with connected(server, request.encode("latin-1")) as client:
         return received(client)
 
 
@@ -90,8 +100,8 @@ def test_the_run_is_shown_on_loopback_only_and_to_its_own_name_only(
         assert page.startswith(b"HTTP/1.0 200")
         assert b"sustained OPS" in page
         assert b"connect-src &#39;self&#39;" in page
-        assert asked(server, "/metrics").rstrip().endswith(b"# EOF")
-        assert asked(server, "/../../etc/passwd").startswith(b"HTTP/1.0 404")
+        assert asked(server, f"/metrics?token={TOKEN}").rstrip().endswith(b"# EOF")
+        assert asked(server, f"/../../etc/passwd?token={TOKEN}").startswith(b"HTTP/1.0 404")
         for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example:8321", ":8321"):
             answer = asked(server, host=host)
             assert answer.startswith(b"HTTP/1.0 403"), host
@@ -99,12 +109,88 @@ def test_the_run_is_shown_on_loopback_only_and_to_its_own_name_only(
         for host in ("127.0.0.1:9000", "localhost:1", "[::1]:9000", "localhost"):
             assert asked(server, host=host).startswith(b"HTTP/1.0 200"), host
         for _ in range(3):
-            with connected(server, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n") as client:
+            request = f"GET /?token={TOKEN} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            with connected(server, request) as client:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
         assert asked(server).startswith(b"HTTP/1.0 200")
         assert capfd.readouterr().err == ""
         with pytest.raises(AiperfError, match="choose another with --port"):
-            make_server(live, server.server_port)
+            make_server(live, server.server_port, TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "status"),
+    [
+        (f"/?token={TOKEN}", "", 200),
+        (f"/?a=b&token={TOKEN}", "", 200),
+        ("/", f"Bearer {TOKEN}", 200),
+        ("/metrics", f"bearer  {TOKEN}", 200),
+        ("/metrics", f"token {TOKEN}", 200),
+        (f"/none?token={TOKEN}", "", 404),
+        ("/", "", 403),
+        ("/metrics", "", 403),
+        ("/none", "", 403),
+        ("/?token=", "", 403),
+        ("/?token", "", 403),
+        (f"/?token={TOKEN[:-1]}", "", 403),
+        (f"/?token={TOKEN}x", "", 403),
+        (f"/?token=x&token={TOKEN}", "", 403),
+        (f"/?TOKEN={TOKEN}", "", 403),
+        (f"/#token={TOKEN}", "", 403),
+        (f"/{TOKEN}", "", 403),
+        ("/?token=%ff%00%ED%A0%80", "", 403),
+        ("/", f"Basic {TOKEN}", 403),
+        ("/", TOKEN, 403),
+        ("/", "Bearer \xe9", 403),
+        (f"/?token={TOKEN}", "Bearer wrong", 403),
+        (f"http://[x?token={TOKEN}", "", 404),
+    ],
+)
+def test_only_who_has_the_token_is_answered_and_head_as_get(
+    path: str, header: str, status: int, live: LivePage
+) -> None:
+    """As other users of a login node have not. The answer says where the address is."""
+    more = f"Authorization: {header}\r\n" if header else ""
+    with served(live) as server:
+        head, _, body = asked(server, path, more=more).partition(b"\r\n\r\n")
+        assert head.startswith(f"HTTP/1.0 {status} ".encode())
+        if status == 403:
+            assert body == (
+                b"this page is for whoever has its token: open the whole address that `aiperf-hpc serve` has "
+                b"printed\n"
+            )
+        answer = asked(server, path, method="HEAD", more=more)
+
+    def without_date(lines: bytes) -> list[bytes]:
+        return [line for line in lines.splitlines() if not line.startswith(b"Date:")]
+
+    assert answer.endswith(b"\r\n\r\n"), "no body"
+    assert without_date(answer[:-4]) == without_date(head)
+    assert b"Referrer-Policy: no-referrer" in head
+    assert f"Content-Length: {len(body)}".encode() in head
+
+
+def test_the_printed_address_is_answered_and_another_server_has_another(
+    live: LivePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed, answers = list[str](), list[bytes]()
+
+    def open_it(server: ThreadingHTTPServer) -> None:
+        thread = threading.Thread(target=ThreadingHTTPServer.serve_forever, args=(server, 0.05))
+        thread.start()
+        printed.append(output.getvalue().split()[-6])
+        answers.append(asked(server, printed[-1].partition(str(server.server_port))[2]))
+        server.shutdown()
+        thread.join(SECONDS)
+
+    monkeypatch.setattr(serving._Server, "serve_forever", open_it)
+    monkeypatch.setattr(serving, "LivePage", lambda files: live)
+    for _ in range(2):
+        with redirect_stdout(StringIO()) as output:
+            serving.serve.callback(live.files.directory, 0)  # type: ignore[misc]
+    assert all(re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}", each) for each in printed)
+    assert len({each.partition("=")[2] for each in printed}) == 2
+    assert all(answer.startswith(b"HTTP/1.0 200") for answer in answers)
 
 
 def test_a_journal_that_is_gone_is_told_in_a_line(live: LivePage, tmp_path: Path) -> None:
@@ -151,7 +237,7 @@ def test_an_answer_that_nobody_takes_is_given_up(live: LivePage, monkeypatch: py
     monkeypatch.setattr(serving, "ANSWER_SECONDS", 0.5)
     large = LivePage(live.files)
     large._made, large._next = "x" * (64 << 20), math.inf  # more than the system's buffers hold
-    request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    request = f"GET /?token={TOKEN} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with served(large) as server, connected(server, request, buffer=4096):
         wait_for(1)
         wait_for(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
 import shutil
 import signal
 import subprocess
@@ -14,12 +15,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from aiperf.config import DataConfig
-from aiperf.data import Data, file_list, imagefolder, load
+from aiperf.data import Data, file_list, folder_contents, imagefolder, load
+from aiperf.data.file_list import scan
 from aiperf.errors import DataError
 from tests.aiperf.data.sets import CPU, refusal, write_folders
 
@@ -86,6 +89,67 @@ def test_other_files_are_no_images(config: DataConfig) -> None:
     assert load(config, CPU, 1).manifest == before
 
 
+def test_images_are_taken_at_any_depth_each_once_and_the_rest_is_reported(config: DataConfig) -> None:
+    """The manifest of a flat folder is as before; deeper images come in the order of their paths."""
+    root, whole = Path(config.path), load(config, CPU, 1)
+    assert whole.note == "train/ 36 of 36 images. val/ 15 of 15 images"
+    own, other = root / "train/class0", root / "train/class1"
+    (other / "images").mkdir()
+    for file in sorted(other.glob("*.*"))[:9]:
+        file.rename(other / "images" / file.name)
+    (own / "0.jpg").rename(own / "00.jpg")
+    (own / "0.jpg").symlink_to("00.jpg")
+    os.link(own / "1.jpg", own / "1b.jpg")
+    (own / "again").symlink_to("../class0")
+    shutil.copytree(own, own / ".thumbnails", symlinks=True)
+    for name in (".DS_Store", "._1.jpg", "1.jpg~", "1.webp", "Thumbs.db", "class0_boxes.txt"):
+        (own / name).write_bytes(b"no image")
+    shutil.copy(own / "1.jpg", root / "train/lost.jpg")
+    data = load(config, CPU, 1)
+    assert data.manifest["training_examples_per_class"] == whole.manifest["training_examples_per_class"]
+    assert data.note == (
+        "train/ 36 of 40 images; 2 hidden files, 1 hidden folder, 1 editor's backup, 3 links to what is read "
+        "already, 3 files of other kinds, 1 image outside the class folders left out. val/ 15 of 15 images"
+    )
+    names = scan(root / "train").names.tolist()
+    assert names[:3] + names[14:16] == [b"00.jpg", b"1.jpg", b"10.jpg", b"9.jpg", b"images/0.jpg"]
+
+
+def test_tiny_imagenet_is_read_once_its_validation_is_in_class_folders(config: DataConfig) -> None:
+    """It comes as train/CLASS/images, val/images with a list of classes, and test/images without one."""
+    root, counts = Path(config.path), load(config, CPU, 1).manifest
+    for part, of_class in (("train", True), ("val", False)):
+        for folder in sorted((root / part).iterdir()):
+            images = folder / "images" if of_class else root / "val/images"
+            images.mkdir(exist_ok=True)
+            for file in folder.glob("*.*"):
+                file.rename(images / (file.name if of_class else f"{folder.name}_{file.name}"))
+            if not of_class:
+                folder.rmdir()
+    shutil.copytree(root / "val/images", root / "test/images")
+    (root / "val/val_annotations.txt").write_text("class0_0.jpg\tclass0\t0\t32\t44\t62\n")
+    assert refusal(config).endswith("as in val/class0/ (val/val_annotations.txt lists the classes)")
+    for file in (root / "val/images").iterdir():
+        folder = root / "val" / file.name.partition("_")[0]
+        folder.mkdir(exist_ok=True)
+        file.rename(folder / file.name)
+    (root / "val/images").rmdir()
+    data = load(config, CPU, 1)
+    assert {key: data.manifest[key] for key in counts if key != "sha256"} == {
+        key: counts[key] for key in counts if key != "sha256"
+    }
+
+
+def test_an_image_of_training_is_no_test_image(config: DataConfig) -> None:
+    root = Path(config.path)
+    (root / "val/class1/0.jpg").unlink()
+    (root / "val/class1/0.jpg").symlink_to("../../train/class0/1.jpg")
+    assert refusal(config) == (
+        f"{root}/val/class1/0.jpg: is the same file as {root}/train/class0/1.jpg, so it would be trained on "
+        "and tested with; remove one of them"
+    )
+
+
 def one_class(root: Path) -> None:
     for part in ("train", "val"):
         for label in (1, 2):
@@ -101,7 +165,10 @@ def one_class(root: Path) -> None:
         ),
         (
             lambda root: shutil.rmtree(root / "val"),
-            ": neither test/ nor val/ contains class folders; put the official test images there",
+            (
+                ": neither test/ nor val/ contains class folders of train/, such as class0/; put each "
+                "official test image into the folder of its class, as in val/class0/"
+            ),
         ),
         (
             lambda root: (root / "train/class0").rename(root / "train/other"),
@@ -152,12 +219,15 @@ def test_contradictions_are_refused_together(written: DataConfig) -> None:
 def test_a_folder_that_may_not_be_read_is_refused(
     written: DataConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(folder: Path) -> None:
-        raise PermissionError(13, "Permission denied", str(folder))
+    closed, scandir = f"{written.path}/train/class0", os.scandir
 
-    monkeypatch.setattr(file_list, "_files", refuse)
-    refused = refusal(written)
-    assert refused == f"{written.path}/train/class0: Permission denied; make it readable"
+    def refuse(folder: Path) -> Any:
+        if str(folder) == closed:
+            raise PermissionError(13, "Permission denied", str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(folder_contents.os, "scandir", refuse)
+    assert refusal(written) == f"{closed}: Permission denied; make it readable, or remove it"
 
 
 def test_of_large_sets_a_spread_sample_is_opened(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import ClassVar
 import pytest
 import torch
 
-from aiperf.device import Device, bind, cpu, cuda, first_kind, npu, xpu
+from aiperf.device import KINDS, Device, bind, cpu, cuda, first_kind, npu, xpu
 from aiperf.errors import WorldError
 from tests.aiperf.device import vendors
 from tests.aiperf.device.conformance import DeviceConformance
@@ -91,6 +91,20 @@ class OnFake(DeviceConformance):
 
     def test_it_is_preferred_to_the_cpu(self, device: Device) -> None:
         assert first_kind() == self.kind
+
+    def test_a_runtime_says_why_it_shows_no_device(self, device: Device) -> None:
+        """Without support for such devices, without a driver, or if none was given, it has no fault."""
+        for error, fault in (
+            (RuntimeError("CUDA error 802: system not yet initialized.\nSee …"), True),
+            (OSError("libascend_hal.so: cannot open shared object file"), True),
+            (AssertionError("Torch not compiled with CUDA enabled"), False),
+            (RuntimeError("Found no NVIDIA driver on your system. Please check"), False),
+            (RuntimeError("No HIP GPUs are available"), False),
+            (None, False),
+        ):
+            self.module.fault = error
+            found = KINDS[self.kind].fault()  # type: ignore[attr-defined]
+            assert found == (str(error).partition(".\n")[0] if fault else "")
 
 
 class TestCuda(OnFake):

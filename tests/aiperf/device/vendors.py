@@ -27,6 +27,11 @@ class FakeModule:
     names: tuple[str, ...]
     calls: list[tuple[str, int | None]] = field(default_factory=list)
     current: int = 0
+    fault: Exception | None = None
+
+    def init(self) -> None:
+        if self.fault is not None:
+            raise self.fault
 
     def is_available(self) -> bool:
         return bool(self.names)
@@ -142,6 +147,8 @@ def _put(monkeypatch: pytest.MonkeyPatch, name: str, fake: FakeModule) -> None:
     module = ModuleType(f"torch.{name}")
     vars(module).update(vars(getattr(torch, name, ModuleType(name))))
     offered = {word for kind in type(fake).__mro__ for word in vars(kind) if not word.startswith("_")}
-    vars(module).update({word: getattr(fake, word) for word in offered - {"calls", "names", "current"}})
+    vars(module).update(
+        {word: getattr(fake, word) for word in offered - {"calls", "names", "current", "fault"}}
+    )
     vars(module).update({word: value for word, value in vars(fake).items() if word in ("conv", "matmul")})
     monkeypatch.setattr(torch, name, module, raising=False)

@@ -11,6 +11,7 @@ from aiperf.config import load_preset, with_overrides
 from aiperf.doctor.check import Check, Grade, checks_json, checks_text
 from aiperf.doctor.judge import judge
 from aiperf.doctor.reports import DataSeen, DeviceSeen, Examination, Folder, HostSeen
+from aiperf.wire.clocks import ClockReading
 
 GIB = 1 << 30
 ROOM = Folder("/tmp", free_bytes=100 * GIB, bytes_per_second=1e9, append_seconds=0.001)
@@ -57,7 +58,7 @@ WELL = Examination(
     host_reports=(HOST, replace(HOST, host="node2")),
     device_reports=tuple(device(rank, f"node{(rank + 1) // 2}") for rank in range(1, 5)),
     data_report=DataSeen(sha256="ab" * 32, examples=1797),
-    clock_seconds={"node2": 0.002},
+    clocks={"node2": ClockReading(0.002, 0.001)},
     wait_seconds=50.0,
 )
 
@@ -99,6 +100,7 @@ def directory(**changes: object) -> Examination:
 
 F, W = Grade.FAILED, Grade.WARNING
 BARE = {"kind": "cpu", "not_fused": "no C compiler: cc is not in PATH"}
+PROCESSORS = (replace(device(4, "node2"), kind="cpu", identity=""),)
 FUSED = with_overrides(WELL.config, {"training.step": "fused"})
 KILLED, CLASH = "its process was killed by signal 6", "aiperf 0.3 in /x also installs aiperf"
 FAULTS: list[tuple[str, Grade, str, Examination]] = [
@@ -118,6 +120,13 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
     ("devices", W, "3 × NVIDIA A100-SXM4-80GB, 1 × NVIDIA L4", other_device(name="NVIDIA L4")),
     ("drivers", F, "node2 returned unexpected output: '\\x00,,,,\\x7f'", smi("\0,,,,\x7f\n\ufffd")),
     ("drivers", F, "nvidia-smi on node2 failed: no", smi("failed: no")),
+    ("drivers", W, "nvidia-smi on node2 failed: no", replace(smi("failed: no"), device_reports=PROCESSORS)),
+    (
+        "devices",
+        W,
+        "node2: no driver",
+        other(device_reports=(*PROCESSORS, replace(PROCESSORS[0], note="no driver"))),
+    ),
     ("drivers", F, "3 uncorrected memory errors", smi("NVIDIA A100, 550.54.15, 3, No, Disabled")),
     ("drivers", W, "memory pages pending retirement", smi("NVIDIA A100, 550.54.15, 0, Yes, Disabled")),
     ("drivers", W, "differ between nodes", smi(SMI.replace("550", "535"))),
@@ -129,8 +138,14 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
     ("oneDNN", W, "unknown: torch did not start on node2", other_host(onednn="unknown")),
     ("fused steps", W, "node2: no C compiler: cc is not in PATH", other_device(**BARE)),
     ("fused steps", F, "node2: no C compiler: cc is", replace(other_device(**BARE), config=FUSED)),
-    ("clocks", F, "is 2.500 s, of node2", other(clock_seconds={"node2": -2.5})),
-    ("clocks", W, "is 0.400 s, of node2", other(clock_seconds={"node2": 0.4})),
+    ("clocks", F, "is 2.500 s, of node2", other(clocks={"node2": ClockReading(-2.5, 0.1)})),
+    ("clocks", W, "is 0.400 s, of node2", other(clocks={"node2": ClockReading(0.4, 0.1)})),
+    (
+        "clocks",
+        W,
+        "clock of node2 is known only to 15.0 s",
+        other(clocks={"node2": ClockReading(-15.0, 15.0)}),
+    ),
     ("limits", W, "1024 open files on node2", limited(open_files=1024)),
     ("limits", W, "64 KiB of locked", limited(locked_memory=65536)),
     (
@@ -166,7 +181,7 @@ KNOWN_ANYWAY = {"MPI", "space"}
 
 
 def test_a_check_that_looked_at_nothing_is_not_well() -> None:
-    nothing = replace(WELL, host_reports=(), device_reports=(), clock_seconds={})
+    nothing = replace(WELL, host_reports=(), device_reports=(), clocks={})
     assert {check.name for check in judge(nothing) if check.outcome is Grade.OK} == KNOWN_ANYWAY
     assert found(nothing, "drivers") == Check(
         "drivers",
@@ -177,7 +192,7 @@ def test_a_check_that_looked_at_nothing_is_not_well() -> None:
 
 
 def test_the_only_rank_timed_out() -> None:
-    alone = replace(WELL, hosts=(), device_reports=(), clock_seconds={}, silent=("device 0",))
+    alone = replace(WELL, hosts=(), device_reports=(), clocks={}, silent=("device 0",))
     outcomes = {check.name: check.outcome for check in judge(alone)}
     unknown = dict.fromkeys(("torch", "devices", "fused steps", "backend"), Grade.WARNING)
     assert {name: grade for name, grade in outcomes.items() if grade is not Grade.OK} == unknown | {
@@ -188,7 +203,7 @@ def test_the_only_rank_timed_out() -> None:
 def test_a_device_that_could_not_be_bound_joined_no_backend() -> None:
     """ "None is needed" would be a guess: nobody knows what it would have been joined with."""
     unseen = DeviceSeen(1, "node1", "nvidia-smi lists 8 devices", "install the build", "2.13.0+cpu")
-    alone = replace(WELL, hosts=(), device_reports=(unseen,), clock_seconds={})
+    alone = replace(WELL, hosts=(), device_reports=(unseen,), clocks={})
     assert found(alone, "backend").outcome is Grade.WARNING
     assert found(alone, "devices") == Check(
         "devices", Grade.FAILED, "rank 1 on node1: nvidia-smi lists 8 devices", "install the build"
@@ -198,7 +213,7 @@ def test_a_device_that_could_not_be_bound_joined_no_backend() -> None:
 def test_devices_by_uuid_are_told_and_one_process_needs_no_mpi() -> None:
     seen = other_host(visible={"CUDA_VISIBLE_DEVICES": "GPU-8f0c,GPU-9a1d"})
     assert found(seen, "visible").seen.endswith("; by UUID")
-    alone = replace(WELL, hosts=(), mpi="none: no libmpi", threads=False, clock_seconds={})
+    alone = replace(WELL, hosts=(), mpi="none: no libmpi", threads=False, clocks={})
     assert found(alone, "MPI") == Check("MPI", Grade.OK, "not needed by one process (none: no libmpi)")
     assert found(alone, "clocks").seen == "one host"
 

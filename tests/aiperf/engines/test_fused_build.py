@@ -53,7 +53,7 @@ FAILS = "does not compile the kernels: "
     ("compiler", "said"),
     [
         ("none-of-this-name", "^no C compiler: none-of-this-name is not in PATH; install one, or set CC$"),
-        ("false", rf"^\S*false {FAILS}exit status 1 of \S*false .*kernels\.c -lm$"),
+        ("false", rf"^\S*false {FAILS}exit code 1 of \S*false .*kernels\.c -lm$"),
         ("garbage", f"garbage {FAILS}"),
         ("interpreter", f"interpreter {FAILS}"),
     ],
@@ -145,16 +145,44 @@ def test_a_node_without_a_compiler_takes_what_another_node_made(copies: dict[str
         built({**copies, "CC": "none-of-this-name", "ATEN_CPU_CAPABILITY": "default"})
 
 
-def test_code_is_not_loaded_from_a_folder_that_others_can_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_code_is_not_loaded_from_what_others_can_write(copies: dict[str, str], tmp_path: Path) -> None:
+    file = built(copies)
+    file.chmod(0o666)
+    assert built(copies) == file
+    assert times_compiled(tmp_path) == 2
+    assert file.stat().st_mode & 0o777 == 0o700
+    file.rename(tmp_path / "planted")
+    file.symlink_to(tmp_path / "planted")
+    assert built(copies) == file
+    assert times_compiled(tmp_path) == 3
+    assert not file.is_symlink()
+
+
+@pytest.mark.parametrize("planted", ["open", "link"])
+def test_a_planted_cache_is_replaced_by_a_temporary_folder_and_a_second_is_a_line(
+    planted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "aiperf-hpc"
-    folder.mkdir()
-    folder.chmod(0o777)
-    monkeypatch.setattr(build.tempfile, "gettempdir", lambda: str(tmp_path / "none"))
-    (tmp_path / "none").write_text("no folder")
-    with pytest.raises(NotBuilt):
-        built({**os.environ, "XDG_CACHE_HOME": str(tmp_path)})
+    """What a link leads to stays as it is."""
+    cache, temporary = tmp_path / "cache/aiperf-hpc", tmp_path / f"aiperf-hpc-{os.getuid()}"
+    (tmp_path / "outside").mkdir(mode=0o700)
+    monkeypatch.setattr(build.tempfile, "gettempdir", lambda: str(tmp_path))
+
+    def plant(path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        if planted == "link":
+            path.symlink_to(tmp_path / "outside")
+        else:
+            path.mkdir()
+            path.chmod(0o777)
+
+    plant(cache)
+    assert build._folder(environment(tmp_path / "cache")) == temporary
+    temporary.rmdir()
+    plant(temporary)
+    how = "is a symbolic link" if planted == "link" else r"can be changed by other users \(mode 777\)"
+    with pytest.raises(NotBuilt, match=rf"^{temporary} {how}; set XDG_CACHE_HOME to a folder of your own$"):
+        build._folder(environment(tmp_path / "cache"))
+    assert list((tmp_path / "outside").iterdir()) == []
 
 
 RUNTIMES = r"""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from aiperf.child import Child, NoReply
+from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
 from aiperf.journal.file import read_journal
@@ -136,9 +137,9 @@ def test_options_that_cannot_be(words: tuple[str, ...], why: str, typed: Typed) 
     assert why in typed.err
 
 
-@pytest.mark.parametrize("answer", ['{"refused": "no such data"}', "no answer"])
+@pytest.mark.parametrize("error", [AiperfError("no such data"), NoReply("its process failed: KeyError")])
 def test_an_earlier_result_stays_where_there_is_no_new_one(
-    answer: str, run: tuple[RunFiles, int], typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception, run: tuple[RunFiles, int], typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused, or killed while it wrote its logs; and again after this program was killed itself."""
     files, number = RunFiles(tmp_path / "run"), run[1]
@@ -150,14 +151,16 @@ def test_an_earlier_result_stays_where_there_is_no_new_one(
     for path, text in earlier.items():
         path.write_text(text)
 
-    def measured(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
+    def measured(child: Child) -> object:
+        child.kill()
         assert list(logs.iterdir()) == []
         (logs / "user.conf").write_text("new")
-        return subprocess.CompletedProcess("", 1 if answer == "no answer" else 0, f"{answer}\n")
+        raise error
 
-    monkeypatch.setattr("aiperf.commands.inferring.subprocess.run", measured)
+    monkeypatch.setattr(Child, "answer", measured)
     words = ("infer", files.directory, "--scenario", "multi-stream")
     assert typed(*words) == 1
+    assert str(error) in typed.err
     assert {path: path.read_text() for path in earlier} == earlier
     logs.rename(logs.with_name(f"{logs.name}.earlier"))
     logs.mkdir()

@@ -14,6 +14,7 @@ from aiperf.journal.events import Event, GroupLost, LegBegan, RankAlike, RankRea
 from aiperf.journal.file import chained
 from aiperf.journal.replay import Replay
 from aiperf.journal.strict import parsed
+from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import Processor, Ready
 from nas.record import decode
 from tests.journals import Scene, told
@@ -35,7 +36,7 @@ READY = st.builds(
     code_hash=NAMES,
     data=st.dictionaries(NAMES, ANYTHING, max_size=3),
     initial_weights=NAMES,
-    wall_seconds=st.floats(allow_nan=False, allow_infinity=False),
+    wall_seconds=st.floats(-1e150, 1e150),
     seconds=st.sampled_from([0.0, -0.0, 1.0]),
     formats=st.dictionaries(NAMES, st.sampled_from([0.0, -0.0, 2.5]), max_size=3),
     sees_run=st.booleans(),
@@ -64,7 +65,7 @@ def test_each_rank_is_read_as_it_was_told(each: list[Ready], lost: list[bool]) -
     for rank, (ready, dies) in enumerate(zip(each, lost), start=1):
         group = next(index for index, ranks in enumerate(GROUPS) if rank in ranks)
         for one in [replace(ready, rank=rank)] * (1 + dies):
-            event = arrived(run.leg.ready_like(one.host), group, one, 0.25)
+            event = arrived(run.leg.ready_like(one.host), group, one, ClockReading(0.25, 0.0625))
             assert isinstance(event, RankReady) == (not run.leg.ranks)
             for place, added in ((run, event), (read, reread(event))):
                 place.add(1.0, added)
@@ -73,7 +74,7 @@ def test_each_rank_is_read_as_it_was_told(each: list[Ready], lost: list[bool]) -
                 if dies:
                     place.add(1.0, GroupLost(group, "it died"))
     assert [event.ready for event in read.ranks] == [event.ready for event in run.ranks]
-    assert {event.clock_offset_seconds for event in read.ranks} == {0.25}
+    assert {event.clock for event in read.ranks} == {ClockReading(0.25, 0.0625)}
 
 
 def _by_key(ready: Ready) -> dict[str, Any]:
@@ -88,9 +89,14 @@ def test_what_ranks_share_is_held_once_and_written_once() -> None:
     run = begun()
     run.add(1.0, RankReady(0, replace(FIRST, rank=1), 0.0))
     second = replace(FIRST, rank=2, pid=7, settings={**FIRST.settings, "threads": "64"})
-    event = arrived(run.leg.ready_like(second.host), 0, second, 0.5)
+    event = arrived(run.leg.ready_like(second.host), 0, second, ClockReading(0.5, 0.125))
     assert event == RankAlike(
-        0, 1, differs={"rank": 2, "pid": 7}, within={"settings": {"threads": "64"}}, clock_offset_seconds=0.5
+        0,
+        1,
+        differs={"rank": 2, "pid": 7},
+        within={"settings": {"threads": "64"}},
+        clock_offset_seconds=0.5,
+        clock_uncertainty_seconds=0.125,
     )
     run.add(1.0, reread(event))
     one, two = (event.ready for event in run.ranks)

@@ -92,6 +92,7 @@ def test_only_a_torn_last_line_is_tolerated(files: RunFiles, torn: bytes) -> Non
         (b'{"type":"Beat","chain":""}', "'t' is missing"),
         (b'{"t":NaN,"type":"Beat","chain":""}', "NaN is not a number"),
         (b'{"t":1e999,"type":"Beat","chain":""}', "1e999 is too large"),
+        (b'{"t":-1.1e150,"type":"Beat","chain":""}', "-1.1e150 is too large"),
         (b'{"t":1.0,"type":"GroupLost","group":9223372036854775808,"chain":""}', "775808… is too"),
         (b'{"t":"1","type":"Beat","chain":""}', "not of its type"),
         (b'{"t":1.0,"type":"Beat","more":1,"chain":""}', "unknown key more"),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiperf.journal.strict import LARGEST, parsed
+from aiperf.journal.strict import LARGEST, LARGEST_FLOAT, parsed
 
 PLACES = (
     "{}",
@@ -26,7 +26,7 @@ PLACES = (
 @pytest.mark.parametrize(
     "number",
     [
-        *("1e400", "-1e400", "1E+309", "1.5e999", "9" * 400 + ".0", "1" + "0" * 320 + "e0"),
+        *("1e400", "-1e400", "1E+309", "1.5e999", "9" * 400 + ".0", "1" + "0" * 320 + "e0", "1.1e150"),
         *(str(LARGEST + 1), str(-LARGEST - 1), "9" * 30, "NaN", "Infinity", "-Infinity"),
     ],
 )
@@ -42,12 +42,12 @@ def test_a_key_stands_once(text: str) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("number", ["0", "-1", "1e3", "1.25e-300", "1e-400", "1e308", "0.6018240000000001"])
+@pytest.mark.parametrize("number", ["0", "-1", "1e3", "1.25e-300", "1e-400", "1e150", "0.6018240000000001"])
 def test_all_other_numbers_are_what_they_say(number: str, place: str) -> None:
     assert parsed(place.format(number).encode()) == json.loads(place.format(number))
 
 
-NUMBERS = st.integers(-LARGEST, LARGEST) | st.floats(allow_nan=False, allow_infinity=False)
+NUMBERS = st.integers(-LARGEST, LARGEST) | st.floats(-LARGEST_FLOAT, LARGEST_FLOAT)
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ import pytest
 import aiperf.on_nni
 from aiperf.commands.run_request import RunRequest
 from aiperf.config import load_preset, with_overrides
+from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.on_nni.description import description
 from aiperf.on_nni.nni_world import NniWorld
+from aiperf.on_nni.trial_messages import Over, ProcessBegan, call, hear, tell
 from aiperf.on_nni.trial_process import NniChannel
 from aiperf.on_nni.tuner import SearchTuner
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import Segment, State
 from aiperf.wire.messages import Finished, Validated
+from nas.bounded import LARGEST_BYTES
 
 HERE = Path(aiperf.on_nni.__file__).parent
 
@@ -128,6 +133,44 @@ def test_a_tuner_that_waits_for_a_trial_sees_that_nni_stops(tmp_path: Path) -> N
                 asked.result(1.0)
             dispatcher.stopping = True
             assert asked.result(60) == []
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"\xff", "'utf-8' codec can't decode"),
+        (b"[1", "Expecting"),
+        (b'{"type": "None"}', "None"),
+        (bytes(LARGEST_BYTES + 1), "bad message length"),
+    ],
+)
+def test_what_is_no_message_closes_its_connection_alone(
+    sent: bytes,
+    said: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And nobody calls a socket of another user."""
+    world, files = NniWorld(RunFiles(tmp_path), (), "cpu"), RunFiles(tmp_path)
+    try:
+        with call(files) as stranger:
+            with suppress(ConnectionError):  # it may be closed before all is sent
+                stranger.send_bytes(sent)
+            with pytest.raises((EOFError, ConnectionError)):
+                stranger.recv_bytes()
+        (line,) = caplog.messages
+        assert line.startswith("a connection to the socket for NNI was closed: ")
+        assert said in line
+        with call(files) as own:
+            tell(own, ProcessBegan(0))
+            assert hear(own) == Over()
+        user = os.getuid()
+        monkeypatch.setattr(os, "getuid", lambda: user + 1)
+        with pytest.raises(WorldError, match=r"socket: process \d+ belongs to .*; start the run again"):
+            call(files)
     finally:
         world.close()
 

@@ -19,6 +19,7 @@ from aiperf.ranks.shipping import is_piece, log_pieces, pieces
 from aiperf.ranks.tree import HEAD, MISSING, goes_to_all, split
 from aiperf.ranks.world import Gone
 from aiperf.trial import HyperParameters, State, Trial
+from aiperf.wire.clocks import ROUND_TRIPS, TimeOfDay
 from aiperf.wire.layout import (
     Bye,
     Describe,
@@ -66,7 +67,11 @@ class Wire:
     orphaned: bool = False
 
     def send(self, rank: int, tag: int, data: bytes) -> None:
-        self.sent.append((rank, tag, data))
+        if b'"AskTime"' in data:  # every rank answers at once
+            number = unpack(ToGroup, data).number
+            self.arrive(rank, tag, TimeOfDay(number, time.time() + 0.25))
+        else:
+            self.sent.append((rank, tag, data))
 
     def library(self) -> str:
         return ""
@@ -117,6 +122,11 @@ def world(wire: Wire, files: RunFiles) -> MpiWorld:
     return world
 
 
+def heard(world: MpiWorld) -> object:
+    """What the master is told when all that was on its way has arrived."""
+    return next(filter(None, (world.receive(0) for _ in range(10))), None)
+
+
 # The master's end
 
 
@@ -142,7 +152,27 @@ def test_a_group_is_spoken_to_by_its_leader_and_any_rank_of_it_is_heard(wire: Wi
     world.send(1, Release(None))
     assert wire.said() == [(3, 1, Release(None))]
     wire.arrive(4, 1, replace(READY, rank=4))
-    assert world.receive(0) == (1, replace(READY, rank=4))
+    assert heard(world) == (1, replace(READY, rank=4))
+
+
+def test_a_rank_is_ready_when_its_clock_was_compared(wire: Wire, world: MpiWorld) -> None:
+    wire.arrive(4, 1, replace(READY, rank=4, wall_seconds=0.0))
+    assert [world.receive(0) for _ in range(ROUND_TRIPS)] == [None] * ROUND_TRIPS
+    wire.arrive(4, 1, Lost("killed by signal 9"))
+    assert world.receive(0) == (1, replace(READY, rank=4, wall_seconds=0.0))
+    clock = world.clock_of(4)
+    assert clock.known
+    assert abs(clock.offset_seconds - 0.25) <= clock.uncertainty_seconds
+
+
+def test_who_is_lost_while_its_clock_is_compared_was_never_ready(wire: Wire, world: MpiWorld) -> None:
+    for rank in (1, 3):
+        wire.arrive(rank, 1, replace(READY, rank=rank))
+    wire.arrive(3, 1, Lost("killed by signal 9"))
+    assert world.receive(0) is None
+    assert world.restart(0)
+    assert heard(world) == (1, Gone("rank 3 on node2: killed by signal 9"))
+    assert heard(world) is None
 
 
 def test_what_was_said_before_a_restart_is_not_heard_after_it(wire: Wire, world: MpiWorld) -> None:
@@ -154,7 +184,7 @@ def test_what_was_said_before_a_restart_is_not_heard_after_it(wire: Wire, world:
     assert world.receive(0) is None
     assert world.receive(0) is None
     wire.arrive(1, 2, replace(READY, rank=1))
-    assert world.receive(0) == (0, replace(READY, rank=1))
+    assert heard(world) == (0, replace(READY, rank=1))
     world.send(0, Release(None))
     assert wire.said() == [(1, 2, Release(None))]
 
@@ -180,7 +210,7 @@ def test_weights_go_before_what_needs_them_to_a_group_apart(
     files.weights_directory.mkdir(parents=True)
     files.weights(7).write_bytes(b"weights of 7")
     wire.arrive(3, 1, replace(READY, rank=3, sees_run=False))
-    assert world.receive(0) is not None
+    assert heard(world) is not None
     for message in (Assign(TRIAL, 1), Evaluate(7)):
         world.send(1, message)
         (piece_rank, _, piece), (rank, _, data) = wire.sent
@@ -244,7 +274,7 @@ def test_ranks_that_are_dead_or_of_a_lost_group_give_nothing_on(wire: Wire, worl
     wire.arrive(2, 1, Lost("before that"))
     world.receive(0)
     wire.arrive(1, 2, replace(READY, rank=1))
-    world.receive(0)
+    assert heard(world) == (0, replace(READY, rank=1))
     world.send_all(Stop())
     assert wire.said_to_all()[0][1] == ToAll((2,), {"1": 2}, Stop())
     wire.failed = frozenset({4})

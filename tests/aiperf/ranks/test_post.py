@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from aiperf.ranks.link import Received
 from aiperf.ranks.post import MpiChannel, Post
 from aiperf.ranks.shipping import is_piece, pieces
 from aiperf.trial import State
+from aiperf.wire.clocks import AskTime, TimeOfDay
 from aiperf.wire.layout import Describe, Described, Disband, Hello, Place
 from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Release, unpack
 from tests.aiperf.ranks.test_mpi import PLACES, TRIAL, Wire, linked, setup
@@ -64,6 +66,18 @@ def test_a_leader_hands_on_what_is_for_its_group(wire: Wire, leader: Post, tmp_p
         leader.receive(0)
         assert wire.said() == []
     assert leader.quit.is_set()
+
+
+def test_a_rank_says_the_time_of_day_at_once(wire: Wire) -> None:
+    """Whatever else waits for its turn: here not even its place is known."""
+    post, began = Post(linked(wire), "cpu"), time.time()
+    wire.said(FromGroup)
+    wire.arrive(0, 3, AskTime(7))
+    assert post.receive(0) is None
+    ((rank, tag, answer),) = wire.said(FromGroup)
+    assert isinstance(answer, TimeOfDay)
+    assert (rank, tag, answer.number) == (0, 3, 7)
+    assert began <= answer.wall_seconds <= time.time()
 
 
 def test_what_a_leader_hands_on_too_early_is_kept(wire: Wire, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_all_hear_all_once_and_in_order(chance: random.Random) -> None:
         else:
             place = net.posts[chance.choice(list(net.posts))].place
             group = place.group if place else (1,)
-            message = Join("node1", number)
+            message = Join("node1", number, "secret")
             net.put(0, group[0], 1, after(net.master.number, pack(message)))
             for rank in group:
                 said[rank].append(message)

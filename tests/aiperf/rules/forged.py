@@ -17,10 +17,13 @@ from aiperf.journal.events import (
     ControlMeasured,
     Dispatched,
     Event,
+    LegBegan,
     LegEnded,
     Opened,
     RankReady,
+    Released,
     Stepped,
+    Tested,
 )
 from aiperf.journal.file import read_journal
 from aiperf.rules.rule import Evidence, Finding, Kind
@@ -39,6 +42,9 @@ TWO_LEGS = told(Scene(minutes=0.25, killed_at=16.0))
 OUT_OF_MEMORY = told(Scene(minutes=0.25, out_of_memory=frozenset({2, 5})))
 LOST = told(Scene(minutes=0.3, lost=((1, 16.0),)))
 LUCKY = told(Scene(minutes=0.25, changes=(("random_seed", 7),)))
+
+STARTED_SECONDS = 12.0
+"""Time of the release of a leg without a span."""
 
 Edit = Callable[[list[Timed]], list[Timed]]
 
@@ -191,3 +197,42 @@ def worked(factor: float) -> Edit:
         each(Stepped, lambda e: within(e, seconds=e.block.seconds * factor)),
         each(Closed, lambda e: within(e, train_seconds=e.segment.train_seconds * factor)),
     )
+
+
+# Further legs
+
+
+def with_leg_before(*lines: Event) -> Edit:
+    """The journal with one more leg before the others, which holds these lines at once."""
+
+    def edit(timed: list[Timed]) -> list[Timed]:
+        (opened, *rest), began = timed, one(LegBegan, timed)
+        earlier = replace(began, started="2025-12-31T12:00:00+00:00")
+        later = each(LegBegan, lambda e: replace(e, index=e.index + 1))(rest)
+        return [opened, (0.0, earlier), *((1.0, line) for line in lines), *later]
+
+    return edit
+
+
+def with_leg_for_the_test(*lines: Event, released: bool = True) -> Edit:
+    """The journal whose test is made in one more leg without a span, as after an interrupt; it begins
+    with these lines."""
+
+    def edit(timed: list[Timed]) -> list[Timed]:
+        began, test = places(timed, LegBegan)[-1], timed[-1]
+        assert isinstance(test[1], Tested)
+        last = timed[began][1]
+        assert isinstance(last, LegBegan)
+        day = replace(last, index=last.index + 1, started="2026-01-03T00:00:00+00:00")
+        ready = [(t, event) for t, event in timed[began:] if isinstance(event, RankReady)]
+        first: list[Timed] = [(0.0, day), *((0.0, line) for line in lines)]
+        clock: list[Timed] = [(STARTED_SECONDS, Released(STARTED_SECONDS))] * released
+        end = LegEnded("deadline" if released else "error: none", STARTED_SECONDS)
+        ready = [
+            (t, replace(e, ready=replace(e.ready, wall_seconds=e.ready.wall_seconds + 2 * 86400.0)))
+            for t, e in ready
+        ]
+        over = STARTED_SECONDS + 1.0
+        return [*timed[:-1], *first, *ready, *clock, (over, end), (over + 3.0, test[1])]
+
+    return edit

@@ -28,7 +28,7 @@ from aiperf.rules.verdict import RunClass, Verdict
 from aiperf.score.credit import credit
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
-from tests.aiperf.rules.forged import each, failed, judged, one, places, said, until, without
+from tests.aiperf.rules.forged import each, failed, found, judged, one, places, said, until, without
 from tests.journals import RELEASE, Scene, Timed, of_origin, replayed, told, within
 
 TIMED, LONGER = told(Scene(minutes=0.15)), told(Scene(minutes=0.5))
@@ -126,11 +126,11 @@ INCOMPLETE = {
     "at its end": (NOT_ENDED, IN_PROGRESS),
     "warned": (
         then(until(Closed, LONGER), *ALL_LOST, end("terminated")),
-        "the run was stopped by the scheduler; ",
+        "the run was stopped by its scheduler or launcher; ",
     ),
     "warned before the clock": (
         then(NEVER, end(f"error: {StoppedEarly('terminated')}")),
-        "the run was stopped by the scheduler; ",
+        "the run was stopped by its scheduler or launcher; ",
     ),
 }
 
@@ -198,6 +198,15 @@ def test_a_leg_that_was_refused_before_its_clock_contradicts_nothing() -> None:
     assert failed([*killed[:second], *refused, *later(killed[second:], 2)]) == {}
     first = then(each(RankReady, wrong)(killed[:4]), end("error: data"))
     assert failed([*first, *later(whole[1:], 1)]) == {}
+    for ready in (
+        0,
+        1,
+    ):  # killed before all its ranks were ready: then too, all work is compared with the bound
+        short = killed[second : second + 1 + ready]
+        resumed = [*killed[:second], *short, *later(killed[second:], 2)]
+        assert [found(resumed, rule) for rule in ("speed", "measurements")] == [
+            found(killed, rule) for rule in ("speed", "measurements")
+        ]
 
 
 def test_a_tested_network_without_credited_work_is_no_result() -> None:

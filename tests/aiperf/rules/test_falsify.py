@@ -362,6 +362,10 @@ def a_leg_after_the_test(timed: list[Timed]) -> list[Timed]:
     return [*timed, (0.0, replace(one(LegBegan, timed), index=1, started="2026-01-02T00:00:00+00:00"))]
 
 
+def clock_off(offset: float, uncertainty: float) -> Callable[[RankReady], RankReady]:
+    return lambda e: replace(e, clock_offset_seconds=offset, clock_uncertainty_seconds=uncertainty)
+
+
 OTHER_SEED = graph_to_json(resnet18((1, 32, 32), 10))
 FAST = Rate(2e15, 2e15, 0.01)
 FORGERIES: dict[str, list[tuple[Edit, str]]] = {
@@ -513,7 +517,11 @@ FORGERIES: dict[str, list[tuple[Edit, str]]] = {
         (a_dispatch_before_the_release, "was dispatched before the clock started"),
     ],
     "bounds": [(with_config(**{"search.bounds.max_parameters": 1.0}), "is outside search.bounds")],
-    "clocks": [(first(RankReady, lambda e: replace(e, clock_offset_seconds=-1.2)), "node1 is 1.2 s off")],
+    "clocks": [
+        (first(RankReady, lambda e: replace(e, clock_offset_seconds=-1.2)), "node1 is 1.2 s off"),
+        (first(RankReady, clock_off(-2.2, 1.1)), "node1 is 2.2 s off"),
+        (first(RankReady, clock_off(0.9, -0.2)), "node1 is 0.9 s off"),
+    ],
     "code": [(first(RankReady, lambda e: within(e, code_hash="x")), "rank 1 on node1 ran different code")],
     "initialisation": [(lambda t: [(s + 1800 * (n > 1), e) for n, (s, e) in enumerate(t)], "it took 18")],
     "ranks": [
@@ -592,6 +600,22 @@ def test_without_the_ceilings_the_rules_that_need_them_are_unknown_or_cost_the_c
     finding = found(verdict, "measurements")
     assert (finding.outcome, finding.text[:20]) == (Outcome.UNKNOWN, "a ceiling is missing")
     assert "rank 1 has no ceiling in leg 0" in found(verdict, "ranked control").text
+
+
+@pytest.mark.parametrize(
+    ("offset", "uncertainty", "outcome", "text"),
+    [
+        (-1.9, 0.95, Outcome.PASSED, "clocks differ by at most 2.850 s"),
+        (-15.0, 15.0, Outcome.UNKNOWN, "the clock of node1 is known only to 15.0 s, because each"),
+    ],
+)  # fmt: skip
+def test_a_late_answer_contradicts_no_clock(
+    offset: float, uncertainty: float, outcome: Outcome, text: str
+) -> None:
+    verdict = judged(first(RankReady, clock_off(offset, uncertainty))(TIMED))
+    clocks = found(verdict, "clocks")
+    assert (clocks.outcome, clocks.text[: len(text)]) == (outcome, text)
+    assert verdict.valid
 
 
 def test_legs_that_overlap_cost_the_class() -> None:

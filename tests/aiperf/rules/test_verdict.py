@@ -210,7 +210,7 @@ def test_packed_images_are_those_of_the_folder_where_they_are_large_enough(
 
 def test_ranked_needs_every_rule_an_intact_run_and_known_rules_of_integrity() -> None:
     """A rule is unknown as `search` of a journal with another code's hash or search."""
-    assert {rule.name for rule in RULES} >= KNOWN_IF_RANKED
+    assert {rule.name for rule in RULES} >= KNOWN_IF_RANKED.keys()
     verdict = judge(Ranked().replay, None)
     eligible = tuple(finding for finding in verdict.findings if finding.kind is Kind.ELIGIBILITY)
     assert Verdict(eligible).run_class is RunClass.RANKED
@@ -220,6 +220,10 @@ def test_ranked_needs_every_rule_an_intact_run_and_known_rules_of_integrity() ->
         doubtful = Verdict((*eligible, unknown))
         assert (doubtful.valid, doubtful.run_class, doubtful.unmet) == (True, RunClass.SMOKE, [unknown])
         assert Verdict((*eligible, replace(unknown, outcome=Outcome.PASSED))).run_class is RunClass.RANKED
+        earlier = replace(doubtful, rules=KNOWN_IF_RANKED[rule] - 1)
+        assert earlier.run_class is RunClass.RANKED, "a journal of an earlier version is judged as it was"
+        assert earlier.class_text == f"ranked by version {earlier.rules} of the rules"
+    assert Verdict(eligible).class_text == "ranked"
 
 
 @pytest.mark.parametrize(
@@ -319,6 +323,8 @@ def test_what_stands_in_the_way_of_a_rank_is_foreseen(
     overrides: dict[str, object], entries: dict[str, object], text: str
 ) -> None:
     assert foreseen(RANKED, IMAGENET) == []
+    unbounded = ["Abacus 9: neither a listed peak in bf16 nor a known instruction set"]
+    assert foreseen(RANKED, IMAGENET, ["Abacus 9"]) == unbounded
     assert foreseen(with_overrides(RANKED, overrides), {**IMAGENET, **entries}) == [text]
 
 

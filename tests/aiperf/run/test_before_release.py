@@ -13,7 +13,7 @@ from aiperf.journal.events import RankReady
 from aiperf.proposing.pace import block_seconds
 from aiperf.rules import trial_length
 from aiperf.run import before_release, master
-from aiperf.wire.messages import Ready
+from aiperf.wire.messages import NOTE, Ready
 from tests.journals import READY
 
 SECOND = replace(READY, rank=2, host="node2")
@@ -35,8 +35,8 @@ def idle(*ids: str, visible: int) -> Callable[[], None]:
     return lambda: before_release.refuse_idle_devices(with_devices(*ids, visible=visible))
 
 
-def apart(seconds: float) -> Callable[[], None]:
-    ready = [RankReady(0, READY, 0.9), RankReady(1, SECOND, seconds)]
+def apart(seconds: float, uncertainty: float | None = None) -> Callable[[], None]:
+    ready = [RankReady(0, READY, 0.9), RankReady(1, SECOND, seconds, uncertainty)]
     return lambda: before_release.refuse_other_clocks(ready)
 
 
@@ -65,6 +65,8 @@ CLOCKS = "the clocks of node2 and the master differ by 3.0 s; synchronise them (
         (apart(0.9), ""),
         (apart(-3.04), CLOCKS),
         (apart(3.04), CLOCKS),
+        (apart(3.04, 0.9), CLOCKS),
+        (apart(-15.0, 15.0), ""),  # it answered after half a minute, so nothing is known
     ],
 )  # fmt: skip
 def test_what_makes_work_incomparable_or_a_device_idle_is_refused(
@@ -78,22 +80,6 @@ def test_what_makes_work_incomparable_or_a_device_idle_is_refused(
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("theirs", "held_up", "offset"),
-    [
-        (97.0, 0.2, -3.0),  # the master had just listened
-        (97.0, 33.0, 0.0),
-        (60.0, 33.0, -7.0),  # a stall explains no more than its own length
-        (103.0, 33.0, 3.0),  # nor a clock that is ahead
-        (99.9, 0.2, -0.1),
-    ],
-)
-def test_a_word_that_lay_while_the_master_was_held_up_tells_no_wrong_time(
-    theirs: float, held_up: float, offset: float
-) -> None:
-    assert before_release.clock_offset(theirs, 100.0, held_up) == pytest.approx(offset)
-
-
 def test_ranks_that_are_late_are_named() -> None:
     groups = tuple((rank,) for rank in range(1, 14))
     late = ", of 11 no word came: rank 3, 4, 5, 6, 7, 8, 9, 10, 11, 12"
@@ -102,14 +88,15 @@ def test_ranks_that_are_late_are_named() -> None:
         assert told == f"not all ranks were ready in 30 minutes{named}; see logs/"
 
 
-def test_a_person_is_told_of_other_directories_and_of_emulation_once() -> None:
+def test_a_person_is_told_of_other_directories_emulation_and_unused_devices_once() -> None:
     native = "--format auto chooses the fastest native format"
-    emulated = {"bf16": 1e9, "fp32": 1e10}
-    apart = [replace(READY, formats=emulated), replace(SECOND, sees_run=False, formats=emulated)]
+    changes = {"formats": {"bf16": 1e9, "fp32": 1e10}, "settings": {NOTE: "no driver"}}
+    apart = [replace(READY, **changes), replace(SECOND, sees_run=False, **changes)]  # type: ignore[arg-type]
     assert before_release.notes(Path("/runs/one"), "bf16", [READY, SECOND]) == []
     assert before_release.notes(Path("/runs/one"), "bf16", apart) == [
         "/runs/one is not shared with node2: weights, and at the end rank logs, are sent over MPI",
         f"bf16 is emulated on a device, 10 times slower than fp32; {native}",
+        "node1 and 1 more: no driver",
     ]
 
 

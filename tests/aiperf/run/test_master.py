@@ -31,6 +31,7 @@ from aiperf.run.group import AHEAD
 from aiperf.run.master import Master
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import State
+from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import (
     Assign,
     Ceiling,
@@ -148,17 +149,23 @@ def test_the_first_group_is_served_first_whoever_was_ready_first_and_all_measure
     assert said == ["ready", "ready", "control", "control"]
 
 
-def test_ranks_meet_where_their_leader_says(tmp_path: Path) -> None:
+def test_ranks_meet_where_their_leader_says_with_a_secret_of_the_master(tmp_path: Path) -> None:
+    secrets = list[str]()
+
     class Meeter(Obedient):
         def set_up(self) -> Doing:
             return self.say(Meeting("127.0.0.1", 4242))
 
         def do(self, message: ToGroup) -> Doing:
-            if message == Join("127.0.0.1", 4242):
+            if isinstance(message, Join):
+                assert (message.host, message.port) == ("127.0.0.1", 4242)
+                secrets.append(message.secret)
                 return super().set_up()
             return super().do(message)
 
-    assert states(lead(tmp_path, FakeWorld(Meeter, ranks=2), max_trials=2)) == [State.COMPLETE] * 2
+    assert states(lead(tmp_path, FakeWorld(Meeter, Meeter, ranks=2), max_trials=2)) == [State.COMPLETE] * 2
+    assert [len(secret) for secret in secrets] == [32, 32]
+    assert len(set(secrets)) == 2, "each group has its own"
 
 
 def test_a_trial_whose_engine_failed_goes_on_and_the_journal_and_the_user_are_told(tmp_path: Path) -> None:
@@ -364,13 +371,19 @@ class WithDevices(Obedient):
         return replace(super().ready(rank), device_id="-ab"[rank], visible_devices=8)
 
 
+def another_clock() -> FakeWorld:
+    world = FakeWorld(Obedient, Obedient)
+    world.clocks[2] = ClockReading(3.0, 0.01)
+    return world
+
+
 @pytest.mark.parametrize(
     ("world", "told"),
     [
         (lambda: FakeWorld(Obedient, saying(code_hash="other")), "differ in code hash; use the same"),
         (lambda: FakeWorld(WithDevices, ranks=2), "node1 shows 8 devices to 2 training rank"),
         (lambda: FakeWorld(saying(multiplies={"convolution": "fp16"})), "computed a convolution in fp16"),
-        (lambda: FakeWorld(Obedient, saying(wall_seconds=3.0)), "the clocks of node1 and the master differ"),
+        (another_clock, "the clocks of node1 and the master differ by 3.0 s; synchronise them"),
         (lambda: FakeWorld(Obedient, NeverReady), "of 1 no word came: rank 2; see logs/"),
         (lambda: FakeWorld(Obedient, Refuses), "^rank 2 on node2: the data is not here$"),
     ],

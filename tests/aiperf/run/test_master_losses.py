@@ -10,12 +10,11 @@ import pytest
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.journal.events import TERMINATED, Closed, Event, RankReady
+from aiperf.journal.events import TERMINATED, Closed, Event
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.pretending.assumptions import Assumptions, assumed
 from aiperf.ranks.world import Gone
-from aiperf.rules.participants import CLOCK_SECONDS
 from aiperf.run.group import RESTARTS
 from aiperf.run.master import READY_SECONDS, STOP_SECONDS, Master
 from aiperf.simulation.simulated_machine import SimulatedMachine
@@ -204,10 +203,8 @@ def test_after_a_long_block_the_next_one_is_waited_for(last: float, lost: int, t
     assert len(told.leg.losses) == lost
 
 
-@pytest.mark.parametrize(("kind", "seconds"), [(Closed, 200.0), (RankReady, CLOCK_SECONDS + 1)])
-def test_a_master_that_is_held_up_blames_nobody(kind: type[Event], seconds: float, tmp_path: Path) -> None:
-    """As when its journal lies on a file system that stalls: what it did not hear meanwhile is no silence,
-    and what the ranks said of the time of day is no wrong clock."""
+def test_a_master_that_is_held_up_blames_nobody(tmp_path: Path) -> None:
+    """As when its journal lies on a file system that stalls: what it did not hear meanwhile is no silence."""
     world, held_up = FakeWorld(Obedient, Obedient, Obedient), list[Event]()
 
     def stall(master: Master) -> None:
@@ -215,16 +212,15 @@ def test_a_master_that_is_held_up_blames_nobody(kind: type[Event], seconds: floa
 
         def slow(t: float, event: Event) -> None:
             write(t, event)
-            if isinstance(event, kind) and not held_up:
+            if isinstance(event, Closed) and not held_up:
                 held_up.append(event)
-                world.clock.now += seconds
+                world.clock.now += 200.0
 
         master.ledger.journal.write = slow  # type: ignore[method-assign]
 
     told = lead(tmp_path, world, silence_seconds=10.0, before=stall, max_trials=9)
     assert held_up
     assert (reasons(told), states(told)) == ([], [State.COMPLETE] * 9)
-    assert all(abs(event.clock_offset_seconds) <= CLOCK_SECONDS for event in told.ranks)
 
 
 # Who is still at work when a leg ends

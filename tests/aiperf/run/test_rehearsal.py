@@ -88,10 +88,16 @@ def test_one_that_can_has(monkeypatch: pytest.MonkeyPatch) -> None:
     examples = {"training": 1_231_167, "validation": 50_000, "test": 50_000, "official_training": 1_281_167}
     manifest = shape | {f"{part}_examples": number for part, number in examples.items()}
     manifest["test_examples_per_class"] = [50, 50]
-    monkeypatch.setattr("aiperf.data.load", lambda *_: SimpleNamespace(manifest=manifest))
+    monkeypatch.setattr(
+        "aiperf.data.load", lambda *_: SimpleNamespace(manifest=manifest, note="train/ 9 of 9 images")
+    )
     lines = rehearsed(load_preset("ranked"))
     assert lines["least_span_to_be_ranked"] == "5.2 h (an hour, and one completed trial a group)"
     assert "cannot_be_ranked" not in lines
+    monkeypatch.setattr(Ranks, "devices", lambda self, config: (replace(PROCESSOR, kind="cuda"),))
+    refused = "a processor: neither a listed peak in fp32 .* a list that knows the peak ranks such a run"
+    with pytest.raises(ConfigError, match=refused):
+        rehearsed(load_preset("ranked"))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Two real ranks train as one does, step by one engine, count the same bytes, and fail together."""
+"""Two real ranks train as one does, step by one engine, count the same bytes, fail together, and listen
+on the loopback interface only."""
 
 from __future__ import annotations
 
@@ -43,6 +44,12 @@ def images(printed: list[dict[str, Any]]) -> list[dict[str, list[Any]]]:
 @pytest.fixture
 def ranks(printed: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [rank["text"] for rank in printed]
+
+
+def test_a_group_on_one_host_can_be_reached_from_no_other_host(printed: list[dict[str, Any]]) -> None:
+    """Whatever interface the site has chosen for Gloo. The leader has a socket of the store as well."""
+    assert [set(rank["listening"]) for rank in printed] == [{"127.0.0.1"}] * 2
+    assert len(printed[0]["listening"]) == len(printed[1]["listening"]) + 1
 
 
 def test_a_group_captures_its_steps_and_learns_what_an_eager_one_learns(

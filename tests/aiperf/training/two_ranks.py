@@ -2,13 +2,15 @@
 
     python -m tests.aiperf.training.two_ranks 0|1 DIRECTORY
 
-Each rank prints JSON. Of images by case why it fell back, where engines fail on the second rank only, and the
-SHA-256 of what it has learnt. Of text by case how it ended, the tally of its group and its own, and the same.
+Each rank prints JSON: the addresses at which it listens. Of images by case why it fell back, where engines
+fail on the second rank only, and the SHA-256 of what it has learnt. Of text by case how it ended, the tally
+of its group and its own, and the same.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -112,7 +115,7 @@ def meeting_in(directory: Path) -> tuple[Callable[[Meeting], None], Callable[[],
 
     def say(own: Meeting) -> None:
         written = directory / "written"
-        written.write_text(json.dumps([own.host, own.port]))
+        written.write_text(json.dumps([own.host, own.port, "secret"]))
         written.replace(meeting)
 
     def hear() -> Join:
@@ -193,7 +196,10 @@ def main() -> None:
     position, directory = int(sys.argv[1]), Path(sys.argv[2])
     say, hear = meeting_in(directory)
     device = recording()
+    os.environ["GLOO_SOCKET_IFNAME"] = "of_the_site"
     parallel = Ddp(device, layout(("here",) * 3)[position], "none", say, hear)
+    sockets = psutil.Process().net_connections("tcp")
+    listening = [each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN]
     data = load(replace(CONFIG.data, training_examples=48), device.torch, 1)
     images = {}
     for name, (step, format, kind) in IMAGES.items():
@@ -201,7 +207,7 @@ def main() -> None:
         own = {"graphed": kind} if position else {}
         with mock.patch.dict(KINDS, own):  # type: ignore[arg-type]
             images[name] = images_trained(Rank(device, data, training, parallel), step)
-    found = {"images": images, "text": texts(parallel)}
+    found = {"listening": listening, "images": images, "text": texts(parallel)}
     parallel.close()
     print(json.dumps(found))
 

@@ -19,7 +19,7 @@ from aiperf.config import Config, load_preset
 from aiperf.errors import WorldError
 from aiperf.journal.events import Event, LegBegan
 from aiperf.journal.file import chained
-from aiperf.journal.strict import parsed
+from aiperf.journal.strict import LARGEST_FLOAT, parsed
 from aiperf.tally import Tally, kinds
 from aiperf.trial import HyperParameters
 from aiperf.wire.messages import Evaluate, FromGroup, Stop, ToGroup, pack, unpack
@@ -29,11 +29,7 @@ from nas.record import decode, encode
 
 WORDS = st.text(max_size=6)
 JSON: st.SearchStrategy[Any] = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-3, 1 << 60)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | WORDS,
+    st.none() | st.booleans() | st.integers(-3, 1 << 60) | st.floats(-LARGEST_FLOAT, LARGEST_FLOAT) | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=6,
 )
@@ -55,7 +51,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     plain = {
         int: st.integers(-(1 << 62), 1 << 62),
         # Never -0.0: it equals a default of 0.0, so it is left out and comes back as that.
-        float: st.floats(allow_nan=False, allow_infinity=False).map(lambda number: number + 0.0),
+        float: st.floats(-LARGEST_FLOAT, LARGEST_FLOAT).map(lambda number: number + 0.0),
         str: WORDS,
         bool: st.booleans(),
         type(None): st.none(),

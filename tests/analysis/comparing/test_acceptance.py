@@ -9,7 +9,7 @@ import pytest
 
 from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
-from aiperf.journal.events import ControlMeasured
+from aiperf.journal.events import ControlMeasured, Event
 from aiperf.wire.messages import Rung
 from aiperf.wording import rate
 from analysis.comparing.acceptance import Acceptance, Criteria, Judgement, Unacceptable, accept, read_criteria
@@ -17,6 +17,7 @@ from analysis.comparing.acceptance_text import acceptance_text
 from analysis.comparing.comparison import compare
 from analysis.comparing.history import changes, drops, earlier
 from analysis.readings.judgement import Judged, examine
+from tests.aiperf.rules.forged import one, with_leg_for_the_test
 from tests.journals import CIFAR, Machine, Scene, resized, told, within, write_run
 
 CONTROL = Criteria(min_control_examples_per_second=1.0)
@@ -103,6 +104,21 @@ def test_a_slow_node_is_named(tmp_path: Path) -> None:
     text = acceptance_text(found)
     assert text.splitlines()[1].startswith("FAILED")
     assert "\nNOT ACCEPTED: " in text
+
+
+def test_a_slow_node_does_not_hide_behind_a_leg_without_a_span(tmp_path: Path) -> None:
+    """The test is made in another leg, in which all nodes are equally fast, or none is measured."""
+
+    def slowed(event: Event) -> Event:
+        if not isinstance(event, ControlMeasured) or event.control.rank != 2:
+            return event
+        return within(event, examples_per_second=33.0, seconds=5120 / 33.0)
+
+    lines = [(t, slowed(event)) for t, event in told(Scene(minutes=0.1, epochs=10))]
+    for name, more in {"measured": (one(ControlMeasured),), "not measured": ()}.items():
+        run = examine(write_run(tmp_path / name, with_leg_for_the_test(*more)(lines)))
+        named = by_criterion(accept(Criteria(min_node_control=0.9), [run]))["min_node_control"]
+        assert [(each.node, each.passed) for each in named] == [("node1", True), ("node2", False)]
 
 
 def test_the_control_is_of_examples_and_of_one_size(tmp_path: Path) -> None:

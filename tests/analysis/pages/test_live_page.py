@@ -11,21 +11,22 @@ from typing import Any
 
 import pytest
 
-from aiperf.commands.looking.serving import LivePage, make_server
+from aiperf.commands.looking.serving import LivePage, address, make_server
 from aiperf.files import RunFiles
 from tests.analysis.pages.shown import Shown
 from tests.analysis.pages.test_pages import SCREENSHOTS
 
+TOKEN = "the-token-of-this-test"
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
 
 @contextmanager
 def served(files: RunFiles) -> Iterator[str]:
-    with make_server(LivePage(files), 0) as server:
+    with make_server(LivePage(files), 0, TOKEN) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}/"
+            yield address(server, TOKEN)
         finally:
             server.shutdown()
             thread.join()

@@ -177,7 +177,7 @@ def test_a_run_that_has_ended_shows_its_verdict(copied: RunFiles) -> None:
     now = follower.snapshot()
     assert now.verdict is not None
     assert now.verdict[0] == "VALID"
-    assert now.verdict[1].startswith("Class smoke: a ranked result must also meet the rules data, ")
+    assert now.verdict[1].startswith("Class smoke: a ranked result must also meet the rules search, data, ")
     assert follower.snapshot().verdict is now.verdict  # asked once
     assert f"VALID: {now.verdict[1]}" in watch_text(now, 300, 40).splitlines()
     page = live_html(now, follower.replay, 2.0)

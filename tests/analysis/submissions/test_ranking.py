@@ -248,7 +248,7 @@ def test_there_is_a_page_for_each(site: tuple[Standing, Pages]) -> None:
 def test_what_the_ranker_lacks_is_no_fault_of_a_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def checked(path: Path, show: object) -> object:
+    def checked(path: Path, show: object, peaks: object) -> object:
         raise MissingExtra("cryptography", "sign")
 
     monkeypatch.setattr(ranking, "checked", checked)

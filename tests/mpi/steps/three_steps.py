@@ -60,7 +60,7 @@ def stepped(link: Link, backend: str, settings: list[str]) -> Mapping[str, np.nd
 
             def say(meeting: Meeting) -> None:
                 for rank in (1, 2):
-                    link.send(rank, 0, pack(Join(meeting.host, meeting.port)))
+                    link.send(rank, 0, pack(Join(meeting.host, meeting.port, "secret")))
 
             def hear() -> Join:
                 while (received := link.receive(1.0)) is None:

@@ -23,7 +23,7 @@ from aiperf.wire.layout import Bye, Place
 from aiperf.wire.messages import Evaluated, Join, Meeting, Quit, Setup, Stop, ToGroup, pack
 
 SECONDS = 30.0
-HEARD: tuple[ToGroup, ...] = (Setup(load_preset("digits"), {}, "nowhere"), Join("", 1), Stop())
+HEARD: tuple[ToGroup, ...] = (Setup(load_preset("digits"), {}, "nowhere"), Join("", 1, "secret"), Stop())
 
 
 def be_a_rank(link: Link) -> None:

@@ -358,7 +358,7 @@ def test_a_staged_set_that_was_spoilt_is_put_right(
 def test_a_whole_staged_set_is_read_without_a_lock(
     config: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may belong to another user, or be readable only."""
+    """It may be readable only."""
     staged = replace(config, stage=str(tmp_path / "disk"))
     load(staged, CPU, 1)
 
@@ -367,6 +367,22 @@ def test_a_whole_staged_set_is_read_without_a_lock(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     assert len(load(staged, CPU, 1).manifest)
+
+
+def test_a_staged_set_that_another_user_may_have_put_there_is_refused(
+    config: DataConfig, tmp_path: Path
+) -> None:
+    staged = replace(config, stage=str(tmp_path / "disk"))
+    load(staged, CPU, 1)
+    (copy,) = (tmp_path / "disk").iterdir()
+    remedy = "set data.stage to a folder of your own on a disk of the node"
+    copy.chmod(0o777)
+    with pytest.raises(DataError, match=rf"^{copy} can be changed by other users \(mode 777\); {remedy}$"):
+        load(staged, CPU, 1)
+    copy.rename(tmp_path / "outside")
+    copy.symlink_to(tmp_path / "outside")
+    with pytest.raises(DataError, match=f"^{copy} is a symbolic link; {remedy}$"):
+        load(staged, CPU, 1)
 
 
 def test_a_shard_that_the_source_lacks_is_no_fault_of_the_disk(config: DataConfig, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import bz2
+import gzip
 import lzma
 import os
 import re
@@ -35,16 +37,77 @@ def test_all_files_of_a_folder_in_the_order_of_their_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "CHUNK_BYTES", 4)
-    names = ["b", "Z", "a/z", "a-b", "a/b/c", ".hidden", "é", os.fsdecode(b"\xff")]
+    names = ["b", "Z", "a/z", "a-b", "a/b/c", "é", os.fsdecode(b"\xff")]
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(os.fsencode(name) + b"\n")
-    (tmp_path / "link").symlink_to(tmp_path / "b")
     text = text_at(tmp_path)
-    expected = b".hidden\nZ\na-b\na/b/c\na/z\nb\nb\n\xc3\xa9\n\xff\n"
+    expected = b"Z\na-b\na/b/c\na/z\nb\n\xc3\xa9\n\xff\n"
     assert b"".join(text.chunks()) == expected
     every = text.windows(np.arange(len(expected) - 4), 5)
     assert [row.tobytes() for row in every] == [expected[at : at + 5] for at in range(len(expected) - 4)]
+    assert text.note == "7 of 7 files"
+
+
+def test_of_a_folder_only_texts_are_read_and_each_once(tmp_path: Path) -> None:
+    """Editors, version control and archives leave other files there. A link comes before what it leads to."""
+    held, out = tmp_path / "texts", tmp_path / "elsewhere.txt"
+    (held / "sub/.git").mkdir(parents=True)
+    (held / "__MACOSX").mkdir()
+    for name, content in {
+        "b.txt": b"b",
+        "sub/c": "Größe".encode("latin-1"),
+        "sub/wide.txt": "w".encode("utf-16"),
+        "sub/empty": b"",
+        ".b.txt.swp": b"hidden",
+        "b.txt~": b"backup",
+        "#b.txt#": b"backup",
+        "b.txt.orig": b"backup",
+        "sub/.git/pack": b"hidden",
+        "__MACOSX/b.txt": b"hidden",
+        "c.tar": b"c" * 100 + bytes(400),
+        "manual": b"%PDF-1.7\n",
+        "renamed.txt": gzip.compress(b"a"),
+        "x.xz": lzma.compress(b"a"),
+        "y.bz2": bz2.compress(b"a"),
+        "z.zip": b"PK\x03\x04a",
+    }.items():
+        (held / name).write_bytes(content)
+    out.write_bytes(b"e")
+    (held / "a.txt").symlink_to("b.txt")
+    os.link(held / "b.txt", held / "d.txt")
+    (held / "e.txt").symlink_to(out)
+    text = text_at(held)
+    assert b"".join(text.chunks()) == b"b" + b"e" + "Größe".encode("latin-1") + "w".encode("utf-16")
+    assert text.note == (
+        "5 of 17 files; 1 hidden file, 2 hidden folders, 3 editors' backups, 2 links to what is read "
+        "already, 4 compressed files, 2 binary files left out"
+    )
+    assert load(TextData("text", 1, 2, 256, path=str(write_long(held))), CPU, 1).note == text.note
+
+
+def write_long(folder: Path) -> Path:
+    """Makes its first text long enough for windows."""
+    (folder / "b.txt").write_bytes(b"b" * 1000)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["x.gz", "x.txt"])
+def test_a_compressed_file_is_refused_with_what_unpacks_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(b"words" * 1000))
+    assert refusal(TextData("text", 1, 8, 256, path=str(path))) == (
+        f"{path}: is compressed; unpack it with `gzip -dc {path} > {path}.unpacked`, and give {path}.unpacked"
+    )
+
+
+def test_a_binary_file_is_read_as_it_is_and_noted(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(bytes(100))
+    assert (text_at(path).bytes, text_at(path).note) == (
+        100,
+        f"{path} looks like a binary file; all its bytes are read",
+    )
 
 
 def test_more_files_than_a_process_may_open(tmp_path: Path) -> None:
@@ -88,6 +151,7 @@ def test_what_is_no_file_is_refused(
 def test_what_is_no_text_is_refused_in_a_line(tmp_path: Path) -> None:
     """Nothing there, a broken link, an empty file or folder, and a link that leads round."""
     (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/.hidden").write_text("words")
     (tmp_path / "empty").touch()
     (tmp_path / "broken").symlink_to("nowhere")
     (tmp_path / "loop").mkdir()
@@ -95,7 +159,7 @@ def test_what_is_no_text_is_refused_in_a_line(tmp_path: Path) -> None:
     for name, expected in {
         "absent": f"data.path is '{tmp_path}/absent': No such file or directory; {REMEDY}",
         "broken": f"data.path is '{tmp_path}/broken': No such file or directory; {REMEDY}",
-        "folder": f"{tmp_path}/folder: empty; {GIVE}",
+        "folder": f"{tmp_path}/folder: empty (0 of 1 files; 1 hidden file left out); {GIVE}",
         "empty": f"{tmp_path}/empty: empty; {GIVE}",
         "loop": f"{tmp_path}/loop/up: is a link to a folder; remove it, or copy the files of that folder",
     }.items():
@@ -104,7 +168,9 @@ def test_what_is_no_text_is_refused_in_a_line(tmp_path: Path) -> None:
 
 def test_a_broken_link_within_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "it").symlink_to("nowhere")
-    with pytest.raises(DataError, match=f"^{tmp_path}/it: No such file or directory; make it readable"):
+    with pytest.raises(
+        DataError, match=f"^{tmp_path}/it: is a link to nowhere, which does not exist; remove it$"
+    ):
         text_at(tmp_path)
 
 

@@ -41,6 +41,7 @@ def data(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     if request.param != "folder":
         return load(config(written(tmp_path)), CPU, 1)
     monkeypatch.setattr(reading, "MOST_MAPPED", 2)
+    monkeypatch.setattr(reading, "is_text", lambda path: None)  # for the byte 0 is in no text
     monkeypatch.setattr(grid, "BLOCK_BYTES", 4096)  # else half a megabyte of tiny windows is read ahead
     (tmp_path / "deeper").mkdir()
     # In the order of their bytes: "-" comes before "/".

@@ -1,0 +1,204 @@
+"""What belongs to the data of a folder: one rule for images and text, and a report of what it leaves out.
+
+Files are taken at any depth. Left out are hidden files and folders, editors' backups, a file that another
+link has led to already, and what is not of the kind: for images, files with other suffixes; for text,
+compressed and binary files."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from aiperf.errors import DataError
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+# Folders that systems put beside a user's: unpacked archives of macOS, thumbnails of Synology, ext4.
+HIDDEN_NAMES = ("__MACOSX", "@eaDir", "lost+found")
+# Of Emacs and nano, of vi, and of programs that replace a file or download one.
+BACKUP = re.compile(r".*(~|\.sw[nop]|\.bak|\.orig|\.tmp|\.part)|#.*#", re.DOTALL | re.IGNORECASE)
+LOOKED_AT = 8192
+"""Bytes at the beginning of a file by which a text is told from other files; git looks at as many."""
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+"""Marks at the beginning of a text whose bytes may be 0."""
+PDF = b"%PDF-"
+COMPRESSED: Mapping[str, re.Pattern[bytes]] = {
+    "gzip -dc {0} > {0}.unpacked": re.compile(rb"\x1f[\x8b\x9d]"),
+    "bzip2 -dc {0} > {0}.unpacked": re.compile(rb"BZh[1-9]1AY&SY"),
+    "xz -dc {0} > {0}.unpacked": re.compile(rb"\xfd7zXZ\0"),
+    "zstd -dc {0} > {0}.unpacked": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "lz4 -dc {0} > {0}.unpacked": re.compile(rb"\x04\x22\x4d\x18"),
+    "unzip {0} -d {0}.unpacked": re.compile(rb"PK\x03\x04"),
+    "7z x -o{0}.unpacked {0}": re.compile(rb"7z\xbc\xaf\x27\x1c"),
+    "unrar x {0} {0}.unpacked/": re.compile(rb"Rar!\x1a\x07"),
+}
+"""How compressed files begin, by the command that unpacks one of any name."""
+
+
+class LeftOut(Enum):
+    """Why something in a folder is not read: its noun, and that of several."""
+
+    HIDDEN = "hidden file", "hidden files"
+    FOLDER = "hidden folder", "hidden folders"
+    BACKUP = "editor's backup", "editors' backups"
+    LINKED = "link to what is read already", "links to what is read already"
+    COMPRESSED = "compressed file", "compressed files"
+    BINARY = "binary file", "binary files"
+    OTHER = "file of another kind", "files of other kinds"
+    OUTSIDE = "image outside the class folders", "images outside the class folders"
+
+
+class FolderFile(NamedTuple):
+    """A file of the data."""
+
+    name: str
+    """Its path below the folder."""
+    bytes: int
+    inode: tuple[int, int]
+    """Device and inode."""
+    linked: bool
+    """Whether its name is a symbolic link, or one of several hard links. Other files share an inode only
+    where a file system makes inodes up."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The files of a folder's data, sorted by name, and how many others were left out, by reason."""
+
+    files: Sequence[FolderFile]
+    left_out: Counter[LeftOut]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What the data of a folder are."""
+
+    judge: Callable[[Path], LeftOut | None]
+    """Why a regular file is left out, if its name is not hidden; None if it is data. May raise DataError."""
+    special: Callable[[Path, int], LeftOut]
+    """Why a pipe, a socket or a device is left out, by its mode. May raise DataError."""
+    linked_folder: Callable[[Path], object]
+    """Raises DataError for a link to a folder, or returns if such folders are read."""
+
+
+def contents(folder: Path, rule: Rule) -> Contents:
+    """The data of a folder, each file and each folder once. Raises DataError for what cannot be read."""
+    walk = _Walk(rule)
+    files, known = [], set()
+    for _, each in sorted((is_link, each) for each, is_link in walk.below(folder, "")):  # links come last
+        if each.linked and each.inode in known:
+            walk.left_out[LeftOut.LINKED] += 1
+        else:
+            known.add(each.inode)
+            files.append(each)
+    return Contents(sorted(files), walk.left_out)
+
+
+@dataclass(frozen=True)
+class _Walk:
+    rule: Rule
+    left_out: Counter[LeftOut] = field(default_factory=Counter)
+    folders: set[tuple[int, int]] = field(default_factory=set)
+    """Device and inode of the folders that were entered: a link may lead to one around it."""
+
+    def below(self, folder: Path, prefix: str) -> Iterator[tuple[FolderFile, bool]]:
+        """Each file, and whether its name is a symbolic link."""
+        self.folders.add(_inode(os.stat(folder)))
+        for entry in entries(folder):
+            if (reason := left_out_by_name(entry)) is not None:
+                self.left_out[reason] += 1
+                continue
+            path, name, told = Path(entry.path), prefix + entry.name, _stat(entry)
+            if stat.S_ISDIR(told.st_mode):
+                if entry.is_symlink():
+                    self.rule.linked_folder(path)
+                if _inode(told) in self.folders:
+                    self.left_out[LeftOut.LINKED] += 1
+                else:
+                    yield from self.below(path, f"{name}/")
+                continue
+            is_file = stat.S_ISREG(told.st_mode)
+            reason = self.rule.judge(path) if is_file else self.rule.special(path, told.st_mode)
+            if reason is None:
+                is_link = entry.is_symlink()
+                yield FolderFile(name, told.st_size, _inode(told), is_link or told.st_nlink > 1), is_link
+            else:
+                self.left_out[reason] += 1
+
+
+def entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Everything in a folder. Raises DataError."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError as error:
+        raise DataError(f"{error.filename}: {error.strerror}; make it readable, or remove it") from None
+
+
+def left_out_by_name(entry: os.DirEntry[str]) -> LeftOut | None:
+    """Why a file or folder is left out, if its name says so."""
+    if entry.name.startswith(".") or entry.name in HIDDEN_NAMES:
+        return LeftOut.FOLDER if entry.is_dir() else LeftOut.HIDDEN
+    return LeftOut.BACKUP if BACKUP.fullmatch(entry.name) and not entry.is_dir() else None
+
+
+def text_of(taken: int, total: int, noun: str, left_out: Mapping[LeftOut, int]) -> str:
+    """The report: "120 of 120 images; 3 hidden files left out"."""
+    reasons = [
+        f"{left_out[each]:,} {each.value[left_out[each] > 1]}" for each in LeftOut if left_out.get(each)
+    ]
+    told = f"{taken:,} of {total:,} {noun}"
+    return f"{told}; {', '.join(reasons)} left out" if reasons else told
+
+
+def is_image(path: Path) -> LeftOut | None:
+    """The rule for a file among images."""
+    return None if path.name.lower().endswith(IMAGE_SUFFIXES) else LeftOut.OTHER
+
+
+def is_text(path: Path) -> LeftOut | None:
+    """The rule for a file among texts, by how it begins. Raises DataError."""
+    begins = beginning(path)
+    if unpacking(begins):
+        return LeftOut.COMPRESSED
+    is_binary = b"\0" in begins and not begins.startswith(UTF_16)
+    return LeftOut.BINARY if is_binary or begins.startswith(PDF) else None
+
+
+def unpacking(begins: bytes) -> str:
+    """The command that unpacks a file that begins so; empty if it is not compressed."""
+    return next((command for command, magic in COMPRESSED.items() if magic.match(begins)), "")
+
+
+def beginning(path: Path) -> bytes:
+    """The first LOOKED_AT bytes of a file. Raises DataError."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            return file.read(LOOKED_AT)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; make it readable") from None
+
+
+def _stat(entry: os.DirEntry[str]) -> os.stat_result:
+    """Raises DataError, also for a link that leads nowhere."""
+    try:
+        return entry.stat()
+    except FileNotFoundError as error:
+        if entry.is_symlink():
+            target = os.readlink(entry.path)
+            raise DataError(f"{entry.path}: is a link to {target}, which does not exist; remove it") from None
+        raise DataError(
+            f"{entry.path}: {error.strerror}; do not change the folder while it is read"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{entry.path}: {error.strerror}; make it readable, or remove it") from None
+
+
+def _inode(told: os.stat_result) -> tuple[int, int]:
+    return told.st_dev, told.st_ino

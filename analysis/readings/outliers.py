@@ -19,7 +19,7 @@ from aiperf.journal.replay import Replay
 from aiperf.wire.messages import Ceiling, Rate, Ready
 from aiperf.wording import clock, percent, scaled
 from analysis.readings.group_speeds import BlockTimes
-from analysis.readings.robust import below
+from analysis.readings.robust import LEAST_NUMBER, below
 from analysis.readings.usage import DeviceUse, Usage
 
 WINDOW_SECONDS = 60.0
@@ -76,6 +76,8 @@ def _before(leg: Leg) -> Iterator[Outlier]:
     worst: dict[int, Outlier] = {}
     ready = leg.devices
     for device, ceilings in by_device.items():
+        if len(ceilings) < LEAST_NUMBER:
+            continue
         for what, unit, rates in _kinds(ceilings):
             values = np.array([one.typical for one in rates])
             middle = float(np.median(values))

@@ -33,7 +33,7 @@ for line in json.loads(sys.argv[1]):
     sys.argv = ["aiperf-hpc", *words]
     with redirect_stdout(io.StringIO()):
         code = main() if verb == "aiperf-hpc" else import_module(*words) and 0
-    heavy = {"torch", "numpy", "matplotlib", "jinja2", "rich"} & {*sys.modules}
+    heavy = {"torch", "numpy", "numpy.ma", "matplotlib", "jinja2", "rich"} & {*sys.modules}
     answers.append([line, code, sorted(heavy), "aiperf.config" in sys.modules])
 print(json.dumps(answers))
 """

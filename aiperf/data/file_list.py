@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from aiperf.data.decode import check_file
 from aiperf.errors import DataError
+from aiperf.os_error import unreadable
 from aiperf.wording import first_few
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -47,7 +48,7 @@ def class_folders(root: Path) -> list[str]:
                 entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
             )
     except OSError as error:
-        raise _unreadable(error) from None
+        raise DataError(unreadable(error)) from None
 
 
 def scan(root: Path) -> FileList:
@@ -57,7 +58,7 @@ def scan(root: Path) -> FileList:
         with ThreadPoolExecutor(READERS) as readers:
             files = list(readers.map(_files, (root / name for name in classes)))
     except OSError as error:
-        raise _unreadable(error) from None
+        raise DataError(unreadable(error)) from None
     for name, found in zip(classes, files):
         if not found:
             raise DataError(
@@ -80,7 +81,7 @@ def check_files(listing: FileList) -> None:
             fault for fault in readers.map(_fault, (Path(listing.path(index)) for index in chosen)) if fault
         ]
     if told:
-        raise DataError(first_few(told))
+        raise DataError(first_few(list(dict.fromkeys(told))))  # a broken Pillow says the same of each
 
 
 def _fault(path: Path) -> str:
@@ -99,10 +100,6 @@ def fingerprint(*listings: FileList) -> str:
             line = f"{listing.classes[label]}\t{os.fsdecode(name)}\t{size}\n"
             digest.update(line.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
-
-
-def _unreadable(error: OSError) -> DataError:
-    return DataError(f"{error.filename}: {error.strerror}; make it readable")
 
 
 def _files(folder: Path) -> list[tuple[str, int]]:

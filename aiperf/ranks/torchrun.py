@@ -45,6 +45,8 @@ class _Way:
 class SocketLink(Link):
     """Connection of one rank to all others of its host."""
 
+    launcher = "torchrun"
+
     def __init__(self, launched: LaunchedRank, run_id: str) -> None:
         """Opens the rank's socket. Raises WorldError if the ranks are on several hosts."""
         if int(os.environ.get("LOCAL_WORLD_SIZE", launched.size)) != launched.size:

@@ -20,6 +20,7 @@ from aiperf.data.packed.shards import (
     wrong_sizes,
 )
 from aiperf.errors import DataError
+from aiperf.os_error import unreadable, unwritable
 from aiperf.wording import bytes_text
 
 COPIERS = 8
@@ -41,10 +42,8 @@ def staged(folder: Path, packed: Packed, disk: Path) -> Path:
             if not _unchanged(target, packed):
                 _fill(folder, target, packed)
     except OSError as error:
-        raise DataError(
-            f"{error.filename or target}: {error.strerror}; set data.stage to a folder on a local disk of "
-            f"the node"
-        ) from None
+        otherwise = "set data.stage to a folder on a local disk of the node"
+        raise DataError(unwritable(error, error.filename or target, otherwise)) from None
     return target
 
 
@@ -103,4 +102,4 @@ def _blocks(path: Path) -> Iterator[bytes]:
             while block := source.read(BLOCK_BYTES):
                 yield block
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; copy the shards again, or make them readable") from None
+        raise DataError(unreadable(error, path, "copy the shards again")) from None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from aiperf.data.packed.shards import mapped
 from aiperf.errors import DataError
+from aiperf.os_error import unreadable
 
 CHUNK_BYTES = 4 << 20
 MOST_MAPPED = 256
@@ -59,7 +60,7 @@ class MappedText:
                         yield memoryview(chunk)[:size]
                         done += size
             except OSError as error:
-                raise DataError(f"{path}: {error.strerror}; make it readable") from None
+                raise DataError(unreadable(error, path, "put it back")) from None
             if done != length:
                 _refuse_changed(path, length, done)
 
@@ -90,10 +91,8 @@ def text_at(path: Path) -> MappedText:
     try:
         mode = os.stat(path)
     except OSError as error:
-        raise DataError(
-            f"data.path is {str(path)!r}: {error.strerror}; give a readable text file, or a folder of text "
-            f"files"
-        ) from None
+        otherwise = "give a text file, or a folder of text files"
+        raise DataError(f"data.path is {unreadable(error, path, otherwise)}") from None
     if stat.S_ISREG(mode.st_mode):
         files = [TextFile(path, mode.st_size)]
     elif stat.S_ISDIR(mode.st_mode):
@@ -113,9 +112,7 @@ def _below(folder: Path) -> Iterator[TextFile]:
         with os.scandir(folder) as entries:
             found = [(entry, entry.stat()) for entry in entries]
     except OSError as error:
-        raise DataError(
-            f"{error.filename or folder}: {error.strerror}; make it readable or remove it"
-        ) from None
+        raise DataError(unreadable(error, error.filename or folder, "put it back")) from None
     for entry, mode in found:
         path = Path(entry.path)
         if stat.S_ISREG(mode.st_mode):

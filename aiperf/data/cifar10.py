@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
 from aiperf.data.contradictions import Found, Look
-from aiperf.data.decode import refusal
+from aiperf.data.decode import decode_all
 from aiperf.data.splits import Data
 from aiperf.errors import DataError
 from aiperf.os_error import unreadable
@@ -99,13 +99,7 @@ def _png(folder: Path, names: tuple[str, ...]) -> Part:
 
 
 def _rows(file: Path) -> NDArray[np.uint8]:
-    try:
-        from PIL import Image
-
-        with Image.open(file) as image:
-            pixels = np.asarray(image.convert("RGB"))
-    except Exception as error:  # whatever Pillow meets in a damaged file
-        raise DataError(refusal(str(file), error, "download it again")) from None
+    pixels = decode_all(file, "download it again")
     if pixels.shape != (IMAGES_A_FILE, SIDE * SIDE, 3):
         raise DataError(
             f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels instead of {SIDE * SIDE} x "

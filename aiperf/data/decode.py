@@ -80,6 +80,15 @@ def decode(path: str, channels: int, size: int, draws: str) -> NDArray[np.uint8]
     return np.asarray(shown).reshape(size, size, channels)
 
 
+def decode_all(path: Path, remedy: str) -> NDArray[np.uint8]:
+    """All pixels of a file, (height, width, 3). Raises DataError with that remedy for a damaged file."""
+    try:
+        with _open(str(path)) as image:
+            return np.asarray(_pixels(image, 3))
+    except Exception as error:  # whatever Pillow meets in a damaged file
+        raise DataError(refusal(str(path), error, remedy)) from None
+
+
 def decode_whole(path: str, channels: int, side: int) -> NDArray[np.uint8]:
     """Bytes (side, side, channels): the centred square of the shorter side, in one step. Raises DataError."""
     from PIL.Image import Resampling

@@ -79,7 +79,7 @@ def quotas(by_class: Indices, wanted: int) -> Indices:
     """How many of each class, in proportion (largest remainders; ties: the lower class)."""
     total = by_class.sum()
     exact = by_class * wanted
-    found = exact // total
+    found: Indices = exact // total
     order = np.argsort(-(exact % total), kind="stable")
     found[order[: wanted - found.sum()]] += 1
     return found

@@ -2,6 +2,8 @@
 
 It is driven by messages, one at a time. Everything that can be derived is read from the replay of the
 journal as it is being written. It touches no device and holds no weights.
+
+Long, and one file, because the phases of a leg and the messages that drive them share one state.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import pytest
 from aiperf.proposing.shared_failure import Failure, SharedFailure
 
 Seen = Sequence[tuple[str, int, str, str]]
-"""Of each failure the network, the group, its hosts as letters, and the reason."""
+"""The network, the group, its hosts as letters, and the reason, for each failure."""
 FULL = "rank {} on {}: /run/weights/{}.safetensors cannot be written: No space left on device"
 
 

@@ -17,6 +17,7 @@ import tomli_w
 
 from aiperf import toml
 from aiperf.errors import ConfigError
+from aiperf.os_error import unreadable
 from aiperf.tasks.data import DataConfig as DataConfig
 from aiperf.tasks.data import at_least, one_of
 from aiperf.tasks.images.data import ImageData
@@ -267,7 +268,7 @@ def load_preset(name: str) -> Config:
         try:
             return from_toml(read_text(Path(name), toml.LARGEST_BYTES), where=name)
         except OSError as error:
-            raise ConfigError(f"{name}: {error.strerror}; give a readable TOML file") from None
+            raise ConfigError(unreadable(error, name, "give a readable TOML file")) from None
         except UnicodeDecodeError as error:
             raise ConfigError(
                 f"{name}: byte {error.start} is not valid UTF-8; give a readable TOML file"

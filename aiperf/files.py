@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import AiperfError
+from aiperf.os_error import unreadable
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,5 @@ def run_directories(directory: Path) -> list[Path]:
     try:
         return sorted(path for path in directory.iterdir() if RunFiles(path).journal.is_file())
     except OSError as error:
-        raise AiperfError(
-            f"{directory}: {error.strerror}; give a directory that holds runs, or start one: aiperf-hpc run"
-        ) from None
+        otherwise = "give a directory that holds runs, or start one: aiperf-hpc run"
+        raise AiperfError(unreadable(error, directory, otherwise)) from None

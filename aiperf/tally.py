@@ -37,8 +37,13 @@ class Tally:
 
     @property
     def floor(self) -> float:
-        """What an error of 0 counts as: so many examples cannot show a smaller one."""
+        """What an error of 0 counts as in the score: so many examples cannot show a smaller one."""
         raise NotImplementedError
+
+    @property
+    def floor_text(self) -> str:
+        """How `floor` is computed."""
+        return f"1/(2 × {1 / (2 * self.floor):,.0f})"
 
     @property
     def logged_accuracy(self) -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aiperf import toml
 from aiperf.errors import ConfigError
+from aiperf.os_error import unreadable
 from launch import script_text
 from launch.price import Price, parse_price
 from nas.bounded import read_text
@@ -159,10 +160,8 @@ def load_site(path: Path) -> Site:
     try:
         return site_from_toml(read_text(path, toml.LARGEST_BYTES), str(path))
     except OSError as error:
-        raise ConfigError(
-            f"{path}: {error.strerror}; give a site file with --site, or create one: aiperf-hpc launch "
-            f"init-site"
-        ) from None
+        otherwise = "give a site file with --site, or create one: aiperf-hpc launch init-site"
+        raise ConfigError(unreadable(error, path, otherwise)) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: {error.reason}; a site file is text in UTF-8") from None
 

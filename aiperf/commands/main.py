@@ -13,6 +13,7 @@ import click
 from aiperf.commands import COMMANDS
 from aiperf.commands.command_groups import LazyGroup
 from aiperf.errors import AiperfError
+from aiperf.os_error import refused
 from aiperf.wording import plain, suggestion
 
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
@@ -69,8 +70,7 @@ def main() -> int:
         return INTERRUPTED
     except OSError as error:  # usually a full disk; click handles `aiperf-hpc … | head` itself
         _say_no_more()
-        where = f"{error.filename}: " if error.filename else ""
-        print(plain(f"aiperf-hpc: {where}{error.strerror or error}"), file=sys.stderr)
+        print(plain(f"aiperf-hpc: {refused(error)}"), file=sys.stderr)
         return FAILURE
 
 

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from aiperf.commands.extras import extra
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.os_error import unwritable
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
 PATH = click.Path(path_type=Path)
@@ -70,7 +71,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise AiperfError(f"{path} cannot be written: {error.strerror}; choose another path") from None
+        raise AiperfError(unwritable(error, path, "choose another path")) from None
 
 
 def write_file(path: Path, content: bytes) -> Path:

@@ -15,6 +15,7 @@ from aiperf.commands.system_description import complete, given_system, missing_f
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal.mark import refuse_marked
+from aiperf.os_error import unwritable
 from aiperf.rules.ending import Answer
 
 
@@ -147,7 +148,7 @@ def rank(directory: Path, output: Path, keys_file: Path | None, runs: int, peaks
             output.mkdir(parents=True, exist_ok=True)
             (output / name).write_text(text, encoding="utf-8", newline="")
         except OSError as error:
-            raise SystemExit(f"aiperf-hpc: {error.filename} cannot be written: {error.strerror}") from None
+            raise AiperfError(unwritable(error, error.filename or output / name)) from None
 
     standing = ranked(packages, register, write, _say, runs, peaks)
     click.echo(f"{len(standing.entries)} ranked, {len(standing.refused)} not: {output / 'index.html'}")

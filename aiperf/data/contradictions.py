@@ -32,6 +32,8 @@ class Found:
     """How the classes are known, where it is not by the labels."""
     packed_side: int = 0
     """The side in pixels at which packed images are stored; 0 for others."""
+    names: Sequence[str] = ()
+    """Names of the classes, in the order of their labels; empty if they have numbers only."""
 
     def __post_init__(self) -> None:
         used = self.used
@@ -79,7 +81,7 @@ def divided(config: DataConfig, training: Found, test: Found) -> tuple[Indices, 
     """
     told = contradictions(config, training, test)
     try:
-        parts = take_validation(training.labels, config, training.where)
+        parts = take_validation(training.labels, config, training.where, training.names)
     except DataError as error:
         refuse([*told, str(error)])
     refuse(told)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import sys
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.errors import DataError
+from aiperf.os_error import MORE_MEMORY, is_of_system, unreadable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -76,6 +80,15 @@ def decode(path: str, channels: int, size: int, draws: str) -> NDArray[np.uint8]
     return np.asarray(shown).reshape(size, size, channels)
 
 
+def decode_all(path: Path, remedy: str) -> NDArray[np.uint8]:
+    """All pixels of a file, (height, width, 3). Raises DataError with that remedy for a damaged file."""
+    try:
+        with _open(str(path)) as image:
+            return np.asarray(_pixels(image, 3))
+    except Exception as error:  # whatever Pillow meets in a damaged file
+        raise DataError(refusal(str(path), error, remedy)) from None
+
+
 def decode_whole(path: str, channels: int, side: int) -> NDArray[np.uint8]:
     """Bytes (side, side, channels): the centred square of the shorter side, in one step. Raises DataError."""
     from PIL.Image import Resampling
@@ -121,9 +134,52 @@ def random_box(source: random.Random, width: int, height: int) -> Box:
 
 
 def refusal(path: str, error: Exception, remedy: str = "replace or remove it") -> str:
-    """The one line about a file that cannot be decoded."""
+    """The one line about a file that could not be decoded. It blames the file only if the system could read
+    it and Pillow can decode others."""
+    if isinstance(error, OSError) and is_of_system(error):
+        return unreadable(error, path, otherwise="put it back")
+    if isinstance(error, MemoryError):
+        return f"{path}: there is not enough memory to decode it; {MORE_MEMORY}"
+    if fault := pillow_fault():
+        return fault
+    if _is_empty(path):
+        return f"{path}: is empty; {remedy}"
+    if type(error).__name__ == "UnidentifiedImageError":
+        return f"{path}: is neither a JPEG nor a PNG file; {remedy}"
     told = str(error).replace(path, "it").replace("\n", " ")
     return f"{path}: not a readable JPEG or PNG ({type(error).__name__}: {told}); {remedy}"
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        return os.stat(path).st_size == 0
+    except OSError:  # removed since it was read
+        return False
+
+
+def pillow_fault() -> str:
+    """Why Pillow cannot decode any JPEG and PNG file in this process, in one line; empty if it can."""
+    try:
+        from PIL import Image
+
+        for form in ("JPEG", "PNG"):
+            Image.new("L", (8, 8)).save(written := BytesIO(), form)
+            Image.open(written).load()
+    except Exception as error:  # whatever a broken installation raises
+        told = str(error).replace("\n", " ")
+        return f"Pillow cannot be used ({type(error).__name__}: {told}); {_pillow_remedy()}"
+    return ""
+
+
+def _pillow_remedy() -> str:
+    """A folder of PYTHONPATH comes before the environment, so a broken Pillow in it must go."""
+    file = getattr(sys.modules.get("PIL"), "__file__", None)
+    given = [
+        Path(folder).resolve() for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder
+    ]
+    if file and (folder := Path(file).resolve().parent.parent) in given:
+        return f"remove {folder} from PYTHONPATH"
+    return "install it again: pip install --force-reinstall Pillow"
 
 
 def _pixels(file: Image, channels: int) -> Image:

@@ -116,7 +116,7 @@ def check_files(listing: FileList) -> None:
             fault for fault in readers.map(_fault, (Path(listing.path(index)) for index in chosen)) if fault
         ]
     if told:
-        raise DataError(first_few(told))
+        raise DataError(first_few(list(dict.fromkeys(told))))  # a broken Pillow says the same of each
 
 
 def _fault(path: Path) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from aiperf.errors import DataError
+from aiperf.os_error import unreadable
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 # Folders that systems put beside a user's: unpacked archives of macOS, thumbnails of Synology, ext4.
@@ -138,7 +139,7 @@ def entries(folder: Path) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as found:
             return list(found)
     except OSError as error:
-        raise DataError(f"{error.filename}: {error.strerror}; make it readable, or remove it") from None
+        raise DataError(unreadable(error, folder)) from None
 
 
 def left_out_by_name(entry: os.DirEntry[str]) -> LeftOut | None:
@@ -188,22 +189,15 @@ def beginning(path: Path) -> bytes:
         with path.open("rb", buffering=0) as file:
             return file.read(LOOKED_AT)
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; make it readable") from None
+        raise DataError(unreadable(error, path)) from None
 
 
 def _stat(entry: os.DirEntry[str]) -> os.stat_result:
     """Raises DataError, also for a link that leads nowhere."""
     try:
         return entry.stat()
-    except FileNotFoundError as error:
-        if entry.is_symlink():
-            target = os.readlink(entry.path)
-            raise DataError(f"{entry.path}: is a link to {target}, which does not exist; remove it") from None
-        raise DataError(
-            f"{entry.path}: {error.strerror}; do not change the folder while it is read"
-        ) from None
     except OSError as error:
-        raise DataError(f"{entry.path}: {error.strerror}; make it readable, or remove it") from None
+        raise DataError(unreadable(error, entry.path, "do not change the folder while it is read")) from None
 
 
 def _inode(told: os.stat_result) -> tuple[int, int]:

@@ -23,12 +23,17 @@ from aiperf.data.contradictions import Found, Look
 from aiperf.data.folder_contents import visible_names
 from aiperf.data.splits import Data
 from aiperf.errors import DataError
+from aiperf.os_error import is_of_system, unreadable
 from aiperf.tasks.data import DataConfig
 from nas.bounded import BLOCK_BYTES, opened
 
 # Words in the names of the files of a part; "t10k" is MNIST's own for its 10,000 test images.
 TRAINING = ("train",)
 TEST = ("t10k", "test")
+GZIP = b"\x1f\x8b"
+"""First bytes of a gzip file (RFC 1952)."""
+IDX = b"\0\0\x08"
+"""First bytes of a file of bytes; the next is the number of its dimensions."""
 
 
 def load_idx(config: DataConfig, device: torch.device) -> Data:
@@ -48,7 +53,7 @@ def read_idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
             while len(content) <= whole and (block := stream.read(BLOCK_BYTES)):
                 content += block
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{file}: cannot be read ({error}); download the file again") from None
+        raise _refused(file, error) from None
     if len(content) != whole:
         raise DataError(
             f"{file}: {len(content)} bytes, but its header {shape} requires {whole}; it is truncated or "
@@ -70,9 +75,22 @@ def _look(folder: Path, words: tuple[str, ...]) -> tuple[Found, int, int]:
         with _opened(images) as file:
             (_, side, _), _ = _header(images, file.read(16), 3)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{images}: cannot be read ({error}); download the file again") from None
+        raise _refused(images, error) from None
     where = f"{images}, {labels.name}"
     return Found("idx", where, read_idx(labels, 1).astype(np.int64), (1,), AUGMENTATIONS), 1, side
+
+
+def _refused(file: Path, error: Exception) -> DataError:
+    if isinstance(error, OSError) and is_of_system(error):
+        return DataError(unreadable(error, file, "download the file again"))
+    if isinstance(error, gzip.BadGzipFile) and _begins(file, IDX):
+        return DataError(f"{file}: is not compressed by gzip; rename it to {file.stem}")
+    return DataError(f"{file}: cannot be read ({error}); download the file again")
+
+
+def _begins(file: Path, content: bytes) -> bool:
+    with opened(file) as raw:
+        return raw.read(len(content)) == content
 
 
 @contextmanager
@@ -83,7 +101,9 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
 
 def _header(file: Path, content: bytes, dimensions: int) -> tuple[tuple[int, ...], int]:
     """The shape that a file states in its first bytes, and where its values start."""
-    magic = bytes((0, 0, 8, dimensions))
+    magic = IDX + bytes([dimensions])
+    if content.startswith(GZIP) and file.suffix != ".gz":
+        raise DataError(f"{file}: is compressed by gzip; rename it to {file.name}.gz")
     if content[:4] != magic:
         raise DataError(
             f"{file}: begins with {content[:4].hex(' ')} instead of {magic.hex(' ')} (bytes in {dimensions} "
@@ -105,9 +125,8 @@ def _find(folder: Path, words: tuple[str, ...], what: str) -> Path:
     try:
         names = sorted(visible_names(folder))
     except OSError as error:
-        raise DataError(
-            f"{folder}: {error.strerror}; set data.path to the folder that contains {wanted}"
-        ) from None
+        otherwise = f"set data.path to the folder that contains {wanted}"
+        raise DataError(unreadable(error, folder, otherwise)) from None
     found = {
         name.removesuffix(".gz"): name  # sorted: of a pair, the shorter name comes first, so go backwards
         for name in reversed(names)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from aiperf.data.cifar10 import load_cifar10, look_at_cifar10
+from aiperf.data.cifar10 import load_cifar10, look_at_cifar10, refuse_pickled
 from aiperf.data.contradictions import Look, divided
 from aiperf.data.digits import load_digits_set
 from aiperf.data.folder_contents import visible_names
@@ -18,6 +18,7 @@ from aiperf.data.splits import Data
 from aiperf.data.synthetic import load_synthetic
 from aiperf.data.training import Destination
 from aiperf.errors import DataError
+from aiperf.os_error import unreadable
 from aiperf.tasks.data import DataConfig
 
 
@@ -77,6 +78,7 @@ def look(folder: Path) -> Look:
             f"{folder}: holds {' and '.join(kinds)}; choose one with --set data.name=, or separate them"
         )
     if not kinds:
+        refuse_pickled(folder)
         raise DataError(
             f"{folder}: contains neither train/ with one folder per class, nor IDX files "
             "(train-images-idx3-ubyte and so on), nor CIFAR-10 (test_batch.bin), nor packed images "
@@ -97,7 +99,7 @@ def _kinds(folder: Path) -> tuple[str, ...]:
         names = visible_names(folder)
         packed = is_packed(folder)  # which looks into files, and may read the names alone
     except OSError as error:
-        raise DataError(f"{folder}: {error.strerror}; make it readable") from None
+        raise DataError(unreadable(error, folder)) from None
     there = {
         "imagefolder": "train" in names,
         "idx": any(name.removesuffix(".gz").endswith("ubyte") for name in names),

@@ -180,6 +180,7 @@ def _found(listing: FileList) -> Found:
         tuple(MODES),
         ("none", "resized-crop-flip"),
         f"{len(listing.classes)} class folders",
+        names=listing.classes,
     )
 
 

@@ -22,6 +22,7 @@ from aiperf.journal import strict
 from aiperf.journal.events import Event, Opened
 from aiperf.journal.lock import Lock
 from aiperf.journal.place import never_begun, refuse_if_gone
+from aiperf.os_error import OUT_OF_ROOM, unreadable, unwritable
 from aiperf.tasks.data import NoSuchTask
 from nas.bounded import LONGEST_LINE, lines, opened
 from nas.record import RecordError, decode, encode
@@ -78,7 +79,7 @@ class JournalReader:
         except (FileNotFoundError, NotADirectoryError):
             raise JournalError(f"no journal at {self.path}; give a run directory") from None
         except OSError as error:
-            raise JournalError(f"{self.path} cannot be read: {error.strerror}") from None
+            raise JournalError(unreadable(error, self.path, "give a run directory")) from None
 
     def _read(self, raw: bytes) -> Line:
         number = self._number + 1
@@ -156,7 +157,7 @@ class JournalWriter:
             where = error.filename
             raise JournalError(f"{where} already exists; resume it, or choose another --directory") from None
         except OSError as error:
-            raise _unwritable(files.directory, error) from None
+            raise JournalError(unwritable(error, files.directory)) from None
 
     @classmethod
     def resume(cls, files: RunFiles, each: Callable[[Line], object]) -> JournalWriter:
@@ -207,7 +208,7 @@ class JournalWriter:
             # If this fails too, the rest of a torn line remains, which every reader tolerates.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, self._offset)
-            raise _unwritable(self._path, error) from None
+            raise _unwritable(self._path, error, resumable=self._offset > 0) from None
         self._offset += len(raw)
         self._chain = text[-66:-2]
 
@@ -246,7 +247,6 @@ def _link(chain: str, body: bytes) -> str:
     return sha256(chain.encode() + body).hexdigest()
 
 
-def _unwritable(path: Path, error: OSError) -> JournalError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    remedy = "free space and resume" if full else "choose a writable directory"
-    return JournalError(f"{path} cannot be written: {error.strerror}; {remedy}")
+def _unwritable(path: Path, error: OSError, resumable: bool = True) -> JournalError:
+    resume = f", then: aiperf-hpc resume {path.parent}" if resumable and error.errno in OUT_OF_ROOM else ""
+    return JournalError(unwritable(error, path, "choose a writable copy of the run") + resume)

@@ -13,6 +13,7 @@ import tomli_w
 from aiperf import toml
 from aiperf.config import FORMATS
 from aiperf.errors import ConfigError
+from aiperf.os_error import unreadable
 from nas.bounded import read_text
 from nas.record import RecordError, decode
 
@@ -223,7 +224,7 @@ def assumed(name: str) -> Assumptions:
         try:
             text = read_text(Path(name))
         except OSError as error:
-            raise ConfigError(f"{name} cannot be read: {error.strerror}") from None
+            raise ConfigError(unreadable(error, name, "give the file of a machine model")) from None
     else:
         raise ConfigError(f"no machine model {name!r}; use {', '.join(known)}, or a file NAME.toml")
     try:

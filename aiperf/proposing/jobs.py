@@ -94,6 +94,10 @@ class Jobs:
         job = replace(self._again[0].job, group=group)
         return _with(job, shared_evenly(job.trial.hyper, self._ranks(group)))
 
+    def repeats(self, number: int) -> bool:
+        """Whether a trial that ended will be dispatched again, as with half the batch."""
+        return any(each.job.trial.number == number for each in self._again)
+
     def propose(self, number: int, group: int) -> Dispatched:
         """A new trial with that number, for that group. Raises nas.search.Exhausted."""
         promoted = self._halving.promotion(self.search.living) if self._halving else None

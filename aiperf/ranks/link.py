@@ -43,6 +43,9 @@ class Received:
 class Link:
     """Connection of one rank to all others. It may be used from several threads, which take turns."""
 
+    launcher = "mpiexec, or its daemon on this host,"
+    """The process that started the ranks, in words."""
+
     def __init__(self, comm: MPI.Comm, fault_tolerant: bool) -> None:
         self.comm, self.fault_tolerant = comm, fault_tolerant
         self.rank: int = comm.rank

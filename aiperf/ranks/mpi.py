@@ -83,8 +83,8 @@ class MpiWorld:
         self._beat()
         if self._link.orphaned:
             raise WorldError(
-                "mpiexec has exited (Open MPI's does when it loses a host), so the job cannot continue: "
-                "resume the run"
+                f"{self._link.launcher} has exited, so the job cannot continue: "
+                f"aiperf-hpc resume {self._files.directory}"
             )
         received = None if self._losses else self._link.receive(seconds)
         self._notice_deaths()

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aiperf.files import RunFiles
+from aiperf.os_error import unwritable
 
 PIECE_BYTES = 16 << 20
 HEAD = struct.Struct("<BQII")
@@ -71,7 +72,7 @@ class Receiver:
                 if number == num_pieces - 1:
                     os.replace(arriving, path)
         except OSError as error:
-            self.faults[path] = f"{path} cannot be written ({error.strerror}); free some space"
+            self.faults[path] = unwritable(error, path)
             with contextlib.suppress(OSError):  # a remaining file is overwritten by the next attempt
                 arriving.unlink(missing_ok=True)
 

@@ -62,6 +62,8 @@ class _Way:
 class SocketLink(Link):
     """Connection of one rank to all others of its host."""
 
+    launcher = "torchrun"
+
     def __init__(self, launched: LaunchedRank, run_id: str) -> None:
         """Opens the rank's socket. Raises WorldError if the ranks are on several hosts."""
         remedy = "start the ranks with torchrun"

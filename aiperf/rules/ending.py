@@ -10,15 +10,17 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Origin
 from aiperf.journal.replay import Replay
 from aiperf.trial import State
-from aiperf.wire.messages import NOTHING_KEPT
+from aiperf.wire.messages import NOTHING_KEPT, Finished
 
 ERROR = "error: "
 """Prefix of the reason of a leg that ended with an error."""
 EVERY_GROUP_LOST = "every group is lost"
 STOPPED = "the run was stopped by its scheduler or launcher"
+EVERY_TRIAL_FAILED = "every trial fails for the same reason"
+FIX = "fix this, then start a new run"
 TESTING = "the best network is being tested"
-REASON_SHOWN = 300
-"""Maximum number of characters shown of a worker's last message."""
+REASON_SHOWN = 600
+"""Maximum number of characters shown of a worker's message, which ends with the remedy."""
 
 
 class Answer(Enum):
@@ -108,6 +110,8 @@ def _cause(replay: Replay, reason: str, credited: bool) -> str:
     if error == EVERY_GROUP_LOST and replay.leg.losses:
         first = replay.leg.losses[0]
         return f"every group was lost; the first, group {first.group}: {first.reason:.{REASON_SHOWN}}"
+    if error.startswith(EVERY_TRIAL_FAILED):
+        return f"{error:.{REASON_SHOWN}}"
     if error != reason:
         return f"the run ended with an error: {error}"
     if replay.tested is not None:
@@ -116,21 +120,28 @@ def _cause(replay: Replay, reason: str, credited: bool) -> str:
         return "no network was tested: the test did not finish"
     if any(attempt.kept == NOTHING_KEPT for attempt in replay.attempts if attempt.validations):
         return "no network was tested: the first validation ended too late for its network to be kept"
-    if credited:
-        return "no network was tested: no trial completed or reached a limit"
-    failed = next((a.ended.finished for a in replay.attempts if a.ended and a.state is State.FAILED), None)
-    if failed is not None:
-        first_failed = f"the first failure, trial {failed.trial}: {failed.reason:.{REASON_SHOWN}}"
-        return f"no network was tested: no trial was validated; {first_failed}"
+    failed = _first_failure(replay)
+    if credited or failed:
+        what = "completed or reached a limit" if credited else "was validated"
+        told = f"; the first failure, trial {failed.trial}: {failed.reason:.{REASON_SHOWN}}" if failed else ""
+        return f"no network was tested: no trial {what}{told}"
     before = {"deadline": "the deadline", "interrupted": "the interrupt", TERMINATED: "the run was stopped"}
     return f"no validation ended before {before.get(reason, f'the run did: {reason}')}"
 
 
 def _remedy(replay: Replay, reason: str, resume: str) -> str:
+    if reason.startswith(f"{ERROR}{EVERY_TRIAL_FAILED}"):
+        return FIX
     if replay.tested is not None:
         return ""
     if replay.best is not None:
         return f"{resume} continues it and tests the best network" if can_go_on(replay) else ""
     if can_go_on(replay) and (reason == "interrupted" or reason.startswith(ERROR)):
         return f"{resume} continues it"
+    if replay.released and _first_failure(replay):
+        return FIX
     return "start a new run with more --minutes" if reason in ("deadline", TERMINATED) else ""
+
+
+def _first_failure(replay: Replay) -> Finished | None:
+    return next((a.ended.finished for a in replay.attempts if a.ended and a.state is State.FAILED), None)

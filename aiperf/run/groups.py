@@ -134,8 +134,8 @@ class Groups:
         self._rests = Deadlines(lambda index: self.each[index].rests_until)
 
     @property
-    def any_alive(self) -> bool:
-        return bool(self._alive)
+    def alive(self) -> Collection[int]:
+        return self._alive
 
     @property
     def at_work(self) -> bool:

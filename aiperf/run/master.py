@@ -2,6 +2,8 @@
 
 It is driven by messages, one at a time. Everything that can be derived is read from the replay of the
 journal as it is being written. It touches no device and holds no weights.
+
+Long, and one file, because the phases of a leg and the messages that drive them share one state.
 """
 
 from __future__ import annotations
@@ -9,20 +11,23 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from aiperf.errors import StoppedEarly, WorldError
+from aiperf.errors import JournalError, StoppedEarly, WorldError
 from aiperf.files import RunFiles
 from aiperf.hardware.bound import without_bound
 from aiperf.journal import events
+from aiperf.journal.attempts import Attempt
 from aiperf.journal.compression import arrived
 from aiperf.journal.replay import Replay
+from aiperf.os_error import unwritable
 from aiperf.proposing.plan import measuring_seconds
+from aiperf.proposing.shared_failure import Failure, SharedFailure
 from aiperf.ranks.world import Gone, World
 from aiperf.rules.eligibility import refuse_unrankable
-from aiperf.rules.ending import ERROR, EVERY_GROUP_LOST
+from aiperf.rules.ending import ERROR, EVERY_GROUP_LOST, EVERY_TRIAL_FAILED
 from aiperf.rules.participants import INITIALISATION_SECONDS
 from aiperf.run import before_release
 from aiperf.run.groups import Groups
@@ -79,6 +84,10 @@ class Master:
         self.groups = Groups(ledger, world, self.setup, silence_seconds)
         self.released = False
         """Whether the clock of this leg was started."""
+        completed = any(trial.state is State.COMPLETE for trial in self.replay.trials.values())
+        self._failures = SharedFailure(excluded=completed)
+        self._shared = ""
+        """The reason for which every trial fails, once that is certain."""
         self._stop_asked = ""
         self._closing = ""
         self._closing_since = 0.0
@@ -112,18 +121,23 @@ class Master:
             raise
         self.ledger.write(events.LegEnded(self._closing, self._end_of_span()))
         self._sweep()
-        if self._closing != events.TERMINATED:  # to be continued, and the test images are used once
+        if self._has_result:
             self._test()
             self._sweep()
 
     @contextlib.contextmanager
     def _probe(self) -> Iterator[None]:
         """The file by which a rank sees whether it shares the run directory."""
+        probe = self.files.probe
         try:
-            self.files.probe.write_text(self.setup.probe, encoding="utf-8")
+            probe.write_text(self.setup.probe, encoding="utf-8")
+        except OSError as error:
+            probe.unlink(missing_ok=True)
+            raise JournalError(unwritable(error, probe)) from None
+        try:
             yield
         finally:
-            self.files.probe.unlink(missing_ok=True)
+            probe.unlink(missing_ok=True)
 
     def _initialise(self) -> None:
         """Initialises all groups and lets them measure at the same time. A group that is lost is restarted
@@ -222,8 +236,10 @@ class Master:
             self._close("deadline")
         elif limits.target_error and best and best.error is not None and best.error <= limits.target_error:
             self._close("target")
-        elif not self.groups.any_alive:
+        elif not self.groups.alive:
             self._close(f"{ERROR}{EVERY_GROUP_LOST}")
+        elif self._shared:
+            self._close(f"{ERROR}{EVERY_TRIAL_FAILED}: {self._shared}")
         elif self.ledger.jobs.exhausted and not self.groups.at_work:
             self._close("trials")
 
@@ -248,6 +264,13 @@ class Master:
 
     def _over(self) -> bool:
         return bool(self._closing) and not self.groups.at_work
+
+    @property
+    def _has_result(self) -> bool:
+        """Whether the best network is the result of the run. A run that the scheduler stopped is continued,
+        and the test examples are used once; a trial that was cut off before it failed, too, shows nothing."""
+        every_trial_failed = self._closing.startswith(f"{ERROR}{EVERY_TRIAL_FAILED}")
+        return self._closing != events.TERMINATED and not every_trial_failed
 
     def _end_of_span(self) -> float:
         """The end of the span: the deadline if it was reached, whatever was credited last; otherwise the time
@@ -357,6 +380,29 @@ class Master:
         best = self.replay.best.number if self.replay.best else None  # which is tested in the end
         self.files.drop_weights(self.ledger.jobs.unneeded(best))
         group.rest_after(message.state, self.ledger.now)
+        self._look_for_shared_failure(index, message)
+
+    def _look_for_shared_failure(self, index: int, message: messages.Finished) -> None:
+        failures = self._failures
+        failures.excluded = failures.excluded or message.state is State.COMPLETE
+        is_last = message.state is State.FAILED and not self.ledger.jobs.repeats(message.trial)
+        if failures.excluded or not is_last:
+            return
+        attempt, alive = self._attempt(message.trial), self.groups.alive
+        key, segments = attempt.dispatched.graph_key, len(attempt.validations)
+        failures.failed(Failure(key, index, self._hosts([index]), message.reason, segments))
+        open_trials = [job.trial.number for group in self.groups.each for job in group.assigned]
+        most = max((len(self._attempt(number).validations) for number in open_trials), default=0)
+        if failures.first and failures.ends_run(len(alive), len(self._hosts(alive)), most):
+            self._shared = failures.first.reason
+
+    def _attempt(self, trial: int) -> Attempt:
+        return self.replay.trials[trial].attempts[-1]
+
+    def _hosts(self, groups: Iterable[int]) -> set[str]:
+        devices = self.replay.leg.devices
+        ranks = (rank for index in groups for rank in self.groups.each[index].ranks)
+        return {devices[rank].host for rank in ranks if rank in devices}
 
     def _sweep(self) -> None:
         """Removes all weights that are not needed, including those that a group wrote after it had been given

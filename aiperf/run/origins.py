@@ -9,6 +9,7 @@ from aiperf.errors import ConfigError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.events import Opened, Origin
 from aiperf.journal.replay import Replay
+from aiperf.os_error import unwritable
 from aiperf.pretending.assumptions import Assumptions, assumed, assumptions_toml
 from aiperf.proposing.proposals import libraries
 from aiperf.ranks.ranks import Ranks
@@ -22,7 +23,7 @@ def write_assumptions(pretend: Assumptions | None, files: RunFiles) -> None:
     try:
         files.assumptions.write_text(assumptions_toml(pretend), encoding="utf-8")
     except OSError as error:
-        raise JournalError(f"{files.assumptions} cannot be written: {error.strerror}") from None
+        raise JournalError(unwritable(error, files.assumptions)) from None
 
 
 def refuse_other_origin(replay: Replay, ranks: Ranks, files: RunFiles) -> None:

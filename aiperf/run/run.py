@@ -22,6 +22,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Opened, Origin
 from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter, Line
 from aiperf.journal.replay import Replay
+from aiperf.os_error import unwritable
 from aiperf.pretending.rank_report import pretending_notice, refuse_no_examples
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import drawn, libraries, new_search, new_tuner, resolved
@@ -222,7 +223,7 @@ def _write_config(config: Config, files: RunFiles) -> None:
     try:
         files.config.write_text(to_toml(config), encoding="utf-8")
     except OSError as error:
-        raise JournalError(f"{files.config} cannot be written: {error.strerror}") from None
+        raise JournalError(unwritable(error, files.config)) from None
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError
+from aiperf.os_error import unreadable
 from aiperf.scenarios.latencies import PERCENTILES, Latencies
 from nas.bounded import lines, opened
 
@@ -60,7 +61,7 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise AiperfError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise AiperfError(unreadable(error, path, "run the test again")) from None
     except (KeyError, TypeError, ValueError) as error:
         what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise AiperfError(f"{path} is not LoadGen's log of a test that ended: {what}") from None

@@ -27,9 +27,14 @@ class Quality:
     test: Tally | None
     """Result on the test part; None before the test."""
     error: float | None
-    """Error on the test part; if no answer was wrong, `Tally.floor`."""
+    """Error on the test part."""
     error_is_bound: bool
-    """Whether no answer was wrong, so that the error is that lower bound and not a measurement."""
+    """Whether no answer was wrong, so that the score takes `Tally.floor` instead: −ln(0) is infinite."""
+
+    @property
+    def scored_error(self) -> float | None:
+        """The error in the regulated score, and nowhere else."""
+        return self.test.floor if self.test and self.error_is_bound else self.error
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ def regulated(error: float, ops_per_second: float) -> float:
 def _regulated(quality: Quality | None, ops_per_second: float) -> float | None:
     """Regulated score; None without an error, and for more correct answers than examples, which `validate`
     reports."""
-    error = None if quality is None else quality.error
+    error = None if quality is None else quality.scored_error
     return regulated(error, ops_per_second) if error is not None and error > 0 else None
 
 
@@ -129,7 +134,7 @@ def _quality(replay: Replay) -> Quality | None:
     if tested is None:
         return Quality(best.number, best.error, None, None, False)
     tally = tested.tally
-    return Quality(best.number, best.error, tally, tally.error or tally.floor, tally.error == 0)
+    return Quality(best.number, best.error, tally, tally.error, tally.error == 0)
 
 
 def _available(replay: Replay) -> float | None:

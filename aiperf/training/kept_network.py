@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from aiperf.errors import DataError
+from aiperf.os_error import is_of_system, unreadable
 from nas.bounded import opened
 from nas.graph import Graph
 from nas.layers import ShapeError
@@ -104,6 +105,8 @@ def read_any_kept(path: Path) -> Kept:
             graph = graph_from_json((file.metadata() or {}).get("graph", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, RecordError, ShapeError) as error:
+        if isinstance(error, OSError) and is_of_system(error):
+            raise DataError(f"the kept weights {unreadable(error, path, 'put the file back')}") from None
         raise DataError(f"{path}: the kept weights cannot be read ({error})") from None
     found = {kind: _under(f"{kind}/", tensors) for kind in (_WEIGHTS, *POWERS)}
     return Kept(graph, found.pop(_WEIGHTS), {kind: arrays for kind, arrays in found.items() if arrays})

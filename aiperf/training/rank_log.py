@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from aiperf.errors import WorldError
+from aiperf.os_error import naming, unwritable
 from aiperf.tally import Tally
 
 
@@ -47,11 +49,18 @@ class StepLog:
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab", buffering=0)
-        self._hash, self._bytes = sha256(), 0
-        with path.open("rb") as before:
+        """Raises WorldError if the file cannot be written."""
+        self._path, self._hash, self._bytes = path, sha256(), 0
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("ab", buffering=0)
+            self._read()
+        except OSError as error:
+            raise WorldError(unwritable(error, path)) from None
+
+    def _read(self) -> None:
+        """Reads what an earlier process wrote, and cuts off an unfinished last line."""
+        with self._path.open("rb") as before:
             for line in before:
                 if not line.endswith(b"\n"):
                     break
@@ -72,8 +81,9 @@ class StepLog:
         line = json.dumps(record).encode() + b"\n"
         written = 0
         try:
-            while written < len(line):
-                written += os.write(self._file.fileno(), line[written:])
+            with naming(self._path):
+                while written < len(line):
+                    written += os.write(self._file.fileno(), line[written:])
         except OSError:
             self._file.truncate(self._bytes)
             raise

@@ -261,7 +261,7 @@ def _finite_mean(loss_sum: torch.Tensor, steps: int) -> float:
     """The mean loss of a block; reading it waits for the device. Raises NotFinite."""
     mean = loss_sum.item() / steps
     if not math.isfinite(mean):
-        raise NotFinite(f"the loss is {mean} in the last {steps} steps; the learning rate may be too high")
+        raise NotFinite(f"the loss is {mean} in the last {steps} steps; lower training.learning_rate")
     return float(f"{mean:.6g}")  # what a journal shows; a mean over examples says no more
 
 

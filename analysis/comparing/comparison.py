@@ -59,8 +59,7 @@ def compare(first: Judged, second: Judged, spread: RepeatedRuns | None = None) -
     if ids[0] == ids[1]:
         ids = (f"{ids[0]} (first)", f"{ids[1]} (second)")
     names = marked(ids[0], first.verdict.mark), marked(ids[1], second.verdict.mark)
-    configs = (asdict(one.replay.opened.config) for one in (first, second))
-    configuration = _differences(names, *map(run_tables.flat, configs))
+    configuration = _differences(names, *map(_configuration, (first, second)))
     machine = _differences(names, _machine(first, second), _machine(second, first))
     software = _differences(names, _software(first), _software(second))
     around = _differences(names, *(run_tables.surroundings(one.replay) for one in (first, second)))
@@ -239,6 +238,12 @@ def _time(first: Judged, second: Judged) -> list[list[str]]:
     return [_row(*(Figure(part, one[part], ERROR) for one in (a, b))) for part in PARTS]
 
 
+def _configuration(judged: Judged) -> dict[str, object]:
+    """The keys of the configuration, and which data they led to: the same path may hold other files."""
+    configured = run_tables.flat(asdict(judged.replay.opened.config))
+    return {**configured, "data.sha256": str(judged.replay.manifest.get("sha256", "none"))}
+
+
 def _machine(judged: Judged, other: Judged) -> dict[str, str]:
     replay = judged.replay
     own = sorted(_hosts(judged) - _hosts(other))
@@ -248,7 +253,6 @@ def _machine(judged: Judged, other: Judged) -> dict[str, str]:
         "hosts not in the other run": ", ".join(own[:HOSTS_SHOWN]) + more,
         "groups": str(max((leg.groups for leg in replay.counted_legs), default=0)),
         "backend": ", ".join(sorted({leg.began.backend for leg in replay.counted_legs})),
-        f"{task_of_run(replay).example}s": str(replay.manifest.get("sha256", "none")),
     }
 
 

@@ -60,8 +60,11 @@ class RunCost:
     """Each fall of the best validation error, in the order of time."""
     first: Fall | None
     """The first validation that found the error, or a lower one."""
+    tested: int | None
+    """Number of the trial with the best network, tested once, after the span. Another trial may have
+    reached the error first."""
     test_error: float | None
-    """Test error of the best network, measured once, after the span."""
+    """Test error of that network."""
     top5_error: float | None
     why_not: str
     """Why the error is not reached; empty where it is, in a validation and in the test."""
@@ -132,6 +135,7 @@ def _of_run(run: Judged, error: float, price: Price | None) -> RunCost:
         devices=num_devices(replay),
         falls=found,
         first=first,
+        tested=None if tested is None else tested.trial,
         test_error=test_error,
         top5_error=None if tested is None else tested.top5_error,
         why_not=_why_not(first, test_error, error),

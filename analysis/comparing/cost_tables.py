@@ -21,10 +21,11 @@ TOGETHER: Mapping[str, Callable[[Sequence[float]], Summed]] = {
 
 
 def cost_table(found: CostStudy) -> Table:
-    """A row for each run, up to the error; then, of several runs, what they come to together."""
+    """A row for each run, up to the error; then, of several runs, what they come to together. The validation
+    error is that of the validation that reached the error, otherwise the lowest one."""
     top5 = any(run.top5_error is not None for run in found.runs)
     columns = [
-        *("run", "random seed", "reached", "validation error", "test error"),
+        *("run", "random seed", "reached", "validation error", "best network", "test error"),
         *(["top-5 error"] if top5 else []),
         *("epochs", "time", "hours", "node-hours"),
         *([found.price.unit] if found.price else []),
@@ -32,8 +33,8 @@ def cost_table(found: CostStudy) -> Table:
     ]
     rows = [_row(run, found, top5) for run in found.runs]
     if len(rows) > 1:
-        rows += _together(found, before=6 if top5 else 5)
-    figures = (False, True, False, *[True] * (len(columns) - 3))
+        rows += _together(found, before=7 if top5 else 6)
+    figures = tuple(name not in ("run", "reached", "best network") for name in columns)
     return Table.of(columns, rows, figures)
 
 
@@ -54,12 +55,14 @@ def whole_table(found: CostStudy) -> Table:
 
 
 def _row(run: RunCost, found: CostStudy, top5: bool) -> list[Cell]:
-    best = run.falls[-1].error if run.falls else None
+    found_by = run.first or (run.falls[-1] if run.falls else None)
+    error = found_by.error if found_by else None
     return [
         marked(run.run, found.mark),
         (str(run.random_seed), run.random_seed),
         run.why_not or f"trial {run.first.trial if run.first else 0}",
-        ("none" if best is None else percent(best), best),
+        ("none" if error is None else percent(error), error),
+        "not tested" if run.tested is None else f"trial {run.tested}",
         ("not tested" if run.test_error is None else percent(run.test_error), run.test_error),
         *([(percent(run.top5_error), run.top5_error)] if top5 else []),
         *_amounts(run.to_error, found),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aiperf.errors import AiperfError
+from aiperf.os_error import unwritable
 from aiperf.wording import rate
 from analysis.comparing.comparison import Comparison
 from analysis.comparing.published import Published
@@ -64,5 +65,5 @@ def write_scaling(
             (folder / f"scaling.{ending}").write_text(text, encoding="utf-8", newline="")
         figures = write_files(weak_scaling(found, others), folder)
     except OSError as error:
-        raise AiperfError(f"{error.filename or folder} cannot be written: {error.strerror}") from None
+        raise AiperfError(unwritable(error, error.filename or folder)) from None
     return [*(folder / f"scaling.{ending}" for ending in texts), *figures]

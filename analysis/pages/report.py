@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiperf.config import preset_names
 from aiperf.errors import AiperfError, JournalError
+from aiperf.os_error import unwritable
 from aiperf.rules.ending import Answer
 from aiperf.score.lineage import line_of_graphs
 from aiperf.wording import duration, moment
@@ -102,7 +103,7 @@ def write_figures(judged: Judged, folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         return [path for _, picture in pictures(judged, found) for path in write_files(picture, folder)]
     except OSError as error:
-        raise AiperfError(f"{error.filename or folder} cannot be written: {error.strerror}") from None
+        raise AiperfError(unwritable(error, error.filename or folder)) from None
 
 
 def pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, Picture]]:

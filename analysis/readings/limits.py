@@ -15,6 +15,7 @@ from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.journal.strict import once
+from aiperf.os_error import unreadable
 from aiperf.wire.messages import Rate
 from aiperf.wording import percent, rate, scaled
 from analysis.table import aligned
@@ -114,7 +115,7 @@ def read_limits(path: Path, formats: Sequence[str]) -> Limits:
         record = json.loads(read_bytes(path), object_pairs_hook=once)
         machine = decode(Machine, record)
     except OSError as error:
-        raise AiperfError(f"{path} cannot be read: {error.strerror}") from None
+        raise AiperfError(unreadable(error, path, "`aiperf-hpc peak -o FILE` writes such a file")) from None
     except (ValueError, RecordError, RecursionError) as error:
         raise AiperfError(f"{path} is not an output of `aiperf-hpc peak -o`: {error}") from None
     try:

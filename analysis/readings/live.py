@@ -16,6 +16,7 @@ from aiperf.journal.events import Closed, Dispatched
 from aiperf.journal.file import JournalReader
 from aiperf.journal.mark import Mark, mark_of
 from aiperf.journal.replay import Replay
+from aiperf.os_error import unreadable
 from aiperf.rules.ending import Shortfall, shortfall
 from aiperf.tasks.registry import task_of
 from aiperf.wording import clock
@@ -67,7 +68,7 @@ def silent_seconds(files: RunFiles) -> float:
     try:
         return max(0.0, time.time() - files.journal.stat().st_mtime)
     except OSError as error:
-        raise JournalError(f"{files.journal} cannot be read: {error.strerror}") from None
+        raise JournalError(unreadable(error, files.journal, "give a run directory")) from None
 
 
 class Follower:

@@ -183,8 +183,9 @@ def _regulated(score: Score) -> Figure:
     aside = "−ln(test error) × sustained OPS"
     if score.regulated_score is None:
         aside = "no network was tested"
-    elif score.quality and score.quality.error_is_bound:
-        aside += "; no test example was wrong; the error is taken as 1/(2N)"
+    elif score.quality and score.quality.test and score.quality.error_is_bound:
+        test = score.quality.test
+        aside += f"; no test example was wrong, so {test.floor_text} = {test.floor:.6g} is the error here"
     return Figure("regulated score", score.regulated_score, RATE, aside, "none")
 
 
@@ -202,8 +203,7 @@ def _errors(score: Score, task: Task) -> Mapping[str, Figure]:
         unknown = "not tested"
         aside = f"{task.error_text(quality.validation_error)} on validation, trial {quality.trial}"
         if quality.test is not None:
-            bound = ", taken as 1/(2N)" if quality.error_is_bound else ""
-            aside = f"{quality.test.text()}{bound}; {aside}"
+            aside = f"{quality.test.text()}; {aside}"
     validation, test = (quality.validation_error, quality.error) if quality else (None, None)
     return {
         "validation_error": Figure("validation error", validation, ERROR, unknown="none"),

@@ -12,6 +12,7 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.replay import Replay
+from aiperf.os_error import unwritable
 from aiperf.rules.rule import Finding
 from nas.bounded import read_bytes
 from nas.record import RecordError, decode, encode
@@ -37,7 +38,7 @@ def save(files: RunFiles, replay: Replay, findings: tuple[Finding, ...], layers:
     try:
         files.validation.write_text(json.dumps(encode(kept), indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise AiperfError(f"{files.validation} cannot be written: {error.strerror}") from None
+        raise AiperfError(unwritable(error, files.validation, "copy the run")) from None
 
 
 def load(files: RunFiles, replay: Replay) -> KeptValidation | None:

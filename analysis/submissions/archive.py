@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aiperf.errors import AiperfError
+from aiperf.os_error import unreadable, unwritable
 from nas.bounded import opened
 
 NAME = re.compile(
@@ -71,7 +72,7 @@ def write_archive(path: Path, files: Mapping[str, Path]) -> None:
         refuse_existing(path)  # the work took a while
         partial.replace(path)
     except OSError as error:
-        raise ArchiveError(f"{error.filename or path} cannot be written: {error.strerror}") from None
+        raise ArchiveError(unwritable(error, error.filename or path)) from None
     finally:
         partial.unlink(missing_ok=True)
 
@@ -105,7 +106,7 @@ def read_archive(path: Path, folder: Path) -> list[str]:
     except RecursionError:  # tarfile calls itself for each header that stands before another
         raise ArchiveError(f"{path} contains endlessly nested headers; it is not unpacked") from None
     except OSError as error:
-        raise ArchiveError(f"{error.filename or path} cannot be read: {error.strerror}") from None
+        raise ArchiveError(unreadable(error, error.filename or path, "give a package")) from None
 
 
 def _write(path: Path, files: Mapping[str, Path]) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.hardware.cpu_names import is_processor
 from aiperf.journal.replay import Replay
+from aiperf.os_error import unreadable
 from aiperf.scenarios.detail_log import read_values
 from aiperf.scenarios.exchange import ACCURACY, PERFORMANCE
 from aiperf.score.lineage import rebuild
@@ -226,7 +227,7 @@ def _read(path: Path) -> bytes:
     try:
         return read_bytes(path, MOST_BYTES)
     except OSError as error:
-        raise AiperfError(f"{path} cannot be read: {error.strerror}; run `aiperf-hpc infer` again") from None
+        raise AiperfError(unreadable(error, path, "run `aiperf-hpc infer` again")) from None
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

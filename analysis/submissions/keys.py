@@ -9,6 +9,7 @@ from pathlib import Path
 
 from aiperf.errors import AiperfError
 from aiperf.hardware.device_names import ALIKE
+from aiperf.os_error import unreadable
 from aiperf.wording import plain
 from nas.bounded import read_text
 
@@ -33,7 +34,7 @@ def read_keys(path: Path) -> Register:
     try:
         lines = read_text(path).removeprefix("\ufeff").split("\n")  # as some editors begin a file
     except OSError as error:
-        raise AiperfError(f"{path} cannot be read: {error.strerror}") from None
+        raise AiperfError(unreadable(error, path, "give a file of public keys")) from None
     except UnicodeError:
         raise AiperfError(
             f"{path} is not valid UTF-8; give a file with one public key and site name per line"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError, MissingExtra
+from aiperf.os_error import unreadable, unwritable
 from nas.bounded import read_bytes
 
 CONTEXT = b"aiperf-hpc package manifest 1\n"
@@ -34,7 +35,7 @@ def make_key(path: Path) -> str:
     except FileExistsError:
         raise SignatureError(f"{path} already exists; a key is never overwritten") from None
     except OSError as error:
-        raise SignatureError(f"{path} cannot be written: {error.strerror}") from None
+        raise SignatureError(unwritable(error, path)) from None
     return _public(key, serialization)
 
 
@@ -76,7 +77,7 @@ def _private(path: Path) -> Any:
     try:
         key = serialization.load_pem_private_key(read_bytes(path), password=None)
     except OSError as error:
-        raise SignatureError(f"{path}: {error.strerror}; give a private key file") from None
+        raise SignatureError(unreadable(error, path, "give a private key file")) from None
     except (ValueError, TypeError) as error:
         raise SignatureError(f"{path} is not an unencrypted private key: {error}") from None
     if not isinstance(key, keys.Ed25519PrivateKey):

@@ -12,6 +12,7 @@ from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.os_error import unreadable
 from analysis.submissions.archive import read_archive
 from analysis.submissions.canonical import CanonicalError, parse
 from analysis.submissions.package import FORM, PackageFiles
@@ -109,7 +110,7 @@ def parsed(path: Path, name: str, names: Sequence[str]) -> Any:
     except CanonicalError as error:
         raise AiperfError(f"{name}: {error}") from None
     except OSError as error:
-        raise AiperfError(f"{name}: {error.strerror}") from None
+        raise AiperfError(unreadable(error, name, "give a whole package")) from None
 
 
 def refuse_other_form(value: Any, form: str, path: Path) -> None:

@@ -24,6 +24,7 @@ from aiperf.errors import AiperfError, ConfigError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.os_error import unreadable
 from launch import SCHEDULERS
 from launch.job import Job
 from launch.script import script_text, table_text
@@ -144,14 +145,14 @@ def _read(directory: Path) -> tuple[StudyFiles, Study]:
     try:
         study = study_from_json(read_text(path), path)
     except OSError as error:
-        raise AiperfError(f"{path}: {error.strerror}; give a study directory") from None
+        raise AiperfError(unreadable(error, path, "give a study directory")) from None
     if study.scheduler not in SCHEDULERS:
         raise AiperfError(f"{path}: no scheduler is {study.scheduler!r}; there are {', '.join(SCHEDULERS)}")
     files = StudyFiles(directory.absolute(), SCHEDULERS[study.scheduler].ending)
     try:
         config = read_text(files.config)
     except OSError as error:
-        raise AiperfError(f"{files.config}: {error.strerror}; start a new study") from None
+        raise AiperfError(unreadable(error, files.config, "start a new study")) from None
     if config_hash(config) != study.config_hash:
         raise AiperfError(f"{files.config} was changed since the study began; start a new study")
     return files, study

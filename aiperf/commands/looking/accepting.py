@@ -13,6 +13,7 @@ from aiperf.commands.extras import extra
 from aiperf.commands.options import PATH, opened, writing
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles, run_directories
+from aiperf.os_error import unreadable
 from aiperf.wording import plain
 from nas.bounded import read_text
 
@@ -89,6 +90,7 @@ def _earlier(history: Path | None, is_asked: bool) -> list[Judged]:
 def _text(path: Path) -> str:
     try:
         return read_text(path, toml.LARGEST_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
-        raise AiperfError(f"{path}: {why}; give a TOML file with criteria") from None
+    except OSError as error:
+        raise AiperfError(unreadable(error, path, "give a TOML file with criteria")) from None
+    except UnicodeDecodeError:
+        raise AiperfError(f"{path}: it is not valid UTF-8; give a TOML file with criteria") from None

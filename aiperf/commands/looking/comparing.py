@@ -13,6 +13,7 @@ from aiperf.commands.extras import extra
 from aiperf.commands.options import PATH, opened, output_option, writing
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles, run_directories
+from aiperf.os_error import unreadable
 from aiperf.wording import plain
 from nas.bounded import read_bytes
 
@@ -96,9 +97,8 @@ def _bytes(path: Path) -> bytes:
     try:
         return read_bytes(path)
     except OSError as error:
-        raise AiperfError(
-            f"{path}: {error.strerror}; `aiperf-hpc spread RUN... --json` prints such a file"
-        ) from None
+        otherwise = "`aiperf-hpc spread RUN... --json` prints such a file"
+        raise AiperfError(unreadable(error, path, otherwise)) from None
 
 
 def refuse_no_table() -> None:

@@ -15,6 +15,7 @@ from aiperf.data.packed.packing_process import decode_into
 from aiperf.data.packed.packing_record import PackingRecord
 from aiperf.data.packed.shards import PACKING, Packed, Shard, to_disk, write_manifest
 from aiperf.errors import DataError
+from aiperf.os_error import unwritable
 from aiperf.wording import first_few
 from nas.bounded import file_digest
 
@@ -42,10 +43,8 @@ def pack(
                 return None
             return _packed(with_undamaged(now, HASHERS), processes, workers, show)
     except OSError as error:
-        where = error.filename or plan.target
-        raise DataError(
-            f"{where}: {error.strerror}; fix this, then run the same command to continue"
-        ) from None
+        told = unwritable(error, error.filename or plan.target, "fix this")
+        raise DataError(f"{told}, then run the same command to continue") from None
     except BrokenProcessPool:
         raise DataError(
             "a packing process was killed, perhaps because memory ran out; run the same command with fewer "

@@ -31,6 +31,7 @@ from aiperf.data.packed.shards import (
     wrong_size,
 )
 from aiperf.errors import DataError
+from aiperf.os_error import unreadable
 from aiperf.wording import bytes_text
 from nas.bounded import file_digest
 
@@ -194,7 +195,7 @@ def _finished(plan: PackingPlan) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise DataError(f"{plan.target}: {error.strerror}; choose a writable folder") from None
+        raise DataError(unreadable(error, plan.target, "choose another folder")) from None
     if PACKING not in there:
         if there:
             raise DataError(f"{plan.target}: contains other files; choose an empty or a new folder")

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import BinaryIO
 
 from aiperf.errors import DataError
+from aiperf.os_error import unreadable
 from nas.bounded import read_bytes
 
 KEYS = {"shard", "source", "sha256"}
@@ -49,7 +50,7 @@ class PackingRecord:
         try:
             *whole, _ = read_bytes(path).split(b"\n")
         except OSError as error:
-            raise DataError(f"{path}: {error.strerror}; remove the folder and pack again") from None
+            raise DataError(unreadable(error, path, "remove the folder and pack again")) from None
         for number, raw in enumerate(whole, start=1):
             try:
                 line = json.loads(raw)

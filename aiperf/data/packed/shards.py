@@ -3,7 +3,6 @@ describes them."""
 
 from __future__ import annotations
 
-import errno
 import json
 import mmap
 import os
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.errors import DataError
+from aiperf.os_error import reason, unreadable
 from aiperf.wording import first_few
 from nas.bounded import file_digest, read_text
 from nas.record import RecordError, decode, encode
@@ -160,9 +160,8 @@ def read_manifest(folder: Path) -> Packed:
             raise DataError(
                 f"{folder}: packing is not finished; run `aiperf-hpc data pack` again to continue"
             ) from None
-        raise DataError(
-            f"{path}: {error.strerror}; give a folder written by `aiperf-hpc data pack`"
-        ) from None
+        otherwise = "give a folder written by `aiperf-hpc data pack`"
+        raise DataError(unreadable(error, path, otherwise)) from None
     except (ValueError, RecordError, RecursionError) as error:
         raise DataError(
             f"{path}: is not a manifest of packed images ({error}); pack the images again"
@@ -192,7 +191,7 @@ def wrong_size(path: Path, packed: Packed, shard: Shard) -> str:
     try:
         found = path.stat().st_size
     except OSError as error:
-        return f"{path}: {error.strerror}"
+        return f"{path}: {reason(error)}"
     return "" if found == expected else f"{path}: has {found:,} bytes, not {expected:,}"
 
 
@@ -251,9 +250,7 @@ def mapped(path: Path) -> mmap.mmap:
         with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        limits = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-        remedy = "raise the limits on memory and open files (ulimit)" if limits else "make it readable"
-        raise DataError(f"{path}: cannot be mapped ({error.strerror}); {remedy}") from None
+        raise DataError(unreadable(error, path, "copy the shards again")) from None
 
 
 def damaged(folder: Path, packed: Packed, threads: int, show: Callable[[int], object]) -> list[str]:
@@ -278,5 +275,5 @@ def fault(path: Path, packed: Packed, shard: Shard) -> str:
     try:
         found = file_digest(path)
     except OSError as error:
-        return f"{path}: {error.strerror}"
+        return f"{path}: {reason(error)}"
     return "" if found == shard.sha256 else f"{path}: is damaged: its SHA-256 does not match the manifest"

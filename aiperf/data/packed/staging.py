@@ -20,6 +20,7 @@ from aiperf.data.packed.shards import (
     wrong_sizes,
 )
 from aiperf.errors import DataError
+from aiperf.os_error import unreadable, unwritable
 from aiperf.other_users import OTHERS_WRITE, NotOurs, make_private
 from aiperf.wording import bytes_text
 
@@ -46,10 +47,8 @@ def staged(folder: Path, packed: Packed, disk: Path) -> Path:
     except NotOurs as error:
         raise DataError(f"{error}; set data.stage to a folder of your own on a disk of the node") from None
     except OSError as error:
-        raise DataError(
-            f"{error.filename or target}: {error.strerror}; set data.stage to a folder on a local disk of "
-            f"the node"
-        ) from None
+        otherwise = "set data.stage to a folder on a local disk of the node"
+        raise DataError(unwritable(error, error.filename or target, otherwise)) from None
     return target
 
 
@@ -108,4 +107,4 @@ def _blocks(path: Path) -> Iterator[bytes]:
             while block := source.read(BLOCK_BYTES):
                 yield block
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; copy the shards again, or make them readable") from None
+        raise DataError(unreadable(error, path, "copy the shards again")) from None

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from aiperf.data.folder_contents import FolderRule, LeftOut, beginning, contents, is_text, text_of, unpacking
 from aiperf.data.packed.shards import mapped
 from aiperf.errors import DataError
+from aiperf.os_error import unreadable
 
 CHUNK_BYTES = 4 << 20
 MOST_MAPPED = 256
@@ -63,7 +64,7 @@ class MappedText:
                         yield memoryview(chunk)[:size]
                         done += size
             except OSError as error:
-                raise DataError(f"{path}: {error.strerror}; make it readable") from None
+                raise DataError(unreadable(error, path, "put it back")) from None
             if done != length:
                 _refuse_changed(path, length, done)
 
@@ -94,10 +95,8 @@ def text_at(path: Path) -> MappedText:
     try:
         mode = os.stat(path)
     except OSError as error:
-        raise DataError(
-            f"data.path is {str(path)!r}: {error.strerror}; give a readable text file, or a folder of text "
-            f"files"
-        ) from None
+        otherwise = "give a text file, or a folder of text files"
+        raise DataError(f"data.path is {unreadable(error, path, otherwise)}") from None
     note = ""
     if stat.S_ISREG(mode.st_mode):
         files, note = [TextFile(path, mode.st_size)], _of_file(path)

@@ -61,6 +61,10 @@ class Predicted(Tally):
         return 1 / (2 * BITS_OF_A_BYTE * max(1, self.bytes))
 
     @property
+    def floor_text(self) -> str:
+        return f"1/(2 × {BITS_OF_A_BYTE * max(1, self.bytes):,} bits)"
+
+    @property
     def asked(self) -> tuple[int, ...]:
         return self.of, self.bytes
 

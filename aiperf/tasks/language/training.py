@@ -59,8 +59,8 @@ class Prediction:
         units, of_bytes, unknown = judged
         if unknown:
             raise NotFinite(
-                f"{unknown:,} of {of_bytes:,} bytes are predicted with a probability that is not finite; the "
-                "learning rate may be too high"
+                f"{unknown:,} of {of_bytes:,} bytes are predicted with a probability that is not finite; "
+                "lower training.learning_rate"
             )
         return Predicted(examples, units, of_bytes)
 

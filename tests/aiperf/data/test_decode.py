@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from aiperf.data.augment import Augmentation, augmentation
-from aiperf.data.decode import check_file, decode, decode_whole, evaluation_box, random_box
+from aiperf.data.decode import check_file, decode, decode_whole, evaluation_box, header, random_box
 from aiperf.errors import DataError
+from aiperf.os_error import MORE_MEMORY
 from tests.aiperf.data.sets import pictures
 
 SIDES = st.integers(1, 4000)
@@ -109,18 +111,50 @@ def test_files_that_cannot_be_decoded_are_refused(tmp_path: Path) -> None:
     text.write_text("no picture")
     half.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
     picture(9, 9).save(gif, format="GIF")
+    (empty := tmp_path / "empty.jpg").touch()
     told = {
-        text: "UnidentifiedImageError: cannot identify image file 'it'",
-        gif: "UnidentifiedImageError: cannot identify image file 'it'",
-        deep: "ValueError: its pixels are of mode I;16, not 8 bits per channel",
-        half: "OSError: image file is truncated",
-        tmp_path / "gone.jpg": "FileNotFoundError: [Errno 2] No such file or directory: 'it'",
+        text: "is neither a JPEG nor a PNG file",
+        gif: "is neither a JPEG nor a PNG file",
+        empty: "is empty",
+        deep: "not a readable JPEG or PNG (ValueError: its pixels are of mode I;16, not 8 bits per channel)",
+        half: "not a readable JPEG or PNG (OSError: image file is truncated (24 bytes not processed))",
     }
     for file, reason in told.items():
         with pytest.raises(DataError) as refused:
             check_file(file)
-        assert str(refused.value).startswith(f"{file}: not a readable JPEG or PNG ({reason}")
-        assert str(refused.value).endswith("); replace or remove it")
+        assert str(refused.value) == f"{file}: {reason}; replace or remove it"
+
+
+CANNOT_IMPORT = ImportError("cannot import name 'Image' from 'PIL'")
+AGAIN = "install it again: pip install --force-reinstall Pillow"
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (
+            OSError(errno.EMFILE, "Too many open files"),
+            "{}: Too many open files; raise the limit on open files of a process (ulimit -n)",
+        ),
+        (PermissionError(errno.EACCES, "Permission denied"), "{}: Permission denied; make it readable"),
+        (FileNotFoundError(errno.ENOENT, "No such file"), "{}: No such file; put it back"),
+        (MemoryError(), f"{{}}: there is not enough memory to decode it; {MORE_MEMORY}"),
+        (CANNOT_IMPORT, f"Pillow cannot be used (ImportError: {CANNOT_IMPORT}); {AGAIN}"),
+    ],
+)
+def test_a_file_is_not_blamed_for_what_lies_outside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, expected: str
+) -> None:
+    picture(9, 9).save(file := tmp_path / "whole.png")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(Image, "open", refuse)
+    for read in (lambda: header(file), lambda: decode_whole(str(file), 3, 8)):
+        with pytest.raises(DataError) as refused:
+            read()
+        assert str(refused.value) == expected.format(file)
 
 
 def test_a_palette_with_transparency_is_shown_as_its_colours(tmp_path: Path) -> None:

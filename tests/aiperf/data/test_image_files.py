@@ -156,7 +156,7 @@ PNG_REFUSED: dict[str, tuple[Damage, str]] = {
     ),
     "far too many pixels": (
         {"data_batch_2.png": png(8, 8, claimed=20_000)},
-        "{folder}/data_batch_2.png: cannot be read ({bomb}.); {again}",
+        "{folder}/data_batch_2.png: not a readable JPEG or PNG (DecompressionBombError: {bomb}.); {again}",
     ),
     "labels no JSON": (
         {"train_lables.json": b"[1, 2"},
@@ -203,10 +203,32 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
             read_idx(file, 1)
 
 
+def test_a_file_whose_name_does_not_tell_its_compression_is_to_be_renamed(tmp_path: Path) -> None:
+    plain = idx_bytes(labels_of(4000, 7))
+    for name, content, renamed in (
+        (LABELS, gzip.compress(plain), f"is compressed by gzip; rename it to {LABELS}.gz"),
+        (f"{LABELS}.gz", plain, f"is not compressed by gzip; rename it to {LABELS}"),
+    ):
+        (file := tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=f"^{file}: {renamed}$"):
+            read_idx(file, 1)
+
+
+def test_the_python_version_of_cifar10_is_refused(tmp_path: Path) -> None:
+    for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+        (tmp_path / name).touch()
+    with pytest.raises(
+        DataError, match=r"Python version of CIFAR-10.*; download the binary version, cifar-10-"
+    ):
+        load(ImageData("cifar10", 3, 32, 10, path=str(tmp_path), validation_examples=9), CPU, 1)
+
+
 def test_a_damaged_png_is_refused(tmp_path: Path) -> None:
     config, damaged = write(tmp_path, "png"), tmp_path / "data_batch_4.png"
     damaged.write_bytes(damaged.read_bytes()[:-1000])
-    with pytest.raises(DataError, match=rf"^{damaged}: cannot be read \(.*\); download it again$"):
+    with pytest.raises(
+        DataError, match=rf"^{damaged}: not a readable JPEG or PNG \(.*\); download it again$"
+    ):
         load(config, CPU, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from aiperf.data import load
 from aiperf.data.contradictions import Found, Look
 from aiperf.data.image_files import look
 from aiperf.data.own_images import MOST_PASSES, inferred
-from aiperf.data.stratify import stratified, take_validation
+from aiperf.data.stratify import Indices, stratified, take_validation
 from aiperf.errors import DataError
 from aiperf.tasks.images.data import ImageData
 from tests.aiperf.data.sets import CPU, refusal, write_cifar10, write_folders, write_idx
@@ -131,7 +132,7 @@ def test_another_kind_than_stated_is_told_with_all_else(tmp_path: Path) -> None:
         "set data.name = 'idx'",
         "set data.channels = 1",
         "set data.classes = 4 or correct the labels",
-        "lower data.training_examples or data.validation_examples",
+        "lower data.validation_examples",
     ]
 
 
@@ -165,6 +166,33 @@ def test_validation_does_not_depend_on_how_much_is_trained_on() -> None:
     assert not set(few[0]) & set(few[1])
 
 
+def refused_split(labels: Indices, training: int, validation: int) -> str:
+    try:
+        take_validation(labels, of_parts(training, validation), "here", "abc")
+    except DataError as error:
+        return str(error)
+    return ""
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=3, max_size=3),
+    st.integers(0, 40),
+    st.integers(1, 40),
+)
+def test_what_is_advised_for_a_small_class_can_be_followed(
+    by_class: list[int], training: int, validation: int
+) -> None:
+    """One change of the numbers is enough; a class with one image needs more images."""
+    labels = np.repeat(np.arange(3), by_class)
+    told = refused_split(labels, training, validation)
+    if told and "cannot give" not in told:
+        assert ("has one training image" in told) == (1 in by_class)
+        if 1 not in by_class:
+            advised = {key: int(number) for key, number in re.findall(r"data\.(\w+)_examples = (\d+)", told)}
+            assert advised
+            assert refused_split(labels, **{"training": training, "validation": validation} | advised) == ""
+
+
 @pytest.mark.parametrize(
     ("training", "validation", "expected"),
     [
@@ -181,7 +209,7 @@ def test_validation_does_not_depend_on_how_much_is_trained_on() -> None:
             3,
             (
                 "here: class 3 has no image among the 3 of validation; "
-                "raise data.validation_examples or add images of that class"
+                "set data.validation_examples = 4, or add images of that class"
             ),
         ),
         (
@@ -189,7 +217,7 @@ def test_validation_does_not_depend_on_how_much_is_trained_on() -> None:
             20,
             (
                 "here: class 2 has no image among the 2 of training; "
-                "raise data.training_examples or add images of that class"
+                "set data.training_examples = 4, or add images of that class"
             ),
         ),
     ],

@@ -153,7 +153,7 @@ def test_what_is_no_journal_is_refused(files: RunFiles) -> None:
         JournalWriter.resume(files, lambda line: None)
     files.journal.unlink()
     files.journal.mkdir()
-    with pytest.raises(JournalError, match="cannot be read: it is a directory, not a file"):
+    with pytest.raises(JournalError, match="it is a directory, not a file; give a run directory"):
         read_journal(files.journal)
 
 
@@ -223,7 +223,10 @@ def test_a_full_disk_ends_the_journal_before_the_line(
 
     journal = JournalWriter.resume(files, lambda line: None)
     monkeypatch.setattr(os, "write", half)
-    with pytest.raises(JournalError, match=r"cannot be written: No space left on device; free space"):
+    with pytest.raises(
+        JournalError,
+        match=r"cannot be written: No space left on device; free some space .*, then: aiperf-hpc resume /",
+    ):
         journal.write(5.0, Beat())
     monkeypatch.undo()
     assert files.journal.read_bytes() == whole
@@ -252,7 +255,7 @@ def test_a_file_size_limit_of_the_system_leaves_whole_lines(files: RunFiles) -> 
 
 def test_where_nothing_can_be_written_it_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(JournalError, match="cannot be written: Not a directory; choose a writable directory"):
+    with pytest.raises(JournalError, match="cannot be written: Not a directory; choose another directory"):
         JournalWriter.begin(RunFiles(tmp_path / "file" / "run"))
 
 

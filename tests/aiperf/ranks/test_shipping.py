@@ -46,7 +46,7 @@ def test_what_cannot_be_written_is_told(files: RunFiles, tmp_path: Path) -> None
     for piece in pieces(files, 7):
         receiver.take(piece)
     path = tmp_path / "there" / "weights" / "7.safetensors"
-    assert receiver.faults == {path: f"{path} cannot be written (Not a directory); free some space"}
+    assert receiver.faults == {path: f"{path} cannot be written: Not a directory; choose another directory"}
 
 
 def test_a_log_arrives_under_the_name_of_its_host_unless_it_is_too_long(

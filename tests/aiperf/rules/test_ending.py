@@ -22,7 +22,7 @@ from aiperf.journal.events import (
     Released,
     Stepped,
 )
-from aiperf.rules.ending import Answer, Shortfall, can_go_on, shortfall
+from aiperf.rules.ending import EVERY_TRIAL_FAILED, Answer, Shortfall, can_go_on, shortfall
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import RunClass, Verdict
 from aiperf.score.credit import credit
@@ -53,13 +53,13 @@ def lost(timed: list[Timed]) -> list[Timed]:
     return then(timed, GroupLost(0, DEAD), silent, end("error: every group is lost"))
 
 
-def failing() -> list[Timed]:
-    """The first trial of each group fails at once, and then somebody presses Ctrl-C."""
+def failing(*ends: Event) -> list[Timed]:
+    """The first trial of each group fails at once, and then the leg ends."""
     begun = until(Stepped, TIMED)
     ended = replace(one(Ended, TIMED), end=begun[-1][0])
     failure = within(ended, state=State.FAILED, reason="the loss is nan", kept=None)
     numbers = [event.trial.number for _, event in begun if isinstance(event, Dispatched)]
-    return then(begun, *(within(failure, trial=number) for number in numbers), end("interrupted"))
+    return then(begun, *(within(failure, trial=number) for number in numbers), *ends)
 
 
 def unkept() -> list[Timed]:
@@ -92,8 +92,16 @@ NO_RESULT = {
         f"no validation ended before the interrupt; {RESUMED}",
     ),
     "nothing but failures": (
-        failing(),
+        failing(end("interrupted")),
         "no network was tested: no trial was validated; the first failure, trial 0: the loss is nan",
+    ),
+    "every trial fails": (
+        failing(end(f"error: {EVERY_TRIAL_FAILED}: a is full; free it")),
+        "every trial fails for the same reason: a is full; free it; fix this, then start a new run",
+    ),
+    "failures until the deadline": (
+        [*failing(), (21.0, LegEnded("deadline", 21.0))],
+        "no network was tested: no trial was validated; the first failure, trial 0: the loss is nan; fix",
     ),
     "no time": (
         told(Scene(minutes=0.001)),

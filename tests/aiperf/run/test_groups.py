@@ -82,7 +82,7 @@ def test_nobody_is_overlooked_and_nobody_is_lost_too_early(moves: list[tuple[str
             for loss in found:
                 assert loss.reason == f"was silent for {clock.now - model.heard[loss.group]:.0f} s"
             assert groups.at_work == any(each.assigned for each in groups.each)
-            assert groups.any_alive == any(each.alive for each in groups.each)
+            assert set(groups.alive) == {index for index, each in enumerate(groups.each) if each.alive}
 
 
 def test_a_deadline_that_is_put_off_again_and_again_has_one_entry() -> None:

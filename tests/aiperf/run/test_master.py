@@ -336,7 +336,7 @@ def test_a_group_whose_trials_fail_pauses_and_is_served_again(tmp_path: Path) ->
     class FailsThreeTimes(Obedient):
         def train(self, assign: Assign) -> Doing:
             if assign.trial.number < 3:
-                return self.end(assign, State.FAILED, "the loss is nan")
+                return self.end(assign, State.FAILED, f"fault {'abc'[assign.trial.number]}")
             return super().train(assign)
 
     told = lead(tmp_path, FakeWorld(FailsThreeTimes), minutes=0.1, max_trials=6)
@@ -344,8 +344,44 @@ def test_a_group_whose_trials_fail_pauses_and_is_served_again(tmp_path: Path) ->
     assert (reason(told), told.leg.losses) == ("trials", [])
     third = told.trials[2].attempts[0].ended
     assert third is not None
-    assert third.finished.reason == "the loss is nan"
+    assert third.finished.reason == "fault c"
     assert told.trials[4].attempts[0].dispatch_time >= third.end + 1.0, "it had one to prepare, and paused"
+
+
+class Fails(Obedient):
+    def train(self, assign: Assign) -> Doing:
+        yield 0.1
+        self.end(assign, State.FAILED, f"rank {self.index} on a: no {assign.trial.number}.png")
+
+
+class ValidatesFirst(Obedient):
+    ends_as = State.COMPLETE
+
+    def work(self, assign: Assign) -> Doing:
+        self.say(block(assign), validated(assign, Classified(VALIDATED, 300)))
+        yield 1.0
+        self.end(assign, self.ends_as, "" if self.ends_as is State.COMPLETE else "rank 9 on b: no 77.png")
+
+
+class FailsLate(ValidatesFirst):
+    ends_as = State.FAILED
+
+
+@pytest.mark.parametrize("last", [Fails, FailsLate])
+def test_a_failure_that_every_trial_shares_ends_the_run_without_a_test(
+    tmp_path: Path, last: type[Obedient]
+) -> None:
+    """A trial in progress that has been validated is waited for."""
+    told = lead(tmp_path, FakeWorld(Fails, Fails, Fails, last), minutes=1.0)
+    assert reason(told) == "error: every trial fails for the same reason: rank 0 on a: no 0.png"
+    assert told.span_seconds < 0.5 if last is Fails else 1.0 <= told.span_seconds < 3.0
+    assert told.tested is None
+
+
+def test_a_trial_that_completes_shows_that_a_failure_is_not_shared(tmp_path: Path) -> None:
+    told = lead(tmp_path, FakeWorld(Fails, Fails, Fails, ValidatesFirst), minutes=0.1)
+    assert (reason(told), told.tested is None) == ("deadline", False)
+    assert len([state for state in states(told) if state is State.FAILED]) > 9
 
 
 def test_what_does_not_fit_is_tried_with_half_the_batch(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def after_test(correct: int) -> Score:
     ("correct", "error", "is_bound", "regulated_score"),
     [
         (75, 0.25, False, math.log(4) * 10),
-        (100, 1 / 200, True, math.log(200) * 10),  # half an image is the bound
+        (100, 0.0, True, math.log(200) * 10),  # the score alone takes half an image
         (0, 1.0, False, 0.0),
     ],
 )

@@ -68,6 +68,16 @@ def test_a_host_that_was_replaced_is_named_among_many(tmp_path: Path) -> None:
     ]
 
 
+def test_other_data_at_the_same_path_is_no_difference_of_the_machine(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", resized(CIFAR, 0.1), Machine())
+    first = examine(run)
+    digest = first.replay.manifest["sha256"]
+    run.journal.write_text(run.journal.read_text().replace(digest, "another"))
+    found = compare(first, examine(run))
+    assert found.configuration.rows == [["data.sha256", digest, "another", ""]]
+    assert found.machine.rows == []
+
+
 def test_what_a_run_computed_in_is_compared_rank_by_rank(tmp_path: Path) -> None:
     """A job's number always differs, so it is shown and not called a reason."""
     first, again, other = (

@@ -15,6 +15,7 @@ from aiperf.errors import AiperfError
 from aiperf.journal.events import Closed, Ended, LegBegan
 from aiperf.journal.file import read_journal
 from aiperf.trial import State
+from aiperf.wording import percent
 from analysis.comparing.comparison import table_text
 from analysis.comparing.cost import REACHED, RunCost, cost, cost_text
 from analysis.comparing.cost_tables import cost_table, whole_table
@@ -74,6 +75,24 @@ def test_the_first_validation_at_the_error_is_its_time(runs: list[Judged]) -> No
             one = the_only(run, error, PRICE)
             assert (one.first and one.first.seconds) == pytest.approx(first)
             assert (one.spent is None) == (first is None)
+
+
+def test_a_row_has_the_error_of_the_validation_that_reached_it_and_names_the_tested_network(
+    runs: list[Judged],
+) -> None:
+    run = runs[0]
+    fall = falls(run.replay)[0]
+    table = cost_table(cost([run], fall.error, None))
+    row = dict(zip(table.columns, table.rows[0]))
+    tested = run.replay.tested
+    assert tested is not None
+    assert tested.trial != fall.trial
+    assert row["reached"] == f"trial {fall.trial}"
+    assert row["validation error"] == percent(fall.error)
+    assert row["best network"] == f"trial {tested.trial}"
+    assert row["test error"] == percent(tested.tally.error)
+    never = cost_table(cost([run], 1e-9, None))
+    assert never.rows[0][3] == percent(falls(run.replay)[-1].error), "the lowest one"
 
 
 def test_a_trial_that_failed_leaves_no_network_at_the_error(tmp_path: Path) -> None:

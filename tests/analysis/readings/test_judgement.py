@@ -16,6 +16,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer, Shortfall
 from aiperf.rules.rule import Outcome
 from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.language.tally import Predicted
 from aiperf.trial import State
 from aiperf.wording import rate
 from analysis.exports.summary import status_text, summary_text
@@ -115,12 +116,17 @@ def test_what_is_not_known_says_why(tmp_path: Path) -> None:
 def test_of_a_bound_it_is_said_that_it_is_one(judged: Judged) -> None:
     quality = judged.score.quality
     assert quality is not None
-    quality = replace(quality, test=Classified(200, 200), error=1 / 400, error_is_bound=True)
-    found = figures(judged.replay, replace(judged.score, quality=quality))
-    assert found["error"].line.startswith("0.25 % (0 of 200 wrong, taken as 1/(2N); ")
-    assert found["regulated_score"].aside.endswith(
-        "; no test example was wrong; the error is taken as 1/(2N)"
-    )
+    for test, how in (
+        (Classified(200, 200), "1/(2 × 200) = 0.0025"),
+        (Predicted(2, 0, 512), "1/(2 × 4,096 bits) = 0.00012207"),
+    ):
+        none_wrong = replace(quality, test=test, error=0.0, error_is_bound=True)
+        found = figures(judged.replay, replace(judged.score, quality=none_wrong))
+        assert found["error"].line.startswith("0.00 % (0")
+        assert found["regulated_score"].aside.endswith(
+            f"; no test example was wrong, so {how} is the error here"
+        )
+        assert none_wrong.scored_error == test.floor
 
 
 def test_shares_differ_by_points_and_rates_by_per_cent() -> None:

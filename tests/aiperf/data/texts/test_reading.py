@@ -30,7 +30,8 @@ from aiperf.tasks.language.data import TextData
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT, known_text
 from tests.aiperf.data.sets import CPU, refusal
 
-REMEDY = "give a readable text file, or a folder of text files"
+RESTORE = "restore that or remove the link"
+REMEDY = "give a text file, or a folder of text files"
 
 
 def test_all_files_of_a_folder_in_the_order_of_their_bytes(
@@ -157,8 +158,8 @@ def test_what_is_no_text_is_refused_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "loop").mkdir()
     (tmp_path / "loop/up").symlink_to("..")
     for name, expected in {
-        "absent": f"data.path is '{tmp_path}/absent': No such file or directory; {REMEDY}",
-        "broken": f"data.path is '{tmp_path}/broken': No such file or directory; {REMEDY}",
+        "absent": f"data.path is {tmp_path}/absent: No such file or directory; {REMEDY}",
+        "broken": f"data.path is {tmp_path}/broken: is a link to nowhere, which does not exist; {RESTORE}",
         "folder": f"{tmp_path}/folder: empty (0 of 1 files; 1 hidden file left out); {GIVE}",
         "empty": f"{tmp_path}/empty: empty; {GIVE}",
         "loop": f"{tmp_path}/loop/up: is a link to a folder; remove it, or copy the files of that folder",
@@ -169,7 +170,8 @@ def test_what_is_no_text_is_refused_in_a_line(tmp_path: Path) -> None:
 def test_a_broken_link_within_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "it").symlink_to("nowhere")
     with pytest.raises(
-        DataError, match=f"^{tmp_path}/it: is a link to nowhere, which does not exist; remove it$"
+        DataError,
+        match=f"^{tmp_path}/it: is a link to nowhere, which does not exist; {RESTORE}",
     ):
         text_at(tmp_path)
 

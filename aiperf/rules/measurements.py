@@ -209,7 +209,7 @@ def mean_ceiling(replay: Replay) -> float | None:
     """Operations per second of the fastest work of all devices of a leg, averaged over the span; None if a
     leg has not measured all its devices, or none has a span."""
     total = 0.0
-    for leg in replay.legs:
+    for leg in replay.counted_legs:
         ranks = {rank for group in leg.began.groups for rank in group}
         if leg.span_seconds > 0 and ranks != leg.ceilings.keys():
             return None

@@ -165,9 +165,9 @@ class _Shift:
     @property
     def surplus_seconds(self) -> float:
         """The seconds by which the work exceeds the time, at any moment or in the closing validation, which
-        begins after the last block."""
+        begins after the last block; the message of that block may be a little later than the last one."""
         slack = self.slack
-        overlap = slack[-2] - slack[-1] if self.closes and len(slack) > 1 else 0.0
+        overlap = slack[-2] - slack[-1] - NEWS_SECONDS if self.closes and len(slack) > 1 else 0.0
         return max(0.0, -float(slack.min()), float(overlap))
 
 

@@ -163,8 +163,6 @@ def load_site(path: Path) -> Site:
             f"{path}: {error.strerror}; give a site file with --site, or create one: aiperf-hpc launch "
             f"init-site"
         ) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: {error.reason}; a site file is text in UTF-8") from None
 
 
 def site_from_toml(text: str, where: str) -> Site:

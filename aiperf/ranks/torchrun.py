@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from aiperf import variables
@@ -66,7 +67,8 @@ class SocketLink(Link):
         self._arrived: deque[Received] = deque()
         # Without --standalone the id of every run is "none"; two runs on a host differ by the port.
         port = variables.word(os.environ, "MASTER_PORT")
-        self._folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run_id}-{port}"
+        name = sha256(f"{run_id} {port}".encode()).hexdigest()[:16]  # an id may be any text, however long
+        self._folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{name}"
         self._folder.mkdir(mode=0o700, exist_ok=True)
         if self._folder.stat().st_uid != os.getuid():
             raise WorldError(f"{self._folder} belongs to another user; set TMPDIR to a folder that you own")

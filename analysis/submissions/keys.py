@@ -33,10 +33,8 @@ def read_keys(path: Path) -> Register:
     try:
         lines = read_text(path).removeprefix("\ufeff").split("\n")  # as some editors begin a file
     except OSError as error:
-        raise AiperfError(f"{path} cannot be read: {error.strerror}") from None
-    except UnicodeError:
         raise AiperfError(
-            f"{path} is not valid UTF-8; give a file with one public key and site name per line"
+            f"{path} cannot be read: {error.strerror}; give a file with one public key and site name per line"
         ) from None
     found: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):

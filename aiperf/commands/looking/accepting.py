@@ -89,6 +89,5 @@ def _earlier(history: Path | None, is_asked: bool) -> list[Judged]:
 def _text(path: Path) -> str:
     try:
         return read_text(path, toml.LARGEST_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not valid UTF-8"
-        raise AiperfError(f"{path}: {why}; give a TOML file with criteria") from None
+    except OSError as error:
+        raise AiperfError(f"{path}: {error.strerror}; give a TOML file with criteria") from None

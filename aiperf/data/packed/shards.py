@@ -250,6 +250,8 @@ def mapped(path: Path) -> mmap.mmap:
     try:
         with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except ValueError:
+        raise DataError(f"{path}: is empty; pack the images again") from None
     except OSError as error:
         limits = error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
         remedy = "raise the limits on memory and open files (ulimit)" if limits else "make it readable"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aiperf import variables
 from aiperf.programs import ToolFailed, ask
+from nas.bounded import system_text
 
 HERE = Path(__file__).parent
 MAIN = HERE / "kernels.c"
@@ -128,9 +129,8 @@ def _short(*parts: bytes) -> str:
 
 def _instructions() -> str:
     """Text that identifies the CPU for the compiler: its model and its instruction sets."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+    lines = system_text(Path("/proc/cpuinfo")).splitlines()
+    if not lines:
         return platform.processor()
     fields = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU implementer", "CPU part")
     first: dict[str, str] = {}

@@ -3,7 +3,7 @@ file that is read, with the call that reads it. A place without a row fails `tes
 
 For a new place, add it, as the test names it, to the case that reads it, or write a case. What only this
 program or the kernel writes is listed with that reason; what another test feeds with odd things, with its
-file.
+file. The file is long because it is one table.
 """
 
 from __future__ import annotations

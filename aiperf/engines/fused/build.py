@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from aiperf import variables
-from aiperf.programs import ToolFailed, ask
+from aiperf.programs import SHOWN, ToolFailed, ask
 from nas.bounded import system_text
 
 HERE = Path(__file__).parent
@@ -23,6 +23,8 @@ SOURCES = (MAIN, HERE / "batchnorm.h", HERE / "images.h")
 VECTORS = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fopenmp-simd")
 FLAGS = ("-std=gnu99", *VECTORS, "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
 OTHERS_WRITE = 0o022
+LONGEST_REASON = 600
+"""Longest line of a compiler that is shown, in characters."""
 SECONDS = 120
 """Time limit of a compilation in seconds; it takes 3 s on one core of today."""
 
@@ -65,7 +67,7 @@ def built(environment: Mapping[str, str]) -> Path:
         folder, kind = _folder(environment), f"kernels-{_kind(flags)}"
         if program is None:
             if (file := _whole(folder, kind)) is None:
-                raise NotBuilt(f"no C compiler: {words[0]} is not in PATH; install one, or set CC")
+                raise NotBuilt(f"no C compiler: {words[0][:SHOWN]} is not in PATH; install one, or set CC")
             return file
         name = f"{kind}-{_version(program, words)}"
         command = [program, *words[1:], *FLAGS, *flags]
@@ -172,7 +174,7 @@ def _compile(command: list[str], folder: Path, name: str) -> Path:
         if done.code:
             told = done.text.splitlines()
             said = told[0] if told else f"{done.how} of {' '.join(whole)}"
-            raise NotBuilt(f"{command[0]} does not compile the kernels: {said}")
+            raise NotBuilt(f"{command[0]} does not compile the kernels: {said[:LONGEST_REASON]}")
         return Path(own).replace(folder / f"{name}-{_digest(Path(own))}.so")
     finally:
         Path(own).unlink(missing_ok=True)

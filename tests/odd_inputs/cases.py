@@ -333,7 +333,6 @@ READ_BY_COMMANDS = {
     "aiperf/commands/looking/exporting.py export": f"export {PACKAGE} --csv",
     "aiperf/commands/looking/reporting.py report": f"report {PACKAGE} --json",
     "aiperf/commands/looking/results.py score": f"score {PACKAGE}",
-    "aiperf/commands/reference_run.py config_like": f"run --dry-run --examples-per-second 9 --like {PACKAGE}",
     "analysis/submissions/archive.py read_archive": f"validate {PACKAGE}",
 }
 """Commands that take a package in the place of a run."""
@@ -375,9 +374,14 @@ FILE_CASES = (
     ),
     FileCase(("nas/seeds.py _read",), "seed.json", _command("count", "--seed", "seed.json")),
     FileCase(
+        ("aiperf/commands/reference_run.py config_like",),
+        PACKAGE,
+        lambda folder: called("aiperf.commands.reference_run:config_like", folder / PACKAGE, {}),
+    ),
+    FileCase(
         ("aiperf/config.py load_preset",),
         "own.toml",
-        _command("run", "--dry-run", "--examples-per-second", "9", "--preset", "own.toml"),
+        lambda folder: called("aiperf.config:load_preset", str(folder / "own.toml")),
     ),
     FileCase(
         ("aiperf/pretending/assumptions.py assumed",),

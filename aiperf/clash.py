@@ -26,6 +26,8 @@ from aiperf import variables
 from aiperf.errors import AiperfError, ForeignLibrary
 
 DISTRIBUTION = "aiperf-hpc"
+LARGEST_BYTES = 64 << 20
+"""Most that is read of a distribution's list of files; that of torch has 1.5 MB."""
 SHOWN = 200
 """Longest part of another program's message that is shown, in characters."""
 PACKAGES = ("aiperf", "nas", "launch", "analysis")
@@ -260,7 +262,8 @@ def _installs(info: Path) -> set[str]:
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        with path.open("rb") as file:
+            return file.read(LARGEST_BYTES).decode(errors="replace")
     except OSError:
         return None
 

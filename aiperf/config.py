@@ -269,10 +269,6 @@ def load_preset(name: str) -> Config:
             return from_toml(read_text(Path(name), toml.LARGEST_BYTES), where=name)
         except OSError as error:
             raise ConfigError(unreadable(error, name, "give a readable TOML file")) from None
-        except UnicodeDecodeError as error:
-            raise ConfigError(
-                f"{name}: byte {error.start} is not valid UTF-8; give a readable TOML file"
-            ) from None
     return from_toml(preset_text(name), where=f"preset {name}")
 
 

@@ -162,8 +162,6 @@ def load_site(path: Path) -> Site:
     except OSError as error:
         otherwise = "give a site file with --site, or create one: aiperf-hpc launch init-site"
         raise ConfigError(unreadable(error, path, otherwise)) from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: {error.reason}; a site file is text in UTF-8") from None
 
 
 def site_from_toml(text: str, where: str) -> Site:

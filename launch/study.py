@@ -132,7 +132,7 @@ def study_from_json(text: str, where: Path) -> Study:
     """Raises ConfigError."""
     try:
         return decode(Study, json.loads(text))
-    except (RecordError, ValueError) as error:
+    except (RecordError, ValueError, RecursionError) as error:
         raise ConfigError(f"{where} is not a scaling study: {error}") from None
 
 

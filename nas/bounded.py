@@ -23,6 +23,7 @@ PIPE_SECONDS = 10.0
 `aiperf-hpc graph RUN 7 | aiperf-hpc count --seed /dev/stdin`."""
 BLOCK_BYTES = 1 << 20
 
+
 _KINDS = {
     stat.S_IFDIR: "it is a directory",
     stat.S_IFIFO: "it is a pipe",
@@ -61,8 +62,20 @@ def read_bytes(path: Path, most: int = LARGEST_BYTES) -> bytes:
 
 
 def read_text(path: Path, most: int = LARGEST_BYTES) -> str:
-    """As `read_bytes`. Raises UnicodeDecodeError, a ValueError, for what is not UTF-8."""
-    return read_bytes(path, most).decode()
+    """As `read_bytes`. Raises OSError also for what is not UTF-8."""
+    try:
+        return read_bytes(path, most).decode()
+    except UnicodeDecodeError as error:
+        raise _refused(path, f"byte {error.start} is not valid UTF-8") from None
+
+
+def system_text(path: Path) -> str:
+    """The text of a file of the kernel, of a driver or of the system, which another system does not have and
+    a container may hide; empty then."""
+    try:
+        return read_bytes(path).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def file_digest(path: Path) -> str:

@@ -21,6 +21,7 @@ from aiperf.journal.replay import replay
 from aiperf.profiling.local_ranks import profile_locally
 from aiperf.profiling.work import AUTO, TRACE, ProfileWork, of_seed
 from aiperf.score.lineage import rebuild
+from aiperf.variables import number
 from aiperf.wire.profile_records import Ceilings
 from analysis.exports.profile import profile_json, profile_text
 from analysis.readings.limits import read_limits
@@ -48,11 +49,12 @@ def _sizes(context: click.Context, param: click.Parameter, value: str | None) ->
     if value is None:
         return ()
     words = value.split(",")
-    if not all(word.strip().isdigit() and int(word) for word in words):
+    sizes = [number(word) for word in words]
+    if not all(sizes):
         raise click.BadParameter(
             f"{value!r} is not a list of sizes; give sizes such as 64,128,224", context, param
         )
-    return tuple(sorted({int(word) for word in words}))
+    return tuple(sorted({size for size in sizes if size}))
 
 
 @click.command()

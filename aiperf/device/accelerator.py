@@ -13,6 +13,7 @@ import torch
 
 from aiperf.device.device import Device
 from aiperf.errors import WorldError
+from nas.bounded import system_text
 
 NO_FAULT = re.compile(r"(?i)no NVIDIA driver|no \w+ (?:GPUs?|devices?) (?:are|is) available|not compiled")
 """How torch says that there is no driver, or no device that it was given."""
@@ -88,8 +89,5 @@ class Accelerator(Device):
 
 def first_match(path: Path, pattern: str) -> str:
     """The first group of the pattern in a driver's file; empty if there is no such file."""
-    try:
-        found = re.search(pattern, path.read_text(encoding="utf-8", errors="replace"))
-    except OSError:  # another driver, or a container that hides the file: the version is then unknown
-        return ""
+    found = re.search(pattern, system_text(path))
     return found.group(1) if found else ""

@@ -33,7 +33,7 @@ def _folders(controller: str) -> Iterator[Path]:
     container may see its own group as the root, under which the path in /proc does not exist. In version 2
     the name of the controller is empty."""
     try:
-        lines = OWN.read_text(encoding="utf-8").splitlines()
+        lines = OWN.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:  # not Linux, or the file is hidden: no limit is known
         return
     for line in lines:

@@ -22,6 +22,7 @@ from aiperf.errors import WorldError
 from aiperf.hardware.bound import FLAGS
 from aiperf.hardware.cpu_names import read_processor_name
 from aiperf.wire.messages import Processor
+from nas.bounded import system_text
 
 CPUINFO = Path("/proc/cpuinfo")
 FREQUENCIES = Path("/sys/devices/system/cpu")
@@ -36,7 +37,7 @@ def see_processor() -> Processor:
         machine=platform.machine(),
         logical=os.cpu_count() or 1,
         top_hertz=_top_hertz(),
-        flags=_flags(_read(CPUINFO)),
+        flags=_flags(system_text(CPUINFO)),
         vector_bits=_vector_bits(),
     )
 
@@ -52,9 +53,11 @@ def _top_hertz() -> float:
     """Highest clock rate in Hz of all logical processors; 0 if one does not report it, as in most virtual
     machines."""
     folders = sorted(FREQUENCIES.glob("cpu[0-9]*/cpufreq"))
-    if not folders or any(_read(folder / "scaling_driver").strip() == WITHOUT_BOOST for folder in folders):
+    if not folders or any(
+        system_text(folder / "scaling_driver").strip() == WITHOUT_BOOST for folder in folders
+    ):
         return 0.0
-    told = [_read(folder / "cpuinfo_max_freq").strip() for folder in folders]
+    told = [system_text(folder / "cpuinfo_max_freq").strip() for folder in folders]
     return 1e3 * max(map(int, told)) if all(map(str.isdigit, told)) else 0.0
 
 
@@ -64,13 +67,6 @@ def _vector_bits() -> int:
         return 0
     found = ctypes.CDLL(None).prctl(PR_SVE_GET_VL)
     return 8 * (found & VECTOR_BYTES) if found > 0 else 0
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 STATED = "OMP_NUM_THREADS"

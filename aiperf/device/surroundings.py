@@ -15,6 +15,7 @@ import torch
 
 from aiperf import variables
 from launch.current_job import job_name
+from nas.bounded import system_text
 
 # Variables of OpenMP and its libraries (OpenMP 5.2, 21; libgomp; libomp), NCCL, oneMKL, OpenBLAS, oneDNN and
 # ATen: those that change how fast or in which format a CPU or a collective computes.
@@ -46,7 +47,7 @@ def governor(root: Path) -> str:
     """Scaling governors of the CPU's clock, as text, if cores differ all of them; empty if unknown (Linux,
     Documentation/admin-guide/pm/cpufreq.rst)."""
     policies = (root / "sys/devices/system/cpu/cpufreq").glob("policy*/scaling_governor")
-    return ", ".join(sorted({text for path in policies if (text := _text(path))}))
+    return ", ".join(sorted({text for path in policies if (text := system_text(path).strip())}))
 
 
 def container(environment: Mapping[str, str], root: Path) -> str:
@@ -62,13 +63,6 @@ def container(environment: Mapping[str, str], root: Path) -> str:
             return f"{kind} {variables.word(environment, variable)}".strip()
     podman = root / "run/.containerenv"
     if podman.exists():
-        image = re.search(r'^image="(.*)"$', _text(podman), re.MULTILINE)
+        image = re.search(r'^image="(.*)"$', system_text(podman), re.MULTILINE)
         return f"Podman {image[1]}" if image else "Podman"
     return "Docker" if (root / ".dockerenv").exists() else ""
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:  # a container may hide the file, or forbid reading it
-        return ""

@@ -19,6 +19,7 @@ from aiperf.clash import foreign_owner, hidden_package
 from aiperf.doctor.onednn import UNKNOWN, see_onednn
 from aiperf.doctor.reports import Folder, HostSeen
 from aiperf.programs import ToolFailed, ask
+from nas.bounded import read_text
 
 LIMITS = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
 LIMITS |= {"locked memory": resource.RLIMIT_MEMLOCK, "file size": resource.RLIMIT_FSIZE}
@@ -63,11 +64,7 @@ def see_host(
         limits={name: resource.getrlimit(which)[0] for name, which in LIMITS.items()},
         home=_home(environment),
         temporary=try_folder(Path(tempfile.gettempdir())),
-        visible={
-            name: variables.word(environment, name)
-            for name in VISIBLE
-            if variables.raw(environment, name) is not None
-        },
+        visible=_visible(environment),
         tools={name: _ask(name, words) for name, words in TOOLS.items() if shutil.which(name)},
         data_entries=_entries(data_path if trains else ""),
         probe_seen=_sees(probe, nonce),
@@ -100,6 +97,11 @@ def try_folder(path: Path) -> Folder:
         bytes_per_second=FILE_BYTES / (written - began),
         append_seconds=(ended - written) / APPENDS,
     )
+
+
+def _visible(environment: Mapping[str, str]) -> dict[str, str]:
+    values = {name: variables.raw(environment, name) for name in VISIBLE}
+    return {name: variables.word(environment, name) for name, value in values.items() if value is not None}
 
 
 def _home(environment: Mapping[str, str]) -> Folder:
@@ -136,7 +138,7 @@ def _sees(probe: Path, nonce: str) -> bool:
     until = time.monotonic() + PROBE_SECONDS
     while True:
         with contextlib.suppress(OSError):  # not there, or not yet
-            if probe.read_text(encoding="utf-8") == nonce:
+            if read_text(probe) == nonce:
                 return True
         if time.monotonic() > until:
             return False

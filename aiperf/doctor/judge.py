@@ -10,6 +10,7 @@ from operator import attrgetter
 from aiperf.doctor import folders, onednn
 from aiperf.doctor.check import Check, Grade, failed, ok, warning
 from aiperf.doctor.reports import Examination, HostSeen
+from aiperf.variables import number
 from aiperf.wire.clocks import CLOCK_SECONDS
 
 OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 6)
@@ -185,7 +186,9 @@ def _clocks(seen: Examination) -> Check:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    return tuple(int("".join(filter(str.isdigit, part)) or 0) for part in text.split("+")[0].split(".")[:2])
+    return tuple(
+        number("".join(filter(str.isdecimal, part))) or 0 for part in text.split("+")[0].split(".")[:2]
+    )
 
 
 def _counted(kinds: Counter[str]) -> str:
@@ -241,7 +244,7 @@ def _drivers(seen: Examination) -> Check:
     if not answers:
         return ok("drivers", "no accelerator tool is installed")
     for host, name, _, uncorrected, pending, _ in _nvidia(hosts):
-        if uncorrected.isdigit() and int(uncorrected):
+        if number(uncorrected):
             told = f"{name} on {host} has {uncorrected} uncorrected memory errors since the driver was loaded"
             return failed("drivers", told, "reset that device, or exclude its node")
         if pending == "Yes":

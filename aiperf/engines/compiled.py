@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,7 +29,6 @@ the residual stream and the normalised one are still read, so the network cannot
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """Variable with the folder of inductor's cache. Inductor loads code from it without a look at its owner, and
 its default is a folder in /tmp whose name anybody can guess."""
-COMPILERS = (variables.raw(os.environ, "CXX") or "", "g++", "clang++")
 DIFFERENT_REGIONS = 1024
 """Number of compiled regions that torch keeps, by code and shapes. Its own limit of 8 is meant for a function
 that a person wrote, whereas a search makes new blocks in every trial."""
@@ -54,8 +53,8 @@ class Compiled(Engine):
     @classmethod
     def why_not(cls, device: Device) -> str:
         """Inductor generates C++ for a CPU and Triton for all other devices, so it needs their compilers."""
-        if device.kind == "cpu" and not any(map(shutil.which, filter(None, COMPILERS))):
-            return f"no C++ compiler is installed here ({', '.join(filter(None, COMPILERS))})"
+        if device.kind == "cpu" and not any(map(shutil.which, compilers(os.environ))):
+            return f"no C++ compiler is installed here ({', '.join(compilers(os.environ))})"
         if device.kind != "cpu" and find_spec("triton") is None:
             return "the package triton is not installed here"
         try:
@@ -140,3 +139,8 @@ def cut(network: Network) -> Iterator[list[Step]]:
 
 def _is_heavy(module: object) -> bool:
     return isinstance(module, HEAVY)
+
+
+def compilers(environment: Mapping[str, str]) -> list[str]:
+    """Commands of C++ compilers, the user's first."""
+    return list(filter(None, (variables.word(environment, "CXX"), "g++", "clang++")))

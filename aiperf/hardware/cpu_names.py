@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from nas.bounded import system_text
+
 ARM, BROADCOM, CAVIUM, FUJITSU, HISILICON, NVIDIA = 0x41, 0x42, 0x43, 0x46, 0x48, 0x4E
 QUALCOMM, APPLE, MICROSOFT, PHYTIUM, AMPERE = 0x51, 0x61, 0x6D, 0x70, 0xC0
 
@@ -143,9 +145,9 @@ def read_processor_name(root: Path = Path("/")) -> str:
     """The name of the CPU of the machine whose file system is at `root`; empty if unknown, as on systems
     other than Linux."""
     return processor_name(
-        _text(root / "proc/cpuinfo"),
-        _text(root / "sys/devices/soc0/soc_id"),
-        _text(root / "sys/class/dmi/id/sys_vendor"),
+        system_text(root / "proc/cpuinfo"),
+        system_text(root / "sys/devices/soc0/soc_id"),
+        system_text(root / "sys/class/dmi/id/sys_vendor"),
     )
 
 
@@ -174,10 +176,3 @@ def _core(implementer: int, part: int) -> str:
     if core is None:
         return f"{vendor} part {part:#05x}"
     return core if implementer in (ARM, AMPERE) else f"{vendor} {core}"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # another operating system, or a container that hides the file
-        return ""

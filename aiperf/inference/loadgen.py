@@ -14,6 +14,7 @@ from aiperf.errors import AiperfError, MissingExtra
 from aiperf.inference.samples import SampleLibrary
 from aiperf.inference.systems import System
 from aiperf.scenarios.scenario import Scenario, user_conf
+from nas.bounded import read_text
 
 MODEL = "aiperf-hpc"
 """Name of the model for LoadGen. It is none of those in LoadGen's built-in configuration, so the settings
@@ -83,6 +84,10 @@ def detail_log(logs: Path) -> Path:
     return logs / "mlperf_log_detail.txt"
 
 
+LARGEST_LOG = 4 << 30
+"""Largest log of answers in bytes; that of ImageNet's 50,000 images has 8 MB."""
+
+
 def logged_answers(logs: Path) -> dict[int, Numbers]:
     """The answers in the log of an accuracy test, by sample. MultiStream fills its last query with samples
     that were answered before, so a sample may be logged twice.
@@ -91,9 +96,9 @@ def logged_answers(logs: Path) -> dict[int, Numbers]:
     """
     path = logs / "mlperf_log_accuracy.json"
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        entries = json.loads(read_text(path, LARGEST_LOG))
         return {entry["qsl_idx"]: _numbers(bytes.fromhex(entry["data"])) for entry in entries}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise AiperfError(f"{path} is not LoadGen's log of answers: {error}") from None
 
 

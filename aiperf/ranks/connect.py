@@ -48,8 +48,8 @@ def abort(link: Link, code: int) -> None:
     """
     parent, null = os.getppid(), subprocess.DEVNULL
     name = Path(f"/proc/{parent}/comm")
-    if name.exists() and name.read_text().strip() in LAUNCHERS:
-        own = name.read_text().strip()
+    own = name.read_text(encoding="utf-8", errors="replace").strip() if name.exists() else ""
+    if own in LAUNCHERS:
         end = f"{OUTLIVE}; sleep {ABORT_SECONDS}; grep -qx {own} {name} && kill -KILL {parent}; "
         end += f"kill -KILL {os.getpid()}"
         subprocess.Popen(["sh", "-c", end], start_new_session=True, stdin=null, stdout=null, stderr=null)

@@ -62,7 +62,7 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise AiperfError(unreadable(error, path, "run the test again")) from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise AiperfError(f"{path} is not LoadGen's log of a test that ended: {what}") from None
 
@@ -103,6 +103,8 @@ def _values(logged: Any) -> dict[str, Any]:
     """The values by key; if a key appears several times, the last one."""
     found: dict[str, Any] = {}
     for line in logged:
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"a line has more than {LONGEST_LINE:,} bytes")
         if line.startswith(PREFIX):
             record = json.loads(line[len(PREFIX) :])
             found[record["key"]] = record["value"]

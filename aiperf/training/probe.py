@@ -6,6 +6,7 @@ import logging
 import time
 
 from aiperf.files import RunFiles
+from nas.bounded import read_text
 
 log = logging.getLogger(__name__)
 
@@ -17,7 +18,7 @@ def sees_run(files: RunFiles, probe: str) -> bool:
     until = time.monotonic() + PROBE_SECONDS
     while probe:
         try:
-            if files.probe.read_text(encoding="utf-8") == probe:
+            if read_text(files.probe) == probe:
                 return True
         except OSError as error:
             log.info("%s: %s", files.probe, error.strerror)

@@ -37,6 +37,8 @@ TIME = "wall_seconds"
 NAME = re.compile(r"[a-z][a-z0-9_.]{0,60}")
 LONGEST_LINE = 1 << 20
 """Longest line in bytes; that of a host with sixteen devices has a hundredth of it."""
+MOST_PIECES = 64
+"""Number of pieces of one line that are skipped; what follows more of them is not read."""
 
 
 @dataclass(frozen=True)
@@ -135,12 +137,15 @@ def records(path: Path) -> Iterator[dict[str, Any] | None]:
     and is left out."""
     try:
         with opened(path) as file:
-            before = b"\n"
+            pieces = 0
             for raw in lines(file, LONGEST_LINE):
                 # The pieces of a line that is too long are skipped, and its end is reported as no record.
                 if raw.endswith(b"\n"):
-                    yield _record(raw) if before.endswith(b"\n") else None
-                before = raw
+                    yield _record(raw) if pieces == 0 else None
+                    pieces = 0
+                elif (pieces := pieces + 1) > MOST_PIECES:  # a file with a hole, whose end is never reached
+                    yield None
+                    return
     except OSError:  # as if there were none: a report is made of what can be read
         yield None
 

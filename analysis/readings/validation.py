@@ -45,7 +45,12 @@ def load(files: RunFiles, replay: Replay) -> KeptValidation | None:
     """The findings on exactly this journal by exactly this program; None if there are none."""
     try:
         kept = decode(KeptValidation, strict.parsed(read_bytes(files.validation)))
-    except (OSError, ValueError, RecordError):  # absent, unreadable or of another version: it is made anew
+    except (
+        OSError,
+        ValueError,
+        RecordError,
+        RecursionError,
+    ):  # absent, unreadable or of another version: it is made anew
         return None
     own = (replay.last_chain, replay.lines, code_hash())
     return kept if (kept.chain, kept.lines, kept.code_hash) == own else None

@@ -34,11 +34,8 @@ def read_keys(path: Path) -> Register:
     try:
         lines = read_text(path).removeprefix("\ufeff").split("\n")  # as some editors begin a file
     except OSError as error:
-        raise AiperfError(unreadable(error, path, "give a file of public keys")) from None
-    except UnicodeError:
-        raise AiperfError(
-            f"{path} is not valid UTF-8; give a file with one public key and site name per line"
-        ) from None
+        otherwise = "give a file with one public key and site name per line"
+        raise AiperfError(unreadable(error, path, otherwise)) from None
     found: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):

@@ -21,6 +21,7 @@ from analysis.readings.judgement import Judged
 from analysis.readings.run_tables import software
 from analysis.readings.score_figures import num_devices
 from analysis.submissions.schema import schema
+from nas.bounded import system_text
 
 OF_JOURNAL = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework")
 """Fields that must say what the journal says."""
@@ -76,16 +77,16 @@ def from_this_machine(replay: Replay, root: Path = Path("/")) -> dict[str, str]:
     found = {"host_processor_vcpu_count": str(os.cpu_count() or "")}
     if name := read_processor_name(root):
         found["host_processor_model_name"] = name
-    found |= _processor(_text(root / "proc/cpuinfo"))
+    found |= _processor(system_text(root / "proc/cpuinfo"))
     if (
-        memory := re.search(r"^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo"), re.MULTILINE)
+        memory := re.search(r"^MemTotal:\s+(\d+) kB", system_text(root / "proc/meminfo"), re.MULTILINE)
     ) is not None:
         found["host_memory_capacity"] = bytes_text(int(memory.group(1)) * 1024)
     if (
-        system := re.search(r'^PRETTY_NAME="(.*)"', _text(root / "etc/os-release"), re.MULTILINE)
+        system := re.search(r'^PRETTY_NAME="(.*)"', system_text(root / "etc/os-release"), re.MULTILINE)
     ) is not None:
         found["operating_system"] = system.group(1)
-    highest = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
+    highest = system_text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
     if highest.isdigit():
         found["host_processor_frequency"] = f"{int(highest) // 1000} MHz"
     caches = _caches(root / "sys/devices/system/cpu/cpu0/cache")
@@ -130,7 +131,7 @@ def _processor(text: str) -> dict[str, str]:
 def _caches(folder: Path) -> str:
     parts = []
     for entry in sorted(folder.glob("index*")):
-        level, kind, size = (_text(entry / name).strip() for name in ("level", "type", "size"))
+        level, kind, size = (system_text(entry / name).strip() for name in ("level", "type", "size"))
         if level and size:
             parts.append(f"L{level}{kind[0].lower() if level == '1' and kind else ''} {size}")
     return ", ".join(parts)
@@ -138,10 +139,3 @@ def _caches(folder: Path) -> str:
 
 def _span(values: list[int]) -> str:
     return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:  # another operating system, or a container that hides it: the field is asked for
-        return ""

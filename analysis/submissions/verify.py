@@ -140,7 +140,7 @@ def _run(
         stated = from_toml(read_text(run.config, toml.LARGEST_BYTES), where="it")
         if stated != judged.replay.opened.config:
             found.append(Reason(f"{where}/config.toml", "it is not the configuration in the journal"))
-    except (AiperfError, OSError, UnicodeError) as error:
+    except (AiperfError, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         found.append(Reason(f"{where}/config.toml", f"it cannot be read: {why}"))
     found += [Reason(f"{where}/weights/{path.name}", _NOT_TESTED) for path in _needless(judged)]

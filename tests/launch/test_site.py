@@ -128,7 +128,7 @@ def test_a_site_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="aiperf-hpc launch init-site"):
         load_site(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="a site file is text in UTF-8"):
+    with pytest.raises(ConfigError, match="byte 0 is not valid UTF-8; give a site file"):
         load_site(path)
 
 

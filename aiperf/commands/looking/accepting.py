@@ -92,5 +92,3 @@ def _text(path: Path) -> str:
         return read_text(path, toml.LARGEST_BYTES)
     except OSError as error:
         raise AiperfError(unreadable(error, path, "give a TOML file with criteria")) from None
-    except UnicodeDecodeError:
-        raise AiperfError(f"{path}: it is not valid UTF-8; give a TOML file with criteria") from None

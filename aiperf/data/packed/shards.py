@@ -249,6 +249,8 @@ def mapped(path: Path) -> mmap.mmap:
     try:
         with path.open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except ValueError:
+        raise DataError(f"{path}: is empty; pack the images again") from None
     except OSError as error:
         raise DataError(unreadable(error, path, "copy the shards again")) from None
 

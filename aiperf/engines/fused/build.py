@@ -19,7 +19,8 @@ from aiperf.other_users import (
     refuse_changeable_file,
     temporary_folder,
 )
-from aiperf.programs import ToolFailed, ask
+from aiperf.programs import SHOWN, ToolFailed, ask
+from nas.bounded import system_text
 
 HERE = Path(__file__).parent
 MAIN = HERE / "kernels.c"
@@ -29,6 +30,8 @@ SOURCES = (MAIN, HERE / "batchnorm.h", HERE / "images.h")
 # -O3 compiles for twice as long, and the kernels are no faster.
 VECTORS = ("-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fopenmp-simd")
 FLAGS = ("-std=gnu99", *VECTORS, "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared")
+LONGEST_REASON = 600
+"""Longest line of a compiler that is shown, in characters."""
 SECONDS = 120
 """Time limit of a compilation in seconds; it takes 3 s on one core of today."""
 
@@ -71,7 +74,7 @@ def built(environment: Mapping[str, str]) -> Path:
         folder, kind = _folder(environment), f"kernels-{_kind(flags)}"
         if program is None:
             if (file := _whole(folder, kind)) is None:
-                raise NotBuilt(f"no C compiler: {words[0]} is not in PATH; install one, or set CC")
+                raise NotBuilt(f"no C compiler: {words[0][:SHOWN]} is not in PATH; install one, or set CC")
             return file
         name = f"{kind}-{_version(program, words)}"
         command = [program, *words[1:], *FLAGS, *flags]
@@ -136,9 +139,8 @@ def _short(*parts: bytes) -> str:
 
 def _instructions() -> str:
     """Text that identifies the CPU for the compiler: its model and its instruction sets."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+    lines = system_text(Path("/proc/cpuinfo")).splitlines()
+    if not lines:
         return platform.processor()
     fields = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU implementer", "CPU part")
     first: dict[str, str] = {}
@@ -181,7 +183,7 @@ def _compile(command: list[str], folder: Path, name: str) -> Path:
         if done.code:
             told = done.text.splitlines()
             said = told[0] if told else f"{done.how} of {' '.join(whole)}"
-            raise NotBuilt(f"{command[0]} does not compile the kernels: {said}")
+            raise NotBuilt(f"{command[0]} does not compile the kernels: {said[:LONGEST_REASON]}")
         os.chmod(own, 0o700)  # the compiler may have made a new file, which the umask lets others change
         return Path(own).replace(folder / f"{name}-{_digest(Path(own))}.so")
     finally:

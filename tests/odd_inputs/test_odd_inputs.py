@@ -1,0 +1,195 @@
+"""What comes from outside may be odd bytes, nothing, a word or huge: it is read, or refused in one line."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import AiperfError
+from tests.house.tree import ROOT, expect_none
+from tests.odd_inputs.cases import (
+    CONTENTS,
+    ELSEWHERE,
+    FILE_CASES,
+    OWN,
+    PROCESS_CASES,
+    SIZES,
+    VALUES,
+    VARIABLE_CASES,
+    FileCase,
+    ProcessCase,
+    VariableCase,
+    called,
+    study,
+)
+from tests.odd_inputs.places import Places, of_program, places
+
+REFUSED = (AiperfError, OSError)
+LONGEST_LINE = 1000
+INNER = {"NotBuilt": "the reason why there are no kernels, which a run shows or raises"}
+"""Errors of a part of the program, with where a user sees them."""
+
+
+def test_every_place_has_a_case_and_every_case_a_place() -> None:
+    found = of_program()
+    expect_none(f"{place}: read it through aiperf/variables.py" for place in found.unread)
+    known = Counter(place for rows in (*ELSEWHERE.values(), *OWN.values()) for place in rows)
+    known.update({place for case in (*VARIABLE_CASES, *PROCESS_CASES, *FILE_CASES) for place in case.places})
+    there = found.processes | found.files | found.variables
+    expect_none(
+        f"{place}: without a case; add one in tests/odd_inputs/cases.py" for place in there - set(known)
+    )
+    expect_none(f"{place}: has a case, and is not there" for place in set(known) - there)
+    expect_none(f"{path}: there is no such test" for path in ELSEWHERE if not (ROOT / path).is_file())
+
+
+PLANTED = """
+import os, subprocess
+from aiperf import variables
+from aiperf.programs import ask
+class Reader:
+    def look(self, environment):
+        return os.environ["A"], environment.get("B"), "C" in os.environ, os.getenv("D")
+    def write(self, path):
+        os.environ["E"] = "1"; path.open("wb"); os.open(path, os.O_WRONLY | os.O_CREAT)
+    def hear(self, path):
+        return subprocess.run(["x"]), variables.word(os.environ, "F"), path.read_text()
+def wait():
+    return ask(("x",), 1.0), open("y")
+"""
+
+
+def test_what_is_planted_is_found() -> None:
+    assert places("a.py", PLANTED) == Places(
+        frozenset({"a.py Reader.hear", "a.py wait"}),
+        frozenset({"a.py Reader.hear", "a.py wait"}),
+        frozenset({"a.py 'F'"}),
+        frozenset({"a.py:7"}),
+    )
+
+
+def by_place(cases: Iterable[VariableCase | ProcessCase | FileCase]) -> list[object]:
+    return [
+        pytest.param(case, marks=[pytest.mark.torch] * case.needs_torch, id=case.places[-1].replace(" ", ":"))
+        for case in cases
+    ]
+
+
+@pytest.mark.parametrize("case", by_place(VARIABLE_CASES))
+def test_a_variable_may_hold_anything(
+    case: VariableCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in case.names:
+        for value in VALUES.values():
+            given = {**case.given, name: value}
+            with monkeypatch.context() as patch:
+                for each in given:
+                    patch.setenv(each, given[each])
+                told = refusal(partial(case.call, {"HOME": str(tmp_path), **given}))
+            assert not told or any(each in told for each in (*given, "/")), told
+
+
+@pytest.mark.parametrize("case", by_place(PROCESS_CASES))
+def test_a_program_may_print_anything(
+    case: ProcessCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    for program in case.programs:
+        file = tmp_path / "bin" / program
+        file.write_text(f'#!/bin/sh\n/bin/cat "{tmp_path}/answer"\nexit "$(/bin/cat "{tmp_path}/code")"\n')
+        file.chmod(0o755)
+    for index, content in enumerate(CONTENTS.values()):
+        (tmp_path / "answer").write_bytes(content)
+        for code in (0, 18):
+            (tmp_path / "code").write_text(str(code))
+            folder = tmp_path / f"{index}-{code}"
+            folder.mkdir()
+            refusal(partial(case.call, folder))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    shutil.copytree(ROOT / "tests/recorded/alone", folder / "run")
+    (folder / "site.toml").write_text("[queue]\npartition = 'p'\n")
+    (folder / "study").mkdir()
+    (folder / "study/study.json").write_text(study())
+    return folder
+
+
+@pytest.mark.parametrize("case", by_place(FILE_CASES))
+def test_a_file_may_hold_anything(
+    case: FileCase, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PATH", "")
+    for name in ("aiperf.doctor.host_report.PROBE_SECONDS", "aiperf.training.probe.PROBE_SECONDS"):
+        if case.places[0].startswith(name.rpartition(".")[0].replace(".", "/")):
+            monkeypatch.setattr(name, 0.0)
+    path = folder / case.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_bytes() if path.exists() else None
+    try:
+        for content in (*CONTENTS.values(), None):
+            if content is None:
+                path.touch()
+                os.truncate(path, SIZES)
+            else:
+                path.write_bytes(content)
+            read(case, folder, monkeypatch, capsys)
+    finally:
+        path.unlink()
+        if before is not None:
+            path.write_bytes(before)
+
+
+def read(
+    case: FileCase, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words: object = None
+
+    def call() -> None:
+        nonlocal words
+        words = case.call(folder)
+
+    refusal(call)
+    if not (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
+        return
+    monkeypatch.setattr(sys, "argv", ["aiperf-hpc", *words])
+    code = called("aiperf.commands.main:main")
+    told = capsys.readouterr().err
+    assert code in (0, 1, 2, 3, 75), told
+    if code == 1 and told:
+        assert all(line.startswith("aiperf-hpc: ") for line in told.splitlines()), told
+        assert re.search(re.escape(Path(case.name).name.split(".")[0]), told), told
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """The line with which the call is refused; empty if it is not. Any other error is a fault."""
+    try:
+        call()
+    except REFUSED as error:
+        return one_line(str(error))
+    except Exception as error:
+        if type(error).__name__ not in INNER:
+            raise
+        return one_line(str(error))
+    return ""
+
+
+def one_line(text: str) -> str:
+    assert "\n" not in text
+    assert len(text) <= LONGEST_LINE, text[:2000]
+    return text

@@ -7,6 +7,7 @@ import signal
 import socket
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,9 +22,12 @@ from aiperf.wire.messages import pack
 
 
 @pytest.fixture(autouse=True)
-def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """TMPDIR, with a short name, as sockets need it."""
+    with tempfile.TemporaryDirectory(prefix="a") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+        yield Path(folder)
 
 
 def linked(rank: int, run_id: str = "x") -> SocketLink:
@@ -74,19 +78,19 @@ def test_a_rank_that_dies_before_it_reports_is_named_when_the_launcher_ends_the_
     master.finalize()
 
 
-def test_who_remains_removes_the_sockets_of_the_dead(tmp_path: Path) -> None:
+def test_who_remains_removes_the_sockets_of_the_dead(temporary: Path) -> None:
     """The master and another rank were killed, and the last one leaves in an orderly way or by force."""
     ranks = [linked(rank) for rank in range(3)]
     for dead in ranks[:2]:
         killed(dead)
-    assert [path.name for path in tmp_path.rglob("[012]")] != []
+    assert [path.name for path in temporary.rglob("[012]")] != []
     ranks[2].abandon()
-    assert list(tmp_path.iterdir()) == []
+    assert list(temporary.iterdir()) == []
     killed(ranks[2])
 
 
 def test_who_starts_next_removes_what_is_dead_and_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead, alive, empty, other = (_socket_folder(name) for name in ("dead", "alive", "empty", "other"))
     for rank in range(3):
@@ -95,16 +99,16 @@ def test_who_starts_next_removes_what_is_dead_and_its_own(
     living = [linked(rank, "alive") for rank in range(2)]
     killed(living[1])
     (other / "0").write_text("a file")
-    outside = tmp_path / "outside"
+    outside = temporary / "outside"
     outside.mkdir()
-    (tmp_path / f"aiperf-hpc-{os.getuid()}-link").symlink_to(outside)
-    foreign = tmp_path / f"aiperf-hpc-{os.getuid() + 1}-dead"
+    (temporary / f"aiperf-hpc-{os.getuid()}-link").symlink_to(outside)
+    foreign = temporary / f"aiperf-hpc-{os.getuid() + 1}-dead"
     foreign.mkdir()
     linked(0, "young").finalize()
     assert dead.exists(), "its ranks may be about to listen"
     monkeypatch.setattr(torchrun, "YOUNG_SECONDS", -1.0)
     linked(0, "next").finalize()
-    left = {path.name for path in tmp_path.iterdir()}
+    left = {path.name for path in temporary.iterdir()}
     assert left == {alive.name, other.name, "outside", f"aiperf-hpc-{os.getuid()}-link", foreign.name}
     assert not empty.exists()
     living[0].finalize()

@@ -17,6 +17,7 @@ from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.compression import arrived
 from aiperf.journal.replay import Replay
+from aiperf.names import salt_of
 from aiperf.proposing.plan import measuring_seconds
 from aiperf.ranks.world import Gone, World
 from aiperf.rules.eligibility import refuse_unrankable
@@ -73,7 +74,10 @@ class Master:
         self.replay, opened = ledger.replay, ledger.replay.opened
         self.config = opened.config
         directory, probe = str(files.directory.absolute()), os.urandom(8).hex()
-        self.setup = messages.Setup(opened.config, opened.seed_graph, directory, probe, self.replay.num_legs)
+        salt = salt_of(files.private, files.journal)
+        self.setup = messages.Setup(
+            opened.config, opened.seed_graph, directory, probe, self.replay.num_legs, salt
+        )
         self.groups = Groups(ledger, world, self.setup, silence_seconds)
         self.released = False
         """Whether the clock of this leg was started."""

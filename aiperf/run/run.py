@@ -119,10 +119,10 @@ def _refuse_no_growth(config: Config, seed: Graph) -> None:
 def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
     """A new run in a directory of its own. Raises AiperfError before anything is measured; of a run that is
     refused before its clock starts nothing is left."""
+    _refuse_secrets(config)
     config, seed, told = check_run(config, ranks)
     if not ranks.options.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
-    _refuse_secrets(config)
     for line in filter(None, (told, _of_other_bounds(config))):
         _say(line)
     origin = Origin.PRETENDED if ranks.options.pretend else Origin.MEASURED
@@ -138,7 +138,8 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
 
 def _refuse_secrets(config: Config) -> None:
     """The configuration is recorded as it is used, so nothing can be left out of it."""
-    for name, value in (*vars(config).items(), *vars(config.data).items()):
+    named = {**vars(config), **{f"data.{name}": value for name, value in vars(config.data).items()}}
+    for name, value in named.items():
         if isinstance(value, str) and without_secrets(value) != value:
             raise ConfigError(
                 f"{name} looks like a secret, such as a token or a password, or contains one, and the "

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiperf.errors import AiperfError
+from aiperf.names import hidden, salt_of
 from aiperf.os_error import unreadable
 
 
@@ -16,10 +17,17 @@ class RunFiles:
     """Paths of a run directory, `runs/<run-id>/`, and of its files."""
 
     directory: Path
+    salt: str = field(default="", compare=False, kw_only=True)
+    """The salt of the run, where its private file may be out of reach, as on another host; else empty."""
 
     @property
     def journal(self) -> Path:
         return self.directory / "journal.jsonl"
+
+    @property
+    def private(self) -> Path:
+        """The names that the journal hides (`aiperf.names`), for its owner only."""
+        return self.directory / "private.jsonl"
 
     @property
     def config(self) -> Path:
@@ -74,7 +82,9 @@ class RunFiles:
         return self.directory / "telemetry"
 
     def telemetry(self, host: str) -> Path:
-        return self.telemetry_directory / f"{_named(host)}.jsonl"
+        """What a host measured; the file is named as the host is in the journal, so that it can be
+        published."""
+        return self.telemetry_directory / f"{self._published(host)}.jsonl"
 
     @property
     def logs_directory(self) -> Path:
@@ -84,7 +94,7 @@ class RunFiles:
     def before_the_clock(self) -> tuple[Path, ...]:
         """Files and folders that may be written before the first trial begins, and are removed if the run is
         refused."""
-        files = (self.journal, self.config, self.assumptions, self.lock, self.probe)
+        files = (self.journal, self.private, self.config, self.assumptions, self.lock, self.probe)
         return (*files, self.logs_directory, self.weights_directory, self.telemetry_directory)
 
     def log(self, host: str, rank: int | None = None) -> Path:
@@ -92,8 +102,15 @@ class RunFiles:
         return self.logs_directory / (_named(host) + (".log" if rank is None else f".rank{rank}.log"))
 
     def witness(self, host: str, rank: int) -> Path:
-        """Log of one rank's steps, which it writes itself before it reports them."""
-        return self.logs_directory / f"{_named(host)}.rank{rank}.steps.jsonl"
+        """Log of one rank's steps, which it writes itself before it reports them; named as `telemetry`."""
+        return self.logs_directory / f"{self._published(host)}.rank{rank}.steps.jsonl"
+
+    def hidden(self, kind: str, name: str) -> str:
+        """The name of a host or a device in the journal: itself, if the journal hides none."""
+        return hidden(self.salt or salt_of(self.private, self.journal), kind, name)
+
+    def _published(self, host: str) -> str:
+        return _named(self.hidden("host", host))
 
     def witnesses(self) -> list[Path]:
         """All logs of ranks that exist, whoever wrote them."""

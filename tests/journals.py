@@ -53,8 +53,9 @@ from aiperf.journal.events import (
     Stepped,
     Tested,
 )
-from aiperf.journal.file import RULES_VERSION, VERSION, chained, read_journal
+from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter, chained, read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.names import fingerprint
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
 from aiperf.tasks.images.data import ImageData
@@ -258,14 +259,20 @@ def keeping(timed: list[Timed]) -> list[Timed]:
     return [(t, kept(event)) for t, event in timed]
 
 
-def write_run(directory: Path, run: list[Timed] | Config = CIFAR, machine: Machine = Machine()) -> RunFiles:
+def write_run(
+    directory: Path, run: list[Timed] | Config = CIFAR, machine: Machine = Machine(), salt: str = ""
+) -> RunFiles:
     """A run directory: of these lines, with the logs that the ranks would have written; or of a run of this
-    configuration on that machine, with what its hosts would have recorded."""
+    configuration on that machine, with what its hosts would have recorded. With a salt its journal hides
+    names."""
     files = RunFiles(directory)
     directory.mkdir(parents=True, exist_ok=True)
     lines = events(directory.name, run, machine) if isinstance(run, Config) else run
-    with files.journal.open("x", encoding="utf-8", buffering=1 << 20) as out:
-        out.writelines(line + "\n" for line in chained(lines))
+    if salt:
+        write_hidden(files, lines, salt)
+    else:
+        with files.journal.open("x", encoding="utf-8", buffering=1 << 20) as out:
+            out.writelines(line + "\n" for line in chained(lines))
     if not isinstance(run, Config):
         write_witnesses(files, run)
         return files
@@ -273,6 +280,13 @@ def write_run(directory: Path, run: list[Timed] | Config = CIFAR, machine: Machi
     if machine.watts is not None:
         record_power(files, machine.watts)
     return files
+
+
+def write_hidden(files: RunFiles, timed: Iterable[Timed], salt: str) -> None:
+    with JournalWriter.begin(files, salt) as journal:
+        for t, event in timed:
+            first = replace(event, salt_sha256=fingerprint(salt)) if isinstance(event, Opened) else event
+            journal.write(t, first)
 
 
 def events(run_id: str, config: Config, machine: Machine) -> Iterator[Timed]:
@@ -286,7 +300,7 @@ def record_power(files: RunFiles, watts: float) -> None:
     seconds = range(int(STARTED), int(STARTED + told.leg.end) + 3)
     for host in {event.ready.host for event in told.ranks}:
         names = [event.ready.device_id for event in told.ranks if event.ready.host == host]
-        devices = [{"id": name, "power_watts": watts} for name in names]
+        devices = [{"id": files.hidden("device", name), "power_watts": watts} for name in names]
         lines = [json.dumps({"wall_seconds": at, "host": {}, "devices": devices}) for at in seconds]
         files.telemetry(host).write_text("\n".join(lines) + "\n", encoding="utf-8")
 

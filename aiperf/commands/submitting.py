@@ -48,6 +48,11 @@ from aiperf.rules.ending import Answer
     is_flag=True,
     help="Include the weights of the best network, for `validate --reevaluate`.",
 )
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Leave out the names of hosts, users, paths, devices, jobs and addresses that the journal hides.",
+)
 def package(
     directories: tuple[Path, ...],
     output: Path,
@@ -59,6 +64,7 @@ def package(
     licence: str,
     key_file: Path | None,
     with_weights: bool,
+    redact: bool,
 ) -> int:
     """Pack runs for submission: journals, results, configuration, system description, checksums.
 
@@ -89,7 +95,9 @@ def package(
         organization or system["submitter"], person, address or _asked("--address", "address for questions")
     )
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    judged = write_package(output, runs, system, contact, licence, created, key_file, _say, with_weights)
+    judged = write_package(
+        output, runs, system, contact, licence, created, key_file, _say, with_weights, redact
+    )
     for packed in judged:
         click.echo(findings_text(packed.verdict))
     click.echo(f"{output}: {output.stat().st_size:,} bytes")

@@ -173,7 +173,7 @@ class Scene:
         if not (device.sensors and device.identity):
             yield
             return
-        recorder = Recorder(self.folder / TELEMETRY, device.sensors, [device.identity])
+        recorder = Recorder(self.folder / TELEMETRY, device.sensors, {device.identity: device.identity})
         try:
             time.sleep(TELEMETRY_SECONDS)
             yield

@@ -59,6 +59,9 @@ class Opened(Event):
     """Origin of the run; MEASURED is left out of the line."""
     rules: int = 1
     """Version of the rules under which the run was made; version 1 is left out of the line."""
+    salt_sha256: str = ""
+    """SHA-256 of the salt with which this journal hides what identifies a person or a site
+    (`aiperf.journal.hidden`); left out if it hides nothing, as one of a simulated run."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,9 @@
 A line is {"t": seconds, "type": event, …, "chain": hash}; `chain` is the SHA-256 of the chain before it and
 of the line as it is written, without its chain. A chain reveals only accidents and careless edits: whoever
 edits a journal can compute the chain again, and is caught by the rules that compare recorded facts instead.
+
+What identifies a person or a site is hidden before the chain is computed (`aiperf.journal.hidden`), and shown
+again when the journal is read next to its private file.
 """
 
 from __future__ import annotations
@@ -20,8 +23,10 @@ from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.events import Event, Opened
+from aiperf.journal.hidden import Hider, shown
 from aiperf.journal.lock import Lock
 from aiperf.journal.place import never_begun, refuse_if_gone
+from aiperf.names import Names, PrivateFile
 from aiperf.os_error import OUT_OF_ROOM, unreadable, unwritable
 from aiperf.tasks.data import NoSuchTask
 from nas.bounded import LONGEST_LINE, lines, opened
@@ -50,10 +55,14 @@ class Line:
 
 
 class JournalReader:
-    """Reads a journal while it grows: each call of `new_lines` continues where the last one ended."""
+    """Reads a journal while it grows: each call of `new_lines` continues where the last one ended.
+
+    Hidden names are shown if the private file is next to the journal and fits.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.names = Names(path)
         self.offset = 0
         """Number of bytes of the whole lines that were read."""
         self.chain = ""
@@ -92,7 +101,9 @@ class JournalReader:
             if not isinstance(record, dict):
                 raise RecordError("it is not a JSON object")
             t, chain = record.pop("t"), record.pop("chain")
-            event = decode(Event, record)
+            if number == 1 and type(published := record.get("salt_sha256")) is str:
+                self.names = Names.at(RunFiles(self.path.parent).private, published)
+            event = decode(Event, shown(record, self.names))
             if type(t) is not float or type(chain) is not str:
                 raise RecordError("`t` or `chain` is not of its type")
         except NoSuchTask as error:
@@ -129,19 +140,30 @@ class JournalWriter:
     """Appends lines; each is passed on to the system whole before `write` returns. It must be used from one
     thread.
 
-    It holds the lock of the run directory until `close`, so a second writer is refused.
+    It holds the lock of the run directory until `close`, so a second writer is refused. `hider` hides names;
+    None: the journal hides none.
     """
 
-    def __init__(self, files: RunFiles, lock: Lock, file: int, offset: int, chain: str) -> None:
+    def __init__(
+        self,
+        files: RunFiles,
+        lock: Lock,
+        file: int,
+        offset: int = 0,
+        chain: str = "",
+        hider: Hider | None = None,
+    ) -> None:
         self._path = files.journal
+        self._hider = hider
         self._lock = lock
         self._file = file
         self._offset = offset
         self._chain = chain
 
     @classmethod
-    def begin(cls, files: RunFiles) -> JournalWriter:
-        """Creates the directory and an empty journal. Raises JournalError if that is not possible."""
+    def begin(cls, files: RunFiles, salt: str = "") -> JournalWriter:
+        """Creates the directory and an empty journal, and, with a salt, the private file of the names that it
+        hides. Raises JournalError if that is not possible."""
         try:
             files.directory.mkdir(parents=True, exist_ok=True)
             lock = Lock.take(files.lock, beside=files.journal)
@@ -149,7 +171,9 @@ class JournalWriter:
                 if never_begun(files.journal):
                     files.journal.unlink()
                 flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
-                return cls(files, lock, os.open(files.journal, flags, 0o644), 0, "")
+                file = os.open(files.journal, flags, 0o644)
+                hider = Hider(PrivateFile.begin(files.private, salt), os.environ) if salt else None
+                return cls(files, lock, file, hider=hider)
             except BaseException:
                 lock.release()
                 raise
@@ -173,8 +197,10 @@ class JournalWriter:
         except OSError as error:
             raise _unwritable(files.lock, error) from None
         try:
-            reader = JournalReader(files.journal)
+            reader, hider = JournalReader(files.journal), None
             for line in reader.new_lines():
+                if isinstance(line.event, Opened) and line.event.salt_sha256 and hider is None:
+                    hider = Hider(PrivateFile.resume(files.private, line.event.salt_sha256), os.environ)
                 if not line.intact:
                     raise JournalError(
                         f"{files.journal}, line {line.number}: the chain is broken, so lines were changed or "
@@ -185,7 +211,7 @@ class JournalWriter:
                 raise JournalError(f"{files.journal} has no complete line; remove the run and start again")
             file = os.open(files.journal, os.O_WRONLY | os.O_APPEND)
             os.ftruncate(file, reader.offset)
-            return cls(files, lock, file, reader.offset, reader.chain)
+            return cls(files, lock, file, reader.offset, reader.chain, hider)
         except OSError as error:
             lock.release()
             raise _unwritable(files.journal, error) from None
@@ -198,10 +224,12 @@ class JournalWriter:
 
         Raises JournalError if the line cannot be written whole; the journal then ends before it.
         """
-        (text,) = chained([(t, event)], self._chain)
-        raw = text.encode() + b"\n"
         written = 0
         try:
+            record = encode(event)
+            body = {"t": float(t), **(self._hider.hidden(record) if self._hider else record)}
+            text = _chained(body, self._chain)
+            raw = text.encode() + b"\n"
             while written < len(raw):
                 written += os.write(self._file, raw[written:])
         except OSError as error:
@@ -226,6 +254,8 @@ class JournalWriter:
             finally:
                 os.close(self._file)
                 self._file = -1
+                if self._hider:
+                    self._hider.file.close()
                 self._lock.release()
 
     def __enter__(self) -> JournalWriter:
@@ -238,9 +268,14 @@ class JournalWriter:
 def chained(events: Iterable[tuple[float, Event]], chain: str = "") -> Iterator[str]:
     """The lines for these events and times, without line ends, to follow a line with the chain `chain`."""
     for t, event in events:
-        body = _WRITTEN.encode({"t": float(t), **encode(event)})
-        chain = _link(chain, body.encode())
-        yield f'{body[:-1]},"chain":"{chain}"}}'
+        line = _chained({"t": float(t), **encode(event)}, chain)
+        chain = line[-66:-2]
+        yield line
+
+
+def _chained(record: dict[str, object], chain: str) -> str:
+    body = _WRITTEN.encode(record)
+    return f'{body[:-1]},"chain":"{_link(chain, body.encode())}"}}'
 
 
 def _link(chain: str, body: bytes) -> str:

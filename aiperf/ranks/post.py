@@ -150,7 +150,7 @@ class Post:
             self.send(device_at(self.place, self.device, self.pretend))
             return None
         elif isinstance(message, Setup):
-            begins, self.files = self.files is None, RunFiles(Path(message.directory))
+            begins, self.files = self.files is None, RunFiles(Path(message.directory), salt=message.salt)
             if begins and message.leg == 0:  # a log that exists by now is from another run
                 with contextlib.suppress(OSError):  # the worker reports a log that it cannot write to
                     self._log_of(self.files).unlink()

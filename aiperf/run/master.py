@@ -22,6 +22,7 @@ from aiperf.journal import events
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.compression import arrived
 from aiperf.journal.replay import Replay
+from aiperf.names import salt_of
 from aiperf.os_error import unwritable
 from aiperf.proposing.plan import measuring_seconds
 from aiperf.proposing.shared_failure import Failure, SharedFailure
@@ -80,7 +81,10 @@ class Master:
         self.replay, opened = ledger.replay, ledger.replay.opened
         self.config = opened.config
         directory, probe = str(files.directory.absolute()), os.urandom(8).hex()
-        self.setup = messages.Setup(opened.config, opened.seed_graph, directory, probe, self.replay.num_legs)
+        salt = salt_of(files.private, files.journal)
+        self.setup = messages.Setup(
+            opened.config, opened.seed_graph, directory, probe, self.replay.num_legs, salt
+        )
         self.groups = Groups(ledger, world, self.setup, silence_seconds)
         self.released = False
         """Whether the clock of this leg was started."""

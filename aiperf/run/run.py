@@ -22,6 +22,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Opened, Origin
 from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter, Line
 from aiperf.journal.replay import Replay
+from aiperf.names import fingerprint, new_salt
 from aiperf.os_error import unwritable
 from aiperf.pretending.rank_report import pretending_notice, refuse_no_examples
 from aiperf.proposing.jobs import Jobs
@@ -33,6 +34,7 @@ from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master, Watch
 from aiperf.run.origins import refuse_edited, refuse_other_origin, refuse_other_program, write_assumptions
 from aiperf.scheduler_warning import heeded, noted
+from aiperf.secret_shapes import without_secrets
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Examples
 from aiperf.wire.formats import AUTO, with_format
@@ -71,9 +73,10 @@ def starting_graph(config: Config) -> Graph:
     return graph
 
 
-def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin) -> Opened:
+def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin, salt: str) -> Opened:
     """The first line of the journal in this directory."""
     return Opened(
+        salt_sha256=fingerprint(salt) if salt else "",
         version=VERSION,
         run_id=files.directory.name,
         program=__version__,
@@ -118,6 +121,7 @@ def _refuse_no_growth(config: Config, seed: Graph) -> None:
 def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
     """A new run in a directory of its own. Raises AiperfError before anything is measured; of a run that is
     refused before its clock starts nothing is left."""
+    _refuse_secrets(config)
     config, seed, told = check_run(config, ranks)
     if not ranks.options.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
@@ -132,6 +136,17 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
         write_assumptions(ranks.options.pretend, files)
         _leg(files, ranks, journal, replay, jobs, watch)
     return replay
+
+
+def _refuse_secrets(config: Config) -> None:
+    """The configuration is recorded as it is used, so nothing can be left out of it."""
+    named = {**vars(config), **{f"data.{name}": value for name, value in vars(config.data).items()}}
+    for name, value in named.items():
+        if isinstance(value, str) and without_secrets(value) != value:
+            raise ConfigError(
+                f"{name} looks like a secret, such as a token or a password, or contains one, and the "
+                "configuration is recorded in the journal; give it without the secret"
+            )
 
 
 def _of_other_bounds(config: Config) -> str:
@@ -150,10 +165,12 @@ def _of_other_bounds(config: Config) -> str:
 def new_journal(
     config: Config, files: RunFiles, seed: Graph, origin: Origin, replay: Replay
 ) -> Iterator[tuple[JournalWriter, Jobs]]:
-    """The journal of a new run and its jobs; `replay` has its first line already."""
-    with JournalWriter.begin(files) as journal:
+    """The journal of a new run and its jobs; `replay` has its first line already. A simulated run has no
+    names to hide."""
+    salt = "" if origin is Origin.SIMULATED else new_salt()
+    with JournalWriter.begin(files, salt) as journal:
         _write_config(config, files)
-        opened = _first_line(config, files, seed, origin)
+        opened = _first_line(config, files, seed, origin, salt)
         journal.write(0.0, opened)
         replay.add(0.0, opened)
         yield journal, _jobs(opened, replay)

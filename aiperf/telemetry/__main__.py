@@ -29,11 +29,11 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--file", type=Path, required=True, help="It appends to this one.")
     parser.add_argument("--sensors", default="", help="Of the devices: a module of this package.")
-    parser.add_argument("devices", nargs="*", help="Their identities.")
+    parser.add_argument("devices", nargs="*", help="Each as NAME=IDENTITY; the name is recorded.")
     options = parser.parse_args(words)
     host = Sensor("host", open_host)
-    known = options.devices if options.sensors else ()
-    devices = [Sensor(name, partial(_open_device, options.sensors, name)) for name in known]
+    known = [device.partition("=") for device in options.devices] if options.sensors else ()
+    devices = [Sensor(name, partial(_open_device, options.sensors, identity)) for name, _, identity in known]
     record = _Record(options.file)
     record.add(_line(host, devices))
     # Only now, because on a busy machine a process that starts at this priority would begin to record after

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 END_SECONDS = 2.0
@@ -16,14 +16,16 @@ NOT_HANDED_ON = ("ASCEND_RT_VISIBLE_DEVICES",)
 class Recorder:
     """Records into a file until it is closed, or this process ends."""
 
-    def __init__(self, file: Path, sensors: str, devices: Sequence[str]) -> None:
-        """Starts the process. `sensors` is `Device.sensors`; `devices` are given by `Device.identity`.
+    def __init__(self, file: Path, sensors: str, devices: Mapping[str, str]) -> None:
+        """Starts the process. `sensors` is `Device.sensors`; `devices` are the names in the record, by
+        `Device.identity`.
 
         Raises OSError if the process cannot be started.
         """
         command = [sys.executable, "-m", "aiperf.telemetry", "--file", str(file), "--sensors", sensors]
         environment = {name: value for name, value in os.environ.items() if name not in NOT_HANDED_ON}
-        self._process = subprocess.Popen([*command, *devices], stdin=subprocess.PIPE, env=environment)
+        named = [f"{name}={identity}" for identity, name in devices.items()]
+        self._process = subprocess.Popen([*command, *named], stdin=subprocess.PIPE, env=environment)
 
     def close(self) -> None:
         assert self._process.stdin is not None

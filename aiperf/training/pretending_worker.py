@@ -91,7 +91,7 @@ class PretendingWorker(Driver[PretendedTrial]):
         if isinstance(setup := self.first.get(), messages.Quit):
             return
         assert isinstance(setup, messages.Setup), setup
-        self.config, self.files = setup.config, RunFiles(Path(setup.directory))
+        self.config, self.files = setup.config, RunFiles(Path(setup.directory), salt=setup.salt)
         seed = graph_from_json(setup.seed_graph)
         self.pretended = pretended_group(self.assumptions, setup.config, seed, self.place.group)
         with ExitStack() as self.stack:
@@ -134,7 +134,7 @@ class PretendingWorker(Driver[PretendedTrial]):
         if self.place.device_index == 0:
             try:
                 with held(*ALL):
-                    self.stack.callback(Recorder(self.files.telemetry(self.host), "", ()).close)
+                    self.stack.callback(Recorder(self.files.telemetry(self.host), "", {}).close)
             except OSError as error:
                 log.error("nothing is recorded on %s: %s", self.host, error)
 

@@ -105,7 +105,11 @@ class Worker(Driver[BuiltTrial]):
         self, setup: Setup, channel: Channel, device: Device, place: Place, parallel: Parallel
     ) -> None:
         self.host = socket.gethostname()
-        self.config, self.files, self.probe = setup.config, RunFiles(Path(setup.directory)), setup.probe
+        self.config, self.files, self.probe = (
+            setup.config,
+            RunFiles(Path(setup.directory), salt=setup.salt),
+            setup.probe,
+        )
         self.seed = graph_from_json(setup.seed_graph)
         self.typical = typical(self.seed, setup.config.search.bounds, drawn(setup.config))
         engines = Engines(self.config.training, self.typical)
@@ -216,10 +220,10 @@ class Worker(Driver[BuiltTrial]):
     def observe(self, message: Observe) -> None:
         """The first rank of a host records for all; a run goes on where that cannot be."""
         if self.place.device_index == 0 and self.recorder is None:
-            file, devices = self.files.telemetry(self.host), message.devices.get(self.host, ())
+            named = {each: self.files.hidden("device", each) for each in message.devices.get(self.host, ())}
             try:
                 with held(*ALL):  # for good: it ends with its input
-                    self.recorder = Recorder(file, self.device.sensors, devices)
+                    self.recorder = Recorder(self.files.telemetry(self.host), self.device.sensors, named)
             except OSError as error:
                 log.error("nothing is recorded on %s: %s", self.host, error)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
 from aiperf.errors import AiperfError
+from aiperf.names import differ, without_names
 from aiperf.rules.ending import Answer
 from analysis.readings import run_tables
 from analysis.readings.judgement import Judged, refuse_two_tasks
@@ -97,12 +99,12 @@ def _refuse_other_kind(first: Judged, other: Judged, chosen: Collection[str]) ->
 def unlike(first: Judged, other: Judged) -> list[str]:
     """The names of what differs and must agree, in alphabetical order."""
     mine, its = _kind(first), _kind(other)
-    return sorted(name for name in mine.keys() | its.keys() if mine.get(name) != its.get(name))
+    return sorted(name for name in mine.keys() | its.keys() if differ(mine.get(name), its.get(name)))
 
 
 def kind_key(run: Judged) -> str:
     """A hash that is equal for runs of one kind and size."""
-    kind = sorted(_kind(run).items())
+    kind = sorted((name, without_names(value)) for name, value in _kind(run).items())
     return sha256(repr((num_devices(run.replay), kind)).encode()).hexdigest()
 
 
@@ -115,6 +117,10 @@ def _kind(run: Judged) -> Mapping[str, Any]:
     data = run_tables.flat(dict(ranks[0].data), f"{examples}.") if ranks else {}
     if data.get(f"{examples}.synthetic"):  # generated from the random seed, which is a run's own
         data.pop(f"{examples}.sha256", None)
+    if (
+        opened.config.seed_architecture not in task_of_run(run.replay).seeds
+    ):  # a file, whose path may be hidden
+        data["the seed"] = sha256(json.dumps(opened.seed_graph, sort_keys=True).encode()).hexdigest()
     return {
         **{name: value for name, value in settings.items() if name not in MAY_DIFFER},
         **data,

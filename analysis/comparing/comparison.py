@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 
 from aiperf.journal.mark import Mark, marked
+from aiperf.names import differ, is_hidden
 from aiperf.rules.ending import Answer
 from aiperf.score.rungs import Controls, at_common_rung, comparable, controls_of
 from aiperf.score.score import Score
@@ -246,7 +247,8 @@ def _configuration(judged: Judged) -> dict[str, object]:
 
 def _machine(judged: Judged, other: Judged) -> dict[str, str]:
     replay = judged.replay
-    own = sorted(_hosts(judged) - _hosts(other))
+    hosts, others = _hosts(judged), _hosts(other)
+    own = [] if any(map(is_hidden, hosts | others)) else sorted(hosts - others)
     more = f" and {len(own) - HOSTS_SHOWN:,} more" if len(own) > HOSTS_SHOWN else ""
     return {
         "devices": run_tables.devices_and_hosts(replay),
@@ -266,7 +268,7 @@ def _software(judged: Judged) -> dict[str, str]:
 
 
 def _differences(names: tuple[str, str], first: Mapping[str, object], second: Mapping[str, object]) -> Table:
-    known = [name for name in [*first, *second] if first.get(name) != second.get(name)]
+    known = [name for name in [*first, *second] if differ(first.get(name), second.get(name))]
     rows = [
         [
             name,

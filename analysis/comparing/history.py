@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import fsum
 from statistics import median
 
+from aiperf.names import differ
 from aiperf.rules.ending import Answer
 from aiperf.score.rungs import at_common_rung, controls_of
 from aiperf.wording import counted, percent
@@ -99,7 +100,7 @@ def changes(before: Judged, after: Judged) -> list[str]:
     return [
         f"{name}: {new.get(name, 'absent')}, was {old.get(name, 'absent')}"
         for name in dict.fromkeys((*old, *new))
-        if old.get(name) != new.get(name)
+        if differ(old.get(name), new.get(name))
     ]
 
 

@@ -71,8 +71,11 @@ def read_telemetry(files: RunFiles, replay: Replay) -> Telemetry | None:
     bins = max(1, min(BINS, int(span / LEAST_BIN_SECONDS)))
     sums: dict[str, dict[int, NDArray[np.float64]]] = {}
     unread = 0
+    hosts = {
+        files.telemetry(event.ready.host): event.ready.host for leg in replay.legs for event in leg.ranks
+    }
     for host, path in enumerate(paths):
-        clock = HostClock(replay, path.stem)
+        clock = HostClock(replay, hosts.get(path, path.stem))
         for record in records(path):
             at = None if record is None else clock.span_seconds(record.pop(TIME, None))
             if record is None:

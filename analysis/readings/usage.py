@@ -114,8 +114,9 @@ def use_over(file: Path, device: str, span: tuple[float, float]) -> DeviceUse:
 def _of_host(
     files: RunFiles, clock: HostClock, host: str, devices: Mapping[str, None]
 ) -> Iterator[DeviceUse]:
-    for device, readings in _readings(files.telemetry(host), devices).items():
-        yield _use(host, device, readings, clock.spans(device))
+    named = {files.hidden("device", device): device for device in devices}
+    for name, readings in _readings(files.telemetry(host), named).items():
+        yield _use(host, named[name], readings, clock.spans(named[name]))
 
 
 def _readings(file: Path, devices: Iterable[str]) -> dict[str, list[tuple[float, dict[str, Any]]]]:

@@ -22,7 +22,7 @@ from nas.bounded import opened
 
 NAME = re.compile(
     r"(?:manifest|seal|system)\.json"
-    r"|runs/[A-Za-z0-9][A-Za-z0-9._-]{0,99}/(?:journal\.jsonl|config\.toml|result\.json"
+    r"|runs/[A-Za-z0-9][A-Za-z0-9._-]{0,99}/(?:journal\.jsonl|private\.jsonl|config\.toml|result\.json"
     r"|logs/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.steps\.jsonl"
     r"|telemetry/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.jsonl"
     r"|weights/[0-9]{1,9}\.safetensors)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
@@ -16,18 +17,29 @@ from aiperf.config import to_toml
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.names import Names
 from aiperf.rules.ending import shortfall
 from aiperf.score.credit import credit
+from aiperf.wording import counted
 from analysis.exports.result import result
 from analysis.readings.judgement import Judged, examine, read_run
+from analysis.readings.run_tables import listed
 from analysis.submissions.archive import refuse_existing, write_archive
 from analysis.submissions.canonical import canonical
 from analysis.submissions.schema import check
 from analysis.submissions.signature import sign
 from analysis.submissions.system import contradictions, division
-from nas.bounded import file_digest
+from nas.bounded import LONGEST_LINE, file_digest, lines, opened
 
 FORM = "aiperf-hpc/package/1"
+COUNTED: Mapping[str, str] = {
+    r"journal\.jsonl": "journal",
+    r"logs/.*": "rank log",
+    r"telemetry/.*": "telemetry file",
+    r"weights/.*": "network",
+}
+"""What a package has of its runs, by the names of the files, in the singular."""
+LEFT_OUT = "the names of hosts, users, paths, devices, images, jobs and addresses, and process numbers"
 
 
 @dataclass(frozen=True)
@@ -76,22 +88,28 @@ def write_package(
     key: Path | None,
     show: Callable[[str], object],
     with_weights: bool = False,
+    redact: bool = False,
 ) -> list[Judged]:
     """Writes the archive; gives the runs as whoever has nothing but the archive will see them.
 
     A division left empty is "closed" where every run is of the class ranked, else "open".
     `created`: time of day, UTC, ISO 8601. `key`: file of a private key to sign with. `show` receives
-    what is being done. `with_weights`: also of each run the network that was tested. Raises AiperfError for
-    what cannot be read or written, or is not a valid description of these runs; what can be checked before
-    the long work is.
+    what is being done. `with_weights`: also of each run the network that was tested. `redact`: without the
+    names that the journals hide. Raises AiperfError for what cannot be read or written, or is not a valid
+    description of these runs; what can be checked before the long work is.
     """
     _refuse(output, system, contact, licence, created, key)
     with tempfile.TemporaryDirectory(prefix="aiperf-hpc-") as temporary:
         files = PackageFiles(Path(temporary))
-        names, judged = _names(runs), []
+        names, judged = (
+            _names([_published_id(run) if redact else run.directory.resolve().name for run in runs]),
+            [],
+        )
         for name, run in zip(names, runs):
             show(f"{run.directory}: recounting all operations")
             judged.append(_gather(run, files.run(name), with_weights))
+            if not redact:
+                _copy_names(run, files.run(name), judged[-1].replay.opened.salt_sha256)
         described = {**system, "division": system["division"] or division(judged)}
         if wrong := contradictions(described, judged):
             raise AiperfError(f"the system description: {'; '.join(wrong)}")
@@ -103,7 +121,19 @@ def write_package(
             seal |= sign(manifest, key)
         files.seal.write_bytes(canonical(seal))
         write_archive(output, files.held())
+        show(published_text(output, files.held(), all(one.replay.opened.salt_sha256 for one in judged)))
     return judged
+
+
+def published_text(output: Path, held: Mapping[str, Path], hides: bool) -> str:
+    """One line on what a package publishes and what it leaves out."""
+    names = [name.split("/", 2)[-1] for name in held]
+    numbers = {what: sum(bool(re.fullmatch(form, name)) for name in names) for form, what in COUNTED.items()}
+    counts = [counted(number, what) for what, number in numbers.items() if number]
+    text = f"{output} publishes {listed(['the system description', 'the contact', *counts])}"
+    if "private.jsonl" in names:
+        return f"{text}, with {LEFT_OUT}; --redact leaves those out"
+    return f"{text}; left out: {LEFT_OUT}" if hides else f"{text}, with the names of hosts, paths and jobs"
 
 
 def refuse_unfinished(replay: Replay, run: RunFiles) -> None:
@@ -120,10 +150,13 @@ def _gather(run: RunFiles, target: RunFiles, with_weights: bool) -> Judged:
     try:
         target.directory.mkdir(parents=True)
         shutil.copyfile(run.journal, target.journal)
-        for (source, folder), kind in ((witnesses, "*.steps.jsonl"), (recorded, "*.jsonl")):
+        for (source, folder), kind, copy in (
+            (witnesses, "*.steps.jsonl", shutil.copyfile),
+            (recorded, "*.jsonl", _copy_telemetry),
+        ):
             for file in sorted(source.glob(kind)):
                 folder.mkdir(exist_ok=True)
-                shutil.copyfile(file, folder / file.name)
+                copy(file, folder / file.name)
         if with_weights:
             _copy_weights(run, target)
     except OSError as error:
@@ -132,6 +165,45 @@ def _gather(run: RunFiles, target: RunFiles, with_weights: bool) -> Judged:
     target.config.write_text(to_toml(judged.replay.opened.config), encoding="utf-8")
     target.result.write_bytes(canonical(result(judged)))
     return judged
+
+
+def _copy_telemetry(source: Path, target: Path) -> None:
+    """Without the reasons why a sensor was not read, which may have paths of the site in them."""
+    with opened(source) as read, target.open("wb") as write:
+        for raw in lines(read):
+            write.write(_without_reasons(raw) if b'"unknown"' in raw else raw)
+
+
+def _without_reasons(raw: bytes) -> bytes:
+    try:
+        record = json.loads(raw)
+    except (ValueError, RecursionError):
+        return b""
+    devices = record.get("devices") if isinstance(record, dict) else None
+    for reading in (record, record.get("host"), *(devices or ())) if isinstance(record, dict) else ():
+        if isinstance(reading, dict):
+            reading.pop("unknown", None)
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def _copy_names(run: RunFiles, target: RunFiles, published: str) -> None:
+    """The private file, if it is there and fits, once the run is judged: what is judged is what the journal
+    says without it."""
+    if published and Names.at(run.private, published).salt:
+        shutil.copyfile(run.private, target.private)
+
+
+def _published_id(run: RunFiles) -> str:
+    """The run's name as its journal has it, with whatever it hides. Raises AiperfError for a journal that
+    hides no names: they cannot be taken out of its chain."""
+    with opened(run.journal) as file:
+        first = json.loads(file.readline(LONGEST_LINE))
+    if not first.get("salt_sha256"):
+        raise AiperfError(
+            f"{run.journal} was written by a version that recorded names in the clear, and its chain holds "
+            "them; omit --redact, or run again"
+        )
+    return str(first["run_id"])
 
 
 def _copy_weights(run: RunFiles, target: RunFiles) -> None:
@@ -173,11 +245,11 @@ def _manifest(
     return manifest
 
 
-def _names(runs: Sequence[RunFiles]) -> list[str]:
+def _names(runs: Sequence[str]) -> list[str]:
     """Folder names that any file system takes, each once."""
     names: list[str] = []
     for run in runs:
-        plain = re.sub(r"[^A-Za-z0-9._-]", "-", run.directory.resolve().name).lstrip(".-_")[:80] or "run"
+        plain = re.sub(r"[^A-Za-z0-9._-]", "-", run).lstrip(".-_")[:80] or "run"
         name, number = plain, 2
         while name in names:
             name, number = f"{plain}-{number}", number + 1

@@ -12,8 +12,10 @@ from typing import Any
 from aiperf import toml
 from aiperf.config import from_toml
 from aiperf.errors import AiperfError, JournalError
+from aiperf.files import RunFiles
 from aiperf.hardware.device_names import folded_name
 from aiperf.hardware.peak import Peak, further_peaks
+from aiperf.names import Names
 from aiperf.rules.ending import Answer
 from analysis.exports.result import FORM as RESULT_FORM
 from analysis.exports.result import result
@@ -120,7 +122,7 @@ def _run(
     if f"runs/{name}/journal.jsonl" not in names:
         raise AiperfError(f"the package names the run {name} but has no journal of it")
     try:
-        judged = examine(run, show)
+        judged = _examined_without_names(run, show)
     except JournalError as error:
         # The file's own place is of no use to the reader.
         raise AiperfError(str(error).replace(f"{files.folder}/", "")) from None
@@ -149,6 +151,23 @@ def _run(
         with further_peaks(peaks):
             judged = examine(run, show)
     return Checked(name, judged, found)
+
+
+def _examined_without_names(run: RunFiles, show: Callable[[str], object]) -> Judged:
+    """The private file of a package is not read to judge it, so no name in it can change a verdict; that it
+    does not fit is reported."""
+    aside = run.private.with_suffix(".aside")
+    there_is_one = run.private.exists()
+    if there_is_one:
+        run.private.rename(aside)
+    try:
+        judged = examine(run, show)
+    finally:
+        if there_is_one:
+            aside.rename(run.private)
+    if there_is_one and judged.replay.opened.salt_sha256:
+        Names.at(run.private, judged.replay.opened.salt_sha256)
+    return judged
 
 
 def _needless(judged: Judged) -> Iterator[Path]:

@@ -26,9 +26,9 @@ def described(run: RunFiles, **given: str) -> dict[str, str]:
     return dict.fromkeys(fields(), "") | from_journal(read_run(run)) | own | given
 
 
-def make(path: Path, *runs: RunFiles, key: Path | None = None, **given: str) -> Path:
+def make(path: Path, *runs: RunFiles, key: Path | None = None, redact: bool = False, **given: str) -> Path:
     system = described(runs[0], **given)
-    write_package(path, runs, system, CONTACT, "CC-BY-4.0", CREATED, key, lambda text: None)
+    write_package(path, runs, system, CONTACT, "CC-BY-4.0", CREATED, key, lambda text: None, redact=redact)
     return path
 
 

@@ -59,6 +59,7 @@ def test_only_the_variables_of_the_list_are_recorded(tmp_path: Path) -> None:
         "OPENBLAS_NUM_THREADS": "4",
     }
     secret = {"MY_OMP_TOKEN": "1", "OMPI_MCA_key": "2", "MKL_SECRET": "3", "NNI_KEY": "4", "HOME": "5"}
+    secret |= {"NCCL_COMM_ID": "10.0.0.1:5", "NCCL_HOSTID": "a", "NCCL_X": "b", "NCCL_NET": "token=c"}
     found = read_settings(recorded | secret, tmp_path)
     assert {name: value for name, value in found.items() if name.isupper() and name != "ISA"} == recorded
 

@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.events import Beat, LegBegan, Opened
 from aiperf.journal.file import VERSION, JournalReader, JournalWriter, chained, read_journal
+from aiperf.names import fingerprint
 from tests.aiperf.rules.forged import one
 from tests.journals import Scene, told
 
@@ -35,9 +37,13 @@ def begun(files: RunFiles, beats: int = 2) -> None:
             journal.write(float(beat), Beat())
 
 
-def test_every_event_of_a_run_comes_back_as_it_was_written(files: RunFiles) -> None:
+@pytest.mark.parametrize("salt", ["", "5a" * 32])
+def test_every_event_of_a_run_comes_back_as_it_was_written(salt: str, files: RunFiles) -> None:
     timed = told(Scene(minutes=0.1, out_of_memory=frozenset({1}), lost=((0, 14.0),), killed_at=15.0))
-    with JournalWriter.begin(files) as journal:
+    t, opened = timed[0]
+    assert isinstance(opened, Opened)
+    timed[0] = (t, replace(opened, salt_sha256=fingerprint(salt) if salt else ""))
+    with JournalWriter.begin(files, salt) as journal:
         for t, event in timed:
             journal.write(t, event)
     lines = read_journal(files.journal)

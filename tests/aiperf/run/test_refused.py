@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aiperf.device import first_kind
-from aiperf.errors import DataError, WorldError
+from aiperf.errors import ConfigError, DataError, WorldError
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.ranks.rank_options import RankOptions
@@ -30,6 +31,19 @@ def test_a_refused_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest
             lambda replay, t: None,
         )
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_secret_in_the_configuration_is_refused(tmp_path: Path) -> None:
+    digits = resolved_preset("digits")
+    data = replace(digits.data, name="imagefolder", path=f"/data/hf_{'a1B2' * 8}")
+    with pytest.raises(ConfigError, match=r"^data\.path looks like a secret.*; give it without the secret$"):
+        begin(
+            replace(digits, data=data, seed_architecture="residual-8-16-32"),
+            RunFiles(tmp_path / "run"),
+            Ranks(RankOptions("cpu")),
+            lambda replay, t: None,
+        )
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_was_in_the_directory_stays(tmp_path: Path) -> None:

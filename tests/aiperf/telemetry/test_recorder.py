@@ -49,7 +49,7 @@ def recorder(
     files: RunFiles, library: str = "nvidia", devices: tuple[str, ...] = (DEVICE,), lines: int = 1
 ) -> Iterator[Recorder]:
     """One that records, and has written so many lines."""
-    recording = Recorder(files.telemetry("node1"), library, devices)
+    recording = Recorder(files.telemetry("node1"), library, {each: each for each in devices})
     try:
         until = time.monotonic() + lines + 60
         while not (path := files.telemetry("node1")).exists() or path.read_bytes().count(b"\n") < lines:
@@ -313,7 +313,7 @@ def test_what_dcmi_cannot_be_used_with_is_not_handed_on(
 def test_it_ends_with_whoever_started_it(files: RunFiles) -> None:
     program = (
         "import sys, time; from pathlib import Path; from aiperf.telemetry.recorder import Recorder; "
-        "print(Recorder(Path(sys.argv[1]), '', ())._process.pid, flush=True); time.sleep(60)"
+        "print(Recorder(Path(sys.argv[1]), '', {})._process.pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program, str(files.telemetry("node1"))], stdout=subprocess.PIPE, text=True

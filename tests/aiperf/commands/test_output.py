@@ -24,7 +24,7 @@ def test_a_full_disk_under_the_output_is_one_line(typed: Typed, monkeypatch: pyt
     with open("/dev/full", "w", encoding="utf-8") as full:  # closing writes what is left of it
         monkeypatch.setattr(sys, "stdout", full)
         assert typed("count") == 1
-    assert typed.err == "aiperf-hpc: No space left on device\n"
+    assert typed.err == "aiperf-hpc: No space left on device; free some space on this file system\n"
 
 
 @pytest.mark.parametrize("words", [("count",), ()])

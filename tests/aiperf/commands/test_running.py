@@ -185,7 +185,7 @@ WORK = (events.Dispatched, events.Began, events.Stepped, events.Closed, events.E
         (run_of(events.Tested, edited=True), 1, "the chain is broken"),
         (run_of(*WORK), 3, "is complete; this is its result"),
         (in_progress, 1, "belongs to a run in progress"),
-        (a_pipe, 1, "cannot be read: it is a pipe, not a file"),
+        (a_pipe, 1, "it is a pipe, not a file"),
         (a_dangling_link, 1, "no journal at"),
     ],
 )

@@ -199,7 +199,7 @@ def test_a_journal_that_is_gone_is_told_in_a_line(live: LivePage, tmp_path: Path
     page = LivePage(gone)
     page.html()
     gone.journal.unlink()
-    with pytest.raises(AiperfError, match=r"journal\.jsonl cannot be read: No such file"):
+    with pytest.raises(AiperfError, match=r"journal\.jsonl: No such file"):
         page.metrics()
 
 

@@ -96,5 +96,5 @@ def test_what_is_no_log_of_a_test_that_ended(tmp_path: Path, text: str, why: str
 
 
 def test_a_log_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(AiperfError, match=r"nothing\.txt cannot be read: No such file"):
+    with pytest.raises(AiperfError, match=r"nothing\.txt: No such file"):
         read_detail(tmp_path / "nothing.txt")

@@ -77,7 +77,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (None, "cannot be read: No such file"),
+        (None, "No such file"),
         ("[1]", "is not an output of `aiperf-hpc peak -o`"),
         ("nonsense", "is not an output of `aiperf-hpc peak -o`"),
         (machine_json(replace(MACHINE, products=())), "bf16 or fp16 was not measured, only nothing"),

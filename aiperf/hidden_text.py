@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 
+from aiperf import variables
 from aiperf.secret_shapes import DEVICE, without_secrets, without_tokens, words_without_secrets
 
 Commit = Callable[[str, str], str]
@@ -102,14 +103,14 @@ class TextHider:
 def learn_this_process(hider: TextHider, environment: Mapping[str, str]) -> None:
     """Learns who runs this process, where, and in which folder."""
     hider.learn("host", os.uname().nodename)
-    users = {environment.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER")}
+    users = {variables.word(environment, name) for name in ("USER", "LOGNAME", "SUDO_USER")}
     with suppress(KeyError):  # a container may run as a number without a name
         users.add(pwd.getpwuid(os.getuid()).pw_name)
     for user in users:
         hider.learn("user", user)
     with suppress(OSError):
         hider.learn("path", os.getcwd())
-    hider.learn("path", environment.get("HOME", ""))
+    hider.learn("path", variables.word(environment, "HOME"))
 
 
 def _pattern_of(kind: str, name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from aiperf.clash import foreign_library
 from aiperf.errors import DataError
 from aiperf.os_error import MORE_MEMORY, is_of_system, unreadable
 
@@ -173,13 +173,8 @@ def pillow_fault() -> str:
 
 def _pillow_remedy() -> str:
     """A folder of PYTHONPATH comes before the environment, so a broken Pillow in it must go."""
-    file = getattr(sys.modules.get("PIL"), "__file__", None)
-    given = [
-        Path(folder).resolve() for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder
-    ]
-    if file and (folder := Path(file).resolve().parent.parent) in given:
-        return f"remove {folder} from PYTHONPATH"
-    return "install it again: pip install --force-reinstall Pillow"
+    foreign = foreign_library("PIL")
+    return foreign.remedy if foreign else "install it again: pip install --force-reinstall Pillow"
 
 
 def _pixels(file: Image, channels: int) -> Image:

@@ -27,6 +27,7 @@ FIELDS: Mapping[str, str] = {
     "preset": "text",
     "seed_architecture": "text",
     "chosen": "text",
+    "data_note": "text",
     "why_not": "text",
     "reason": "text",
     "traceback": "text",

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
+from aiperf import variables
 from aiperf.wire.door import INTERFACES, interface_towards, refuse_unreachable
 from aiperf.wire.layout import Place
 
@@ -23,7 +24,7 @@ def meet_across_hosts(host: str, port: int, leads: bool) -> None:
     """Makes the Gloo sockets of a group that spans hosts listen on the interface of its meeting, unless the
     site has chosen one: Gloo would look up this host's name, and take the loopback interface without one.
     Raises WorldError if a rank that does not lead cannot reach the leader."""
-    if INTERFACES[0] not in os.environ and (name := interface_towards(host)):
+    if variables.raw(os.environ, INTERFACES[0]) is None and (name := interface_towards(host)):
         os.environ[INTERFACES[0]] = name
     if not leads:
         refuse_unreachable(host, port)

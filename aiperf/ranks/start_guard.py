@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aiperf.ranks.launcher import VARIABLES, LaunchedRank
+from aiperf.variables import number, word
 from aiperf.wording import counted
 
 INIT_SECONDS = 900.0
@@ -65,9 +66,9 @@ class Present:
 def guarded(launched: LaunchedRank, host: str) -> Iterator[None]:
     """A context in which MPI is started: its guard ends the job if this process dies inside, or takes too
     long."""
-    on_host = next((os.environ[name] for name in ON_HOST if os.environ.get(name, "").isdecimal()), "0")
+    on_host = next(filter(None, (number(word(os.environ, name)) for name in ON_HOST)), 0)
     tolerant, parent = launched.fault_tolerant, os.getppid()
-    start = Start(launched.rank, launched.size, host, os.getpid(), parent, tolerant, int(on_host))
+    start = Start(launched.rank, launched.size, host, os.getpid(), parent, tolerant, on_host)
     seconds = INIT_SECONDS + (FIRST_SECONDS if launched.rank else 0.0)
     python = [sys.executable, "-m", __name__, json.dumps(asdict(start))]
     # A `read` without a line returns 1 at the end of its input, when the rank has died.

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from aiperf import variables
 from aiperf.code import code_hash
 from aiperf.journal.replay import Replay
-
-OTHERS_WRITE = 0o022
+from aiperf.os_error import unwritable
+from aiperf.other_users import OTHERS_WRITE, NotOurs, make_private, refuse_changeable_file
+from nas.bounded import read_text
 
 
 @dataclass(frozen=True)
@@ -27,30 +29,30 @@ class SoFar:
     @classmethod
     def of(cls, replay: Replay) -> SoFar:
         key = sha256(f"{replay.last_chain} {replay.lines} {code_hash()}".encode()).hexdigest()
-        cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        cache = variables.raw(os.environ, "XDG_CACHE_HOME") or Path.home() / ".cache"
         return cls(Path(cache) / "aiperf-hpc" / "proposals" / f"{key}.json")
 
     def read(self) -> int:
         """The number of the first trial whose proposal has not been reproduced yet."""
         try:
-            state = self.path.stat()
-            if state.st_uid != os.getuid() or state.st_mode & OTHERS_WRITE:
-                return 0
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # absent, or a write that was cut off: nothing is known
+            refuse_changeable_file(self.path)
+            found = json.loads(read_text(self.path))
+        except (NotOurs, OSError, ValueError, RecursionError):  # absent, planted, or a write that was cut off
             return 0
         return found if type(found) is int and found >= 0 else 0
 
     def write(self, first: int) -> str:
         """Keeps that number. Returns why it could not be kept, else an empty text."""
         try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.path.parent, OTHERS_WRITE)
             whole = self.path.with_suffix(".new")
             whole.write_text(json.dumps(first), encoding="utf-8")
             whole.chmod(0o600)
             whole.replace(self.path)
+        except NotOurs as error:
+            return f"{error}; set XDG_CACHE_HOME to a folder of your own"
         except OSError as error:
-            return f"{self.path} cannot be written: {error.strerror}"
+            return unwritable(error, self.path, "set XDG_CACHE_HOME to a folder that can be written")
         return ""
 
     def remove(self) -> None:

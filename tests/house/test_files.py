@@ -118,14 +118,15 @@ def test_everything_is_caught_only_at_the_boundary() -> None:
 
 
 def test_a_folder_whose_name_others_can_guess_is_made_by_make_private() -> None:
-    """In TMPDIR or with the number of the user. The doctor only writes files with random names there."""
+    """In TMPDIR or with the number of the user. The doctor only writes files with random names there,
+    and a text hider asks for the name of the user."""
     called = {
         path: {ast.unparse(node.func) for node in found if isinstance(node, ast.Call)}
         for path, found in nodes().items()
     }
     naming = {path for path, names in called.items() if names & {"tempfile.gettempdir", "os.getuid"}}
     making = {path for path, names in called.items() if "make_private" in names}
-    assert naming - making == {"aiperf/doctor/host_report.py"}
+    assert naming - making == {"aiperf/doctor/host_report.py", "aiperf/hidden_text.py"}
     assert len(naming) > 3
 
 

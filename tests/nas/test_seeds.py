@@ -242,7 +242,7 @@ def test_other_examples_and_names_are_refused_in_one_line(
     ("content", "message"),
     [
         (b"", "not valid JSON: Expecting value: line 1 column 1 (char 0)"),
-        (b"\xff", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+        (b"\xff", "byte 0 is not valid UTF-8; give the JSON file of a graph, or a seed"),
         (b"{}", "Graph lacks input, nodes"),
         (b'{"input": [1, 4, 4], "nodes": []}', "a graph needs at least one node"),
         (b'{"input": [1, 4, 4], "input": [1, 8, 8], "nodes": []}', "not valid JSON: 'input' appears twice"),

@@ -255,7 +255,9 @@ def _first_site(folder: Path) -> object:
 def _drivers(folder: Path) -> object:
     """The checks of doctor that read what drivers' tools print."""
     tools = {name: called("aiperf.doctor.host_report:_ask", name, ("-L",)) for name in DRIVERS}
-    seen = SimpleNamespace(host_reports=[SimpleNamespace(host="node1", tools=tools, visible={})])
+    seen = SimpleNamespace(
+        device_reports=[], host_reports=[SimpleNamespace(host="node1", tools=tools, visible={})]
+    )
     return [called(f"aiperf.doctor.judge:{check}", seen) for check in ("_drivers", "_slices")]
 
 
@@ -288,7 +290,7 @@ PROCESS_CASES = (
     ProcessCase(
         ("aiperf/hardware/unseen.py refuse_unseen",),
         DRIVERS,
-        lambda _: called("aiperf.hardware.unseen:refuse_unseen", "2.6", {}),
+        lambda _: called("aiperf.hardware.unseen:refuse_unseen", "2.6", {}, {}),
     ),
     ProcessCase(("aiperf/doctor/host_report.py _ask",), DRIVERS, _drivers),
     ProcessCase(

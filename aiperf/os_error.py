@@ -43,6 +43,8 @@ _OF_WRITING: Mapping[int, str] = {
     errno.EACCES: "choose a directory that you may write to",
     errno.EPERM: "choose a directory that you may write to",
 }
+SHOWN = 400
+"""Longest path that is shown whole, in characters."""
 OUT_OF_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """After these errors the same directory can be used once there is room again."""
 
@@ -57,14 +59,16 @@ def unreadable(error: OSError, path: object = None, otherwise: str = "make it re
         )
     if error.errno == errno.EACCES and (closed := _closed(where)):
         return f"{where}: {reason(error)}; make the folder {closed} accessible (chmod u+rx)"
-    return f"{where}: {reason(error)}; {_OF_READING.get(error.errno or 0, otherwise)}"
+    return f"{_short(where)}: {reason(error)}; {_OF_READING.get(error.errno or 0, otherwise)}"
 
 
 def unwritable(error: OSError, path: object = None, otherwise: str = "choose another directory") -> str:
     """The line on a file or folder that cannot be written. `otherwise` is the remedy if the cause lies in
     the path itself."""
     where = _where(error, path)
-    return f"{where} cannot be written: {reason(error)}; {_OF_WRITING.get(error.errno or 0, otherwise)}"
+    return (
+        f"{_short(where)} cannot be written: {reason(error)}; {_OF_WRITING.get(error.errno or 0, otherwise)}"
+    )
 
 
 def refused(error: OSError) -> str:
@@ -99,6 +103,12 @@ def naming(path: Path) -> Iterator[None]:
 
 def _where(error: OSError, path: object) -> Path:
     return Path(str(path) if path else os.fsdecode(error.filename or "a file"))
+
+
+def _short(path: Path) -> str:
+    """The path in a message: the system refuses one that is too long, and nobody reads it."""
+    text = str(path)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN // 2]}…{text[-SHOWN // 4 :]}"
 
 
 def _closed(path: Path) -> str:

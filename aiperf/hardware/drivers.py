@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from nas.bounded import system_text
+
 
 @dataclass(frozen=True)
 class VendorTool:
@@ -148,6 +150,6 @@ def _is_accelerator(vendor: Vendor, device: Path) -> bool:
 def _number(path: Path) -> int:
     """A number in a file of /sys; 0 if it cannot be read, because containers hide some of them."""
     try:
-        return int(path.read_text(encoding="ascii", errors="replace").strip(), 16)
-    except (OSError, ValueError):
+        return int(system_text(path).strip(), 16)
+    except ValueError:
         return 0

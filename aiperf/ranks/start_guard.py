@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from aiperf import variables
 from aiperf.ranks.launcher import VARIABLES, LaunchedRank
-from aiperf.variables import number, word
 from aiperf.wording import counted
 
 INIT_SECONDS = 900.0
@@ -66,8 +66,8 @@ class Present:
 def guarded(launched: LaunchedRank, host: str) -> Iterator[None]:
     """A context in which MPI is started: its guard ends the job if this process dies inside, or takes too
     long."""
-    on_host = next(filter(None, (number(word(os.environ, name)) for name in ON_HOST)), 0)
     tolerant, parent = launched.fault_tolerant, os.getppid()
+    on_host = ranks_on_host(os.environ)
     start = Start(launched.rank, launched.size, host, os.getpid(), parent, tolerant, on_host)
     seconds = INIT_SECONDS + (FIRST_SECONDS if launched.rank else 0.0)
     python = [sys.executable, "-m", __name__, json.dumps(asdict(start))]
@@ -83,6 +83,12 @@ def guarded(launched: LaunchedRank, host: str) -> Iterator[None]:
             guard.stdin.write(b"connected\n")
             guard.stdin.close()
         guard.wait()
+
+
+def ranks_on_host(environment: Mapping[str, str]) -> int:
+    """Number of ranks on this host; 0 if the launcher does not state it."""
+    stated = (variables.number(variables.word(environment, name)) for name in ON_HOST)
+    return next(filter(None, stated), 0)
 
 
 def ranks_of(launcher: int, processes: Path = Path("/proc")) -> dict[int, Present]:

@@ -171,6 +171,10 @@ def _copy_telemetry(source: Path, target: Path) -> None:
     """Without the reasons why a sensor was not read, which may have paths of the site in them."""
     with opened(source) as read, target.open("wb") as write:
         for raw in lines(read):
+            if not raw.endswith(
+                b"\n"
+            ):  # still being written, or a file with a hole, whose end is never reached
+                break
             write.write(_without_reasons(raw) if b'"unknown"' in raw else raw)
 
 

@@ -11,6 +11,7 @@ from aiperf import toml
 from aiperf.errors import AiperfError
 from aiperf.hardware.device_names import reads_like, refused_letters
 from aiperf.hardware.peak import PEAKS, Peak, Source, listed
+from aiperf.os_error import unreadable
 from nas.bounded import read_text
 from nas.record import RecordError, decode
 
@@ -50,8 +51,8 @@ def read_peaks(path: Path) -> Mapping[str, Peak]:
     try:
         tables = toml.parsed(read_text(path, toml.LARGEST_BYTES))
     except OSError as error:
-        raise AiperfError(f"{path} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # also what is not UTF-8
+        raise AiperfError(unreadable(error, path, "give a TOML file with peaks")) from None
+    except (ValueError, RecursionError) as error:
         raise AiperfError(f"{path}: {error}") from None
     return {name: _peak(name, table, f"{path}, {name!r:.80}") for name, table in tables.items()}
 

@@ -96,6 +96,22 @@ def _link(environment: Environment) -> object:
     return called("aiperf.ranks.connect:disconnect", link)
 
 
+def _learnt(environment: Environment) -> object:
+    """A text that hides who runs a process."""
+    hider: Any = called("aiperf.hidden_text:TextHider", lambda kind, value: value)
+    called("aiperf.hidden_text:learn_this_process", hider, environment)
+    return hider.text("ada has run it in /home/ada")
+
+
+def _reproduced(environment: Environment) -> object:
+    """The file of a validation that was interrupted, written and read again."""
+    so_far: Any = called("aiperf.rules.reproduced_so_far:SoFar.of", SimpleNamespace(last_chain="x", lines=1))
+    refusal = so_far.write(3)
+    if refusal:
+        raise AiperfError(refusal)
+    return so_far.read()
+
+
 TORCHRUN = {
     "RANK": "0",
     "WORLD_SIZE": "2",
@@ -164,6 +180,38 @@ VARIABLE_CASES = (
             environment,
         ),
         {},
+    ),
+    VariableCase(
+        ("aiperf/hidden_text.py 'HOME'", "aiperf/hidden_text.py name"),
+        ("HOME", "USER", "LOGNAME", "SUDO_USER"),
+        _learnt,
+        {},
+    ),
+    VariableCase(
+        ("aiperf/ranks/start_guard.py name",),
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"),
+        _of("aiperf.ranks.start_guard:ranks_on_host"),
+        {},
+    ),
+    VariableCase(
+        ("aiperf/rules/reproduced_so_far.py 'XDG_CACHE_HOME'",),
+        ("XDG_CACHE_HOME",),
+        _reproduced,
+        {},
+    ),
+    VariableCase(
+        ("aiperf/parallel/meeting.py INTERFACES[0]",),
+        ("GLOO_SOCKET_IFNAME",),
+        lambda _: called("aiperf.parallel.meeting:meet_across_hosts", "127.0.0.1", 1, True),
+        {},
+        needs_torch=True,
+    ),
+    VariableCase(
+        ("aiperf/engines/compiled.py CACHE",),
+        ("TORCHINDUCTOR_CACHE_DIR",),
+        lambda _: called("aiperf.engines.compiled:Compiled.why_not", SimpleNamespace(kind="cpu")),
+        {},
+        needs_torch=True,
     ),
     VariableCase(
         ("aiperf/ranks/process.py name",),
@@ -288,7 +336,7 @@ PROCESS_CASES = (
         _first_site,
     ),
     ProcessCase(
-        ("aiperf/hardware/unseen.py refuse_unseen",),
+        ("aiperf/hardware/unseen.py _ask_tool",),
         DRIVERS,
         lambda _: called("aiperf.hardware.unseen:refuse_unseen", "2.6", {}, {}),
     ),
@@ -323,6 +371,14 @@ def _command(*words: str) -> Callable[[Path], object]:
 
 def _path(function: str, name: str) -> Callable[[Path], object]:
     return lambda folder: called(function, folder / name)
+
+
+def _names_of_run(folder: Path) -> object:
+    """Names and salt of a run that hides names."""
+    run = RunFiles(folder / "run")
+    return called("aiperf.names:Names.at", run.private, "0" * 64), called(
+        "aiperf.names:salt_of", run.private, run.journal
+    )
 
 
 PACKAGE = "p.tar.gz"
@@ -465,6 +521,35 @@ FILE_CASES = (
         "run/nni.address",
         lambda folder: called("aiperf.on_nni.trial_messages:call", RunFiles(folder / "run")),
     ),
+    FileCase(
+        ("aiperf/data/folder_contents.py beginning",),
+        "text",
+        _path("aiperf.data.folder_contents:is_text", "text"),
+    ),
+    FileCase(
+        ("aiperf/names.py Names._new_records", "aiperf/names.py _salt_of"), "run/private.jsonl", _names_of_run
+    ),
+    FileCase(
+        ("aiperf/rules/reproduced_so_far.py SoFar.read",),
+        "so_far.json",
+        lambda folder: called(
+            "aiperf.rules.reproduced_so_far:SoFar.read", SimpleNamespace(path=folder / "so_far.json")
+        ),
+    ),
+    FileCase(
+        ("analysis/submissions/package.py _copy_telemetry",),
+        "run/telemetry/node1.jsonl",
+        lambda folder: called(
+            "analysis.submissions.package:_copy_telemetry",
+            folder / "run/telemetry/node1.jsonl",
+            folder / "copied.jsonl",
+        ),
+    ),
+    FileCase(
+        ("analysis/submissions/peaks.py read_peaks",),
+        "peaks.toml",
+        _path("analysis.submissions.peaks:read_peaks", "peaks.toml"),
+    ),
     FileCase(("nas/bounded.py system_text",), "cpuinfo", _path("nas.bounded:system_text", "cpuinfo")),
     FileCase(("aiperf/clash.py _text",), "RECORD", _path("aiperf.clash:_text", "RECORD")),
     FileCase(
@@ -511,8 +596,8 @@ FILE_CASES = (
         for place, name in (
             ("aiperf/data/idx.py _opened", "set/train-images-idx3-ubyte"),
             ("aiperf/data/idx.py _opened", "set/train-images-idx3-ubyte.gz"),
+            ("aiperf/data/idx.py _begins", "set/train-labels-idx1-ubyte"),
             ("aiperf/data/cifar10.py _read", "set/test_batch.bin"),
-            ("aiperf/data/cifar10.py _rows", "set/test_batch.png"),
             ("aiperf/data/packed/shards.py is_packed", "set/manifest.json"),
             ("aiperf/data/packed/shards.py read_manifest", "set/manifest.json"),
         )
@@ -561,6 +646,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/ranks/connect.py _ended_after",
         "aiperf/ranks/connect.py abort",
         "aiperf/ranks/ranks.py run_for_this",
+        "aiperf/ranks/start_guard.py guarded",
         "aiperf/telemetry/recorder.py Recorder.__init__",
     ),
     "it answers over a socket, a pipe or a file of its own": (
@@ -569,12 +655,15 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/on_nni/tuner.py SearchTuner.update_search_space",
         "aiperf/profiling/local_ranks.py _start",
         "aiperf/ranks/process.py WorkerProcess.__init__",
+        "aiperf/rules/side_by_side.py _started",
     ),
+    "this Python, without any file of a site": ("aiperf/hardware/unseen.py _try_files",),
     "a file of this program or of a library": (
         "aiperf/clash.py _again",
         "aiperf/code.py code_hash",
         "aiperf/commands/command_groups.py first_sentence",
         "aiperf/config.py preset_text",
+        "aiperf/data/decode.py pillow_fault",
         "aiperf/data/digits.py _digits",
         "aiperf/data/digits.py _pinned",
         "aiperf/data/texts/loading.py bundled_text",
@@ -593,14 +682,19 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/profiling/rank_process.py _joined.hear",
         "aiperf/profiling/rank_process.py main",
         "aiperf/ranks/shipping.py _pieces",
-        "aiperf/training/rank_log.py StepLog.__init__",
+        "aiperf/training/rank_log.py StepLog._read",
         "analysis/submissions/archive.py _write",
     ),
-    "a journal that was read before": ("aiperf/simulation/load_figures.py _journal_bytes",),
+    "a journal that was read before": (
+        "aiperf/simulation/load_figures.py _journal_bytes",
+        "analysis/submissions/package.py _published_id",
+    ),
     "a file of the kernel": (
         "aiperf/device/cgroup.py _folders",
         "aiperf/device/cgroup.py _numbers",
         "aiperf/ranks/connect.py abort",
+        "aiperf/ranks/start_guard.py end_job",
+        "aiperf/ranks/start_guard.py ranks_of",
     ),
 }
 """Places where nobody else can put anything odd, by the reason."""

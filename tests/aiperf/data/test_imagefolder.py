@@ -224,7 +224,7 @@ def test_a_folder_that_may_not_be_read_is_refused(
         return scandir(folder)
 
     monkeypatch.setattr(folder_contents.os, "scandir", refuse)
-    assert refusal(written) == f"{closed}: Permission denied; make it readable, or remove it"
+    assert refusal(written) == f"{closed}: Permission denied; make it readable"
 
 
 def test_of_large_sets_a_spread_sample_is_opened(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ and libraries print whenever they like: also after the answer, when Python ends.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -101,7 +102,7 @@ class Child:
 
 def answer_file() -> BinaryIO:
     """A file in memory for the answer of a process, so that no full disk can lose it."""
-    if sys.platform == "linux":
+    with contextlib.suppress(AttributeError, OSError):  # a Python for an older C library, or kernel, has none
         return os.fdopen(os.memfd_create("answer"), "w+b")
     return tempfile.TemporaryFile()
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from ipaddress import ip_address
 
 from aiperf import variables
+from aiperf.names import TOKEN
 from aiperf.secret_shapes import DEVICE, without_secrets, without_tokens, words_without_secrets
 
 Commit = Callable[[str, str], str]
@@ -25,7 +26,7 @@ LEAST_NAME = 2
 OF_NOBODY = frozenset({"root", "localhost", "nobody"})
 
 _TEXT = re.compile(
-    r"(?P<url>\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+)"
+    r"(?P<url>(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+)"
     r"|(?P<mail>(?<![\w.+-])[\w.+-]+@[A-Za-z0-9][\w.-]*)"
     r"|(?P<quoted>(?<=')(?:[\w.-]+:)?~?/[^'\n]+(?=')|(?<=\")(?:[\w.-]+:)?~?/[^\"\n]+(?=\"))"
     # Also a shared folder, as SERVER:/export. "images/s" and "and/or" are no paths.
@@ -53,8 +54,9 @@ class TextHider:
         self._patterns: dict[str, dict[str, None]] = {"path": {}, "name": {}}
 
     def learn(self, kind: str, name: str) -> None:
-        """Remembers a name, or an absolute path, that is looked for in texts from now on."""
-        if len(name) >= LEAST_NAME and name not in OF_NOBODY and name not in self._kinds:
+        """Remembers a name, or a path of several folders, that is looked for in texts from now on."""
+        is_word = kind == "path" and "/" not in name  # such as "data" or "out"
+        if len(name) >= LEAST_NAME and not is_word and name not in OF_NOBODY and name not in self._kinds:
             self._kinds[name] = kind
             self._patterns["path" if kind == "path" else "name"][_pattern_of(kind, name)] = None
 
@@ -63,8 +65,15 @@ class TextHider:
         return self._names(without_secrets(text))
 
     def folder(self, name: str) -> str:
-        """The same of a folder's name, which may be a hash or a UUID."""
-        return self._names(without_tokens(name))
+        """The same of a folder's name, which may be a hash or a UUID, and has names next to other words:
+        "alice-imagenet"."""
+        known = "|".join(map(re.escape, sorted(self._kinds, key=len, reverse=True)))
+        words = rf"{TOKEN.pattern}|(?<![A-Za-z0-9])(?P<name>{known})(?![A-Za-z0-9])"
+        return re.sub(words, self._known, self._names(without_tokens(name))) if known else name
+
+    def _known(self, match: re.Match[str]) -> str:
+        name = match["name"]
+        return self._commit(self._kinds[name], name) if name else match[0]
 
     def _names(self, text: str) -> str:
         found = self._by_name("path", text)  # first: a known path may have spaces

@@ -31,7 +31,7 @@ DIGITS = 12
 """Digits of a commitment: with 32,768 hosts, two are alike by chance in one run of 500,000. The salt's hash
 has all digits, so the values cannot be chosen afterwards."""
 KINDS = ("host", "user", "path", "device", "process", "job", "image", "address")
-TOKEN = re.compile(rf"\b(?:{'|'.join(KINDS)})-[0-9a-f]{{{DIGITS}}}\b")
+TOKEN = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(KINDS)})-[0-9a-f]{{{DIGITS}}}(?![A-Za-z0-9])")
 LONGEST_LINE = 1 << 20
 """Bytes of a line of the private file; a path has 4 KiB at most."""
 

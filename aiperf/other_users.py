@@ -16,10 +16,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from aiperf import variables
+
 OTHERS = 0o077
 """Mode bits by which other users can read, write or enter."""
 OTHERS_WRITE = 0o022
 """Mode bits by which other users can write."""
+POD = "KUBERNETES_SERVICE_HOST"
+"""Variable that Kubernetes sets in each container."""
 _CREDENTIALS = struct.Struct("3i")
 """Process, user and group of a peer: unix(7), SO_PEERCRED."""
 
@@ -42,7 +46,7 @@ def make_private(folder: Path, forbidden: int = OTHERS) -> Path:
     parent = folder.parent.resolve()
     for above in (parent, *parent.parents):
         mode = above.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX and not _in_pod():
             raise NotOurs(f"{folder}: every user can rename what is in {above} (mode {mode & 0o7777:o})")
     try:
         folder.mkdir(mode=0o700)
@@ -83,7 +87,15 @@ def _refuse_changeable(path: Path, is_kind: Callable[[int], bool], kind: str, fo
         raise NotOurs(f"{path} belongs to {_name(state.st_uid)}")
     if state.st_mode & forbidden:
         how = "changed" if state.st_mode & forbidden & OTHERS_WRITE else "entered"
-        raise NotOurs(f"{path} can be {how} by other users (mode {state.st_mode & 0o7777:o})")
+        closed = "chmod go=" if forbidden == OTHERS else "chmod go-w"
+        mode = f"mode {state.st_mode & 0o7777:o}; `{closed}` corrects it"
+        raise NotOurs(f"{path} can be {how} by other users ({mode})")
+
+
+def _in_pod() -> bool:
+    """Whether this is a pod of Kubernetes, whose volumes of the kind `emptyDir` have mode 777 and no other
+    user."""
+    return bool(variables.word(os.environ, POD))
 
 
 def _name(user: int) -> str:

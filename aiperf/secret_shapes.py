@@ -91,7 +91,8 @@ def _is_random(word: str, text: str, start: int) -> bool:
         or re.search(r"(?:^|[\s'\"=:(])[.~]{0,2}/", "".join(before))
     ):
         return False
-    parts = re.split(r"[-_]", word)
+    # Base64 has both cases; in words of one case a slash is that of a relative path.
+    parts = re.split(r"[-_]" if re.search("[A-Z]", word) else r"[-_/]", word)
     return any(map(_random, [*parts, "".join(parts)] if re.search("[A-Z]", word) else parts))
 
 

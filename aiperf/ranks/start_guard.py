@@ -23,9 +23,9 @@ from aiperf import variables
 from aiperf.ranks.launcher import VARIABLES, LaunchedRank
 from aiperf.wording import counted
 
-INIT_SECONDS = 900.0
+INIT_SECONDS = 900
 """Time limit for MPI to start, in seconds. Open MPI took 300 s for 512 ranks on two cores."""
-FIRST_SECONDS = 30.0
+FIRST_SECONDS = 30
 """Seconds that other ranks wait longer than rank 0, so that one line is printed and not one per rank."""
 LAUNCHER_SECONDS = 5.0
 """Time in seconds for a launcher to end itself and all ranks, after it was asked to, or on its own because a
@@ -35,6 +35,8 @@ DAEMONS = ("prted", "orted", "hydra_pmi_proxy")
 """Processes that start the ranks of a host for a launcher on another host."""
 ON_HOST = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 """Variables of Open MPI and of MPICH with the number of ranks on a host."""
+DIED, LATE = 11, 128 + signal.SIGKILL
+"""Exit codes of the shell that waits for the word of a rank: the rank has died, or is late."""
 OUTLIVE = "trap '' TERM USR1 HUP"
 """Words of a shell that a scheduler's warning must not end."""
 
@@ -69,11 +71,13 @@ def guarded(launched: LaunchedRank, host: str) -> Iterator[None]:
     tolerant, parent = launched.fault_tolerant, os.getppid()
     on_host = ranks_on_host(os.environ)
     start = Start(launched.rank, launched.size, host, os.getpid(), parent, tolerant, on_host)
-    seconds = INIT_SECONDS + (FIRST_SECONDS if launched.rank else 0.0)
+    seconds = INIT_SECONDS + (FIRST_SECONDS if launched.rank else 0)
     python = [sys.executable, "-m", __name__, json.dumps(asdict(start))]
-    # A `read` without a line returns 1 at the end of its input, when the rank has died.
-    wait = f"{{ timeout -s KILL {seconds} sh -c 'read line'; code=$?; }} 2>/dev/null"
-    words = ["sh", "-c", f'{OUTLIVE}; {wait}; [ $code = 0 ] || exec "$@" $code', "sh", *python]
+    # The rank has died if the input ends without a line, and is late if `timeout` kills the shell that waits
+    # for one. Any other code says that the system has no such `timeout`, and nothing of the rank.
+    wait = f"{{ timeout -s KILL {seconds} sh -c 'read line || exit {DIED}'; code=$?; }} 2>/dev/null"
+    act = f'case $code in {DIED}|{LATE}) exec "$@" $code; esac'
+    words = ["sh", "-c", f"{OUTLIVE}; {wait}; {act}", "sh", *python]
     guard = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
     assert guard.stdin is not None
     try:
@@ -158,7 +162,7 @@ def end_job(start: Start) -> None:
 
 def main() -> None:
     """Entry point of the guard, after its rank died, or has not started MPI in time."""
-    start, died = Start(**json.loads(sys.argv[1])), sys.argv[2] == "1"
+    start, died = Start(**json.loads(sys.argv[1])), sys.argv[2] == str(DIED)
     if died:
         if not start.fault_tolerant:  # the launcher ends all ranks, and says which one died
             return

@@ -34,7 +34,7 @@ from aiperf.run.ledger import Ledger
 from aiperf.run.master import Audience, Master, Watch
 from aiperf.run.origins import refuse_edited, refuse_other_origin, refuse_other_program, write_assumptions
 from aiperf.scheduler_warning import heeded, noted
-from aiperf.secret_shapes import without_secrets
+from aiperf.secret_shapes import without_secrets, without_tokens
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Examples
 from aiperf.wire.formats import AUTO, with_format
@@ -142,7 +142,9 @@ def _refuse_secrets(config: Config) -> None:
     """The configuration is recorded as it is used, so nothing can be left out of it."""
     named = {**vars(config), **{f"data.{name}": value for name, value in vars(config.data).items()}}
     for name, value in named.items():
-        if isinstance(value, str) and without_secrets(value) != value:
+        # A folder may be named by a hash, and its path is hidden in the journal.
+        without = without_tokens if name in ("data.path", "data.stage") else without_secrets
+        if isinstance(value, str) and without(value) != value:
             raise ConfigError(
                 f"{name} looks like a secret, such as a token or a password, or contains one, and the "
                 "configuration is recorded in the journal; give it without the secret"

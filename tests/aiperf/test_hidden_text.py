@@ -13,6 +13,7 @@ LEARNT = {
     "alice": "user",
     "/scratch/my data": "path",
     "4711": "job",
+    "out": "path",
     "root": "user",
 }
 TEXTS = {
@@ -42,7 +43,12 @@ TEXTS = {
 ORDINARY = [
     *("images/s, and/or 1/2 GB/s", "12:30:45 on 2026-11-26", "torch 2.13.0+cpu, driver 535.183.01"),
     *("at::native::add", "PCI 0000:3b:00.0", "{0:4},{4:4}", "a / b", "mlx5_0:1", "^docker0,lo", "hsn0"),
-    *("error: free some space", "1.43 times as fast as eager on the seed", "trial 3, segment 4711x"),
+    *(
+        "CUDA out of memory",
+        "error: free some space",
+        "1.43 times as fast as eager on the seed",
+        "trial 3, segment 4711x",
+    ),
 ]
 
 
@@ -75,6 +81,14 @@ def hidden() -> Hidden:
 def test_what_identifies_is_hidden_and_other_text_stays(hidden: Hidden) -> None:
     assert {text: hidden.text(text) for text in TEXTS} == TEXTS
     assert [hidden.text(text) for text in ORDINARY] == ORDINARY
+
+
+def test_a_folders_name_has_names_between_other_words(hidden: Hidden) -> None:
+    folders = {
+        "alice-imagenet_jupiter.2": "{user:alice}-imagenet_{host:jupiter}.2",
+        "malice-9f86d081884c7d659a2feaa0c55ad015": "malice-9f86d081884c7d659a2feaa0c55ad015",
+    }
+    assert {name: hidden.shown(hidden.hider.folder(name)) for name in folders} == folders
 
 
 def test_of_a_command_the_options_numbers_and_names_stay(hidden: Hidden) -> None:

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.other_users import OTHERS, OTHERS_WRITE, NotOurs, make_private, peer, refuse_changeable_file
+from aiperf.other_users import (
+    OTHERS,
+    OTHERS_WRITE,
+    POD,
+    NotOurs,
+    make_private,
+    peer,
+    refuse_changeable_file,
+)
 
 Plant = Callable[[Path], object]
 
@@ -33,9 +41,13 @@ PLANTED: list[tuple[Plant, int, str]] = [
     (folder(0o755), OTHERS_WRITE, ""),
     (under(0o1777), OTHERS, ""),
     (under(0o777), OTHERS, "{path}: every user can rename what is in {above} (mode 777)"),
-    (folder(0o750), OTHERS, "{path} can be entered by other users (mode 750)"),
-    (folder(0o2770), OTHERS, "{path} can be changed by other users (mode 2770)"),
-    (folder(0o702), OTHERS_WRITE, "{path} can be changed by other users (mode 702)"),
+    (folder(0o750), OTHERS, "{path} can be entered by other users (mode 750; `chmod go=` corrects it)"),
+    (folder(0o2770), OTHERS, "{path} can be changed by other users (mode 2770; `chmod go=` corrects it)"),
+    (
+        folder(0o702),
+        OTHERS_WRITE,
+        "{path} can be changed by other users (mode 702; `chmod go-w` corrects it)",
+    ),
     (lambda path: path.symlink_to(path.parent.parent), OTHERS, "{path} is a symbolic link"),
     (lambda path: path.symlink_to("nowhere"), OTHERS_WRITE, "{path} is a symbolic link"),
     (lambda path: path.touch(), OTHERS, "{path} is not a folder"),
@@ -45,8 +57,9 @@ PLANTED: list[tuple[Plant, int, str]] = [
 
 @pytest.mark.parametrize(("plant", "forbidden", "said"), PLANTED, ids=range(len(PLANTED)))
 def test_a_folder_is_this_users_alone_or_refused(
-    plant: Plant, forbidden: int, said: str, tmp_path: Path
+    plant: Plant, forbidden: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv(POD, raising=False)
     path = tmp_path / "above" / "own"
     path.parent.mkdir()
     plant(path)
@@ -60,6 +73,13 @@ def test_a_folder_is_this_users_alone_or_refused(
         make_private(path, forbidden)
     assert str(refused.value) == said.format(path=path, above=path.parent)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_volume_of_a_pod_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubernetes mounts an `emptyDir` with mode 777, which its user cannot change."""
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv(POD, "10.0.0.1")
+    assert make_private(tmp_path / "own") == tmp_path / "own"
 
 
 def test_what_is_somebody_elses_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,7 @@ ORDINARY = [
     "libtorch_cuda_linalg.so: undefined symbol: _ZN5torch8autograd6EngineC2Ev",
     "sm_90a_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_kernel__5x_cublas",
     "DistributedDataParallelCommHookType ResNet50ForImageClassification2",
+    *("imagenet1k/train2017val2017/224px", "projects/p465000123/imagenet2012/resized224x224"),
     *(f"/nix/store/{_HEX}-python3/lib", f"in '/home/a/{_HEX}/x'", f"data.path=/scratch/{_LETTERS}"),
     *(
         "GPU-123e4567-e89b-12d3-a456-426614174000",

@@ -50,7 +50,10 @@ def test_compiled_code_is_not_loaded_from_a_folder_that_others_can_write(
     monkeypatch.delenv(CACHE)
     planted.chmod(0o777)
     remedy = f"set {CACHE} to a folder of your own"
-    assert Compiled.why_not(device) == f"{planted} can be changed by other users (mode 777); {remedy}"
+    assert (
+        Compiled.why_not(device)
+        == f"{planted} can be changed by other users (mode 777; `chmod go-w` corrects it); {remedy}"
+    )
     monkeypatch.setenv(CACHE, str(tmp_path / "link"))
     (tmp_path / "link").symlink_to(tmp_path)
     assert Compiled.why_not(device) == f"{tmp_path / 'link'} is a symbolic link; {remedy}"

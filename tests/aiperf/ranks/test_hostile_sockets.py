@@ -49,7 +49,7 @@ def a_file(folder: Path, outside: Path) -> None:
     ("plant", "said"),
     [
         (a_link, "is a symbolic link"),
-        (entered, "can be entered by other users (mode 755)"),
+        (entered, "can be entered by other users (mode 755; `chmod go=` corrects it)"),
         (a_file, "is not a folder"),
     ],
 )

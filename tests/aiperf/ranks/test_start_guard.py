@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -69,15 +70,23 @@ print("connected")
 
 
 @pytest.mark.parametrize(
-    ("limit", "seconds", "code", "printed"),
+    ("limit", "seconds", "tools", "code", "printed"),
     [
-        (60.0, 0.0, 0, "connected\n"),
-        (0.5, 60.0, -9, f"{LATE}1 rank on node1 is alive; check the network and the other hosts{REMEDY}\n"),
+        (60.0, 0.0, ("sh", "timeout"), 0, "connected\n"),
+        (60.0, 1.0, ("sh",), 0, "connected\n"),
+        (
+            0.5, 60.0, ("sh", "timeout"), -9,
+            f"{LATE}1 rank on node1 is alive; check the network and the other hosts{REMEDY}\n",
+        ),
     ],
-    ids=["in time", "never"],
+    ids=["in time", "no program timeout", "never"],
 )  # fmt: skip
-def test_a_rank_that_does_not_connect_is_ended(limit: float, seconds: float, code: int, printed: str) -> None:
-    environment = {**os.environ, "PMI_RANK": "0"}
+def test_a_rank_that_does_not_connect_is_ended(
+    limit: float, seconds: float, tools: tuple[str, ...], code: int, printed: str, tmp_path: Path
+) -> None:
+    for tool in tools:
+        (tmp_path / tool).symlink_to(str(shutil.which(tool)))
+    environment = {**os.environ, "PMI_RANK": "0", "PATH": str(tmp_path)}
     program = PROGRAM.format(limit=limit, seconds=seconds)
     ended = subprocess.run(
         [sys.executable, "-c", program],

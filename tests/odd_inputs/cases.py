@@ -194,6 +194,12 @@ VARIABLE_CASES = (
         {},
     ),
     VariableCase(
+        ("aiperf/other_users.py POD",),
+        ("KUBERNETES_SERVICE_HOST",),
+        lambda _: called("aiperf.other_users:_in_pod"),
+        {},
+    ),
+    VariableCase(
         ("aiperf/rules/reproduced_so_far.py 'XDG_CACHE_HOME'",),
         ("XDG_CACHE_HOME",),
         _reproduced,

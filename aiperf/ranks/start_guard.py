@@ -23,9 +23,9 @@ from aiperf import variables
 from aiperf.ranks.launcher import VARIABLES, LaunchedRank
 from aiperf.wording import counted
 
-INIT_SECONDS = 900
+INIT_SECONDS = 900.0
 """Time limit for MPI to start, in seconds. Open MPI took 300 s for 512 ranks on two cores."""
-FIRST_SECONDS = 30
+FIRST_SECONDS = 30.0
 """Seconds that other ranks wait longer than rank 0, so that one line is printed and not one per rank."""
 LAUNCHER_SECONDS = 5.0
 """Time in seconds for a launcher to end itself and all ranks, after it was asked to, or on its own because a
@@ -71,11 +71,11 @@ def guarded(launched: LaunchedRank, host: str) -> Iterator[None]:
     tolerant, parent = launched.fault_tolerant, os.getppid()
     on_host = ranks_on_host(os.environ)
     start = Start(launched.rank, launched.size, host, os.getpid(), parent, tolerant, on_host)
-    seconds = INIT_SECONDS + (FIRST_SECONDS if launched.rank else 0)
+    seconds = INIT_SECONDS + (FIRST_SECONDS if launched.rank else 0.0)
     python = [sys.executable, "-m", __name__, json.dumps(asdict(start))]
     # The rank has died if the input ends without a line, and is late if `timeout` kills the shell that waits
-    # for one. Any other code says that the system has no such `timeout`, and nothing of the rank.
-    wait = f"{{ timeout -s KILL {seconds} sh -c 'read line || exit {DIED}'; code=$?; }} 2>/dev/null"
+    # for one. Any other code says nothing of the rank: there is no such `timeout`.
+    wait = f"{{ timeout -s KILL {seconds:g} sh -c 'read line || exit {DIED}'; code=$?; }} 2>/dev/null"
     act = f'case $code in {DIED}|{LATE}) exec "$@" $code; esac'
     words = ["sh", "-c", f"{OUTLIVE}; {wait}; {act}", "sh", *python]
     guard = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)

@@ -303,8 +303,8 @@ def _socket_folder(run_id: str) -> Path:
     Raises WorldError if it cannot be created, or if other users could enter it.
     """
     # Without --standalone the id of every run is "none"; two runs on a host differ by the port.
-    run = sha256(f"{run_id}\0{variables.word(os.environ, 'MASTER_PORT')}".encode(errors="surrogateescape"))
-    folder = Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}-{run.hexdigest()[:16]}"
+    run = _short(f"{run_id}\0{variables.word(os.environ, 'MASTER_PORT')}", 12)
+    folder = Path(tempfile.gettempdir()) / f"{_prefix()}{run}"
     try:
         return make_private(folder)
     except NotOurs as error:
@@ -313,10 +313,20 @@ def _socket_folder(run_id: str) -> Path:
         raise WorldError(f"{folder}: {error.strerror}; set TMPDIR to a folder of your own") from None
 
 
+def _prefix() -> str:
+    """How the folders of this user and host begin: TMPDIR may be shared by hosts, and a socket of another
+    host looks dead."""
+    return f"aiperf-hpc-{os.getuid()}-{_short(os.uname().nodename, 6)}-"
+
+
+def _short(text: str, digits: int) -> str:
+    return sha256(text.encode(errors="surrogateescape")).hexdigest()[:digits]
+
+
 def clear_dead_folders(own: Path) -> None:
-    """Removes what earlier runs of this user have left next to the folder `own`, because all of their ranks
-    were killed."""
-    for folder in own.parent.glob(f"aiperf-hpc-{os.getuid()}-*"):
+    """Removes what earlier runs of this user on this host have left next to the folder `own`, because all of
+    their ranks were killed."""
+    for folder in own.parent.glob(f"{_prefix()}*"):
         with contextlib.suppress(OSError):  # another run removes it too
             state = folder.lstat()
             old = time.time() - state.st_mtime > YOUNG_SECONDS

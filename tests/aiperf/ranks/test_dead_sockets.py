@@ -16,7 +16,7 @@ from aiperf.errors import WorldError
 from aiperf.ranks import mpi, torchrun
 from aiperf.ranks.launcher import LaunchedRank
 from aiperf.ranks.mpi import gather
-from aiperf.ranks.torchrun import SocketLink, _socket_folder
+from aiperf.ranks.torchrun import SocketLink, _prefix, _socket_folder
 from aiperf.wire.layout import Hello
 from aiperf.wire.messages import pack
 
@@ -101,14 +101,17 @@ def test_who_starts_next_removes_what_is_dead_and_its_own(
     (other / "0").write_text("a file")
     outside = temporary / "outside"
     outside.mkdir()
-    (temporary / f"aiperf-hpc-{os.getuid()}-link").symlink_to(outside)
-    foreign = temporary / f"aiperf-hpc-{os.getuid() + 1}-dead"
-    foreign.mkdir()
+    link = temporary / f"{_prefix()}link"
+    link.symlink_to(outside)
+    other_user = temporary / f"aiperf-hpc-{os.getuid() + 1}-dead"
+    other_host = temporary / f"aiperf-hpc-{os.getuid()}-host-dead"  # where TMPDIR is shared by hosts
+    for foreign in (other_user, other_host):
+        foreign.mkdir()
     linked(0, "young").finalize()
     assert dead.exists(), "its ranks may be about to listen"
     monkeypatch.setattr(torchrun, "YOUNG_SECONDS", -1.0)
     linked(0, "next").finalize()
     left = {path.name for path in temporary.iterdir()}
-    assert left == {alive.name, other.name, "outside", f"aiperf-hpc-{os.getuid()}-link", foreign.name}
+    assert left == {path.name for path in (alive, other, outside, link, other_user, other_host)}
     assert not empty.exists()
     living[0].finalize()

@@ -132,8 +132,8 @@ def _note(vendor: Vendor, listing: Listing | None, traces: Traces, given_none: s
     failed = f"{listing.tool} {listing.failure}" if listing is not None and listing.failure else ""
     if traces.has_files and (traces.on_bus or not vendor.is_graphics):
         first = next(iter(traces.files))[0]
-        tool = " and ".join(vendor.tools)
-        what = f"{listing.tool} and torch find" if listing else f"{tool} is not installed, and torch finds"
+        tool = " or ".join(vendor.tools)
+        what = f"{listing.tool} and torch find" if listing else f"no {tool} is installed, and torch finds"
         return f"{first} exists, but {what} no device of {vendor.name}"
     if traces.driver and (failed or traces.on_bus or not vendor.is_graphics):
         return f"{given_none}{f' ({failed})' if failed else ''}; {GIVEN_NONE}"

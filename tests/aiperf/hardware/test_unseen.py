@@ -187,7 +187,7 @@ ASK = f"; ask the scheduler or the container for them if they are to be measured
             "nvidia-smi",
             None,
             LOADED,
-            f"/dev/nvidia0 exists, but nvidia-smi is not installed, and torch finds no device of NVIDIA{CPU}",
+            f"/dev/nvidia0 exists, but no nvidia-smi is installed, and torch finds no device of NVIDIA{CPU}",
         ),
         ("nvidia-smi", "", [], ""),
         ("nvidia-smi", "echo 'No devices were found'", [], ""),

@@ -73,10 +73,18 @@ def differ(first: object, second: object) -> bool:
 
 
 def _fits(hiding: str, text: str) -> bool:
-    return hiding == text or (
-        TOKEN.search(hiding) is not None
-        and re.fullmatch(".+".join(map(re.escape, TOKEN.split(hiding))), text, re.DOTALL) is not None
-    )
+    """Whether the text has all parts that are shown, in their order, with something in the place of each
+    commitment. A regular expression would take for ever for a hostile journal."""
+    first, *rest = TOKEN.split(hiding)
+    if not rest or not text.startswith(first):
+        return hiding == text
+    place = len(first)
+    for part in rest[:-1]:
+        found = text.find(part, place + 1)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return text.endswith(rest[-1]) and len(text) - len(rest[-1]) > place
 
 
 def without_names(value: object) -> object:

@@ -119,6 +119,9 @@ def test_a_file_that_does_not_fit_shows_the_commitments(
         (f"Slurm {NODE}", "Slurm 4711", False),
         (f"Slurm {NODE}", "PBS 4711", True),
         (f"path={NODE}\n", "path=a.b\n", False),
+        (f"{NODE} or {LOGIN}", "a or b or c", False),
+        (f"{NODE} or {LOGIN}", "a or ", True),
+        (f"{NODE} " * 40 + "x", " " * 1000, True),
     ],
 )
 def test_a_hidden_name_of_another_run_may_be_the_same(first: object, second: object, answer: bool) -> None:

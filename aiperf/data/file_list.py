@@ -99,7 +99,7 @@ def _beside_classes(root: Path) -> Counter[LeftOut]:
     for entry in entries(root):
         reason = left_out_by_name(entry)
         if reason is None and not entry.is_dir():
-            reason = is_image(Path(entry.path)) or LeftOut.OUTSIDE
+            reason = is_image(entry.path) or LeftOut.OUTSIDE
         if reason is not None:
             found[reason] += 1
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.child import Child, NoReply, NotInTime
+from aiperf.child import Child, NoReply, NotInTime, answer_file, put, written
 from aiperf.errors import AiperfError, ForeignLibrary
 from tests.house.tree import ROOT
 
@@ -62,6 +63,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("function", "found"), [("answer", {"word": "ü"}), ("exits", "ü")])
 def test_what_a_site_prints_is_not_its_answer(function: str, found: object) -> None:
     assert Child(f"called_functions:{function}", "ü").answer(30.0) == found
+
+
+def test_a_python_without_files_in_memory_has_its_answer_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was built for a C library older than 2.27, as conda's."""
+    monkeypatch.delattr(os, "memfd_create")
+    with answer_file() as file:
+        put(str(file.fileno()), ["answer", 3])
+        assert written(file) == '["answer", 3]'
 
 
 @pytest.mark.parametrize(

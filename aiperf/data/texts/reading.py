@@ -135,7 +135,7 @@ def _of_file(path: Path) -> str:
         raise DataError(
             f"{path}: is compressed; unpack it with `{command.format(quoted)}`, and give {path}.unpacked"
         )
-    return f"{path} looks like a binary file; all its bytes are read" if is_text(path) else ""
+    return f"{path} looks like a binary file; all its bytes are read" if is_text(str(path)) else ""
 
 
 def _refuse_kind(path: Path, mode: int) -> NoReturn:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from aiperf.engines.agreement import difference
 from aiperf.device.dynamo import CACHE
+from aiperf.engines.agreement import difference
 from aiperf.engines.compiled import Compiled
 from aiperf.engines.engine import Engine
 from nas.seeds import residual

@@ -20,7 +20,7 @@ from aiperf.config import Config, leaves, with_overrides
 from aiperf.errors import ConfigError, StoppedEarly
 from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Origin
-from aiperf.journal.file import read_journal
+from aiperf.journal.file import JournalWriter, read_journal
 from aiperf.journal.lock import SILENCE_SECONDS
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.place import never_begun
@@ -80,12 +80,24 @@ def go_on(files: RunFiles, ranks: Ranks, request: RunRequest | None = None, like
         wanted = with_overrides(config, given) if like is None else config_like(like, given)[0]
         _refuse_other_options(config, wanted, files)
     if not can_go_on(replay):
+        if replay.leg.ended is None:
+            return _died_with_nothing(files)
         click.echo(f"aiperf-hpc: the run in {files.directory} is complete; this is its result", err=True)
         return _result(replay, files)
     refuse_other_origin(replay, ranks, files)
     if request is not None:  # a person can wait, and sees what for
         _let_the_lock_age(files)
     return _shown(files, ranks, lambda show: resume_run(files, ranks, show))
+
+
+def _died_with_nothing(files: RunFiles) -> int:
+    """The exit code of a run that was killed and has neither time left nor a network to test. Its journal
+    alone does not say whether the run is in progress, but its lock does; as INCOMPLETE, a scheduler would
+    queue it again for ever."""
+    JournalWriter.resume(files, lambda line: None).close()  # refuses a run in progress
+    why = "the run was killed, its time is over, and no network was validated; start a new run"
+    click.echo(f"aiperf-hpc: NO RESULT: {files.directory}: {why}", err=True)
+    return Answer.NO_RESULT.exit_code
 
 
 def _was_begun(files: RunFiles) -> bool:

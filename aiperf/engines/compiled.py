@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from aiperf import variables
 from aiperf.device import Device
+from aiperf.device.dynamo import CACHE
 from aiperf.engines.engine import Engine, Passes
 from aiperf.other_users import OTHERS_WRITE, NotOurs, make_private, temporary_folder
 from nas.modules import Network, Step
@@ -26,9 +27,6 @@ HEAVY = (nn.Conv2d, nn.Linear)
 OPENING = (*HEAVY, nn.LayerNorm, nn.RMSNorm)
 """Layers with which a region may begin. A block of a text network begins with a norm: after the norm, both
 the residual stream and the normalised one are still read, so the network cannot be cut there."""
-CACHE = "TORCHINDUCTOR_CACHE_DIR"
-"""Variable with the folder of inductor's cache. Inductor loads code from it without a look at its owner, and
-its default is a folder in /tmp whose name anybody can guess."""
 DIFFERENT_REGIONS = 1024
 """Number of compiled regions that torch keeps, by code and shapes. Its own limit of 8 is meant for a function
 that a person wrote, whereas a search makes new blocks in every trial."""

@@ -132,7 +132,9 @@ def read_journal(path: Path) -> list[Line]:
     """All whole lines. Raises JournalError as `JournalReader.new_lines`, and for a journal without any."""
     found = list(JournalReader(path).new_lines())
     if not found:
-        raise JournalError(f"{path} has no complete line yet; the run has not started")
+        raise JournalError(
+            f"{path} has no complete line yet: the run has not started; if it was killed, start it again"
+        )
     return found
 
 

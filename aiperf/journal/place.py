@@ -8,19 +8,22 @@ import os
 from pathlib import Path
 
 from aiperf.errors import JournalError
-from nas.bounded import opened
+from nas.bounded import LONGEST_LINE, opened
 
+BEGINNING = b'{"t":0.0,"type":"Opened"'
+"""How the first line of a journal begins; what begins differently is somebody's own file."""
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 def never_begun(path: Path) -> bool:
-    """Whether a journal is empty, because its run was killed before it wrote the first line. False also if
-    there is no journal."""
+    """Whether a journal is empty, or has only a part of its first line, because its run was killed while it
+    wrote it. False also if there is no journal."""
     try:
         with opened(path) as file:
-            return file.seek(0, os.SEEK_END) == 0
+            first = file.readline(LONGEST_LINE)
     except OSError:
         return False
+    return not first or (first.startswith(BEGINNING) and not first.endswith(b"\n"))
 
 
 def refuse_if_gone(path: Path, file: int) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from aiperf.device import Device
+from aiperf.device.dynamo import load_dynamo
 from aiperf.engines.objective import objective_of
 from nas.graph import Graph
 from nas.layers import Shape
@@ -44,6 +45,7 @@ def training_steps(
 ) -> Callable[[int, Shape], Callable[[], None]]:
     """A function that returns such a step for a batch size and a shape of the examples. All share one
     optimizer, so that its state takes memory only once."""
+    load_dynamo()
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
 
     def of(batch_size: int, input: Shape) -> Callable[[], None]:

@@ -22,7 +22,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Opened, Origin
 from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter, Line
 from aiperf.journal.replay import Replay
-from aiperf.names import fingerprint, new_salt
+from aiperf.names import fingerprint, is_hidden, new_salt
 from aiperf.os_error import unwritable
 from aiperf.pretending.rank_report import pretending_notice, refuse_no_examples
 from aiperf.proposing.jobs import Jobs
@@ -199,11 +199,22 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
         opened = replay.opened
         if not can_go_on(replay):
             raise JournalError(f"{files.journal}: this run is complete; `aiperf-hpc score` shows its result")
+        _refuse_unknown_place(opened.config, files)
         refuse_other_program(opened, files)
         refuse_other_origin(replay, ranks, files)
         refuse_edited(opened.config, files)
         _leg(files, ranks, journal, replay, jobs[0], watch)
     return replay
+
+
+def _refuse_unknown_place(config: Config, files: RunFiles) -> None:
+    """Raises JournalError if the private file lacks the line with a folder of the data."""
+    for name in ("path", "stage"):
+        if is_hidden(getattr(config.data, name)):
+            raise JournalError(
+                f"{files.private} lacks the line with data.{name}, which the journal hides; put the whole "
+                "file back to continue the run, or start a new run"
+            )
 
 
 def _not_continued(files: RunFiles, line: Line, why: str) -> JournalError:

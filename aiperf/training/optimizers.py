@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from aiperf.device import Device
+from aiperf.device.dynamo import load_dynamo
 from aiperf.trial import HyperParameters
 from nas.matrices import hidden_matrices
 from nas.modules import Network
@@ -122,6 +123,7 @@ def make_optimizer(
     Weights of convolutions and products decay, those of embeddings, too; batch norms, other norms and biases
     do not: so nanoGPT (github.com/karpathy/nanoGPT, model.py, `configure_optimizers`) by the same rule.
     """
+    load_dynamo()
     tensors, of_muon = network.tensors(), hidden_matrices(network.graph) if name == "muon" else {}
     parameters = [tensor for each, tensor in tensors.items() if tensor.requires_grad and each not in of_muon]
     groups: list[dict[str, Any]] = [

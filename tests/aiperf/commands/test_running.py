@@ -164,6 +164,25 @@ def in_progress(files: RunFiles) -> None:
     os.utime(files.journal, (ahead, ahead))
 
 
+def killed_with_nothing(files: RunFiles) -> None:
+    """Its time was over, and nothing is validated."""
+    lines = journals.told()
+    place = next(place for place, (_, event) in enumerate(lines) if isinstance(event, events.Closed))
+    lost = [(99.0, events.GroupLost(group, "it said nothing")) for group in (0, 1)]
+    journals.write_run(files.directory, [*lines[:place], *lost])
+
+
+def without_a_line_of_private(files: RunFiles) -> None:
+    """The journal hides where the data is, and the line that says it was lost."""
+    lines = journals.told()[:20]
+    (t, opened), *others = lines
+    assert isinstance(opened, events.Opened)
+    config = replace(opened.config, data=replace(opened.config.data, name="imagefolder", path="/a"))
+    files.directory.mkdir()
+    journals.write_hidden(files, [(t, replace(opened, config=config)), *others], "5" * 64)
+    files.private.write_text(f"{files.private.read_text().splitlines()[0]}\n")
+
+
 def a_pipe(files: RunFiles) -> None:
     files.directory.mkdir()
     os.mkfifo(files.journal)
@@ -184,6 +203,8 @@ WORK = (events.Dispatched, events.Began, events.Stepped, events.Closed, events.E
         (run_of(edited=True), 1, "is complete; this is its result"),
         (run_of(events.Tested, edited=True), 1, "the chain is broken"),
         (run_of(*WORK), 3, "is complete; this is its result"),
+        (killed_with_nothing, 3, "the run was killed, its time is over, and no network was"),
+        (without_a_line_of_private, 1, "lacks the line with data.path, which the journal hides"),
         (in_progress, 1, "belongs to a run in progress"),
         (a_pipe, 1, "it is a pipe, not a file"),
         (a_dangling_link, 1, "no journal at"),

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from aiperf.device.dynamo import CACHE
 from aiperf.engines.agreement import difference
-from aiperf.engines.compiled import CACHE, Compiled
+from aiperf.engines.compiled import Compiled
 from aiperf.engines.engine import Engine
 from nas.seeds import residual
 from tests.aiperf.engines.recording import batch_of, passes_of

@@ -62,6 +62,10 @@ def test_a_run_that_was_killed_as_it_began_is_begun_again(tmp_path: Path) -> Non
     assert not never_begun(files.journal)
     files.journal.touch()
     assert never_begun(files.journal)
+    files.journal.write_text("notes of somebody")
+    assert not never_begun(files.journal)
+    files.journal.write_text('{"t":0.0,"type":"Opened","version"')  # the disk was full, then it was killed
+    assert never_begun(files.journal)
     with JournalWriter.begin(files) as journal:
         journal.write(0.0, Beat())
     assert not never_begun(files.journal)

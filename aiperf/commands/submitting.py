@@ -147,6 +147,8 @@ def rank(directory: Path, output: Path, keys_file: Path | None, runs: int, peaks
         from analysis.submissions.ranking import rank as ranked
     peaks = {} if peaks_file is None else read_peaks(peaks_file)
     register = {} if keys_file is None else read_keys(keys_file)
+    if not directory.is_dir():
+        raise AiperfError(f"{directory} is not a directory; give the directory that holds the packages")
     packages = sorted(directory.glob("*.tar.gz"))
     if not packages:
         raise AiperfError(f"no package (*.tar.gz) in {directory}; `aiperf-hpc package` creates one")

@@ -49,12 +49,21 @@ class FileList:
     inodes: NDArray[np.uint64]
     """Device and inode of each file (n, 2)."""
     linked: NDArray[np.bool_]
-    """Whether its name is a symbolic link, or one of several hard links."""
+    """Whether its name is or passes through a symbolic link, or is one of several hard links."""
     left_out: Mapping[LeftOut, int]
     """How many other files and folders there are, by reason."""
 
     def path(self, index: int) -> str:
         return f"{self.root}/{self.classes[self.labels[index]]}/{os.fsdecode(self.names[index])}"
+
+    def link(self, index: int) -> str:
+        """The symbolic link, below the folder, that leads to a file; empty if there is none."""
+        path = Path(self.path(index))
+        steps = (
+            path,
+            *(each for each in path.parents if each.is_relative_to(self.root) and each != self.root),
+        )
+        return next((str(each) for each in reversed(steps) if each.is_symlink()), "")
 
     @property
     def text(self) -> str:

@@ -64,8 +64,8 @@ class FolderFile(NamedTuple):
     inode: tuple[int, int]
     """Device and inode."""
     linked: bool
-    """Whether its name is a symbolic link, or one of several hard links. Other files share an inode only
-    where a file system makes inodes up."""
+    """Whether its name is or passes through a symbolic link, or is one of several hard links. Other files
+    share an inode only where a file system makes inodes up."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,9 @@ def contents(folder: Path, rule: FolderRule) -> Contents:
     """The data of a folder, each file and each folder once. Raises DataError for what cannot be read."""
     walk = _Walk(rule)
     files, known = [], set()
-    for _, each in sorted((is_link, each) for each, is_link in walk.below(folder, "")):  # links come last
+    for _, each in sorted(
+        (is_link, each) for each, is_link in walk.below(folder, "", folder.is_symlink())
+    ):  # links come last
         if each.linked and each.inode in known:
             walk.left_out[LeftOut.LINKED] += 1
         else:
@@ -109,28 +111,28 @@ class _Walk:
     folders: set[tuple[int, int]] = field(default_factory=set)
     """Device and inode of the folders that were entered: a link may lead to one around it."""
 
-    def below(self, folder: Path, prefix: str) -> Iterator[tuple[FolderFile, bool]]:
-        """Each file, and whether its name is a symbolic link."""
+    def below(self, folder: Path, prefix: str, through_link: bool) -> Iterator[tuple[FolderFile, bool]]:
+        """Each file, and whether its name is a symbolic link or passes through one."""
         self.folders.add(_inode(os.stat(folder)))
         for entry in entries(folder):
             if (reason := left_out_by_name(entry)) is not None:
                 self.left_out[reason] += 1
                 continue
             name, told = prefix + entry.name, _stat(entry)
+            is_link = through_link or entry.is_symlink()
             if stat.S_ISDIR(told.st_mode):
                 if entry.is_symlink():
                     self.rule.linked_folder(Path(entry.path))
                 if _inode(told) in self.folders:
                     self.left_out[LeftOut.LINKED] += 1
                 else:
-                    yield from self.below(Path(entry.path), f"{name}/")
+                    yield from self.below(Path(entry.path), f"{name}/", is_link)
                 continue
             if stat.S_ISREG(told.st_mode):  # ImageNet has 1.3 million, so nothing is made here for each
                 reason = self.rule.judge(entry.path)
             else:
                 reason = self.rule.special(Path(entry.path), told.st_mode)
             if reason is None:
-                is_link = entry.is_symlink()
                 yield FolderFile(name, told.st_size, _inode(told), is_link or told.st_nlink > 1), is_link
             else:
                 self.left_out[reason] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 from aiperf.data.cifar10 import load_cifar10, look_at_cifar10, refuse_pickled
 from aiperf.data.contradictions import Look, divided
 from aiperf.data.digits import load_digits_set
-from aiperf.data.folder_contents import visible_names
+from aiperf.data.folder_contents import left_out_by_name, visible_names
 from aiperf.data.idx import load_idx, look_at_idx
 from aiperf.data.imagefolder import load_imagefolder, look_at_imagefolder
 from aiperf.data.packed.loading import load_packed, look_at_packed
@@ -79,12 +80,26 @@ def look(folder: Path) -> Look:
         )
     if not kinds:
         refuse_pickled(folder)
+        below = _set_below(folder)
+        remedy = f"give {below}, which does" if below else "give a folder that does"
         raise DataError(
             f"{folder}: contains neither train/ with one folder per class, nor IDX files "
             "(train-images-idx3-ubyte and so on), nor CIFAR-10 (test_batch.bin), nor packed images "
-            f"({MANIFEST}); give a folder that does; {TEXT_REMEDY}"
+            f"({MANIFEST}); {remedy}; {TEXT_REMEDY}"
         )
     return _look(kinds[0], folder)
+
+
+def _set_below(folder: Path) -> Path | None:
+    """A folder in this one that holds a set; None if there is none, or if some of them cannot be read."""
+    try:
+        with os.scandir(folder) as found:
+            inside = sorted(
+                entry.path for entry in found if entry.is_dir() and left_out_by_name(entry) is None
+            )
+        return next((Path(each) for each in inside if _kinds(Path(each))), None)
+    except (OSError, DataError):
+        return None
 
 
 def _look(kind: str, folder: Path) -> Look:

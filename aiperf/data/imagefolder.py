@@ -159,17 +159,27 @@ def listed(root: Path) -> tuple[FileList, FileList]:
 
 
 def _refuse_shared(training: FileList, test: FileList) -> None:
-    """Raises DataError for a link that makes an image of training one of the test."""
-    if not (training.linked.any() or test.linked.any()):
-        return
-    own = {file: index for index, file in enumerate(map(tuple, training.inodes.tolist()))}
-    for index, file in enumerate(map(tuple, test.inodes.tolist())):
-        twin = own.get(file)
-        if twin is not None and (training.linked[twin] or test.linked[index]):
-            raise DataError(
-                f"{test.path(index)}: is the same file as {training.path(twin)}, so it would be trained on "
-                f"and tested with; remove one of them"
-            )
+    """Raises DataError for a link that makes an image of training one of the test, or gives it two
+    classes."""
+    pairs = (
+        (training, test, "trained on and tested with"),
+        (training, training, "of two classes"),
+        (test, test, "of two classes"),
+    )
+    for one, other, meaning in pairs:
+        if not (one.linked.any() or other.linked.any()):
+            continue
+        own = {file: index for index, file in enumerate(map(tuple, one.inodes.tolist()))}
+        for index, file in enumerate(map(tuple, other.inodes.tolist())):
+            twin = own.get(file, index if one is other else None)
+            if twin is None or (one is other and one.labels[twin] == one.labels[index]):
+                continue
+            if one.linked[twin] or other.linked[index]:
+                link = other.link(index) or one.link(twin)
+                raise DataError(
+                    f"{other.path(index)}: is the same file as {one.path(twin)}, so it would be {meaning}; "
+                    f"remove {f'the link {link}' if link else 'one of them'}"
+                )
 
 
 def _found(listing: FileList) -> Found:

@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from aiperf.errors import JournalError
-from aiperf.files import RunFiles
+from aiperf.files import RunFiles, run_directories
 from aiperf.journal import strict
 from aiperf.journal.events import Event, Opened
 from aiperf.journal.hidden import Hider, shown
@@ -86,7 +86,7 @@ class JournalReader:
                     self.offset += len(raw)
                     yield line
         except (FileNotFoundError, NotADirectoryError):
-            raise JournalError(f"no journal at {self.path}; give a run directory") from None
+            raise JournalError(_absent(self.path)) from None
         except OSError as error:
             raise JournalError(unreadable(error, self.path, "give a run directory")) from None
 
@@ -181,7 +181,8 @@ class JournalWriter:
                 raise
         except FileExistsError as error:
             where = error.filename
-            raise JournalError(f"{where} already exists; resume it, or choose another --directory") from None
+            remedy = "resume it, or choose" if files.directory.is_dir() else "it is not a directory; choose"
+            raise JournalError(f"{where} already exists; {remedy} another --directory") from None
         except OSError as error:
             raise JournalError(unwritable(error, files.directory)) from None
 
@@ -193,7 +194,7 @@ class JournalWriter:
         chain, because a run whose past was edited is not continued.
         """
         if not files.journal.exists():
-            raise JournalError(f"no journal at {files.journal}; give a run directory")
+            raise JournalError(_absent(files.journal))
         try:
             lock = Lock.take(files.lock, beside=files.journal)
         except OSError as error:
@@ -282,6 +283,17 @@ def _chained(record: dict[str, object], chain: str) -> str:
 
 def _link(chain: str, body: bytes) -> str:
     return sha256(chain.encode() + body).hexdigest()
+
+
+def _absent(journal: Path) -> str:
+    """The line on a journal that does not exist; it names a run that is one folder deeper or higher."""
+    folder = journal.parent
+    below = run_directories(folder) if os.access(folder, os.R_OK | os.X_OK) and folder.is_dir() else []
+    near = [
+        *below[-1:],
+        *(each for each in folder.absolute().parents[:1] if RunFiles(each).journal.is_file()),
+    ]
+    return f"no journal at {journal}; give a run directory" + (f", such as {near[0]}" if near else "")
 
 
 def _unwritable(path: Path, error: OSError, resumable: bool = True) -> JournalError:

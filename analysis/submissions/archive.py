@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aiperf.errors import AiperfError
+from aiperf.files import RunFiles
 from aiperf.os_error import unreadable, unwritable
 from nas.bounded import opened
 
@@ -100,7 +101,11 @@ def read_archive(path: Path, folder: Path) -> list[str]:
             _refuse_more(packed, path)
             return names
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, ValueError) as error:
-        raise ArchiveError(f"{path} is not a gzip-compressed tar archive, or is damaged: {error}") from None
+        is_part = RunFiles(path.parent).journal.is_file()
+        remedy = f"give the run directory {path.parent}" if is_part else "give a run directory or a package"
+        raise ArchiveError(
+            f"{path} is not a gzip-compressed tar archive, or is damaged: {error}; {remedy}"
+        ) from None
     except _LargeHeader as error:
         raise ArchiveError(f"{path} contains {error}; it is not unpacked") from None
     except RecursionError:  # tarfile calls itself for each header that stands before another

@@ -137,13 +137,38 @@ def test_tiny_imagenet_is_read_once_its_validation_is_in_class_folders(config: D
     }
 
 
-def test_an_image_of_training_is_no_test_image(config: DataConfig) -> None:
+@pytest.mark.parametrize(
+    ("link", "target", "same", "other", "ends"),
+    [
+        (
+            "val/class1/0.jpg",
+            "../../train/class0/1.jpg",
+            "",
+            "train/class0/1.jpg",
+            "the link val/class1/0.jpg",
+        ),
+        ("val/class1", "../train/class1", "/0.jpg", "train/class1/0.jpg", "the link val/class1"),
+        ("train/class0/all", "..", "/class1/0.jpg", "train/class1/0.jpg", "the link train/class0/all"),
+        ("val/class0/0.jpg", "", "", "val/class1/0.jpg", "one of them"),
+    ],
+)
+def test_a_link_gives_no_image_a_second_part_or_class(
+    link: str, target: str, same: str, other: str, ends: str, config: DataConfig
+) -> None:
     root = Path(config.path)
-    (root / "val/class1/0.jpg").unlink()
-    (root / "val/class1/0.jpg").symlink_to("../../train/class0/1.jpg")
+    own = root / link
+    if own.is_dir():
+        shutil.rmtree(own)
+    own.unlink(missing_ok=True)
+    if target:
+        own.symlink_to(target)
+    else:
+        own.hardlink_to(root / other)
+    parts = {link[: link.index("/")], other[: other.index("/")]}
+    meaning = "of two classes" if len(parts) == 1 else "trained on and tested with"
+    remedy = ends.replace("the link ", f"the link {root}/")
     assert refusal(config) == (
-        f"{root}/val/class1/0.jpg: is the same file as {root}/train/class0/1.jpg, so it would be trained on "
-        "and tested with; remove one of them"
+        f"{root}/{link}{same}: is the same file as {root}/{other}, so it would be {meaning}; remove {remedy}"
     )
 
 

@@ -101,10 +101,22 @@ def test_every_class_has_an_image_in_both_parts(by_class: list[int]) -> None:
             assert len(np.unique(found.training.labels[part])) == len(by_class)
 
 
+NEITHER = (
+    "{folder}: contains neither train/ with one folder per class, nor IDX files (train-images-idx3-ubyte "
+    "and so on), nor CIFAR-10 (test_batch.bin), nor packed images (manifest.json); give a folder that does; "
+    "for text"
+)
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        ([], "{folder}: contains neither train/ with one folder per class, nor IDX files"),
+        ([], NEITHER),
+        (
+            ["a/b/", "set/train/a/"],
+            NEITHER.replace("give a folder that does", "give {folder}/set, which does"),
+        ),
+        (["a/b/train/c/"], NEITHER),
         (["train/a/", "x-ubyte"], "{folder}: holds imagefolder and idx; choose one with --set data.name="),
         (["test_batch.bin"], "{folder}/data_batch_1.bin: missing; download the whole data set again"),
         (["train/a/"], "{folder}: neither test/ nor val/ contains class folders"),

@@ -213,9 +213,12 @@ VARIABLE_CASES = (
         needs_torch=True,
     ),
     VariableCase(
-        ("aiperf/engines/compiled.py CACHE",),
+        ("aiperf/device/dynamo.py CACHE", "aiperf/engines/compiled.py CACHE"),
         ("TORCHINDUCTOR_CACHE_DIR",),
-        lambda _: called("aiperf.engines.compiled:Compiled.why_not", SimpleNamespace(kind="cpu")),
+        lambda _: [
+            called("aiperf.device.dynamo:load_dynamo"),
+            called("aiperf.engines.compiled:Compiled.why_not", SimpleNamespace(kind="cpu")),
+        ],
         {},
         needs_torch=True,
     ),

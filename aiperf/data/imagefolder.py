@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from aiperf.cores import allowed_cores
 from aiperf.data.contradictions import Found, Look, divided
 from aiperf.data.decode import EVALUATED_SHARE, MODES, header
 from aiperf.data.decoders import PIECE, Decoders, Item, Piece
@@ -214,6 +215,5 @@ def _test_folder(root: Path) -> Path:
 
 def spare_cores(local_ranks: int) -> int:
     """Cores of this rank less one: those it is bound to, else its share of the host's."""
-    host = os.cpu_count() or 1
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else host
+    host, bound = os.cpu_count() or 1, allowed_cores()
     return max(1, (bound if bound < host else host // local_ranks) - 1)

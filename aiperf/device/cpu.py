@@ -16,6 +16,7 @@ import psutil
 import torch
 
 from aiperf import variables
+from aiperf.cores import allowed_cores
 from aiperf.device import cgroup
 from aiperf.device.device import Device
 from aiperf.errors import WorldError
@@ -140,6 +141,6 @@ def _own_cores(ranks_on_host: int) -> int:
     """Number of cores for this rank: those to which the launcher has bound it, otherwise its share of the
     host's. It is at most the rank's share of a container's limit, because the kernel stops all threads of a
     container that uses more."""
-    bound, all_cores = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    bound, all_cores = allowed_cores(), os.cpu_count() or 1
     own = bound if bound < all_cores else all_cores // ranks_on_host
     return max(1, int(min(own, cgroup.cores() / ranks_on_host)))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from aiperf import variables
 from aiperf.clash import foreign_owner, hidden_package
+from aiperf.cores import allowed_cores
 from aiperf.doctor.onednn import UNKNOWN, see_onednn
 from aiperf.doctor.reports import Folder, HostSeen
 from aiperf.programs import ToolFailed, ask
@@ -60,7 +61,7 @@ def see_host(
         python=platform.python_version(),
         clash=foreign_owner(sys.path) or hidden_package() or "",
         cores=os.cpu_count() or 1,
-        cores_of_rank=len(os.sched_getaffinity(0)),
+        cores_of_rank=allowed_cores(),
         limits={name: resource.getrlimit(which)[0] for name, which in LIMITS.items()},
         home=_home(environment),
         temporary=try_folder(Path(tempfile.gettempdir())),

@@ -19,6 +19,7 @@ from types import FrameType
 
 from aiperf import scheduler_warning
 from aiperf.config import Config
+from aiperf.cores import allowed_cores
 from aiperf.errors import WorldError, installation
 from aiperf.files import RunFiles
 from aiperf.ranks.connect import abort, connect, disconnect
@@ -31,6 +32,7 @@ from aiperf.ranks.rank_worker import device_at
 from aiperf.ranks.relay import serve
 from aiperf.ranks.world import ALONE, LocalWorld, World
 from aiperf.wire.layout import Described, Place, layout, refuse_uneven_batch
+from aiperf.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -104,10 +106,23 @@ def across(options: RankOptions, lead: Callable[[Ranks], int]) -> int:
         return _as_rank(started, options, lead)
     if options.backend == "horovod":
         raise WorldError("--backend horovod needs several ranks; start them with mpiexec or srun")
+    if options.devices and not options.pretend:
+        _refuse_more_than_there_are(options.devices, options.device)
     num_devices = options.devices or (1 if options.pretend else visible_devices(options.device))
     if num_devices > 1:
         return _start_ranks(num_devices + 1)
     return lead(Ranks(options))
+
+
+def _refuse_more_than_there_are(devices: int, kind: str) -> None:
+    """Raises WorldError for more ranks than can work: each is a process with its own PyTorch, so very many
+    fill the memory of a host."""
+    cores = allowed_cores()
+    if devices > cores and devices > (seen := visible_devices(kind)):
+        raise WorldError(
+            f"--devices is {devices:,}, but this process sees {counted(seen, 'device')} and may use "
+            f"{counted(cores, 'core')}; give at most {max(seen, cores)}"
+        )
 
 
 def _as_rank(started: LaunchedRank, options: RankOptions, lead: Callable[[Ranks], int]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import signal
 import sys
 import warnings
@@ -12,6 +11,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from aiperf.cores import allowed_cores
 from aiperf.errors import AiperfError
 
 Tell = Callable[[object], None]
@@ -24,7 +24,7 @@ MOST_PROCESSES = 16
 def num_processes() -> int:
     """Processes that may work at the same time: one per processor that this process may use; 0 on other
     systems than Linux, which have no safe fork."""
-    return min(len(os.sched_getaffinity(0)), MOST_PROCESSES) if sys.platform == "linux" else 0
+    return min(allowed_cores(), MOST_PROCESSES) if sys.platform == "linux" else 0
 
 
 def told_by(work: Work, processes: int) -> Iterator[tuple[int, object]]:

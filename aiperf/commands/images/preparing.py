@@ -14,6 +14,7 @@ from aiperf.commands.extras import refuse_no_run
 from aiperf.commands.options import PATH, Number, device_option, say_note
 from aiperf.commands.run_options import config_options
 from aiperf.commands.run_request import RunRequest
+from aiperf.cores import allowed_cores
 from aiperf.errors import DataError
 from aiperf.run.run import starting_graph
 from aiperf.wire.formats import with_format
@@ -61,7 +62,7 @@ def pack_images(source: Path, target: Path, size: int, processes: int | None) ->
         click.echo(already)
         return
     click.echo(f"{target}: {planned.text}")
-    workers = processes or _cores()
+    workers = processes or allowed_cores()
     progress = _ImagesDone("packed", planned.images, planned.images_finished)
     pool = packing_processes(workers)
     try:
@@ -83,7 +84,7 @@ def verify(folder: Path) -> int:
 
     packed = read_manifest(folder)
     progress = _ImagesDone("verified", packed.images)
-    told = damaged(folder, packed, _cores(), progress)
+    told = damaged(folder, packed, allowed_cores(), progress)
     for line in told:
         click.echo(line)
     if told:
@@ -159,8 +160,3 @@ class _ImagesDone:
     def _rate(self) -> float:
         """Images per second since the first call, without those that were finished before."""
         return (self._done - self._first) / max(time.monotonic() - self._began, 1e-9)
-
-
-def _cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -30,6 +30,7 @@ def never(ranks: Ranks) -> int:
 def _command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["aiperf-hpc", "run", "--minutes", "1"])
     monkeypatch.setattr(ranks, "visible_devices", lambda kind: 4 if kind == "cuda" else 1)
+    monkeypatch.setattr(ranks, "allowed_cores", lambda: 2)
 
 
 def test_one_device_is_led_by_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +70,14 @@ def test_several_devices_are_several_ranks_of_the_same_command(
     words = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
     assert words[:5] == ["-n", str(number), "--bind-to", "none", sys.executable]
     assert words[-4:] == ["run", "--minutes", "1", "1 :oversubscribe"]
+
+
+def test_no_more_ranks_are_started_than_there_are_devices_or_cores() -> None:
+    with pytest.raises(WorldError) as raised:
+        across(RankOptions("cpu", devices=5000), never)
+    assert str(raised.value) == (
+        "--devices is 5,000, but this process sees 1 device and may use 2 cores; give at most 2"
+    )
 
 
 def test_horovod_needs_mpi(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from aiperf.errors import AiperfError
 from aiperf.hardware.device_names import ALIKE
 from aiperf.os_error import unreadable
 from aiperf.wording import plain
+from analysis.submissions.weak_keys import is_weak
 from nas.bounded import read_text
 
 KEY = re.compile(r"[0-9a-f]{64}")
@@ -64,6 +65,10 @@ def _entry(line: str, where: str) -> tuple[str, str]:
     key, name = key.lower(), "".join(names).strip()
     if KEY.fullmatch(key) is None:
         raise AiperfError(f"{where}: {plain(key):.70} is not a public key of 64 hexadecimal digits")
+    if is_weak(bytes.fromhex(key)):
+        raise AiperfError(
+            f"{where}: with the public key {key:.16}… anybody can sign; ask {plain(name):.100} for another"
+        )
     if not name or len(name) > LONGEST_NAME or plain(name) != name or not _folded(name):
         raise AiperfError(f"{where}: the site name after the key is missing or not plain text")
     return key, name

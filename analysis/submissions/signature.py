@@ -11,6 +11,7 @@ from typing import Any
 
 from aiperf.errors import AiperfError, MissingExtra
 from aiperf.os_error import unreadable, unwritable
+from analysis.submissions.weak_keys import is_weak
 from nas.bounded import read_bytes
 
 CONTEXT = b"aiperf-hpc package manifest 1\n"
@@ -63,6 +64,8 @@ def verify(manifest: bytes, seal: dict[str, Any]) -> str:
         if seal["algorithm"] != "Ed25519":
             raise SignatureError(f"the algorithm {seal['algorithm']!r:.40} is not supported; use Ed25519")
         raw = bytes.fromhex(str(seal["public_key"]))
+        if is_weak(raw):
+            raise SignatureError("anybody can sign with this public key; `aiperf-hpc key` creates another")
         key = keys.Ed25519PublicKey.from_public_bytes(raw)
         key.verify(bytes.fromhex(str(seal["signature"])), CONTEXT + manifest)
     except (KeyError, ValueError) as error:

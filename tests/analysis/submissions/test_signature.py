@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aiperf.errors import AiperfError
 from analysis.submissions.canonical import CanonicalError, canonical, digest, parse
-from analysis.submissions.signature import SignatureError, make_key, sign, verify
+from analysis.submissions.keys import read_keys
+from analysis.submissions.signature import CONTEXT, SignatureError, make_key, sign, verify
 from nas.bounded import file_digest
 
 JSON = st.recursive(
@@ -101,6 +104,35 @@ def test_a_signature_of_the_bare_bytes_is_none_of_a_manifest(tmp_path: Path) -> 
     seal = {"algorithm": "Ed25519", "public_key": raw.hex(), "signature": key.sign(MANIFEST).hex()}
     with pytest.raises(SignatureError, match="does not match"):
         verify(MANIFEST, seal)
+
+
+Y_OF_ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+
+
+@pytest.mark.parametrize("y", [0, 1, -1, Y_OF_ORDER_8, -Y_OF_ORDER_8])
+def test_a_key_with_which_anybody_can_sign_is_refused(y: int, tmp_path: Path) -> None:
+    """With the neutral point as R and 0 as S, a signature that nobody made fits one manifest of every few."""
+    prime, neutral = 2**255 - 19, (1).to_bytes(32, "little") + bytes(32)
+    manifests = [b"%d" % number for number in range(200)]
+    key = Ed25519PublicKey.from_public_bytes((y % prime).to_bytes(32, "little"))
+    assert any(_fits(key, neutral, manifest) for manifest in manifests)
+    for number in {y % prime, y % prime + prime if y % prime < 19 else y % prime}:
+        for sign_of_x in (0, 1 << 255):
+            public = (number + sign_of_x).to_bytes(32, "little").hex()
+            seal = {"algorithm": "Ed25519", "public_key": public, "signature": neutral.hex()}
+            with pytest.raises(SignatureError, match="anybody can sign with this public key"):
+                verify(MANIFEST, seal)
+            (tmp_path / "register").write_text(f"{public} Site A")
+            with pytest.raises(AiperfError, match=r"line 1: with the public key .* anybody can sign"):
+                read_keys(tmp_path / "register")
+
+
+def _fits(key: Ed25519PublicKey, signature: bytes, manifest: bytes) -> bool:
+    try:
+        key.verify(signature, CONTEXT + manifest)
+    except InvalidSignature:
+        return False
+    return True
 
 
 def test_what_is_no_key_is_refused(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ SIMULATE = ["simpy>=4.1"]
 INFER = ["mlcommons-loadgen>=6.0.17"]
 # Of these it has wheels; elsewhere pip compiles it.
 HAS_LOADGEN = "platform_machine == 'x86_64' and python_version < '3.14'"
-SIGN = ["cryptography>=42"]
+SIGN = ["cryptography>=42", "confusable-homoglyphs>=3.3"]
 ONNX = ["onnx>=1.16"]
 
 EXTRAS = {

@@ -117,7 +117,7 @@ def key(file: Path, site: str, show: bool) -> None:
     from analysis.submissions.signature import make_key, public_key
 
     if site:
-        line_of("0" * 64, site)  # a bad name is refused before a key is made
+        line_of("1" * 64, site)  # a bad name is refused before a key is made
     public = public_key(file) if show else make_key(file)
     click.echo(line_of(public, site) if site else public)
 

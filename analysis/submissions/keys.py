@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from aiperf.errors import AiperfError
-from aiperf.hardware.device_names import ALIKE
 from aiperf.os_error import unreadable
 from aiperf.wording import plain
+from analysis.submissions.look_alikes import look_alike, mixed_scripts, views
 from analysis.submissions.weak_keys import is_weak
 from nas.bounded import read_text
 
 KEY = re.compile(r"[0-9a-f]{64}")
 LONGEST_NAME = 300
 
-_LOOKALIKES = str.maketrans(
-    "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0455\u0456\u0458\u0501\u051b\u051d"
-    "\u03b1\u03b2\u03b5\u03b7\u03b9\u03ba\u03bc\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u03b6\u0131",
-    "abekmhopctyxsijdqwabehikmvoptyxzi",
-)
-"""Cyrillic and Greek letters that look like Latin ones, in lower case as capitals look (Unicode TS #39)."""
 Register = Mapping[str, str]
 """Name of the site by its public key."""
 
@@ -55,9 +48,9 @@ def line_of(public: str, site: str) -> str:
     return " ".join(_entry(f"{public} {site}", "--site"))
 
 
-def claimed_site(register: Register, submitter: str) -> str | None:
+def claimed_site(register: Register, name: str) -> str | None:
     """The registered site whose name this looks like."""
-    return next((site for site in register.values() if _folded(site) == _folded(submitter)), None)
+    return next((site for site in register.values() if look_alike(site, name)), None)
 
 
 def _entry(line: str, where: str) -> tuple[str, str]:
@@ -69,8 +62,10 @@ def _entry(line: str, where: str) -> tuple[str, str]:
         raise AiperfError(
             f"{where}: with the public key {key:.16}… anybody can sign; ask {plain(name):.100} for another"
         )
-    if not name or len(name) > LONGEST_NAME or plain(name) != name or not _folded(name):
+    if not name or len(name) > LONGEST_NAME or plain(name) != name or not views(name):
         raise AiperfError(f"{where}: the site name after the key is missing or not plain text")
+    if word := mixed_scripts(name):
+        raise AiperfError(f"{where}: the word {word} has letters of several scripts; write it in one")
     return key, name
 
 
@@ -78,15 +73,8 @@ def _refuse_alike(register: Register, path: Path) -> None:
     """Refuses a register in which two sites look alike: one could be taken for the other."""
     spelt: dict[str, str] = {}
     for site in register.values():
-        if (other := spelt.setdefault(_folded(site), site)) != site:
-            raise AiperfError(f"{path}: {other} and {site} look alike; spell the name of a site in one way")
-
-
-def _folded(name: str) -> str:
-    """The name without differences of case, accents, spaces and scripts."""
-    letters = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold())
-    return "".join(_letters(letters)).translate(_LOOKALIKES).translate(ALIKE)
-
-
-def _letters(text: str) -> Iterator[str]:
-    return (letter for letter in text if letter.isalnum())
+        for view in views(site):
+            if (other := spelt.setdefault(view, site)) != site:
+                raise AiperfError(
+                    f"{path}: {other} and {site} look alike; spell the name of a site in one way"
+                )

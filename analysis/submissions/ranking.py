@@ -208,9 +208,9 @@ def _reasons(submission: Submission, signer: Signer, register: Register) -> list
 
 
 def _borrowed_name(submission: Submission, signer: Signer, register: Register) -> str | None:
-    """The registered site for which a reader of the list would take the submitter, and which it is not."""
-    sites = (
-        claimed_site(register, name)
-        for name in (submission.system["submitter"], submission.contact.organisation)
-    )
+    """The registered site for which a reader of the list would take a name of the submission, and whose
+    submission it is not."""
+    system, runs = submission.system, (run.name for run in submission.runs)
+    shown = (system["submitter"], system["system_name"], submission.contact.organisation, *runs)
+    sites = (claimed_site(register, name) for name in shown)
     return next((site for site in sites if site not in (None, signer.name)), None)

@@ -40,7 +40,7 @@ FLOORS: tuple[Mapping[str, str], ...] = (
     {
         "aiperf.ranks": "mpi4py",
         "aiperf.inference": "torch",
-        "analysis.submissions": "jsonschema cryptography",
+        "analysis.submissions": "jsonschema cryptography confusable_homoglyphs",
     },
     {
         "aiperf.run": "rich",

@@ -188,7 +188,20 @@ def test_an_honest_run_beside_a_stolen_one_in_one_package_stands(bench: Bench) -
 
 
 @pytest.mark.parametrize(
-    "name", ["EXAMPLE  university", "Ex\u00e1mple-University", "Ex\u0430mple Univ\u0435rsity"]
+    "name",
+    [
+        "EXAMPLE  university",
+        "Ex\u00e1mple-University",
+        "Ex\u0430mple Univ\u0435rsity",
+        "Ex\u0251mple University",
+        "Exarnple University",
+        "Examp\u04cfe University",
+        "Example\u3164University",
+        "Exam\u200bple Univers\u0131ty",
+        "\u0415\u0425\u0410mple University",
+        "\U0001d404xample University",
+        "Example Un\u13a5versity",
+    ],
 )
 def test_the_name_of_a_registered_site_is_not_borrowed(name: str, bench: Bench) -> None:
     """Nor one that looks like it. Its own key is what lets a site use it."""

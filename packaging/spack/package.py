@@ -54,3 +54,4 @@ class AiperfHpc(PythonPackage):
     depends_on("py-prometheus-client@0.20:", type=BOTH, when="+report")
 
     depends_on("py-cryptography@42:", type=BOTH, when="+sign")
+    depends_on("py-confusable-homoglyphs@3.3:", type=BOTH, when="+sign")

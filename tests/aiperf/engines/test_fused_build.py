@@ -179,7 +179,11 @@ def test_a_planted_cache_is_replaced_by_a_temporary_folder_and_a_second_is_a_lin
     assert build._folder(environment(tmp_path / "cache")) == temporary
     temporary.rmdir()
     plant(temporary)
-    how = "is a symbolic link" if planted == "link" else r"can be changed by other users \(mode 777\)"
+    how = (
+        "is a symbolic link"
+        if planted == "link"
+        else r"can be changed by other users \(mode 777; `chmod go-w` corrects it\)"
+    )
     with pytest.raises(NotBuilt, match=rf"^{temporary} {how}; set XDG_CACHE_HOME to a folder of your own$"):
         build._folder(environment(tmp_path / "cache"))
     assert list((tmp_path / "outside").iterdir()) == []

@@ -377,7 +377,10 @@ def test_a_staged_set_that_another_user_may_have_put_there_is_refused(
     (copy,) = (tmp_path / "disk").iterdir()
     remedy = "set data.stage to a folder of your own on a disk of the node"
     copy.chmod(0o777)
-    with pytest.raises(DataError, match=rf"^{copy} can be changed by other users \(mode 777\); {remedy}$"):
+    with pytest.raises(
+        DataError,
+        match=rf"^{copy} can be changed by other users \(mode 777; `chmod go-w` corrects it\); {remedy}$",
+    ):
         load(staged, CPU, 1)
     copy.rename(tmp_path / "outside")
     copy.symlink_to(tmp_path / "outside")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -33,6 +34,8 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 FORWARD = "forward_sync_buffers"
 KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_STATISTICS: dict[str, Any] = {FORWARD if FORWARD in KNOWN else "broadcast_buffers": False}
+RELEASE_SECONDS = 0.1
+"""Time in seconds for Gloo's threads to release tensors, which takes microseconds with Python's lock."""
 # Parts of the messages by which Gloo, which raises plain RuntimeErrors, reports a lost connection.
 LOST_CONNECTION = ("Connection closed by peer", "Connection reset by peer", "gloo/transport")
 
@@ -106,4 +109,8 @@ class Ddp:
         return isinstance(error, dist.DistError) or any(words in str(error) for words in LOST_CONNECTION)
 
     def close(self) -> None:
+        # The last reference to the group may be that of a DistributedDataParallel, whose destructor holds
+        # Python's lock while it waits for Gloo's threads. These need the lock to release the tensors of the
+        # last collectives, so they get the time for it: https://github.com/pytorch/pytorch/issues/56297
+        time.sleep(RELEASE_SECONDS)
         dist.destroy_process_group()

@@ -534,6 +534,7 @@ FILE_CASES = (
         ("aiperf/data/folder_contents.py beginning",),
         "text",
         _path("aiperf.data.folder_contents:is_text", "text"),
+        needs_torch=True,
     ),
     FileCase(
         ("aiperf/names.py Names._new_records", "aiperf/names.py _salt_of"), "run/private.jsonl", _names_of_run

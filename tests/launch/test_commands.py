@@ -329,7 +329,14 @@ def test_a_first_site_finds_this_installation(
     monkeypatch.setattr("sys.prefix", str(prefix))
     monkeypatch.setenv("VIRTUAL_ENV", "/another")
     monkeypatch.setenv("PATH", f"{prefix / 'bin'}:/usr/bin:/bin")
-    printed(run("init-site", "-o", "first.toml"))
+    for name in ("sinfo", "srun", "sacctmgr"):
+        (prefix / "bin" / name).write_text("#!/bin/sh\necho 'Unable to contact slurm' >&2\nexit 1\n")
+        (prefix / "bin" / name).chmod(0o755)
+    answer = run("init-site", "-o", "first.toml")
+    assert printed(answer).startswith("wrote first.toml; no scheduler answered, so ")
+    failed = "fails (exit code 1: Unable to contact slurm); what it would have said is guessed"
+    for name in ("sinfo", "srun", "sacctmgr"):
+        assert f"aiperf-hpc: {name} {failed}\n" in answer.stderr
     (line,) = load_site(Path("first.toml")).setup
     assert line == (
         f"source '{prefix}/bin/activate'" if has_script else f"export PATH='{prefix}/bin':\"$PATH\""

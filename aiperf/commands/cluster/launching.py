@@ -24,6 +24,7 @@ from aiperf.commands.options import output_option, writing
 from aiperf.commands.run_options import take_request
 from aiperf.errors import AiperfError
 from aiperf.programs import ToolFailed, ask
+from aiperf.wording import plain
 from launch import SCHEDULERS
 from launch.job import Job
 from launch.scheduler import Scheduler
@@ -32,6 +33,8 @@ from launch.site import load_site
 from launch.site_draft import GUESSED, QUESTIONS, site_text, skipped
 
 ASK_SECONDS = 30
+OF_SCHEDULER = ("sinfo", "mpi", "accounts")
+"""Questions to programs of a scheduler."""
 STUDIES = {
     "scaling": "aiperf.commands.cluster.studying:scaling",
     "status": "aiperf.commands.cluster.studying:status",
@@ -106,10 +109,11 @@ def init_site(output: Path) -> None:
         output.write_text(text, encoding="utf-8")
     for tool, lines in skipped(answers).items():
         show_skipped(tool, lines)
-    told = ", ".join(answers) or "nothing"
+    told = ", ".join(QUESTIONS[name][0] for name in OF_SCHEDULER if name in answers)
+    who = f"{told} answered" if told else "no scheduler answered"
     click.echo(
-        f"wrote {output} from the answers of {told}; {text.count(GUESSED)} values are guesses, marked as "
-        f"such. Check them, then run: aiperf-hpc launch slurm --nodes 2 -- --preset digits"
+        f"wrote {output}; {who}, so {text.count(GUESSED)} values are guesses, marked as such. Check them, "
+        f"then run: aiperf-hpc launch slurm --nodes 2 -- --preset digits"
     )
 
 
@@ -124,9 +128,19 @@ def _installation() -> str:
 
 
 def _asked(*words: str) -> str:
-    """The output of a command; empty if it does not exist, fails or hangs."""
+    """The output of a command; empty if it does not exist, and, with a line that says so, if it fails or
+    hangs."""
     try:
         answer = ask(words, ASK_SECONDS)
-    except ToolFailed:
+    except ToolFailed as error:
+        if not error.is_missing:
+            _show_failed(words[0], str(error))
         return ""
-    return (answer.output or answer.errors) if answer.code == 0 else ""
+    if answer.code:
+        _show_failed(words[0], f"fails ({answer.how}: {answer.reason})")
+        return ""
+    return answer.output or answer.errors
+
+
+def _show_failed(tool: str, how: str) -> None:
+    click.echo(plain(f"aiperf-hpc: {tool} {how}; what it would have said is guessed"), err=True)

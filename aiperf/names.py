@@ -74,7 +74,7 @@ def differ(first: object, second: object) -> bool:
 
 def _fits(hiding: str, text: str) -> bool:
     """Whether the text has all parts that are shown, in their order, with something in the place of each
-    commitment. A regular expression would take for ever for a hostile journal."""
+    commitment. On a hostile journal a regular expression would never end."""
     first, *rest = TOKEN.split(hiding)
     if not rest or not text.startswith(first):
         return hiding == text

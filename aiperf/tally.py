@@ -95,7 +95,7 @@ class Tally:
 
 
 def kinds(of: type[Tally] = Tally) -> Iterator[type[Tally]]:
-    """Every kind of tally whose task is imported. Each has numbers of its own, by which it is told."""
+    """Every kind of tally whose task is imported. Each is recognised by the names of its numbers."""
     for kind in of.__subclasses__():
         yield kind
         yield from kinds(kind)

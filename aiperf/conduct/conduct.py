@@ -180,7 +180,7 @@ class Conduct:
 
 
 def failure(assign: Assign, failed: Failed) -> Finished:
-    """What the master is told of a trial that failed on the rank that tells."""
+    """The message to the master about a trial that failed on the rank that reports."""
     return Finished(
         trial=assign.trial.number,
         attempt=assign.attempt,

@@ -25,7 +25,7 @@ HIDDEN_NAMES = ("__MACOSX", "@eaDir", "lost+found")
 # Of Emacs and nano, of vi, and of programs that replace a file or download one.
 BACKUP = re.compile(r".*(~|\.sw[nop]|\.bak|\.orig|\.tmp|\.part)|#.*#", re.DOTALL | re.IGNORECASE)
 LOOKED_AT = 8192
-"""Bytes at the beginning of a file by which a text is told from other files; git looks at as many."""
+"""Bytes at the beginning of a file that tell whether it is a text; git looks at as many."""
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """Marks at the beginning of a text whose bytes may be 0."""
 PDF = b"%PDF-"

@@ -67,7 +67,7 @@ class PretendingWorker(Driver[PretendedTrial]):
         super().__init__(Conduct(), say, f"rank {place.rank} on {self.host}")
         self.place, self.assumptions = place, assumptions
         self.first: queue.SimpleQueue[messages.ToGroup] = queue.SimpleQueue()
-        """What is heard before the conduct begins: Setup, or Quit."""
+        """The messages before the conduct begins: Setup, or Quit."""
         self.ended = threading.Event()
         self.trial: PretendedTrial | None = None
         self.due = 0.0

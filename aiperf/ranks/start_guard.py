@@ -111,12 +111,12 @@ def ranks_of(launcher: int, processes: Path = Path("/proc")) -> dict[int, Presen
 
 def _rank(environment: bytes) -> int | None:
     """The rank that the variables of a process state."""
-    variables: Mapping[str, str] = dict(
+    stated: Mapping[str, str] = dict(
         entry.decode(errors="replace").split("=", 1) for entry in environment.split(b"\0") if b"=" in entry
     )
     for name, _, _ in VARIABLES:
-        if variables.get(name, "").isdecimal():
-            return int(variables[name])
+        if stated.get(name, "").isdecimal():
+            return int(stated[name])
     return None
 
 

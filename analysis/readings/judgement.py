@@ -103,8 +103,8 @@ def _set_aside(replay: Replay) -> Iterator[None]:
 
 
 def examine(files: RunFiles, progress: Callable[[str], object] = lambda text: None) -> Judged:
-    """Counts every architecture again and asks every rule. `progress` gets a text every few seconds, how far a
-    long run is.
+    """Counts every architecture again and asks every rule. `progress` gets a text with the
+    progress of a long run every few seconds.
 
     Raises JournalError for what is not a journal, or one without a seed to count from.
     """

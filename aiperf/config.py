@@ -31,6 +31,8 @@ DATA_CLASSES: tuple[type[DataConfig], ...] = (ImageData, TextData)
 """Those of this program's tasks: imported here, so that `[data]` of each can be read. An installed task
 brings its own."""
 PRESETS = Path(__file__).parent / "presets"
+OTHER_NAMES = {"imagenet": "ranked", "imagenet-1k": "ranked", "enwik9": "ranked-text", "mnist": "digits"}
+"""Names of data by which people ask for a preset."""
 FORMATS = ("fp32", "tf32", "bf16", "fp16")
 WANTED_FORMATS = ("auto", *FORMATS)
 OPTIMIZERS = ("sgd", "adamw", "muon")
@@ -277,8 +279,8 @@ def preset_text(name: str) -> str:
     if name not in preset_names():
         names = preset_names()
         raise ConfigError(
-            f"no preset {name!r}{suggestion(name, names) or ';'} presets: {', '.join(names)}, or a file "
-            "NAME.toml"
+            f"no preset {name!r}{suggestion(OTHER_NAMES.get(name.lower(), name), names) or ';'} presets: "
+            f"{', '.join(names)}, or a file NAME.toml"
         )
     return (PRESETS / f"{name}.toml").read_text(encoding="utf-8")
 

@@ -11,6 +11,9 @@ from aiperf.errors import AiperfError
 from aiperf.names import hidden, salt_of
 from aiperf.os_error import unreadable
 
+RUNS = Path("runs")
+"""Where the directories of runs are made, in the folder in which the command is typed."""
+
 
 @dataclass(frozen=True)
 class RunFiles:

@@ -21,7 +21,7 @@ WIDTH = 100
 KNOW_MODULE = "type module >/dev/null 2>&1 || source /etc/profile # a batch shell is not a login shell"
 FOUND = (
     'type -P "${program[0]}" >/dev/null ||',
-    '    { echo "there is no ${program[0]} here; edit what stands below EDIT 3" >&2; exit 1; }',
+    '    { echo "there is no ${program[0]} here; edit the line below EDIT 3" >&2; exit 1; }',
 )
 # Other users know the number of a job, and could make the folder first, or a link with its name.
 OWN_FOLDER = (

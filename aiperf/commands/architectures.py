@@ -28,6 +28,7 @@ FORMATS_OF_BYTES = {"4": ("fp32",), "2": ("bf16", "fp16")}
 
 
 @click.command()
+@click.argument("path", metavar="[RUN|PACKAGE]", type=PATH, required=False)
 @click.option(
     "--seed",
     default="resnet50",
@@ -70,6 +71,7 @@ FORMATS_OF_BYTES = {"4": ("fp32",), "2": ("bf16", "fp16")}
     help="For --roofline: examples per step, which share one reading of the weights.",
 )
 def count(
+    path: Path | None,
     seed: str,
     image: int | None,
     channels: int | None,
@@ -83,13 +85,16 @@ def count(
 ) -> None:
     """Count the operations of an architecture for one example, by layer type and pass.
 
-    An example is an image or a window of text.
+    An example is an image or a window of text. With RUN, the architecture is that of its best network.
     """
     only_with("--roofline", roofline, "ceiling", "batch_size")
+    only_with("an architecture without RUN", path is None, "seed")
     try:
-        found = resolve_seed(seed)
+        found = resolve_seed(seed) if path is None else _best(path)
         shape = _input(found, image, channels, positions)
         if (shape, classes or found.classes) != (found.input, found.classes):  # a pipe is read only once
+            if path is not None:
+                raise ConfigError(f"the network of {path} has the input and the classes of its run")
             found = resolve_seed(seed, shape, classes)
     except ValueError as error:
         raise ConfigError(str(error)) from None
@@ -104,6 +109,13 @@ def count(
         click.echo(json.dumps(count_json(found, int(element_bytes)), indent=1))
     else:
         click.echo(count_text(found, int(element_bytes)))
+
+
+def _best(path: Path) -> Graph:
+    """The architecture of the best network of a run or a package."""
+    with opened(path) as files:
+        run = replay(read_journal(files.journal))
+        return rebuild(run, best_trial(run, files))
 
 
 def _input(seed: Graph, image: int | None, channels: int | None, positions: int | None) -> Shape:
@@ -122,9 +134,14 @@ def _input(seed: Graph, image: int | None, channels: int | None, positions: int 
     return (channels or seed.input[0], image or seed.input[1], image or seed.input[2])
 
 
+def _trial(context: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """The number of a trial; None for the best one, which may be named by that word."""
+    return None if value in (None, "best") else click.IntRange(0).convert(value, param, context)
+
+
 @click.command()
 @run_or_package_argument
-@click.argument("trial", type=click.IntRange(0), required=False)
+@click.argument("trial", callback=_trial, required=False)
 @output_option("Write the JSON to this file.")
 @click.option(
     "--torch",

@@ -15,6 +15,7 @@ from aiperf.commands.run_request import RunRequest
 from aiperf.doctor.check import Grade, checks_json, checks_text
 from aiperf.doctor.examination import examine, examine_alone, serve_examination
 from aiperf.doctor.judge import judge
+from aiperf.files import RUNS
 from aiperf.pretending.assumptions import assumed
 from aiperf.ranks.connect import connect, disconnect
 from aiperf.ranks.launcher import launched_rank
@@ -24,7 +25,7 @@ from aiperf.ranks.rank_options import RankOptions
 
 @click.command()
 @config_options
-@click.option("--directory", type=PATH, default="runs", show_default=True, help="Directory of the run.")
+@click.option("--directory", type=PATH, default=RUNS, show_default=True, help="Directory of the run.")
 @rank_options
 @pretend_option
 @click.option(

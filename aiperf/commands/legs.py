@@ -18,7 +18,7 @@ from aiperf.commands.reference_run import config_like, differences_line
 from aiperf.commands.run_request import RunRequest
 from aiperf.config import Config, leaves, with_overrides
 from aiperf.errors import ConfigError, StoppedEarly
-from aiperf.files import RunFiles
+from aiperf.files import RUNS, RunFiles
 from aiperf.journal.events import TERMINATED, Origin
 from aiperf.journal.file import JournalWriter, read_journal
 from aiperf.journal.lock import SILENCE_SECONDS
@@ -60,7 +60,7 @@ def lead(
     else:
         config, differences = config_like(like, request.given())
         click.echo(plain(differences_line(like, differences)), err=True)
-    files = RunFiles(directory or Path("runs") / new_run_id(config))
+    files = RunFiles(directory or RUNS / new_run_id(config))
     if dry_run:
         from aiperf.run.rehearsal import rehearsal_text
 

@@ -17,6 +17,8 @@ from aiperf.os_error import refused
 from aiperf.wording import plain, suggestion
 
 USAGE, FAILURE, INTERRUPTED = 2, 1, 130
+ELSEWHERE = {("export", "--json"): "`aiperf-hpc report RUN --json` writes the result as JSON"}
+"""Options that people look for at a command, with the command that has them."""
 PLAIN = {"a valid float range": "a number", "a valid integer range": "a whole number"}
 """Click's words for kinds of values, with plainer ones."""
 
@@ -90,11 +92,18 @@ def _say_no_more() -> None:
 
 
 def _remedy(error: click.NoSuchOption) -> str:
-    """What to do about an unknown option: the similar ones, or all that exist. Options of `run` are
-    recognised, because users often forget to type the command."""
+    """What to do about an unknown option: the command that has it, the similar ones, or all that exist.
+    Options of `run` are recognised, because users often forget to type the command, or `--` before them."""
     words, option = sys.argv[1:], error.option_name
-    if words[:1] == [option] and option in _options(click.Context(group.commands["run"])):
-        return f" before a command; for a run: aiperf-hpc run {shlex.join(words)}"
+    if option in _options(click.Context(group.commands["run"])):
+        if words[:1] == [option]:
+            return f" before a command; for a run: aiperf-hpc run {shlex.join(words)}"
+        if error.ctx is not None and any(each.name == "options" for each in error.ctx.command.params):
+            at = next(n for n, word in enumerate(words) if word.partition("=")[0] == option)
+            told = shlex.join([*words[:at], "--", *words[at:]])
+            return f" before --; options of the run stand behind it: aiperf-hpc {told}"
+    if elsewhere := ELSEWHERE.get((words[0], option)):
+        return f" here; {elsewhere}"
     known = [name for name in _options(error.ctx) if name.startswith("--")]
     return f"{suggestion(option, known) or '.'} Options: {', '.join(known)}"
 

@@ -12,7 +12,7 @@ from aiperf.commands.looking.results import result_text
 from aiperf.commands.options import PATH, device_option
 from aiperf.commands.run_options import config_options
 from aiperf.commands.run_request import RunRequest
-from aiperf.files import RunFiles
+from aiperf.files import RUNS, RunFiles
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.run.run import begin, new_run_id
 
@@ -40,7 +40,7 @@ def config(request: RunRequest, directory: Path | None, device: str, concurrency
     from aiperf.on_nni.description import description
 
     found = request.config()
-    files = RunFiles(directory or Path("runs") / new_run_id(found))
+    files = RunFiles(directory or RUNS / new_run_id(found))
     words = [*request.words(), "--device", device, "--concurrency", str(concurrency)]
     click.echo(description(found, words, files.directory, concurrency), nl=False)
     return 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isnan
 from pathlib import Path
@@ -13,20 +14,46 @@ from click.core import ParameterSource
 
 from aiperf.commands.extras import extra
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.files import RUNS, RunFiles
 from aiperf.os_error import unwritable
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
+GPU = "auto takes the accelerator that is there; cuda is PyTorch's name for GPUs of NVIDIA and AMD"
+OTHER_DEVICES = dict.fromkeys(("gpu", "rocm", "hip", "nvidia", "amd"), GPU) | {
+    "ascend": "Ascend is npu",
+    "intel": "a GPU of Intel is xpu",
+}
+"""What to type instead of the names that people use for a device."""
 PATH = click.Path(path_type=Path)
 
 run_argument = click.argument("directory", metavar="RUN", type=PATH)
 run_or_package_argument = click.argument("path", metavar="RUN|PACKAGE", type=PATH)
 
 
+WITH_UNIT = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+) ?(%|s|sec|seconds?|m|min|minutes?|h|hours?)")
+
+
+class Known(click.Choice[str]):
+    """One of several words. For a word that people use for one of them, the refusal says which it is."""
+
+    def __init__(self, words: Sequence[str], others: Mapping[str, str]) -> None:
+        super().__init__(words)
+        self.others = others
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> str:
+        if remedy := self.others.get(str(value).lower()):
+            self.fail(f"{value!r} is not one of {', '.join(self.choices)}: {remedy}", param, context)
+        return super().convert(value, param, context)
+
+
 class Number(click.FloatRange):
     """A number within a range. NaN is refused here, because click accepts it in every range."""
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        if with_unit := WITH_UNIT.fullmatch(str(value)):
+            number, unit = with_unit.groups()
+            alone = f"{float(number) / 100:g}" if unit == "%" else number
+            self.fail(f"{value!r} has a unit; give the number alone, such as {alone}", param, context)
         found: float = super().convert(value, param, context)
         if isnan(found):
             self.fail(f"{value!r} is not a number.", param, context)
@@ -35,7 +62,7 @@ class Number(click.FloatRange):
 
 device_option = click.option(
     "--device",
-    type=click.Choice(DEVICES),
+    type=Known(DEVICES, OTHER_DEVICES),
     default="auto",
     show_default=True,
     help="Kind of device to compute on; auto: an accelerator if there is one.",
@@ -92,7 +119,9 @@ def opened(path: Path) -> Iterator[RunFiles]:
     """A context with the files of a run directory, or of a package, which is unpacked for its duration after
     its checksums are checked."""
     if not (path.exists() or path.parent.is_file()):
-        raise AiperfError(f"{path} does not exist; give a run directory or a package")
+        among = RUNS / path
+        remedy = f"did you mean {among}?" if among.exists() else "give a run directory or a package"
+        raise AiperfError(f"{path} does not exist; {remedy}")
     if path.is_dir() or not (path.is_file() or path.parent.is_file()):
         yield RunFiles(path)
         return

@@ -9,11 +9,20 @@ from typing import Any
 
 import click
 
-from aiperf.commands.options import PATH, Number, device_option, is_typed
+from aiperf.commands.options import PATH, Known, Number, device_option, is_typed
 from aiperf.commands.run_request import DEFAULT, OWN, RunRequest
 from aiperf.config import STEPS, WANTED_FORMATS, preset_names
 from aiperf.ranks.rank_options import BACKENDS, RankOptions
 from nas.search_names import OWN_SEARCHES
+
+OTHER_FORMATS = {
+    "bfloat16": "bfloat16 is bf16",
+    **dict.fromkeys(("float16", "half"), "half precision is fp16"),
+    **dict.fromkeys(("float32", "float", "single"), "single precision is fp32"),
+    "tensorfloat32": "TensorFloat-32 is tf32",
+    **dict.fromkeys(("fp8", "int8", "fp4"), "below 16 bits nothing is trained"),
+}
+"""What to type instead of PyTorch's names for a number format."""
 
 
 def _absolute(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -62,7 +71,7 @@ _CONFIG_OPTIONS = (
     click.option(
         "--format",
         "format_",
-        type=click.Choice(WANTED_FORMATS),
+        type=Known(WANTED_FORMATS, OTHER_FORMATS),
         help="Number format of multiplications; auto: the fastest that the devices support natively.",
     ),
     click.option(

@@ -22,7 +22,7 @@ from aiperf.commands.reference_run import config_like
 from aiperf.commands.run_request import RunRequest
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import ConfigError
-from aiperf.files import RunFiles
+from aiperf.files import RUNS, RunFiles
 from aiperf.ranks.ranks import PROGRAM, run_for_this
 from aiperf.rules.ending import Answer
 from aiperf.run.run import new_run_id
@@ -84,7 +84,7 @@ def repeat(
     _refuse_length_of_the_job(request, like)
     is_one_seed = same_seed or config.ranked  # of a ranked run it is not a person's choice
     series = Series(
-        directory or Path("runs") / new_run_id(config),
+        directory or RUNS / new_run_id(config),
         tuple(config.random_seed + (0 if is_one_seed else number) for number in range(repeats)),
         (*words, *rank_words),
     )

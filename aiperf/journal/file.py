@@ -20,7 +20,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from aiperf.errors import JournalError
-from aiperf.files import RunFiles, run_directories
+from aiperf.files import RUNS, RunFiles, run_directories
 from aiperf.journal import strict
 from aiperf.journal.events import Event, Opened
 from aiperf.journal.hidden import Hider, shown
@@ -291,7 +291,7 @@ def _absent(journal: Path) -> str:
     below = run_directories(folder) if os.access(folder, os.R_OK | os.X_OK) and folder.is_dir() else []
     near = [
         *below[-1:],
-        *(each for each in folder.absolute().parents[:1] if RunFiles(each).journal.is_file()),
+        *(each for each in (folder.absolute().parent, RUNS / folder) if RunFiles(each).journal.is_file()),
     ]
     return f"no journal at {journal}; give a run directory" + (f", such as {near[0]}" if near else "")
 

@@ -56,6 +56,11 @@ class Ranks:
         None, which means that the output itself shows it."""
         return None if self.link is None else False
 
+    @property
+    def masters_host_trains(self) -> bool:
+        """Whether another rank on the master's host trains, or the master's process itself."""
+        return self.hosts[:1] == () or self.hosts[0] in self.hosts[1:]
+
     def places(self, config: Config) -> tuple[Place, ...]:
         """Places of the ranks that train. Raises WorldError or ConfigError if they cannot be divided into
         groups, or cannot share a batch evenly."""

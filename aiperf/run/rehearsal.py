@@ -87,7 +87,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
             "one trial",
             f"{clock(seen.trial_seconds)} in the first round, for an architecture of the seed's size",
         ),
-        ("trials a group", trials),
+        ("trials per group", trials),
         _rank(config, manifest, unbounded, seen.least_ranked_hours),
         *([("tuning", told)] if told else []),
         *_energy(devices),

@@ -123,7 +123,7 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
     refused before its clock starts nothing is left."""
     _refuse_secrets(config)
     config, seed, told = check_run(config, ranks)
-    if not ranks.options.pretend:
+    if ranks.masters_host_trains and not ranks.options.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
     for line in filter(None, (told, _of_other_bounds(config))):
         _say(line)

@@ -5,6 +5,7 @@ A task has a class of its own, which derives from `DataConfig`, checks what is i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -84,8 +85,12 @@ class DataConfig:
         """Raises ConfigError for what this task cannot have."""
 
     def refuse_no_folder(self) -> None:
-        """Raises ConfigError where files are needed and their folder is not given, which only a run that
-        reads them needs."""
+        """Raises ConfigError where files are needed that are not given, or are not on this host, which only a
+        run that reads them needs."""
+        if self.path and not os.path.exists(self.path):
+            raise ConfigError(
+                f"data.path is {self.path!r}, which does not exist; give another path with --data"
+            )
 
     @classmethod
     def member_of_record(cls, record: Mapping[str, Any]) -> type[DataConfig]:

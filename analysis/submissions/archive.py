@@ -101,10 +101,11 @@ def read_archive(path: Path, folder: Path) -> list[str]:
             _refuse_more(packed, path)
             return names
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, UnicodeError, ValueError) as error:
-        is_part = RunFiles(path.parent).journal.is_file()
-        remedy = f"give the run directory {path.parent}" if is_part else "give a run directory or a package"
+        if RunFiles(path.parent).journal.is_file():
+            raise ArchiveError(f"{path} is one file of a run; give the run directory {path.parent}") from None
         raise ArchiveError(
-            f"{path} is not a gzip-compressed tar archive, or is damaged: {error}; {remedy}"
+            f"{path} is not a gzip-compressed tar archive, or is damaged: {error}; give a run directory or a "
+            f"package"
         ) from None
     except _LargeHeader as error:
         raise ArchiveError(f"{path} contains {error}; it is not unpacked") from None

@@ -109,8 +109,8 @@ ARRAYS = (
     '''\
 def prepare(images: Tensor) -> Tensor:
     """Square images (batch × side × side × {channels}), bytes from 0 to 255, as the network reads them
-    (batch × {channels} × {size} × {size}): scaled bilinearly with antialiasing, rounded to bytes, each
-    channel less its mean, over its deviation."""
+    (batch × {channels} × {size} × {size}): scaled bilinearly with antialiasing, rounded to bytes, and
+    (x - mean) / standard deviation per channel."""
     shown = images.movedim(3, 1).float()
     if shown.shape[2:] != ({size}, {size}):
         shown = F.interpolate(shown, ({size}, {size}), mode="bilinear", antialias=True).round()
@@ -133,7 +133,7 @@ FILES = (
     '''\
 def prepare(path: Path) -> Tensor:
     """The image in a JPEG or PNG file as the network reads it (1 × {channels} × {size} × {size}): a centred
-    square, scaled bilinearly with antialiasing, each channel less its mean, over its deviation. This needs
+    square, scaled bilinearly with antialiasing, (x - mean) / standard deviation per channel. This needs
     Pillow."""
     from PIL import Image
 

@@ -83,6 +83,19 @@ def test_a_site_and_an_hour_make_the_shipped_script(run: Launch) -> None:
     assert not Path("log").exists(), "nothing is submitted unless told to"
 
 
+def test_a_script_that_the_user_may_have_edited_stays_and_the_next_one_has_a_number(run: Launch) -> None:
+    edited = Path("aiperf-hpc-4.sbatch")
+    edited.write_text("mine")
+    for words, script in (
+        (("--hours", 2), "aiperf-hpc-4-2.sbatch"),
+        (("--hours", 1), "aiperf-hpc-4-3.sbatch"),
+        (("--hours", 2), "aiperf-hpc-4-2.sbatch"),  # the same again
+    ):
+        assert printed(run("slurm", "--nodes", 4, *words, *DIGITS)).startswith(f"{script}; submit it with: ")
+    assert "already exists" in str(run("slurm", "-o", edited, *DIGITS).exception)
+    assert edited.read_text() == "mine"
+
+
 def test_it_is_submitted_when_told_to(run: Launch) -> None:
     words = ("slurm", "--nodes", 2, "--submit", "-o", "x.sbatch", *DIGITS, "--random-seed", 5)
     assert printed(run(*words)) == "x.sbatch: job 1\n"
@@ -134,12 +147,6 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
     before = sorted(Path().rglob("*"))
     assert reason in str(run(*words).exception)
     assert sorted(Path().rglob("*")) == before
-
-
-def test_a_script_that_somebody_edited_is_kept(run: Launch) -> None:
-    Path("aiperf-hpc-1.sbatch").write_text("mine\n")
-    assert isinstance(run("slurm", *DIGITS).exception, AiperfError)
-    assert Path("aiperf-hpc-1.sbatch").read_text() == "mine\n"
 
 
 def test_a_study_is_submitted_once_and_repeats_what_is_missing(run: Launch) -> None:
@@ -254,21 +261,21 @@ def test_a_scheduler_is_not_asked_for_what_is_done(run: Launch) -> None:
 SCALING = ("scaling", "--nodes", "4,8", "--submit")
 PLAN = """\
 aiperf-hpc: the run: preset digits, data digits, seed residual-8-16-32, format auto, search evolution
-aiperf-hpc: its length: 1 h on each of 4, 8 nodes: 4 + 8 = 12 node-hours; the scheduler is asked for 18
+aiperf-hpc: its length: 1 h on each of 4, 8 nodes: 4 + 8 = 12 node-hours; requested: 18 node-hours
 """
 
 
 @pytest.mark.parametrize(
     ("words", "length"),
     [
-        ("slurm", "1 h on 1 node: 1 node-hour; the scheduler is asked for 1.5"),
+        ("slurm", "1 h on 1 node: 1 node-hour; requested: 1.5 node-hours"),
         (
             "slurm --nodes 2 --repeats 5",
-            "1 h on 2 nodes, 5 times: 10 node-hours; the scheduler is asked for 15",
+            "1 h on 2 nodes, 5 times: 10 node-hours; requested: 15 node-hours",
         ),
         (
             "scaling --nodes 1,2 --one-job --hours 0.5",
-            "0.5 h on each of 1, 2 nodes, in one job of 2 nodes: 2 node-hours; the scheduler is asked for 4",
+            "0.5 h on each of 1, 2 nodes, in one job of 2 nodes: 2 node-hours; requested: 4 node-hours",
         ),
     ],
 )

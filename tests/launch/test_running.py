@@ -204,7 +204,7 @@ ENDS: dict[str, tuple[dict[str, Any], Outcome]] = {
     ),
     "no program": (
         {"site": NO_PROGRAM},
-        (1, "there is no no-such-command here; edit what stands below EDIT 3\n", []),
+        (1, "there is no no-such-command here; edit the line below EDIT 3\n", []),
     ),
     "few cores": ({"SLURM_JOB_CPUS_PER_NODE": "2(x2)"}, (1, "2 CPUs per node are too few for 3 ranks\n", [])),
 }

@@ -12,6 +12,7 @@ import click
 
 from aiperf.commands.cluster.submission import (
     agree,
+    free_name,
     hand_in,
     hours_option,
     run_context,
@@ -64,7 +65,9 @@ def _of(word: str, scheduler: Scheduler) -> click.Command:
         help="Number of runs, one after another, with random seeds 1, 2, …, or, if ranked, all with the "
         "season's; then their spread is shown.",
     )
-    @output_option("Script file; default: NAME-NODES plus the ending of the scheduler.")
+    @output_option(
+        "Script file; default: NAME-NODES, numbered if there is another one, plus the scheduler's ending."
+    )
     @click.option("--submit", is_flag=True, help="Submit the script.")
     @click.argument("options", nargs=-1, metavar="[-- RUN OPTIONS]")
     def command(
@@ -81,8 +84,8 @@ def _of(word: str, scheduler: Scheduler) -> click.Command:
         request = take_request(dict(context.params))
         config = request.config()
         job = Job(nodes, hours, name, options, repeat=repeats, ranked=config.ranked)
-        path = output or Path(f"{name}-{nodes}.{scheduler.ending}")
         text = script_text(scheduler, load_site(site), job)
+        path = output or free_name(f"{name}-{nodes}", scheduler.ending, text)
         agree(context, request, config, [job])
         write_script(path, text)
         if submit:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 
 import click
@@ -84,7 +86,7 @@ def agree(context: click.Context, request: RunRequest, config: Config, jobs: Seq
     if pretend := context.params.get("pretend"):
         assumed(pretend)  # checked now, because a job would report it only after it has waited
         click.echo(
-            f"aiperf-hpc: nothing is trained: the workers only wait, as predicted by {pretend} says", err=True
+            f"aiperf-hpc: nothing is trained: the workers only wait as long as {pretend} predicts", err=True
         )
     if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("name", "path")):
         return
@@ -126,7 +128,16 @@ def plan_text(request: RunRequest, config: Config, jobs: Sequence[Job]) -> str:
         f"aiperf-hpc: the run: preset {request.preset}, data {data}, seed "
         f"{config.seed_architecture}, format {config.training.format}, search {config.search.name}\n"
         f"aiperf-hpc: its length: {jobs[0].hours:g} h on {each}{nodes}{repeat}{one}: "
-        f"{spent}; the scheduler is asked for {figure(sum(job.limit_node_hours for job in jobs))}"
+        f"{spent}; requested: {figure(sum(job.limit_node_hours for job in jobs))} node-hours"
+    )
+
+
+def free_name(stem: str, ending: str, text: str) -> Path:
+    """The first of STEM.ENDING, STEM-2.ENDING, … that does not exist, or has this text already: the user may
+    have edited the others."""
+    paths = (Path(f"{stem}{f'-{number}' if number > 1 else ''}.{ending}") for number in count(1))
+    return next(
+        path for path in paths if not os.path.lexists(path) or (path.is_file() and read_text(path) == text)
     )
 
 

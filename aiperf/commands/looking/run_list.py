@@ -8,21 +8,22 @@ import click
 
 from aiperf.commands.extras import extra
 from aiperf.commands.options import PATH
-from aiperf.files import RunFiles, run_directories
+from aiperf.files import RUNS, RunFiles, run_directories
 from aiperf.wording import plain
 
 
 @click.command("list")
-@click.argument("directory", type=PATH, default="runs")
+@click.argument("directory", type=PATH, default=RUNS)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all digits.")
 def list_runs(directory: Path, as_json: bool) -> int:
-    """List the runs of a directory (default: runs) with score and verdict, one per line.
+    """List the runs of a directory (default: runs), or one run, with score and verdict, one per line.
 
     Exit code 1 if a run cannot be read.
     """
     with extra("report"):
         from analysis.exports.runs import Listed, runs_json, runs_text
-    found = [Listed.of(RunFiles(each)) for each in run_directories(directory)]
+    is_run = RunFiles(directory).journal.is_file()
+    found = [Listed.of(RunFiles(each)) for each in ([directory] if is_run else run_directories(directory))]
     for each in found:
         if each.problem:
             click.echo(plain(f"aiperf-hpc: {each.problem}"), err=True)

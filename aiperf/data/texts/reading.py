@@ -107,7 +107,8 @@ def text_at(path: Path) -> MappedText:
     files = [file for file in files if file.bytes]
     if not files:
         raise DataError(
-            f"{path}: empty{f' ({note})' if note else ''}; give a text file, or a folder of text files"
+            f"{path}: no text{f' ({note})' if note else ''}; give a text file, or a folder of text files; "
+            f"for images, omit --preset"
         )
     return MappedText(str(path), files, note)
 

@@ -49,11 +49,11 @@ def _examples(data: DataConfig) -> Examples:
 def _reads(data: DataConfig) -> str:
     shape = f"{data.name}, {data.channels} × {data.size} × {data.size}"
     if data.name in OF_IMAGENET:
-        return f"{shape}, from 0 to 1, less ImageNet's mean, over its deviation"
+        return f"{shape}, (x − mean) / standard deviation per channel, x from 0 to 1, both of ImageNet"
     levels = (
         ", whose levels from 0 to 16, times 255/16, are rounded to bytes" if data.name == DIGITS.name else ""
     )
-    return f"{shape}{levels}, each channel less its mean over all training images, over its deviation"
+    return f"{shape}{levels}, (x − mean) / standard deviation per channel, both over all training images"
 
 
 def _generated(graph: Graph, parts: tuple[int, int, int]) -> DataConfig:

@@ -54,6 +54,8 @@ def test_runs_are_listed_in_the_order_of_their_starts(typed: Typed, runs: Path, 
         "devices": 8,
         **{key: known[key].value for key in ("span_seconds", "ops_per_second", "error")},
     } in json.loads(typed.out)
+    assert typed("list", runs / "later") == 0
+    assert [line.split()[0] for line in typed.out.splitlines()] == ["run", "later"]
     assert typed("list", tmp_path) == 0
     assert typed.out == f"no run in {tmp_path}; `aiperf-hpc run` makes one\n"
 

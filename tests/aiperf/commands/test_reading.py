@@ -51,6 +51,11 @@ def test_graph_rebuilds_what_count_reads(typed: Typed, run: RunFiles, tmp_path: 
     assert (
         counted["graph_key"] == replay(read_journal(run.journal)).trials[3].attempts[0].dispatched.graph_key
     )
+    assert typed("graph", run.directory, "best", "-o", output) == 0
+    assert typed("count", "--seed", output, "--json") == 0
+    of_best = json.loads(typed.out)
+    assert typed("count", run.directory, "--json") == 0
+    assert json.loads(typed.out) == of_best != counted
 
 
 def test_what_is_counted_may_be_a_text_of_any_length_or_come_through_a_pipe(typed: Typed) -> None:

@@ -16,8 +16,13 @@ WRONG_USE = [
     ("run --minutes", "requires an argument. Try 'aiperf-hpc run --help'.\n"),
     ("rum", "Commands: accept, compare, cost, count, "),
     ("launch slrum", "Commands: init-site, lsf, "),
+    ("launch slurm --nodes 2 --seed resnet18", "it: aiperf-hpc launch slurm --nodes 2 -- --seed resnet18\n"),
     ("launch slurm -- --presett x", "--presett; did you mean '--preset'? Options: "),
     ("run --minutes nan", "'nan' is not a number"),
+    ("run --minutes 5m", "'5m' has a unit; give the number alone, such as 5. Try"),
+    ("cost R --error 5%", "'5%' has a unit; give the number alone, such as 0.05. Try"),
+    ("run --device gpu", "'gpu' is not one of auto, cuda, npu, xpu, cpu: auto takes the accelerator"),
+    ("run --format bfloat16", "'bfloat16' is not one of auto, fp32, tf32, bf16, fp16: bfloat16 is bf16."),
     ("run --dry-run --examples-per-second inf", "inf is not in the range"),
     ("run --examples-per-second 9", "--examples-per-second is only for --dry-run"),
     ("run --like R --preset digits", "give --preset or --like, not both. Try 'aiperf-hpc run --help'.\n"),
@@ -39,6 +44,8 @@ WRONG_USE = [
     ("simulate --predict R --hours 2", "--hours is only for a study with --nodes"),
     ("simulate --predict R --set ranked=false", "--set is only for a study with --nodes"),
     ("simulate --calibrate R --measure-master", "--measure-master is only for a study"),
+    ("count R --seed resnet50", "--seed is only for an architecture without RUN"),
+    ("export R --json", "no option --json here; `aiperf-hpc report RUN --json` writes the result as JSON\n"),
     ("graph R --onnx a -o b", "-o is for the JSON only. Try 'aiperf-hpc graph --help'."),
     ("export R", "--csv, --mllog, --openmetrics, --dawnbench or --mlperf-inference"),
     ("export R --csv --mllog", "--csv and --mllog are given; choose one"),
@@ -50,6 +57,8 @@ WRONG_USE = [
 FAILS = [
     ("run --preset ''", "no preset ''; presets: digits"),
     ("run --preset cifar", "no preset 'cifar'; presets: digits"),
+    ("run --preset imagenet", "no preset 'imagenet'; did you mean 'ranked'? presets: "),
+    ("run --preset ranked --data /absent", "data.path is '/absent', which does not exist; give another"),
     ("run --preset own", "preset own is for your own images; give their folder with --data"),
     ("run --preset ranked", "data.path is not set; give the folder of the images with --data\n"),
     ("run --preset digits --data .", "data.name is 'digits', which reads no files"),
@@ -69,7 +78,10 @@ FAILS = [
     ("count --seed resnet18 --positions 8", "this architecture reads images: use --image"),
     ("score nowhere", "nowhere does not exist; give a run directory or a package"),
     ("graph R 99", "this run has no trial 99; it has: 0 to "),
-    ("score R/journal.jsonl", "give the run directory R\n"),
+    ("count R --image 8", "the network of R has the input and the classes of its run"),
+    ("score R/journal.jsonl", "R/journal.jsonl is one file of a run; give the run directory R\n"),
+    ("report Q", "Q does not exist; did you mean runs/Q?\n"),
+    ("status Q", "no journal at Q/journal.jsonl; give a run directory, such as runs/Q\n"),
     ("score wrong.toml", "give a run directory or a package\n"),
     ("report .", "no journal at journal.jsonl; give a run directory, such as R\n"),
     ("serve .", "no journal at"),
@@ -100,7 +112,8 @@ FAILS = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("refusals")
-    write_run(found / "R", told(Scene(groups=1))).lock.touch()
+    for run in ("R", "runs/Q"):
+        write_run(found / run, told(Scene(groups=1))).lock.touch()
     (found / "wrong.toml").write_text("speed = 1")
     return found
 

@@ -100,7 +100,7 @@ def test_a_rehearsal_of_a_run_that_is_there_trains_nothing(typed: Typed, tmp_pat
     before = files.journal.read_bytes()
     again = ("run", "--directory", files.directory, "--resume", "--dry-run")
     assert typed(*again, "--device", "cpu", "--examples-per-second", 100) == 0
-    assert "trials a group" in typed.out
+    assert "trials per group" in typed.out
     assert files.journal.read_bytes() == before
 
 

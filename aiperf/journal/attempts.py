@@ -6,7 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from aiperf.journal.events import Began, Dispatched, Ended, GroupLost, LegBegan, LegEnded, RankReady
+from aiperf.journal.events import (
+    Began,
+    Dispatched,
+    Ended,
+    GroupLost,
+    HostUsed,
+    LegBegan,
+    LegEnded,
+    RankReady,
+)
 from aiperf.trial import Segment, State, Trial
 from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, Fallback, Ready
 
@@ -54,6 +63,8 @@ class Leg:
     deadline: float | None = None
     ended: LegEnded | None = None
     losses: list[GroupLost] = field(default_factory=list)
+    uses: list[HostUsed] = field(default_factory=list)
+    """How the processors of the hosts were used, interval by interval."""
     started: dict[int, float] = field(default_factory=dict)
     """Time at which each lost group was last restarted; other groups were started with the leg."""
     arrivals: list[tuple[float, float]] = field(default_factory=list)

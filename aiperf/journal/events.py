@@ -16,7 +16,7 @@ from aiperf.config import Config
 from aiperf.journal.words import TERMINATED as TERMINATED
 from aiperf.trial import Segment, StepBlock, Trial
 from aiperf.wire.clocks import ClockReading
-from aiperf.wire.messages import Ceiling, Control, Evaluated, Fallback, Finished, Ready, Started
+from aiperf.wire.messages import Ceiling, Control, Evaluated, Fallback, Finished, HostUse, Ready, Started
 
 OpsVector = tuple[int, int, int, int, int, int, int]
 """Numbers of operations by kind: mac, add, mul, div, sqrt, exp, cmp."""
@@ -204,6 +204,14 @@ class GroupLost(Event):
 
     group: int
     reason: str
+
+
+@dataclass(frozen=True)
+class HostUsed(Event):
+    """How the processors of one host were used."""
+
+    use: HostUse
+    end: float
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ AFTER_THE_END = (
     events.GroupLost,
     events.RankReady,
     events.RankAlike,
+    events.HostUsed,
     events.Tested,
 )
 """Events that may follow the end of a leg, when some group tests the best network; groups may still be lost
@@ -240,6 +241,12 @@ class Replay:
         measured[rank] = found
         return ""
 
+    def _host_used(self, t: float, event: events.HostUsed) -> str:
+        if event.use.rank not in self.leg.devices:
+            return f"of rank {event.use.rank}, which was never ready"
+        self.leg.uses.append(event)
+        return ""
+
     def _released(self, t: float, event: events.Released) -> str:
         if self.leg.released is not None:
             return "appears twice in its leg"
@@ -381,6 +388,7 @@ _FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
     events.RankAlike: Replay._rank_alike,
     events.CeilingMeasured: Replay._ceiling_measured,
     events.ControlMeasured: Replay._control_measured,
+    events.HostUsed: Replay._host_used,
     events.Released: Replay._released,
     events.Dispatched: Replay._dispatched,
     events.Began: Replay._began,

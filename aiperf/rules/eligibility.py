@@ -12,10 +12,11 @@ from aiperf.proposing.plan import SEGMENT_SECONDS
 from aiperf.rules import times
 from aiperf.rules.measurements import doubts, mean_ceiling
 from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
+from aiperf.score.disturbance import MOST_OTHERS, disturbances
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import RankedLimits
 from aiperf.trial import State
-from aiperf.wording import counted, percent
+from aiperf.wording import counted, first_few, percent
 from nas.search import SEARCHES
 
 LEAST_SPAN_SECONDS = 3600.0
@@ -140,6 +141,22 @@ def random_seed(evidence: Evidence) -> Seen:
     config = evidence.replay.opened.config
     limits = _limits(config)
     return NO_LIMITS if limits is None else Seen(f"{limits.random_seed}, this season's", _random_seed(config))
+
+
+def disturbance(evidence: Evidence) -> Seen:
+    """Other programs used little of each host's processors while the run was timed."""
+    found = disturbances(evidence.replay)
+    if not_seen := [each.host for each in found if not each.known]:
+        return Seen(f"how the processors of {first_few(not_seen)} were used was not reported", known=False)
+    wrong = [
+        f"{percent(each.others, 1)} of the CPU time of {each.host} went to other programs; at most "
+        f"{percent(MOST_OTHERS, 0)} is allowed"
+        for each in found
+        if each.others > MOST_OTHERS
+    ]
+    most = max((each.others for each in found), default=0.0)
+    told = f"at most {percent(most, 1)} of a host's CPU time went to other programs"
+    return looked(found, NEVER_STARTED, told, wrong)
 
 
 def control(evidence: Evidence) -> Seen:

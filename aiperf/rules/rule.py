@@ -83,6 +83,8 @@ class Rule:
     needs_graphs: bool = False
     """Only the rebuilt architectures can answer it. Rebuilding them takes long, so the report of a long run
     uses the answer of an earlier `validate`, or says "unknown"."""
+    since: int = 1
+    """Version of the rules that brought it. A journal of an earlier version is judged without it."""
 
     def find(self, evidence: Evidence) -> Finding:
         seen = self.look(evidence)

@@ -154,7 +154,13 @@ RULES: tuple[Rule, ...] = (
     Rule("ranked control", Kind.ELIGIBILITY, eligibility.control),
     Rule("ranked speed", Kind.ELIGIBILITY, eligibility.speed),
     Rule("ranked segments", Kind.ELIGIBILITY, eligibility.segments),
+    Rule("ranked disturbance", Kind.ELIGIBILITY, eligibility.disturbance, since=2),
 )
+
+
+def rules_of(replay: Replay) -> tuple[Rule, ...]:
+    """The rules by which a run is judged: those that there were when it was made."""
+    return tuple(rule for rule in RULES if rule.since <= replay.opened.rules)
 
 
 def judge(replay: Replay, files: RunFiles | None) -> Verdict:
@@ -173,7 +179,7 @@ def evidence_of(replay: Replay, files: RunFiles | None) -> Evidence:
 
 def judge_by(evidence: Evidence) -> Verdict:
     """Applies every rule."""
-    return concluded(evidence, (rule.find(evidence) for rule in RULES))
+    return concluded(evidence, (rule.find(evidence) for rule in rules_of(evidence.replay)))
 
 
 def concluded(evidence: Evidence, findings: Iterable[Finding]) -> Verdict:

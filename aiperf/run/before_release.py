@@ -15,8 +15,11 @@ from aiperf.journal.events import RankReady
 from aiperf.rules.participants import misdeclared
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.formats import emulation_text
-from aiperf.wire.messages import NOTE, Ready
+from aiperf.wire.messages import NOTE, Observe, Ready
 
+USE_SECONDS, LEAST_USE_SECONDS, USE_SHARE = 60.0, 2.0, 0.1
+"""Time between two reports on the use of a host's processors: a minute, in a short run a tenth of it, because
+its last interval is not reported."""
 LATE_SHOWN = 10
 """Maximum number of late ranks named in a message: on a large machine whole nodes are late, and the message
 is one line."""
@@ -103,6 +106,17 @@ def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
         hosts = sorted(host for host, other in noted.items() if other == text)
         found.append(f"{hosts[0]}{f' and {len(hosts) - 1} more' * (len(hosts) > 1)}: {text}")
     return found
+
+
+def observed(ranks: Sequence[Ready], master: tuple[str, int], minutes: float) -> Observe:
+    """The message that starts the recording. `master`: host and process of the master. `minutes`: the length
+    of the run, 0 without a limit."""
+    host, process = master
+    processes: dict[str, tuple[int, ...]] = {host: (process,)}
+    for ready in ranks:
+        processes[ready.host] = (*processes.get(ready.host, ()), ready.pid)
+    share = 60 * minutes * USE_SHARE or USE_SECONDS
+    return Observe(devices_by_host(ranks), processes, min(USE_SECONDS, max(LEAST_USE_SECONDS, share)))
 
 
 def devices_by_host(ranks: Iterable[Ready]) -> dict[str, tuple[str, ...]]:

@@ -4,16 +4,17 @@ restarts."""
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Callable, Collection
 from math import inf
 
 from aiperf.journal.events import GroupLost
 from aiperf.proposing.pace import block_seconds
 from aiperf.ranks.world import World
-from aiperf.run.before_release import devices_by_host
+from aiperf.run.before_release import observed
 from aiperf.run.group import Group
 from aiperf.run.ledger import Ledger
-from aiperf.wire.messages import Assign, Observe, Release, Setup, ToGroup
+from aiperf.wire.messages import Assign, Release, Setup, ToGroup
 from nas.search import Exhausted
 
 DEAF_SECONDS = 1.0
@@ -134,6 +135,11 @@ class Groups:
         self._rests = Deadlines(lambda index: self.each[index].rests_until)
 
     @property
+    def master(self) -> tuple[str, int]:
+        """Host and process of the master."""
+        return self.ledger.replay.leg.began.host, os.getpid()
+
+    @property
     def alive(self) -> Collection[int]:
         return self._alive
 
@@ -245,7 +251,8 @@ class Groups:
         """Returns a restarted group, which is ready, to the span. It uses the threads and the step times that
         it had before the span, and measures nothing again."""
         leg = self.ledger.replay.leg
-        self.world.send(index, Observe(devices_by_host(event.ready for event in leg.ranks)))
+        minutes = self.setup.config.limits.minutes
+        self.world.send(index, observed(list(leg.devices.values()), self.master, minutes))
         measured = {rank: leg.ceilings[rank] for rank in self.each[index].ranks if rank in leg.ceilings}
         threads = {str(rank): ceiling.threads for rank, ceiling in measured.items() if ceiling.threads}
         steps = measured[self.each[index].ranks[0]].steps if measured else {}

@@ -169,7 +169,7 @@ class Master:
                 self.audience.say(text)
         before_release.refuse_other_formats(declared, ready)
         before_release.refuse_other_clocks(self.replay.ranks)
-        return messages.Observe(before_release.devices_by_host(ready))
+        return before_release.observed(ready, self.groups.master, self.config.limits.minutes)
 
     def _measure(self, measured: Mapping[int, object], *asked: messages.ToGroup) -> None:
         """Sends `asked` to the groups that have not measured yet, and returns when each has measured or was
@@ -309,7 +309,8 @@ class Master:
         received = self.world.receive(seconds)
         if received is not None:
             index, message = received
-            self.groups.heard(index)
+            if not isinstance(message, messages.HostUse):  # which its recorder measures, also if it hangs
+                self.groups.heard(index)
             if isinstance(message, Gone):
                 if self.groups.each[index].alive:  # its other ranks may follow; it is lost once
                     on_loss(index, message.reason)
@@ -345,6 +346,9 @@ class Master:
             self.ledger.write(events.CeilingMeasured(message))
         elif isinstance(message, messages.Control):
             self.ledger.write(events.ControlMeasured(message))
+        elif isinstance(message, messages.HostUse):
+            end = now - message.age_seconds
+            self.ledger.write(events.HostUsed(replace(message, age_seconds=0.0), end))
         elif isinstance(message, messages.Started):
             self.ledger.write(events.Began(message, now))
             group.await_first_step(self.replay.leg.ceilings)

@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.telemetry.host import open_host
+from aiperf.telemetry.host_use import FAULTS, Meter
 from aiperf.telemetry.sensor import Reading, Sensor
 
 PERIOD_SECONDS = 1.0
 LOWEST_PRIORITY = 19
+METER = "meter"
+"""Name of the thread that measures how processors are used."""
 WAIT_SECONDS = 0.5  # for all sensors together; the value of a slower one is unknown in this second
 
 
@@ -29,11 +32,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--file", type=Path, required=True, help="It appends to this one.")
     parser.add_argument("--sensors", default="", help="Of the devices: a module of this package.")
+    parser.add_argument("--every", type=float, default=0.0, help="Seconds between two reports.")
+    parser.add_argument("--processes", nargs="*", type=int, default=(), help="The processes of the run here.")
     parser.add_argument("devices", nargs="*", help="Each as NAME=IDENTITY; the name is recorded.")
     options = parser.parse_args(words)
     host = Sensor("host", open_host)
     known = [device.partition("=") for device in options.devices] if options.sensors else ()
     devices = [Sensor(name, partial(_open_device, options.sensors, identity)) for name, _, identity in known]
+    if options.processes:
+        words = options.processes, options.every
+        threading.Thread(target=_report, args=words, name=METER, daemon=True).start()
     record = _Record(options.file)
     record.add(_line(host, devices))
     # Only now, because on a busy machine a process that starts at this priority would begin to record after
@@ -52,6 +60,21 @@ def _open_device(sensors: str, identity: str) -> Callable[[], Reading]:
     device."""
     read: Callable[[], Reading] = import_module(f"aiperf.telemetry.{sensors}").open_device(identity)
     return read
+
+
+def _report(processes: Sequence[int], every_seconds: float) -> None:
+    """Prints how the processors were used, a JSON object in each interval. In a thread of its own, which
+    waits for no file system: what it does not sleep or work, it was stopped."""
+    try:
+        meter, due = Meter(processes), time.monotonic() + every_seconds
+        while True:
+            time.sleep(PERIOD_SECONDS)
+            meter.look(PERIOD_SECONDS)
+            if time.monotonic() >= due:
+                print(json.dumps(meter.use()._asdict()), flush=True)
+                due = time.monotonic() + every_seconds
+    except FAULTS as error:
+        print(f"telemetry: the use of processors is unknown: {error}", file=sys.stderr, flush=True)
 
 
 class _Record:
@@ -86,8 +109,11 @@ class _Record:
 
 
 def _give_way() -> None:
-    """Sets the lowest priority, for every thread, because Linux has one per thread."""
-    threads = [thread.native_id for thread in threading.enumerate()] if sys.platform == "linux" else [0]
+    """Sets the lowest priority, for every thread, because Linux has one per thread. The meter keeps its own:
+    it takes a thousandth of a second, and must measure what keeps others from their work."""
+    threads: list[int | None] = [0]
+    if sys.platform == "linux":
+        threads = [thread.native_id for thread in threading.enumerate() if thread.name != METER]
     for thread in threads:
         os.setpriority(os.PRIO_PROCESS, thread or 0, LOWEST_PRIORITY)
 

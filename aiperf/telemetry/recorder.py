@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 END_SECONDS = 2.0
@@ -13,10 +17,22 @@ END_SECONDS = 2.0
 NOT_HANDED_ON = ("ASCEND_RT_VISIBLE_DEVICES",)
 
 
+@dataclass(frozen=True)
+class Watched:
+    """Processes whose share of the host's processors is reported."""
+
+    processes: Collection[int]
+    every_seconds: float
+    report: Callable[[Mapping[str, float]], object]
+    """Called in a thread with the fields of `aiperf.telemetry.host_use.Used`."""
+
+
 class Recorder:
     """Records into a file until it is closed, or this process ends."""
 
-    def __init__(self, file: Path, sensors: str, devices: Mapping[str, str]) -> None:
+    def __init__(
+        self, file: Path, sensors: str, devices: Mapping[str, str], watched: Watched | None = None
+    ) -> None:
         """Starts the process. `sensors` is `Device.sensors`; `devices` are the names in the record, by
         `Device.identity`.
 
@@ -25,7 +41,24 @@ class Recorder:
         command = [sys.executable, "-m", "aiperf.telemetry", "--file", str(file), "--sensors", sensors]
         environment = {name: value for name, value in os.environ.items() if name not in NOT_HANDED_ON}
         named = [f"{name}={identity}" for identity, name in devices.items()]
-        self._process = subprocess.Popen([*command, *named], stdin=subprocess.PIPE, env=environment)
+        self._hearing: threading.Thread | None = None
+        if watched is None:
+            self._process = subprocess.Popen([*command, *named], stdin=subprocess.PIPE, env=environment)
+            return
+        command += ["--every", str(watched.every_seconds), "--processes", *map(str, watched.processes)]
+        self._process = subprocess.Popen(
+            [*command, "--", *named], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        self._hearing = threading.Thread(
+            target=self._hear, args=(watched.report,), name="host use", daemon=True
+        )
+        self._hearing.start()
+
+    def _hear(self, report: Callable[[Mapping[str, float]], object]) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError), self._process.stdout as lines:  # nobody is told any more
+            for line in lines:
+                report(json.loads(line))
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -35,3 +68,5 @@ class Recorder:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        if self._hearing is not None:
+            self._hearing.join(END_SECONDS)

@@ -43,7 +43,7 @@ from aiperf.proposing.engine_choice import Engines
 from aiperf.proposing.proposals import drawn
 from aiperf.scheduler_warning import ALL, held
 from aiperf.tasks.registry import task_of
-from aiperf.telemetry.recorder import Recorder
+from aiperf.telemetry.recorder import Recorder, Watched
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.evaluation import Top5, evaluate
 from aiperf.training.kept_network import Kept, read_kept, write_kept
@@ -61,6 +61,7 @@ from aiperf.wire.messages import (
     Evaluate,
     Evaluated,
     FromGroup,
+    HostUse,
     MeasureCeiling,
     MeasureControl,
     Observe,
@@ -221,11 +222,18 @@ class Worker(Driver[BuiltTrial]):
         """The first rank of a host records for all; a run goes on where that cannot be."""
         if self.place.device_index == 0 and self.recorder is None:
             named = {each: self.files.hidden("device", each) for each in message.devices.get(self.host, ())}
+            processes = message.processes.get(self.host, ())
+            watched = Watched(processes, message.use_seconds, self._used) if processes else None
             try:
                 with held(*ALL):  # for good: it ends with its input
-                    self.recorder = Recorder(self.files.telemetry(self.host), self.device.sensors, named)
+                    file, sensors = self.files.telemetry(self.host), self.device.sensors
+                    self.recorder = Recorder(file, sensors, named, watched)
             except OSError as error:
                 log.error("nothing is recorded on %s: %s", self.host, error)
+
+    def _used(self, used: Mapping[str, float]) -> None:
+        """Reports an interval of this host, in the thread that hears the recorder."""
+        self.channel.send(HostUse(self.place.rank, **used))
 
     def _ready(self, manifest: Mapping[str, Any], seconds: float) -> Ready:
         return Ready(

@@ -80,6 +80,10 @@ class Observe(ToGroup):
 
     devices: Mapping[str, tuple[str, ...]]
     """Identities of the devices that the ranks use, by host name."""
+    processes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Process numbers of the ranks, and of the master, by host name."""
+    use_seconds: float = 60.0
+    """Time between two `HostUse` of a host in seconds."""
 
 
 @dataclass(frozen=True)
@@ -412,6 +416,33 @@ class Steps(FromGroup):
     block: StepBlock
     age_seconds: float
     """Time from the end of the last step to the sending of this message, in seconds."""
+
+
+@dataclass(frozen=True)
+class HostUse(FromGroup):
+    """Use of a host's processors in one interval. The first rank of the host sends it for all. It is no sign
+    of life of the rank: another process measures it."""
+
+    rank: int
+    seconds: float
+    """Length of the interval in seconds."""
+    available: float
+    """CPU seconds that the run could have used: the processors of its affinity, within its quota."""
+    own: float
+    """CPU seconds of the run's processes."""
+    idle: float
+    """CPU seconds for which these processors were idle."""
+    stolen: float
+    """CPU seconds that the hypervisor took."""
+    stopped: float
+    """Time in seconds for which a process of the run was stopped."""
+    age_seconds: float = 0.0
+    """Time from the end of the interval to the sending of this message, in seconds."""
+
+    @property
+    def others(self) -> float:
+        """CPU seconds that the run could have used, but neither used nor left idle."""
+        return min(self.available, max(0.0, self.available - self.own - self.idle))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
+from aiperf.score.disturbance import disturbances
 from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.wording import counted, percent, rate
 from analysis.comparing.comparability import MixedError, refuse_mixed, refuse_sizes
@@ -64,6 +65,8 @@ class Criteria:
     """Largest (greatest − least) / median of the runs' sustained OPS."""
     min_node_control: float = 0.0
     """Least rate of the slowest control of a node's ranks, as a share of the median of all ranks: 0.95."""
+    max_disturbance: float = 0.0
+    """Largest share of each host's CPU time that other programs used: 0.05."""
     no_slow_ranks: bool = False
     """Whether it is required that no rank and no group is an outlier (docs/machine.md)."""
     max_drop: float = 0.0
@@ -214,6 +217,11 @@ def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
         for host, share in sorted(_node_controls(run.replay).items()):
             found = _bounded("min_node_control", name, share, criteria.min_node_control, percent)
             yield replace(found, node=host)
+    if criteria.max_disturbance:
+        for each in disturbances(run.replay):
+            share = each.others if each.known else None
+            found = _bounded("max_disturbance", name, share, criteria.max_disturbance, percent)
+            yield replace(found, node=each.host)
     if criteria.no_slow_ranks:
         slow = outliers(run.replay)
         for one in slow:

@@ -9,6 +9,7 @@ from statistics import fmean
 from aiperf.journal.mark import Mark, marked
 from aiperf.names import differ, is_hidden
 from aiperf.rules.ending import Answer
+from aiperf.score.disturbance import disturbances, most_disturbed
 from aiperf.score.rungs import Controls, at_common_rung, comparable, controls_of
 from aiperf.score.score import Score
 from aiperf.wording import counted, percent, plain, rates
@@ -23,6 +24,8 @@ from analysis.readings.usage import read_usage
 from analysis.table import Table
 
 HOSTS_SHOWN = 8
+NOTED_DISTURBANCE = 0.05
+"""Least difference between the shares of CPU time that others used for it to be named."""
 MEASURE = "aiperf-hpc run --like RUN --repeats 5"
 """The command that measures the spread."""
 JOB = "job"
@@ -122,6 +125,18 @@ def _warning(first: Judged, second: Judged) -> str:
         f"{'as results ' if one.verdict.answer is Answer.SIMULATED else ''}({one.verdict.cause}). "
         for name, one in (("first", first), ("second", second))
         if not one.verdict.valid
+    ) + _disturbed(first, second)
+
+
+def _disturbed(first: Judged, second: Judged) -> str:
+    """The first difference that is named: how much other programs used, if that differs."""
+    worst = [most_disturbed(disturbances(one.replay)) for one in (first, second)]
+    if worst[0] is None or worst[1] is None or abs(worst[0].others - worst[1].others) < NOTED_DISTURBANCE:
+        return ""
+    shares = [percent(each.others, 1) for each in worst if each]
+    return (
+        f"The two were not equally disturbed: other programs used {shares[0]} of a host's CPU time in the "
+        f"first, {shares[1]} in the second. "
     )
 
 

@@ -17,6 +17,7 @@ from aiperf.trial import State, origin
 from aiperf.wording import clock, counted, percent, plain
 from analysis.readings.conclusion import group_health, groups_text, losses_text
 from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
+from analysis.readings.disturbance import disturbance_text
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
 from analysis.readings.run_tables import devices_text, engines_text
 from analysis.readings.score_figures import figures, task_of_run
@@ -36,12 +37,13 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
     first = [
         *((found[key].name, found[key].line) for key in FIRST),
         ("of the ceiling", ceiling_text(replay, score)),
+        *(() if verdict.mark else _named("disturbed", disturbance_text(replay))),
         ("energy", energy_text(devices.usage, score)),
     ]
     if verdict.answer is Answer.NO_RESULT:  # figures of nothing
         first = []
     elif verdict.answer is Answer.INCOMPLETE:
-        first = [(f"{name} so far", value) for name, value in first]
+        first = [(f"{name} so far" * bool(name), value) for name, value in first]
     lines = [
         *first,
         ("best network", _best(replay, score.quality)),

@@ -15,7 +15,7 @@ from aiperf.journal.file import JournalReader
 from aiperf.journal.replay import Replay
 from aiperf.rules.reproduction import TOLD_EACH_SECONDS
 from aiperf.rules.rule import Evidence, Finding, Outcome
-from aiperf.rules.verdict import RULES, Verdict, concluded, judge_by
+from aiperf.rules.verdict import Verdict, concluded, judge_by, rules_of
 from aiperf.score.credit import Credit, credit
 from aiperf.score.example_counts import recorded
 from aiperf.score.lineage import Rebuilt, Recount, recount
@@ -148,7 +148,7 @@ def _glanced(files: RunFiles, replay: Replay, kept: validation.KeptValidation | 
 
 def _unvalidated(evidence: Evidence) -> Iterator[Finding]:
     text = "not looked at in a run of this size; `aiperf-hpc validate` does"
-    for rule in RULES:
+    for rule in rules_of(evidence.replay):
         unseen = Finding(rule.name, rule.kind, Outcome.UNKNOWN, text)
         yield unseen if rule.needs_graphs else rule.find(evidence)
 

@@ -28,7 +28,7 @@ from aiperf.rules.eligibility import foreseen
 from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule, Seen
 from aiperf.rules.verdict import KNOWN_IF_RANKED, RULES, RunClass, Verdict, judge
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire.messages import Evaluated
+from aiperf.wire.messages import Evaluated, HostUse
 from tests.aiperf.presets import resolved_preset
 from tests.aiperf.rules.forged import (
     Edit,
@@ -159,6 +159,14 @@ class Ranked:
     def end_at(self, seconds: float, reason: str = "deadline") -> None:
         self.leg.deadline = 12.0 + seconds
         self.leg.ended = LegEnded(reason, self.leg.deadline)
+        self.use(0.01)
+
+    def use(self, others: float, seconds: float = 3600.0) -> None:
+        """Others take this share of each host's processors, which are looked at for so long."""
+        assert self.leg.released is not None
+        taken = HostUse(0, seconds, 8 * seconds, (7 - 8 * others) * seconds, seconds, 0.0, 0.0)
+        end = self.leg.released + seconds
+        self.leg.uses = [events.HostUsed(replace(taken, rank=rank), end) for rank in self.leg.devices]
 
     def test(self, correct: int) -> None:
         self.replay.tested = Evaluated(self.best.number, Classified(50_000, correct), 9.0)
@@ -264,6 +272,11 @@ def test_ranked_needs_every_rule_an_intact_run_and_known_rules_of_integrity() ->
             "ranked random seed",
             "random_seed is 7, not this season's 1",
         ),
+        (
+            lambda run: run.use(0.051),
+            "ranked disturbance",
+            "5.1 % of the CPU time of node1 went to other programs; at most 5.0 % is allowed",
+        ),
     ],
 )
 def test_each_rule_of_eligibility_says_what_is_missing(
@@ -272,6 +285,16 @@ def test_each_rule_of_eligibility_says_what_is_missing(
     run = Ranked()
     spoil(run)
     assert text in run.failed()[rule]
+
+
+def test_a_ranked_run_must_know_how_its_hosts_were_used_unless_it_is_older() -> None:
+    run = Ranked()
+    run.use(0.01, seconds=2800)
+    verdict = judge(run.replay, None)
+    unknown = [f.text for f in verdict.unmet if f.rule == "ranked disturbance"]
+    assert unknown == ["how the processors of node1; node2 were used was not reported"]
+    run.replay._opened = replace(run.replay.opened, rules=1)
+    assert "ranked disturbance" not in {finding.rule for finding in judge(run.replay, None).findings}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from aiperf.run.group import RESTARTS
 from aiperf.run.master import READY_SECONDS, STOP_SECONDS, Master
 from aiperf.simulation.simulated_machine import SimulatedMachine
 from aiperf.trial import State
-from aiperf.wire.messages import Assign, Ceiling, Evaluate, Rate, Working
+from aiperf.wire.messages import Assign, Ceiling, Evaluate, HostUse, Rate, Working
 from tests.aiperf.groups import (
     Doing,
     FakeWorld,
@@ -174,6 +174,20 @@ def test_a_group_is_lost_that_is_silent_for_too_long(seconds: float, lost: int, 
     first = [(attempt.state, attempt.group) for attempt in told.trials[0].attempts]
     assert first == ([(State.LOST, 0)] * lost + [(State.COMPLETE, lost)])
     assert assigned(world, 0) == [0]
+
+
+def test_what_is_measured_beside_a_group_is_no_sign_of_its_life(tmp_path: Path) -> None:
+    class Hangs(Obedient):
+        def work(self, assign: Assign) -> Doing:
+            for _ in range(100):
+                yield 10.0
+                self.say(HostUse(1, 10.0, 20.0, 19.0, 0.5, 0.25, 0.0, age_seconds=2.0))
+
+    told = lead(tmp_path, FakeWorld(Hangs, Obedient, restartable=False), max_trials=2)
+    assert reasons(told) == ["was silent for 300 s"]
+    first = told.leg.uses[0]
+    assert (first.use.others, first.use.age_seconds) == (0.5, 0.0)
+    assert (first.end - told.leg.uses[1].end, len(told.leg.uses)) == (pytest.approx(-10.0, abs=0.3), 30)
 
 
 def test_a_group_whose_steps_are_known_to_be_slow_is_waited_for(tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""What disturbed a run: the share of its hosts' processors that others used, and stops of its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiperf.journal.attempts import Leg
+from aiperf.journal.events import HostUsed
+from aiperf.journal.replay import Replay
+
+MOST_OTHERS = 0.05
+"""The largest share of a host's CPU time that others may have used in a ranked run."""
+LEAST_SEEN = 0.8
+"""The share of the span that must have been looked at for a figure of a host to be known: the last interval
+of a run is not reported."""
+
+
+@dataclass(frozen=True)
+class HostDisturbance:
+    """What disturbed the run on one host, within the span."""
+
+    host: str
+    seen: float
+    """Share of the span that was looked at, 0 to 1."""
+    others: float
+    """Share of the CPU time that the run could use which others used, 0 to 1. It includes `stolen`."""
+    stolen: float
+    """Share that the hypervisor took."""
+    stopped_seconds: float
+    """How long processes of the run were stopped."""
+
+    @property
+    def known(self) -> bool:
+        return self.seen >= LEAST_SEEN
+
+
+def disturbances(replay: Replay) -> list[HostDisturbance]:
+    """One entry per host with a device, sorted by host."""
+    span = replay.span_seconds
+    sums: dict[str, list[float]] = {}
+    for leg in replay.counted_legs:
+        for ready in leg.devices.values():
+            sums.setdefault(ready.host, [0.0] * 5)
+        for event in leg.uses:
+            total, inside = sums[leg.devices[event.use.rank].host], _share_in_span(leg, event)
+            use = event.use
+            values = (use.seconds, use.available, use.others, min(use.stolen, use.others), use.stopped)
+            for index, value in enumerate(values):
+                total[index] += value * inside
+    return [_of(host, total, span) for host, total in sorted(sums.items())]
+
+
+def _share_in_span(leg: Leg, event: HostUsed) -> float:
+    """The share of an interval that lies in the span."""
+    if leg.released is None or event.use.seconds <= 0:
+        return 0.0
+    inside = min(event.end, leg.end) - max(event.end - event.use.seconds, leg.released)
+    return max(0.0, inside) / event.use.seconds
+
+
+def _of(host: str, total: list[float], span: float) -> HostDisturbance:
+    seconds, available, others, stolen, stopped = total
+    return HostDisturbance(
+        host,
+        min(1.0, seconds / span) if span > 0 else 0.0,
+        others / available if available > 0 else 0.0,
+        stolen / available if available > 0 else 0.0,
+        stopped,
+    )
+
+
+def most_disturbed(found: Sequence[HostDisturbance]) -> HostDisturbance | None:
+    """The host of which others used most; None if it is not known of each."""
+    if not all(each.known for each in found):
+        return None
+    return max(found, key=lambda each: each.others, default=None)

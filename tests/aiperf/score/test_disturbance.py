@@ -1,0 +1,103 @@
+"""What disturbed a run, from intervals that reach beyond its span, in several legs and on several hosts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from aiperf.journal.events import HostUsed, LegBegan, LegEnded, Opened, RankReady, Released
+from aiperf.journal.replay import Replay
+from aiperf.score.disturbance import HostDisturbance, disturbances, most_disturbed
+from aiperf.wire.messages import HostUse
+from analysis.readings.disturbance import disturbance_text
+from tests.journals import READY, Scene, told
+
+OPENED = next(event for _, event in told(Scene(minutes=0.05)) if isinstance(event, Opened))
+BUSY = HostUse(1, 10.0, 20.0, 12.0, 4.0, 1.0, 0.0)
+"""Of twenty CPU seconds others take four, one of them the hypervisor."""
+QUIET = replace(BUSY, own=19.0, idle=1.0, stolen=0.0)
+
+
+def run(*legs: list[tuple[float, HostUse]], hosts: int = 1, rules: int = 2) -> Replay:
+    """A run whose legs are timed from 100 s to 130 s; `legs`: the end of each interval, and what it was."""
+    found = Replay()
+    found.add(0.0, replace(OPENED, rules=rules))
+    ranks = tuple(range(1, 1 + hosts))
+    for number, uses in enumerate(legs):
+        found.add(
+            0.0, LegBegan(number, "2026-01-01T00:00:00.000+00:00", (), tuple((rank,) for rank in ranks))
+        )
+        for rank in ranks:
+            found.add(1.0, RankReady(rank - 1, replace(READY, rank=rank, host=f"node{rank}"), 0.0))
+        found.add(100.0, Released(130.0))
+        found.add(130.0, LegEnded("deadline", 130.0))
+        for end, use in uses:
+            found.add(140.0, HostUsed(use, end))
+    assert not found.faults
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "seen", "others", "stolen", "lines"),
+    [
+        (
+            run([(110.0, BUSY), (120.0, QUIET), (130.0, QUIET)]),
+            *(1.0, 4 / 60, 1 / 60),
+            ["6.7 % of this host's CPU time went to other programs, of it 1.7 % to the hypervisor"],
+        ),
+        # Half of the first lies before the span, and half of the last behind it.
+        (
+            run([(105.0, BUSY), (115.0, QUIET), (125.0, QUIET), (135.0, BUSY)]),
+            *(1.0, 4 / 60, 1 / 60),
+            ["6.7 % of this host's CPU time went to other programs, of it 1.7 % to the hypervisor"],
+        ),
+        (
+            run([(120.0, QUIET), (130.0, QUIET)]),
+            *(2 / 3, 0.0, 0.0),
+            ["unknown (too little of the span was looked at)"],
+        ),
+        (
+            run(
+                [
+                    (110.0, BUSY),
+                    (120.0, replace(BUSY, stolen=0.0, stopped=9.6)),
+                    (128.0, replace(QUIET, seconds=8.0)),
+                ],
+                [(110.0, QUIET), (120.0, QUIET), (130.0, QUIET)],
+            ),
+            *(58 / 60, 8 / 120, 1 / 120),
+            [
+                "6.7 % of this host's CPU time went to other programs, of it 0.83 % to the hypervisor",
+                "processes of the run were stopped for 10 s",
+            ],
+        ),
+        (run([], rules=1), 0.0, 0.0, 0.0, []),
+        # More than there is, as counters of a container may say, is bounded.
+        (
+            run([(130.0, HostUse(1, 30.0, 60.0, -5.0, -1.0, 99.0, 0.0))]),
+            *(1.0, 1.0, 1.0),
+            ["100.0 % of this host's CPU time went to other programs, of it 100.0 % to the hypervisor"],
+        ),
+    ],
+)
+def test_of_each_interval_what_lies_in_the_span_counts(
+    found: Replay, seen: float, others: float, stolen: float, lines: list[str]
+) -> None:
+    (host,) = disturbances(found)
+    assert (host.seen, host.others, host.stolen) == pytest.approx((seen, others, stolen))
+    assert disturbance_text(found) == lines
+
+
+def test_the_host_that_was_disturbed_most_is_named() -> None:
+    whole = [replace(each, seconds=30.0) for each in (QUIET, replace(BUSY, rank=2, stopped=3.0))]
+    found = run([(130.0, each) for each in whole], hosts=2)
+    other_programs, stops = disturbance_text(found)
+    assert stops == "processes of the run were stopped for 3 s on node2"
+    assert other_programs == (
+        "at most 20.0 % of a host's CPU time went to other programs, of it 5.0 % to the hypervisor (node2; "
+        "1 of 2 hosts above 5.0 %)"
+    )
+    one_unknown = run([(130.0, whole[0])], hosts=2)
+    assert most_disturbed(disturbances(one_unknown)) is None
+    assert disturbances(one_unknown)[1] == HostDisturbance("node2", 0.0, 0.0, 0.0, 0.0)

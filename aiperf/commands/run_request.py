@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from launch.job import MARGIN_SECONDS
 
 DEFAULT, OWN = "digits", "own"
 """Presets: the default one, and the one for the user's own images."""
+OF_IMAGES = ("data.channels", "data.classes", "data.size")
 COUNTS = ("data.training_examples", "data.validation_examples")
 
 
@@ -74,9 +75,16 @@ def _inferred(given: Mapping[str, Any]) -> dict[str, Any]:
 
     counts = {key: value for key, value in given.items() if key in COUNTS and type(value) is int}
     found = infer_data(str(folder), counts)
-    told = ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in found.items() if key not in given)
-    click.echo(f"aiperf-hpc: found in {folder}: {told}", err=True)
+    click.echo(f"aiperf-hpc: found in {folder}: {_told({**found, **given}, found.keys() - given)}", err=True)
     return found
+
+
+def _told(settings: Mapping[str, Any], inferred: Collection[str]) -> str:
+    """The settings, and which of them were inferred, in a line: "3 classes of colour images, 40 px; …"."""
+    colours = "grey" if settings["data.channels"] == 1 else "colour"
+    images = f"{settings['data.classes']} classes of {colours} images, {settings['data.size']} px"
+    others = [key for key in settings if key in inferred and key not in OF_IMAGES]
+    return "; ".join([images, ", ".join(f"{key.rpartition('.')[2]} {settings[key]}" for key in others)])
 
 
 def _with_bounds_of_seed(preset: Config, config: Config, given: Mapping[str, Any]) -> Config:

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,12 +26,14 @@ from aiperf.data.folder_contents import (
     text_of,
 )
 from aiperf.errors import DataError
-from aiperf.wording import first_few
+from aiperf.wording import counted, first_few
 
 IMAGES = FolderRule(is_image, lambda path, mode: LeftOut.OTHER, lambda path: None)
 # Every file of smaller sets is opened before the clock starts; of larger ones so many of each part,
 # evenly spread. A bad file among the others ends the trial that meets it, with its name.
 CHECKED_FILES = 20_000
+TESTED_SHARE, LEAST_OF_A_CLASS = 5, 3
+"""Of a set without a test part a fifth of each class is kept for it."""
 # Threads that wait for the file system.
 READERS = 16
 
@@ -64,6 +66,13 @@ class FileList:
             *(each for each in path.parents if each.is_relative_to(self.root) and each != self.root),
         )
         return next((str(each) for each in reversed(steps) if each.is_symlink()), "")
+
+    def only(self, chosen: NDArray[np.int64]) -> FileList:
+        """The same without the others of its files; these are not among those left out."""
+        kept = {
+            name: getattr(self, name)[chosen] for name in ("names", "sizes", "labels", "inodes", "linked")
+        }
+        return replace(self, **kept)
 
     @property
     def text(self) -> str:
@@ -112,6 +121,23 @@ def _beside_classes(root: Path) -> Counter[LeftOut]:
         if reason is not None:
             found[reason] += 1
     return found
+
+
+def divided_by_name(listing: FileList) -> tuple[FileList, FileList]:
+    """Files for training, and of each class a fifth for the test, which a hash of their names chooses: the
+    same on every machine. Raises DataError for a class of fewer than LEAST_OF_A_CLASS images."""
+    tested = []
+    for label, name in enumerate(listing.classes):
+        own = np.flatnonzero(listing.labels == label)
+        if len(own) < LEAST_OF_A_CLASS:
+            raise DataError(
+                f"{listing.root / name}: holds {counted(len(own), 'image')}; at least {LEAST_OF_A_CLASS} are "
+                f"needed, to train, to validate and to test with"
+            )
+        by_hash = sorted(own, key=lambda index: sha256(listing.names[index]).digest())
+        tested.append(by_hash[: max(1, len(own) // TESTED_SHARE)])
+    test = np.sort(np.concatenate(tested)).astype(np.int64)
+    return listing.only(np.setdiff1d(np.arange(len(listing.labels)), test)), listing.only(test)
 
 
 def check_files(listing: FileList) -> None:

@@ -12,7 +12,7 @@ from aiperf.data.contradictions import Look, divided
 from aiperf.data.digits import load_digits_set
 from aiperf.data.folder_contents import left_out_by_name, visible_names
 from aiperf.data.idx import load_idx, look_at_idx
-from aiperf.data.imagefolder import load_imagefolder, look_at_imagefolder
+from aiperf.data.imagefolder import is_undivided, load_imagefolder, look_at_imagefolder
 from aiperf.data.packed.loading import load_packed, look_at_packed
 from aiperf.data.packed.shards import MANIFEST, is_packed
 from aiperf.data.splits import Data
@@ -83,9 +83,9 @@ def look(folder: Path) -> Look:
         below = _set_below(folder)
         remedy = f"give {below}, which does" if below else "give a folder that does"
         raise DataError(
-            f"{folder}: contains neither train/ with one folder per class, nor IDX files "
-            "(train-images-idx3-ubyte and so on), nor CIFAR-10 (test_batch.bin), nor packed images "
-            f"({MANIFEST}); {remedy}; {TEXT_REMEDY}"
+            f"{folder}: contains neither a folder of images for each class, nor train/ with such folders, "
+            "nor IDX files (train-images-idx3-ubyte and so on), nor CIFAR-10 (test_batch.bin), nor packed "
+            f"images ({MANIFEST}); {remedy}; {TEXT_REMEDY}"
         )
     return _look(kinds[0], folder)
 
@@ -116,7 +116,7 @@ def _kinds(folder: Path) -> tuple[str, ...]:
     except OSError as error:
         raise DataError(unreadable(error, folder)) from None
     there = {
-        "imagefolder": "train" in names,
+        "imagefolder": "train" in names or (not packed and is_undivided(folder)),
         "idx": any(name.removesuffix(".gz").endswith("ubyte") for name in names),
         "packed": packed,
         "cifar10": not {"test_batch.bin", "test_batch.png"}.isdisjoint(names),

@@ -15,13 +15,15 @@ from aiperf.cores import allowed_cores
 from aiperf.data.contradictions import Found, Look, divided
 from aiperf.data.decode import EVALUATED_SHARE, MODES, header
 from aiperf.data.decoders import PIECE, Decoders, Item, Piece
-from aiperf.data.file_list import FileList, check_files, class_folders, fingerprint, scan
+from aiperf.data.file_list import FileList, check_files, class_folders, divided_by_name, fingerprint, scan
+from aiperf.data.folder_contents import entries, is_image
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.order import Order
 from aiperf.data.splits import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
+from aiperf.wording import percent
 from nas.portable.preparation import ImagePreparation
 
 LOOKED_AT = 200
@@ -118,7 +120,14 @@ def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int)
     counts = Counts(*(numbers.tolist() for numbers in by_class))
     told = manifest(config, counts, fingerprint(training, test), len(training.labels))
     steps = ImagePreparation(config.size, normalisation.mean, normalisation.deviation, EVALUATED_SHARE)
-    return Data(train, validation, tested, told, f"{training.text}. {test.text}", steps)
+    return Data(train, validation, tested, told, _note(training, test), steps)
+
+
+def _note(training: FileList, test: FileList) -> str:
+    if training.root != test.root:
+        return f"{training.text}. {test.text}"
+    kept = percent(len(test.names) / (len(training.names) + len(test.names)), 0)
+    return f"{training.text}. Kept for the test by a hash of the names: {len(test.names):,} images, {kept}"
 
 
 def look_at_imagefolder(root: Path) -> Look:
@@ -139,10 +148,14 @@ def _pieces(items: list[Item]) -> Iterator[list[Item]]:
 def listed(root: Path) -> tuple[FileList, FileList]:
     """The files of training and test. Raises DataError for folders that are no such set."""
     if not (root / "train").is_dir():
-        raise DataError(
-            f"{root}: has no folder train/; set data.path to the folder that contains train/ and val/ or "
-            f"test/"
-        )
+        if not is_undivided(root):
+            raise DataError(
+                f"{root}: has no folder train/; set data.path to the folder that contains train/ and val/ or "
+                f"test/, or only a folder with images for each class"
+            )
+        whole = scan(root)
+        _refuse_twins(whole, whole, "of two classes")
+        return divided_by_name(whole)
     training_folder, test_folder = root / "train", _test_folder(root)
     if training_folder.samefile(test_folder):
         raise DataError(f"{test_folder}: is the same as train/; put the official test images there")
@@ -159,28 +172,37 @@ def listed(root: Path) -> tuple[FileList, FileList]:
     return training, test
 
 
+def is_undivided(root: Path) -> bool:
+    """Whether a folder holds folders of images, one per class, and no parts. Raises DataError."""
+    folders = class_folders(root)
+    return {"train", "test", "val"}.isdisjoint(folders) and sum(
+        any(is_image(entry.path) is None and entry.is_file() for entry in entries(root / name))
+        for name in folders
+    ) > 1
+
+
 def _refuse_shared(training: FileList, test: FileList) -> None:
     """Raises DataError for a link that makes an image of training one of the test, or gives it two
     classes."""
-    pairs = (
-        (training, test, "trained on and tested with"),
-        (training, training, "of two classes"),
-        (test, test, "of two classes"),
-    )
-    for one, other, meaning in pairs:
-        if not (one.linked.any() or other.linked.any()):
+    _refuse_twins(training, test, "trained on and tested with")
+    for part in (training, test):
+        _refuse_twins(part, part, "of two classes")
+
+
+def _refuse_twins(one: FileList, other: FileList, meaning: str) -> None:
+    if not (one.linked.any() or other.linked.any()):
+        return
+    own = {file: index for index, file in enumerate(map(tuple, one.inodes.tolist()))}
+    for index, file in enumerate(map(tuple, other.inodes.tolist())):
+        twin = own.get(file, index if one is other else None)
+        if twin is None or (one is other and one.labels[twin] == one.labels[index]):
             continue
-        own = {file: index for index, file in enumerate(map(tuple, one.inodes.tolist()))}
-        for index, file in enumerate(map(tuple, other.inodes.tolist())):
-            twin = own.get(file, index if one is other else None)
-            if twin is None or (one is other and one.labels[twin] == one.labels[index]):
-                continue
-            if one.linked[twin] or other.linked[index]:
-                link = other.link(index) or one.link(twin)
-                raise DataError(
-                    f"{other.path(index)}: is the same file as {one.path(twin)}, so it would be {meaning}; "
-                    f"remove {f'the link {link}' if link else 'one of them'}"
-                )
+        if one.linked[twin] or other.linked[index]:
+            link = other.link(index) or one.link(twin)
+            raise DataError(
+                f"{other.path(index)}: is the same file as {one.path(twin)}, so it would be {meaning}; "
+                f"remove {f'the link {link}' if link else 'one of them'}"
+            )
 
 
 def _found(listing: FileList) -> Found:

@@ -123,8 +123,10 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
     refused before its clock starts nothing is left."""
     _refuse_secrets(config)
     config, seed, told = check_run(config, ranks)
-    if ranks.masters_host_trains and not ranks.options.pretend:
+    if not ranks.options.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
+        if ranks.masters_host_trains:
+            config.data.refuse_absent()
     for line in filter(None, (told, _of_other_bounds(config))):
         _say(line)
     origin = Origin.PRETENDED if ranks.options.pretend else Origin.MEASURED

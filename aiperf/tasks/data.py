@@ -85,9 +85,12 @@ class DataConfig:
         """Raises ConfigError for what this task cannot have."""
 
     def refuse_no_folder(self) -> None:
-        """Raises ConfigError where files are needed that are not given, or are not on this host, which only a
-        run that reads them needs."""
-        if self.path and not os.path.exists(self.path):
+        """Raises ConfigError where files are needed and their folder is not given, which only a run that
+        reads them needs."""
+
+    def refuse_absent(self) -> None:
+        """Raises ConfigError for files that are not on this host, before anything is started to read them."""
+        if self.path and not os.path.lexists(self.path):
             raise ConfigError(
                 f"data.path is {self.path!r}, which does not exist; give another path with --data"
             )

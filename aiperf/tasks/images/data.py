@@ -16,6 +16,5 @@ class ImageData(DataConfig):
     without_files = ("digits", "synthetic")
 
     def refuse_no_folder(self) -> None:
-        super().refuse_no_folder()
         if not self.path and self.name not in self.without_files:
             raise ConfigError("data.path is not set; give the folder of the images with --data")

@@ -84,10 +84,16 @@ def test_images_of_ones_own_need_one_option_and_contradict_what_is_stated(
     assert typed(*own) == 0
     assert "idx, 4 classes, 12 x 12, 1 channel; 30 training, 10 validation, 20 test images" in typed.out
     assert typed.err == (
-        f"aiperf-hpc: found in {tmp_path}: name idx, channels 1, size 12, classes 4, validation_examples 10, "
-        "epochs [60, 120, 240]\n"
+        f"aiperf-hpc: found in {tmp_path}: 4 classes of grey images, 12 px; name idx, "
+        "validation_examples 10, epochs [60, 120, 240]\n"
     )
-    found = {"data.name": "idx", "data.size": 12, "data.validation_examples": 10}
+    found = {
+        "data.name": "idx",
+        "data.size": 12,
+        "data.channels": 1,
+        "data.classes": 4,
+        "data.validation_examples": 10,
+    }
     monkeypatch.setattr("aiperf.ranks.process.infer_data", lambda folder, stated: found)
     assert typed(*own, "--set", "data.classes=7", "--set", "data.channels=3") == 1
     assert "set data.channels = 1. Also: " in typed.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,15 @@ def write_cifar10(folder: Path, form: str, images_a_file: int) -> DataConfig:
             labels = labels_of(images_a_file, 10).tolist() * files
             (folder / f"{part}_lables.json").write_text(json.dumps(labels))
     return ImageData("cifar10", 3, 32, 10, path=str(folder), validation_examples=10)
+
+
+def write_undivided(root: Path) -> None:
+    """The training part of `write_folders`, without a folder around it."""
+    write_folders(root)
+    for folder in (root / "train").iterdir():
+        folder.rename(root / folder.name)
+    for part in ("train", "val"):
+        shutil.rmtree(root / part)
 
 
 def write_folders(root: Path, test_part: str = "val") -> DataConfig:

@@ -235,7 +235,7 @@ def test_a_damaged_png_is_refused(tmp_path: Path) -> None:
 def test_an_absent_folder_is_refused(tmp_path: Path) -> None:
     config = ImageData("idx", 1, 28, 10, path=f"{tmp_path}/nowhere", validation_examples=10)
     assert refusal(config) == (
-        f"data.path is '{tmp_path}/nowhere', which does not exist; give another path with --data"
+        f"data.path is '{tmp_path}/nowhere', which is not a folder; give the folder of the images with --data"
     )
     with pytest.raises(ConfigError, match=r"^data.path is not set; give the folder"):
         load(replace(config, path=""), CPU, 1)

@@ -183,7 +183,10 @@ def one_class(root: Path) -> None:
     [
         (
             lambda root: shutil.rmtree(root / "train"),
-            ": has no folder train/; set data.path to the folder that contains train/ and val/ or test/",
+            (
+                ": has no folder train/; set data.path to the folder that contains train/ and val/ or test/, "
+                "or only a folder with images for each class"
+            ),
         ),
         (
             lambda root: shutil.rmtree(root / "val"),

@@ -15,12 +15,14 @@ from PIL import Image
 from aiperf.config import DataConfig, load_preset, with_overrides
 from aiperf.data import load
 from aiperf.data.contradictions import Found, Look
+from aiperf.data.file_list import FileList
 from aiperf.data.image_files import look
+from aiperf.data.imagefolder import listed
 from aiperf.data.own_images import MOST_PASSES, inferred
 from aiperf.data.stratify import Indices, stratified, take_validation
 from aiperf.errors import DataError
 from aiperf.tasks.images.data import ImageData
-from tests.aiperf.data.sets import CPU, refusal, write_cifar10, write_folders, write_idx
+from tests.aiperf.data.sets import CPU, refusal, write_cifar10, write_folders, write_idx, write_undivided
 
 KEYS = [f"data.{key}" for key in ("name", "channels", "size", "classes", "validation_examples")]
 
@@ -30,6 +32,7 @@ KEYS = [f"data.{key}" for key in ("name", "channels", "size", "classes", "valida
     [
         (write_idx, ("idx", 1, 12, 4, 10, [60, 120, 240])),
         (write_folders, ("imagefolder", 3, 24, 3, 9, [60, 120, 240])),  # of shorter sides of 24 to 30
+        (write_undivided, ("imagefolder", 3, 24, 3, 7, [60, 120, 240])),
         (lambda root: write_cifar10(root, "bin", 20), ("cifar10", 3, 32, 10, 25, [60, 120, 240])),
     ],
 )
@@ -48,6 +51,28 @@ def test_what_is_inferred_is_read(
     assert data.validation.num_examples == config.validation_examples
     official = data.manifest["official_training_examples"]
     assert data.train.num_examples == official - data.validation.num_examples
+
+
+def test_a_set_without_parts_is_divided_by_the_names_of_its_files(tmp_path: Path) -> None:
+    """The same on every machine, whatever order its file system has."""
+    write_undivided(tmp_path)
+    training, test = listed(tmp_path)
+
+    def names(part: FileList) -> set[str]:
+        return {str(Path(part.path(index)).relative_to(tmp_path)) for index in range(len(part.names))}
+
+    kept = {f"class{label}/{name}" for label in range(3) for name in ("0.jpg", "3.JPEG")}
+    assert names(test) == kept
+    assert names(training) | kept == {str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*")}
+    assert (len(names(training)), names(training) & kept) == (30, set())
+    settings = {**inferred(look(tmp_path), {}), "data.path": str(tmp_path)}
+    assert load(with_overrides(load_preset("own"), settings).data, CPU, 1).note == (
+        f"{tmp_path.name}/ 30 of 30 images. Kept for the test by a hash of the names: 6 images, 17 %"
+    )
+    for file in sorted((tmp_path / "class1").iterdir())[2:]:
+        file.unlink()
+    with pytest.raises(DataError, match="class1: holds 2 images; at least 3 are needed"):
+        look(tmp_path)
 
 
 def test_of_a_folder_of_large_grey_images(tmp_path: Path) -> None:
@@ -102,9 +127,9 @@ def test_every_class_has_an_image_in_both_parts(by_class: list[int]) -> None:
 
 
 NEITHER = (
-    "{folder}: contains neither train/ with one folder per class, nor IDX files (train-images-idx3-ubyte "
-    "and so on), nor CIFAR-10 (test_batch.bin), nor packed images (manifest.json); give a folder that does; "
-    "for text"
+    "{folder}: contains neither a folder of images for each class, nor train/ with such folders, nor IDX "
+    "files (train-images-idx3-ubyte and so on), nor CIFAR-10 (test_batch.bin), nor packed images "
+    "(manifest.json); give a folder that does; for text"
 )
 
 

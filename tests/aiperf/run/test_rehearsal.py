@@ -107,7 +107,7 @@ def test_one_that_can_has(monkeypatch: pytest.MonkeyPatch) -> None:
             {"data.name": "synthetic", "data.training_examples": 0},
             "data.training_examples, data.validation_examples and data.test_examples must all be set",
         ),
-        ({"data.name": "idx", "data.path": "/nowhere"}, "data.path is '/nowhere', which does not exist; give"),
+        ({"data.name": "idx", "data.path": "/nowhere"}, "data.path is '/nowhere', which is not a folder"),
         (
             {"data.classes": 12, "data.channels": 3},
             "set data.channels = 1. Also: scikit-learn's digits: labels",

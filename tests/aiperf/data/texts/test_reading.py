@@ -124,6 +124,7 @@ def test_more_files_than_a_process_may_open(tmp_path: Path) -> None:
 
 
 GIVE = "give a text file, or a folder of text files"
+IMAGES = "; for images, omit --preset"
 
 
 def bind_socket(path: Path) -> None:
@@ -160,8 +161,8 @@ def test_what_is_no_text_is_refused_in_a_line(tmp_path: Path) -> None:
     for name, expected in {
         "absent": f"data.path is {tmp_path}/absent: No such file or directory; {REMEDY}",
         "broken": f"data.path is {tmp_path}/broken: is a link to nowhere, which does not exist; {RESTORE}",
-        "folder": f"{tmp_path}/folder: empty (0 of 1 files; 1 hidden file left out); {GIVE}",
-        "empty": f"{tmp_path}/empty: empty; {GIVE}",
+        "folder": f"{tmp_path}/folder: no text (0 of 1 files; 1 hidden file left out); {GIVE}{IMAGES}",
+        "empty": f"{tmp_path}/empty: no text; {GIVE}{IMAGES}",
         "loop": f"{tmp_path}/loop/up: is a link to a folder; remove it, or copy the files of that folder",
     }.items():
         assert refusal(TextData("text", 1, 8, 256, path=str(tmp_path / name))) == expected

@@ -90,17 +90,12 @@ def summary(manifest: Manifest) -> str:
 
 
 def error_limit(manifest: Manifest) -> ErrorLimit | None:
-    """Generated text has a known entropy. Of a known text the limit is the best compression of the whole: a
-    part of it may be easier, so a smaller error is a doubt."""
+    """Generated text has a known entropy; nothing is known of an unknown text."""
     if manifest.get("synthetic") is True:
-        least, of = LEAST_OF_ENTROPY * GENERATED_BITS, f"generated text has {GENERATED_BITS} bits per byte"
-        return ErrorLimit(least / BITS_OF_A_BYTE, of, is_proof=True)
+        least, source = LEAST_OF_ENTROPY * GENERATED_BITS, f"its entropy is {GENERATED_BITS} bits per byte"
+        return ErrorLimit(least / BITS_OF_A_BYTE, source, is_proof=True)
     known = known_text(manifest)
-    if known is None or not known.best_compressed_bytes:
-        return None
-    bits = known.best_compressed_bytes * BITS_OF_A_BYTE / known.bytes
-    best = f"no program is known to need fewer than {bits:.3f} bits per byte of {known.title}"
-    return ErrorLimit(bits / BITS_OF_A_BYTE, best, is_proof=False)
+    return None if known is None else known.error_limit
 
 
 TEXT_FACTS = DataFacts(contradictions, is_known, has_like_parts, foreseen, summary, error_limit)

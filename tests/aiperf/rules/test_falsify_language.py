@@ -165,7 +165,9 @@ def of_bits(bits: float) -> Edit:
         (GENERATED, 1.12, Outcome.PASSED),
         (ENWIK, 0.76, Outcome.UNKNOWN),
         (ENWIK, 0.78, Outcome.PASSED),
-        (list, 0.1, Outcome.PASSED),
+        (list, 0.45, Outcome.FAILED),
+        (list, 0.46, Outcome.PASSED),
+        (OWN, 0.1, Outcome.PASSED),
     ],
 )
 def test_no_network_needs_fewer_bits_than_a_text_is_known_to_take(

@@ -13,6 +13,7 @@ from aiperf.data.resident import ResidentSplit
 from aiperf.data.splits import Data
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
+from aiperf.tasks.images.facts import MOST_GENERATED
 
 # A class is a coarse picture of CELLS x CELLS; an image of it adds white noise of equal power.
 CELLS = 8
@@ -23,7 +24,8 @@ LINES = 2048
 class SyntheticSplit(ResidentSplit):
     """Images first, first + 1, … of the endless generated set: image g is of class g mod classes.
 
-    Its row r shows line (a + r·b) mod LINES of the pool, b odd; (a, b) takes LINES²/2 = 2 million values.
+    Its row r shows line (a + r·b) mod LINES of the pool, b odd; (a, b) takes LINES²/2 values, which is
+    `MOST_GENERATED`.
     """
 
     def __init__(self, first: int, num_examples: int, prototypes: Tensor, noise: Tensor) -> None:
@@ -55,6 +57,11 @@ def load_synthetic(config: DataConfig, device: torch.device, seed: int) -> Data:
         raise DataError(
             "synthetic data: data.training_examples, data.validation_examples and data.test_examples must "
             "all be set in the configuration"
+        )
+    if sum(lengths) > MOST_GENERATED:
+        raise DataError(
+            f"synthetic data: {sum(lengths):,} images requested, but only {MOST_GENERATED:,} differ; lower "
+            "data.training_examples"
         )
     if config.augmentation != "none":
         raise DataError(

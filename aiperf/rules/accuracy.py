@@ -24,6 +24,11 @@ def accuracy(evidence: Evidence) -> Seen:
             easier = f"the test may have the easier {_task(replay).example}s"
             return Seen(f"{text}; {doubt}; {easier}", contradictions, known=False)
         contradictions.append(doubt)
+    if (beyond := _beyond_the_limit(replay)) is not None:
+        doubt, is_proof = beyond
+        if not is_proof:
+            return Seen(f"{text}; {doubt}", contradictions, known=False)
+        contradictions.append(doubt)
     asked = replay.tested is not None or any(attempt.validations for attempt in replay.attempts)
     return looked(asked, "no network was validated", text, contradictions)
 
@@ -40,6 +45,16 @@ def too_good(replay: Replay) -> str:
     if not (sign := test.too_good_after(validated)):
         return ""
     return f"{test.text()} in the test, after {validated.text()} in its best validation: {sign}"
+
+
+def _beyond_the_limit(replay: Replay) -> tuple[str, bool] | None:
+    """A test, or the validation by which its network was chosen, with a smaller error than can be believed on
+    these data, and whether that is a contradiction; None if there is none."""
+    limit = _task(replay).data.error_limit(replay.manifest)
+    for tally, where in zip(_compared(replay) or (), ("the test", "its best validation")):
+        if limit is not None and tally.error < limit.error:
+            return f"{tally.text()} in {where}, but {limit.source}", limit.is_proof and tally.can_convict
+    return None
 
 
 def _compared(replay: Replay) -> tuple[Tally, Tally] | None:

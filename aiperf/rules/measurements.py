@@ -90,12 +90,33 @@ def doubts(evidence: Evidence) -> list[str]:
         found.append(
             f"{counted(num, 'piece')} of work exceeded {MOST_OF_A_PIECE:g} times the ceilings of the devices"
         )
+    if fast := list(_controls_beyond(replay)):
+        found.append(f"the control of {counted(len(fast), 'rank')} was faster than the ceiling of its device")
     if found:
         found.append(
             "something else used the devices while they were measured, or the journal was changed: run again "
             "on idle devices"
         )
     return found
+
+
+def _controls_beyond(replay: Replay) -> Iterator[int]:
+    """Ranks whose control did more work than the fastest of all measurements on their device, such as one of
+    small images that is said to be of large ones."""
+    network = task_of(replay.opened.config.data).control
+    for leg in replay.timed_legs:
+        for rank in leg.controls.keys() & leg.ceilings.keys():
+            done = max(_control_rate(network, rung) for rung in leg.controls[rank].rungs)
+            if done > leg.ceilings[rank].fastest:
+                yield rank
+
+
+def _control_rate(network: ControlNetwork, rung: Rung) -> float:
+    """Smallest possible number of tensor operations per second of one rung; 0 for an impossible size, which
+    `_of_rung` reports."""
+    used = network.named(rung.network)
+    least = _least_control_operations(used, rung.size) if rung.size in used.sizes else 0
+    return rung.examples_per_second * least
 
 
 Most = Callable[[tuple[int, ...]], float]

@@ -139,6 +139,8 @@ def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[A
                 # Steps of an open segment may have been logged but not reported before the end.
                 if own != journal[0] if segment < num_closed else own < journal[0]:
                     yield f"rank {rank} wrote {own} steps of {_named(place)}; the journal has {journal[0]}"
+                else:
+                    yield from _uneven(testimony, place, attempt, rank, len(group), example)
             if segment < num_closed and whole:
                 validation = attempt.validations[segment]
                 yield from _sums(validation.segment, place, journal, present, example)
@@ -194,6 +196,24 @@ def _strangers(files: RunFiles, known: Collection[Path]) -> Iterator[str]:
     for path in sorted(set(files.witnesses()) - set(known)):
         if _at_hand(path) and _read(path).work:
             yield f"logs/{path.name} has the work of a rank that is not in the journal"
+
+
+def _uneven(
+    testimony: _Testimony, place: Place, attempt: Attempt, rank: int, num_ranks: int, example: str
+) -> Iterator[str]:
+    """Other than even shares: each rank takes its share of every step and of every validation, and two shares
+    differ by at most one example. So no rank of a group can leave its work to the others."""
+    batch = attempt.trial.hyper.batch_size
+    steps, trained = testimony.work.get(place, (0, 0))
+    if not steps * (batch // num_ranks) <= trained <= steps * -(-batch // num_ranks):
+        shared = f"{steps} steps of {batch} {example}s, shared by {counted(num_ranks, 'rank')}"
+        yield f"rank {rank} wrote {trained} {example}s of {_named(place)}, which has {shared}"
+    if (tally := testimony.answers.get(place)) is None or place[2] >= len(attempt.validations):
+        return
+    asked = attempt.validations[place[2]].segment.of
+    if not asked // num_ranks <= tally.of <= -(-asked // num_ranks):
+        shared = f"has {asked} {example}s, shared by {counted(num_ranks, 'rank')}"
+        yield f"rank {rank} validated {tally.of} {example}s after {_named(place)}, which {shared}"
 
 
 def _sums(

@@ -31,11 +31,6 @@ class Quality:
     error_is_bound: bool
     """Whether no answer was wrong, so that the score takes `Tally.floor` instead: −ln(0) is infinite."""
 
-    @property
-    def scored_error(self) -> float | None:
-        """The error in the regulated score, and nowhere else."""
-        return self.test.floor if self.test and self.error_is_bound else self.error
-
 
 @dataclass(frozen=True)
 class ControlResult:
@@ -101,7 +96,7 @@ def score(replay: Replay, counts: Mapping[int, Counted], credited: Credit | None
         peak_ops_per_second=None if available is None else _rate(available, span),
         mfu=goodput.tensor_operations / available if available else None,
         quality=quality,
-        regulated_score=_regulated(quality, ops),
+        regulated_score=_regulated(replay, quality, ops),
         trials=_by_state(replay),
         control=_control(replay),
         shares=shares(replay),
@@ -116,10 +111,27 @@ def regulated(error: float, ops_per_second: float) -> float:
     return max(0.0, -math.log(error)) * ops_per_second
 
 
-def _regulated(quality: Quality | None, ops_per_second: float) -> float | None:
+def error_bound(replay: Replay, quality: Quality) -> Tally | None:
+    """The result whose number of examples stands for an error of 0 in the regulated score: that of the test,
+    or of the best validation if that has fewer and the examples are generated. None if some answer was wrong.
+
+    A test of generated examples can have any size at no cost, because it is made after the span.
+    """
+    if quality.test is None or not quality.error_is_bound:
+        return None
+    best = replay.best
+    validation = best.best_validation if best and replay.manifest.get("synthetic") is True else None
+    tallies = [quality.test] if validation is None else [quality.test, validation.segment.tally]
+    return max(tallies, key=lambda tally: tally.floor)
+
+
+def _regulated(replay: Replay, quality: Quality | None, ops_per_second: float) -> float | None:
     """Regulated score; None without an error, and for more correct answers than examples, which `validate`
     reports."""
-    error = None if quality is None else quality.scored_error
+    if quality is None:
+        return None
+    bound = error_bound(replay, quality)
+    error = quality.error if bound is None else bound.floor
     return regulated(error, ops_per_second) if error is not None and error > 0 else None
 
 

@@ -60,6 +60,17 @@ class Amount:
 
 
 @dataclass(frozen=True)
+class ErrorLimit:
+    """An error that no network is known to reach on some data."""
+
+    error: float
+    source: str
+    """Where it comes from, in words."""
+    is_proof: bool
+    """Whether a smaller error is impossible; else it is a doubt."""
+
+
+@dataclass(frozen=True)
 class DataFacts:
     """What is known of data by who does not read it."""
 
@@ -73,6 +84,8 @@ class DataFacts:
     """What a rank would find, as far as a configuration tells; 0 examples of a part where it does not."""
     summary: Callable[[Manifest], str]
     """In one line: how many examples, of what."""
+    error_limit: Callable[[Manifest], ErrorLimit | None] = lambda manifest: None
+    """The smallest error that can be believed of the whole test part; None if nothing is known."""
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,14 @@ def kind_key(run: Judged) -> str:
     return sha256(repr((num_devices(run.replay), kind)).encode()).hexdigest()
 
 
+def own_seed_sha256(run: Judged) -> str:
+    """SHA-256 of the seed's graph, if the seed was a file, whose path may be hidden; else empty."""
+    opened = run.replay.opened
+    if opened.config.seed_architecture in task_of_run(run.replay).seeds:
+        return ""
+    return sha256(json.dumps(opened.seed_graph, sort_keys=True).encode()).hexdigest()
+
+
 def _kind(run: Judged) -> Mapping[str, Any]:
     """All values that must agree, by name: configuration, data, code, device."""
     opened = run.replay.opened
@@ -117,10 +125,8 @@ def _kind(run: Judged) -> Mapping[str, Any]:
     data = run_tables.flat(dict(ranks[0].data), f"{examples}.") if ranks else {}
     if data.get(f"{examples}.synthetic"):  # generated from the random seed, which is a run's own
         data.pop(f"{examples}.sha256", None)
-    if (
-        opened.config.seed_architecture not in task_of_run(run.replay).seeds
-    ):  # a file, whose path may be hidden
-        data["the seed"] = sha256(json.dumps(opened.seed_graph, sort_keys=True).encode()).hexdigest()
+    if seed := own_seed_sha256(run):
+        data["the seed"] = seed
     return {
         **{name: value for name, value in settings.items() if name not in MAY_DIFFER},
         **data,

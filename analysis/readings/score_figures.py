@@ -8,7 +8,7 @@ from functools import partial
 
 from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.journal.replay import Replay
-from aiperf.score.score import Score
+from aiperf.score.score import Score, error_bound
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Task
 from aiperf.wording import clock, figure, hundredths, percent, rate, rates, scaled
@@ -131,7 +131,7 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
             f"multiply-accumulates of {task_of_run(replay).products}",
         ),
         "raw_ops_per_second": Figure("raw OPS", score.raw_ops_per_second, RATE),
-        "regulated_score": _regulated(score),
+        "regulated_score": _regulated(replay, score),
         "mfu": _mfu(score),
         "span_seconds": Figure("span", score.span_seconds, SECONDS),
         "devices": Figure("devices", devices, COUNT),
@@ -179,13 +179,12 @@ def _stable(score: Score) -> str:
     return f"{over}; {stable}, 95 % interval {rates(*line.stable_interval)}"
 
 
-def _regulated(score: Score) -> Figure:
+def _regulated(replay: Replay, score: Score) -> Figure:
     aside = "−ln(test error) × sustained OPS"
     if score.regulated_score is None:
         aside = "no network was tested"
-    elif score.quality and score.quality.test and score.quality.error_is_bound:
-        test = score.quality.test
-        aside += f"; no test example was wrong, so {test.floor_text} = {test.floor:.6g} is the error here"
+    elif score.quality and (bound := error_bound(replay, score.quality)):
+        aside += f"; no test example was wrong, so {bound.floor_text} = {bound.floor:.6g} is the error here"
     return Figure("regulated score", score.regulated_score, RATE, aside, "none")
 
 

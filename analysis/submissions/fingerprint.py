@@ -3,6 +3,9 @@
 Two runs of one machine with one seed share architectures, losses and answers, but no seconds. So a run is
 that of another package where a share of its seconds and rates are the same, in one of the kinds below: a copy
 that was renamed, cut, continued, put in another order or changed in most of its figures is still known.
+
+Figures that were rounded are equal to none. But a clock gives microseconds, so a run with rounded seconds
+shows by itself that it was changed, and is compared with others by fewer digits.
 """
 
 from __future__ import annotations
@@ -25,6 +28,11 @@ MOST = 200_000
 """Most figures of a kind that are kept; of more, a sample that depends on the figures alone, so that equal
 figures give equal samples. The number is large enough that to hide a run among invented figures takes
 gigabytes of them."""
+ROUNDED_SHARE = 0.9
+"""Least share of equal seconds of three digits that makes two runs one, if those of one were rounded."""
+FEWEST_ROUNDED = 20
+"""Fewest seconds that show whether they were rounded: of as many measured ones more than half end in a zero
+with a chance below 10^-6."""
 ROUND = 4
 """Significant digits of a figure that was not measured: a figure with no more than these is a limit, a
 default or 0."""
@@ -52,22 +60,40 @@ class Sample:
                 hashes = {value for value in hashes if not value % (1 << halved)}
         return cls(halved, array("Q", hashes))
 
-    def shares(self, other: Sample) -> bool:
+    def shares(self, other: Sample, share: float = SHARE) -> bool:
         part = 1 << max(self.halved, other.halved)
         own, its = ({value for value in one.hashes if not value % part} for one in (self, other))
-        return len(own & its) >= max(LEAST, SHARE * min(len(own), len(its)))
+        return len(own & its) >= max(LEAST, share * min(len(own), len(its)))
 
 
-Figures = Mapping[str, Sample]
-"""Samples of the figures, by kind."""
+@dataclass(frozen=True)
+class Figures:
+    """By what a run is known again."""
+
+    kinds: Mapping[str, Sample]
+    """Samples of the figures, by kind."""
+    rounded: Sample
+    """Seconds at their place, to three digits."""
+    was_rounded: bool
+    """Whether its seconds have fewer digits than a clock gives."""
 
 
 def measured(replay: Replay) -> Figures:
-    return {name: Sample.of(found(replay)) for name, found in _KINDS.items()}
+    kinds = {name: Sample.of(found(replay)) for name, found in _KINDS.items()}
+    rounded = Sample.of((place, f"{seconds:.3g}") for place, _, seconds in _durations(replay))
+    return Figures(kinds, rounded, _was_rounded(replay))
 
 
 def is_same_run(first: Figures, second: Figures) -> bool:
-    return any(first[kind].shares(second[kind]) for kind in _KINDS)
+    if any(first.kinds[kind].shares(second.kinds[kind]) for kind in _KINDS):
+        return True
+    return (first.was_rounded or second.was_rounded) and first.rounded.shares(second.rounded, ROUNDED_SHARE)
+
+
+def _was_rounded(replay: Replay) -> bool:
+    """Whether most seconds are whole multiples of ten microseconds; a journal has single ones."""
+    tens = [seconds * 1e5 for _, _, seconds in _durations(replay)]
+    return len(tens) >= FEWEST_ROUNDED and sum(abs(n - round(n)) < 1e-3 for n in tens) > len(tens) / 2
 
 
 def _before(replay: Replay) -> Iterator[Hashable]:

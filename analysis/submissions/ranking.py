@@ -11,7 +11,7 @@ from aiperf.hardware.peak import Peak
 from aiperf.rules.ending import Answer
 from aiperf.tasks.images.known_sets import unpacked
 from aiperf.wording import rate, rates
-from analysis.comparing.comparability import kind_key
+from analysis.comparing.comparability import kind_key, own_seed_sha256
 from analysis.pages.report import report_html
 from analysis.pages.report_head import About
 from analysis.readings import run_tables
@@ -127,6 +127,7 @@ def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str])
         division=system["division"],
         task=task_of_run(replay),
         data=unpacked(replay.manifest) if replay.manifest else replay.opened.config.data.name,
+        seed_sha256=own_seed_sha256(run.judged),
         packed=run_tables.packed_text(replay),
         data_sha256=str(replay.manifest.get("sha256", "")),
         vendor=next((name for name, pattern in VENDORS if re.search(pattern, device)), "other"),

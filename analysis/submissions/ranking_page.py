@@ -24,6 +24,7 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "task": lambda entry: entry.task.name,
     "data": lambda entry: entry.data,
     "data_sha256": lambda entry: entry.data_sha256,
+    "own_seed_sha256": lambda entry: entry.seed_sha256,
     "packed": lambda entry: entry.packed,
     "system": lambda entry: entry.system,
     "submitter": lambda entry: entry.submitter,
@@ -100,6 +101,7 @@ def listing_json(made: Standing) -> str:
             "task": one.task.name,
             "data": plain(one.data),
             "data_sha256": plain(one.data_sha256),
+            "own_seed_sha256": one.seed_sha256,
             "runs": [
                 {"place": place, **{name: _text(cell(entry)) for name, cell in COLUMNS.items()}}
                 for place, entry in one.placed()
@@ -125,4 +127,5 @@ def _day(iso: str) -> str:
 
 
 def _images(one: RankedList) -> str:
-    return f"{one.data}, SHA-256 {one.data_sha256:.12}…" if one.data_sha256 else one.data
+    data = f"{one.data}, SHA-256 {one.data_sha256:.12}…" if one.data_sha256 else one.data
+    return f"{data}; a seed of their own, SHA-256 {one.seed_sha256:.12}…" if one.seed_sha256 else data

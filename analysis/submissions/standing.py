@@ -64,6 +64,8 @@ class Entry:
     """Name of the images, or of the text."""
     data_sha256: str
     """SHA-256 of the list of the images, or of the text."""
+    seed_sha256: str
+    """SHA-256 of the seed's graph if it was a file; empty for a seed of the program."""
     packed: str
     """How the images were decoded beforehand; empty where they were not."""
     vendor: str
@@ -95,9 +97,10 @@ class Entry:
         return self.ops_per_second / max(1, self.devices)
 
     @property
-    def list_key(self) -> tuple[str, str, str, str]:
-        """Runs in which these are equal may be compared."""
-        return self.run_class, self.division, self.data, self.data_sha256
+    def list_key(self) -> tuple[str, str, str, str, str]:
+        """Runs in which these are equal may be compared. A seed of one's own can be any network, and so have
+        any rate."""
+        return self.run_class, self.division, self.data, self.data_sha256, self.seed_sha256
 
     @property
     def runs(self) -> int:
@@ -149,12 +152,14 @@ class ValidRun:
 
 @dataclass(frozen=True)
 class RankedList:
-    """Runs that may be compared: of one class, division and set of data, which is of one task."""
+    """Runs that may be compared: of one class, division and set of data, which is of one task; either with
+    seeds of the program or with one of their own."""
 
     run_class: str
     division: str
     data: str
     data_sha256: str
+    seed_sha256: str
     entries: Sequence[Entry]
     """Entries by sustained OPS, the highest first."""
 
@@ -252,7 +257,7 @@ def _settled(
 
 
 def _lists(entries: Iterable[Entry]) -> list[RankedList]:
-    groups: dict[tuple[str, str, str, str], list[Entry]] = {}
+    groups: dict[tuple[str, str, str, str, str], list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry.list_key, []).append(entry)
     found = [
@@ -266,7 +271,8 @@ def _order(one: RankedList) -> tuple[object, ...]:
     """Sorting key of a list. It does not use how many runs a set of data has, because anybody can invent
     runs."""
     known = any(entry.signer.right is Right.REGISTERED for entry in one.entries)
-    return one.run_class != "ranked", one.division, not known, one.data, one.data_sha256
+    data = one.data, one.data_sha256, one.seed_sha256
+    return one.run_class != "ranked", one.division, not known, *data
 
 
 def _same(one: ValidRun, other: ValidRun) -> bool:

@@ -151,6 +151,18 @@ def six_digits(record: Record, rng: random.Random) -> None:
         record["end"] = round(record["end"], 6)
 
 
+def rounded(digits: int) -> Theft:
+    """All times of a line, controls and clocks too."""
+
+    def change(record: Record, rng: random.Random) -> None:
+        for part in (record, *(value for value in record.values() if isinstance(value, dict))):
+            for name, value in part.items():
+                if isinstance(value, float):
+                    part[name] = float(f"{value:.{digits}g}")
+
+    return each(change)
+
+
 def halves(records: list[Record]) -> list[Record]:
     """Each block told as two."""
     found = []
@@ -219,6 +231,7 @@ THEFTS: dict[str, Theft] = {
     "half of all seconds another": all_of(DISGUISES, each(some, "Stepped", "Closed")),
     "all seconds shaken a little": all_of(DISGUISES, scale(lambda rng: 1 + 1e-7 * rng.random())),
     "all seconds rounded": all_of(DISGUISES, each(six_digits, "Stepped", "Closed")),
+    **{f"all figures rounded to {digits} digits": all_of(DISGUISES, rounded(digits)) for digits in (3, 4)},
     "all seconds scaled, controls and clocks invented": all_of(scale(lambda rng: 0.998), INVENTED),
     "clock shifted, controls and clocks invented": all_of(DISGUISES, each(shift), INVENTED),
     "blocks split, clock shifted, controls and clocks invented": all_of(

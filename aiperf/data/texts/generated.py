@@ -22,6 +22,7 @@ from aiperf.data.splits import Data
 from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
+from aiperf.tasks.language.facts import MOST_GENERATED
 from nas.head import BYTES
 
 SYMBOLS = 16
@@ -77,9 +78,9 @@ def load_synthetic_text(config: DataConfig, device: torch.device, seed: int) -> 
             "synthetic text: data.training_examples, data.validation_examples and data.test_examples must "
             "all be set in the configuration"
         )
-    if sum(lengths) > WORD:
+    if sum(lengths) > MOST_GENERATED:
         raise DataError(
-            f"synthetic text: {sum(lengths):,} windows requested, but only {WORD:,} differ; lower "
+            f"synthetic text: {sum(lengths):,} windows requested, but only {MOST_GENERATED:,} differ; lower "
             "data.training_examples"
         )
     windows = GeneratedWindows(seed, config.size, device)

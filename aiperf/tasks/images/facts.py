@@ -11,6 +11,8 @@ from aiperf.tasks.recognition import differences
 from aiperf.tasks.task import DataFacts, Manifest
 
 PARTS = ("training", "validation", "test")
+MOST_GENERATED = 1 << 21
+"""Generated images whose noise differs. More would show images of the training part in the test once more."""
 
 
 def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
@@ -115,6 +117,8 @@ def _of_the_generated(config: DataConfig, manifest: Manifest) -> Iterator[str]:
     if manifest.get("official_training_examples") != config.training_examples + config.validation_examples:
         official = manifest.get("official_training_examples")
         yield f"official_training_examples is {official!r}, which generated images do not have"
+    if (num := sum(getattr(config, f"{part}_examples") for part in PARTS)) > MOST_GENERATED:
+        yield f"there are {num:,} generated images, but only {MOST_GENERATED:,} differ"
     for part in PARTS:
         each, more = divmod(getattr(config, f"{part}_examples"), config.classes)
         if manifest.get(f"{part}_examples_per_class") != [each, each + bool(more)]:

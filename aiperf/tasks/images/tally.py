@@ -11,6 +11,10 @@ FIVE_SIGMA = 2.867e-7
 """The chance that a normal deviate is beyond five standard deviations, on one side."""
 
 
+TOLERATED_SHARE_OF_WRONG = 0.1
+"""By which an evaluation on another device may differ, relative to the wrong answers."""
+
+
 @dataclass(frozen=True)
 class Classified(Tally):
     """Right and wrong answers: the error is the share of wrong ones (top-1)."""
@@ -45,10 +49,12 @@ class Classified(Tally):
         return 0 <= self.correct <= self.of
 
     def agrees(self, recorded: Tally) -> bool:
-        """One example, or 0.2 % of them, may lie on the fence."""
+        """One answer may differ, or 0.2 % of all, but no more than a tenth of the wrong ones: the score
+        depends on these alone, and few examples lie near the boundary where few are wrong."""
         if not isinstance(recorded, Classified) or recorded.of != self.of:
             return False
-        return abs(self.correct - recorded.correct) <= max(1, TOLERATED_SHARE * self.of)
+        most_wrong = TOLERATED_SHARE_OF_WRONG * max(self.wrong, recorded.wrong)
+        return abs(self.correct - recorded.correct) <= max(1, min(TOLERATED_SHARE * self.of, most_wrong))
 
     def too_good_after(self, validated: Tally) -> str:
         if not isinstance(validated, Classified):

@@ -8,12 +8,21 @@ from typing import Any
 
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT, KNOWN_TEXTS, KnownText, known_text
+from aiperf.tasks.language.tally import BITS_OF_A_BYTE
 from aiperf.tasks.language.text_windows import TextWindows
 from aiperf.tasks.recognition import differences
-from aiperf.tasks.task import DataFacts, Manifest
+from aiperf.tasks.task import DataFacts, ErrorLimit, Manifest
 
 SYNTHETIC = "synthetic-text"
 PARTS = ("training", "validation", "test")
+MOST_GENERATED = (1 << 32) - 1
+"""Generated windows that differ: each is made of a word of 32 bits."""
+GENERATED_BITS = 1.484
+"""Bits per byte of generated text if the two bytes before are known, computed from `SHARES` of
+aiperf/data/texts/generated.py; the first bytes of a window take more."""
+LEAST_OF_ENTROPY = 0.75
+"""The least share of the entropy that a sample of 4,096 bytes or more can take. Of 1,953 blocks of 4,096
+bytes, the easiest has 0.86 times the bits of the hardest (aiperf/tasks/language/tally.py)."""
 
 
 def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
@@ -29,6 +38,8 @@ def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
     num_bytes = manifest.get("bytes")
     if config.name == SYNTHETIC:
         expected = _generated(config)
+        if (num := sum(expected[f"{part}_examples"] for part in PARTS)) > MOST_GENERATED:
+            yield f"there are {num:,} generated windows, but only {MOST_GENERATED:,} differ"
     elif type(num_bytes) is int and num_bytes > 0:
         expected = _windows(TextWindows(num_bytes, config.size), config)
     else:
@@ -78,7 +89,16 @@ def summary(manifest: Manifest) -> str:
     return f"{manifest['name']}, windows of {manifest['size']:,} bytes: {counts}"
 
 
-TEXT_FACTS = DataFacts(contradictions, is_known, has_like_parts, foreseen, summary)
+def error_limit(manifest: Manifest) -> ErrorLimit | None:
+    """Generated text has a known entropy; nothing is known of an unknown text."""
+    if manifest.get("synthetic") is True:
+        least, source = LEAST_OF_ENTROPY * GENERATED_BITS, f"its entropy is {GENERATED_BITS} bits per byte"
+        return ErrorLimit(least / BITS_OF_A_BYTE, source, is_proof=True)
+    known = known_text(manifest)
+    return None if known is None else known.error_limit
+
+
+TEXT_FACTS = DataFacts(contradictions, is_known, has_like_parts, foreseen, summary, error_limit)
 
 
 def _of_file(data: DataConfig) -> KnownText | None:

@@ -12,9 +12,11 @@ import torch
 
 from aiperf.config import DataConfig
 from aiperf.data import Data, Split, load
+from aiperf.data.synthetic import LINES
 from aiperf.data.texts.generated import SHARES
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.language.data import TextData
+from aiperf.tasks.language.facts import GENERATED_BITS
 from tests.aiperf.data.sets import CPU, refusal
 
 IMAGES = ImageData("synthetic", 3, 16, 5, training_examples=500, validation_examples=50, test_examples=200)
@@ -110,6 +112,13 @@ def window(seed: int, number: int, length: int) -> bytes:
     return bytes(text)
 
 
+def test_the_entropy_that_the_rules_know_is_that_of_the_chain() -> None:
+    """Half of all steps repeat the one before, the others are drawn."""
+    drawn = np.array(SHARES) / sum(SHARES)
+    following = (np.eye(len(drawn)) + drawn) / 2
+    assert pytest.approx(-(drawn @ (following * np.log2(following)).sum(axis=1)), abs=5e-4) == GENERATED_BITS
+
+
 def test_windows_are_those_of_the_chain_written_down() -> None:
     data = load(TEXT, CPU, 5)
     for split, number in zip(parts(data), (0, 2000, 2050)):
@@ -177,6 +186,14 @@ ALL_SET = "data.training_examples, data.validation_examples and data.test_exampl
             (
                 "synthetic data: data.augmentation is 'shift', but generated images are not augmented; "
                 "set it to 'none'"
+            ),
+        ),
+        (
+            IMAGES,
+            {"test_examples": LINES**2 // 2},
+            (
+                "synthetic data: 2,097,702 images requested, but only 2,097,152 differ; lower "
+                "data.training_examples"
             ),
         ),
         (

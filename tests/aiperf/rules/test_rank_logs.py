@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -179,16 +180,34 @@ def wider(timed: list[Timed]) -> list[Timed]:
     return four(inserted(timed, last + 1, *more))
 
 
-def test_ranks_that_never_were_have_no_log(group: Logged) -> None:
-    outcome, text = group.says(wider(group.timed))
-    assert outcome is Outcome.UNKNOWN
-    assert text.endswith("missing or incomplete: rank 3 on node3, rank 4 on node4")
-    for rank in (3, 4):  # copies of those of real ranks have too many images, and another hash
+def test_ranks_that_never_were_have_no_log_and_leave_too_much_to_the_others(group: Logged) -> None:
+    text = group.says(wider(group.timed))[1]
+    for rank in (1, 2):
+        assert (
+            f"rank {rank} wrote 1000 images of trial 0, attempt 1, segment 0, which has 40 steps of 50"
+            in text
+        )
+    for rank in (3, 4):  # copies of those of real ranks have too many images
         group.log(rank).write_bytes(group.log(rank - 2).read_bytes())
     outcome, text = group.says(wider(group.timed))
     assert outcome is Outcome.FAILED
-    assert "the ranks wrote 4000 images of trial 0, attempt 1, segment 0; the journal has 2000" in text
-    assert "their hash is not the recorded one" in text
+    assert "shared by 4 ranks" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("examples", "rank 2 wrote 0 images"), ("of", "rank 2 validated 0")]
+)
+def test_no_rank_of_a_group_leaves_its_share_to_another(group: Logged, name: str, says: str) -> None:
+    """As one that never worked: the sums over the group are right."""
+
+    def moved(text: str, factor: int) -> str:
+        return re.sub(rf'"{name}": (\d+)', lambda found: f'"{name}": {int(found[1]) * factor}', text)
+
+    group.edit(1, lambda text: moved(text, 2))
+    group.edit(2, lambda text: moved(text, 0).replace('"of": 0, "correct": 200', '"of": 0, "correct": 0'))
+    outcome, text = group.says(group.unhashed)
+    assert outcome is Outcome.FAILED
+    assert says in text
 
 
 @pytest.mark.parametrize(

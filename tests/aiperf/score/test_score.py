@@ -42,6 +42,7 @@ from nas.layers import Conv2d, DepthwiseConv2d, GlobalPool
 from nas.ops import Ops
 from nas.record import encode
 from nas.seeds import resnet50_v1
+from tests.aiperf.rules.forged import TIMED, evidence, said, together, with_manifest
 from tests.journals import DATA, Scene, replayed, told
 from tests.nas.graphs import chain
 
@@ -258,6 +259,16 @@ def test_the_regulated_score_is_the_logarithm_of_the_test_error_times_ops(
     assert (found.quality.error, found.quality.error_is_bound) == (error, is_bound)
     assert found.regulated_score == pytest.approx(regulated_score)
     assert math.copysign(1, regulated(1.0, 10.0)) == 1
+
+
+@pytest.mark.parametrize(("synthetic", "of"), [(True, 400), (False, 10**6)])
+def test_a_larger_test_of_generated_examples_is_worth_nothing(synthetic: bool, of: int) -> None:
+    """It is made after the span, so it costs nothing."""
+    changed = together(
+        with_manifest(synthetic=synthetic), said(events.Tested, tally=Classified(10**6, 10**6))
+    )
+    seen = evidence(changed(TIMED)).score
+    assert seen.regulated_score == pytest.approx(math.log(2 * of) * seen.ops_per_second)
 
 
 def test_before_the_test_there_is_no_regulated_score() -> None:

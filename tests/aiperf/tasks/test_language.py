@@ -117,6 +117,9 @@ def test_generated_text_is_as_the_configuration_says() -> None:
     assert list(LANGUAGE.data.contradictions(data, found)) == []
     wrong = LANGUAGE.data.contradictions(data, {**found, "test_examples": 65})
     assert list(wrong) == ["test_examples is 65, but the text and the configuration give 64"]
+    many = replace(data, training_examples=2**31 - 1, test_examples=2**31 - 1)
+    (found_many,) = LANGUAGE.data.contradictions(many, LANGUAGE.data.foreseen(many))
+    assert found_many == "there are 4,294,967,358 generated windows, but only 4,294,967,295 differ"
 
 
 @pytest.mark.parametrize(

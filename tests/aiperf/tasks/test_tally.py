@@ -31,9 +31,19 @@ def test_the_error_is_the_share_of_wrong_answers() -> None:
 
 @pytest.mark.parametrize(
     ("of", "correct", "recorded", "agree"),
-    [(100, 50, 51, True), (100, 50, 52, False), (1000, 500, 502, True), (1000, 500, 503, False)],
+    [
+        (100, 50, 51, True),
+        (100, 50, 52, False),
+        (1000, 500, 502, True),
+        (1000, 500, 503, False),
+        # Where few answers are wrong, two in a thousand would be worth much in the score.
+        (1197, 1195, 1197, False),
+        (1197, 1196, 1197, True),
+        (50_000, 49_500, 49_550, True),
+        (50_000, 49_500, 49_551, False),
+    ],
 )
-def test_another_machine_may_turn_one_answer_or_two_in_a_thousand(
+def test_another_machine_may_turn_one_answer_or_two_in_a_thousand_and_a_tenth_of_the_wrong_ones(
     of: int, correct: int, recorded: int, agree: bool
 ) -> None:
     assert Classified(of, correct).agrees(Classified(of, recorded)) is agree

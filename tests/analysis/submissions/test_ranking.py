@@ -117,7 +117,9 @@ def test_the_list_is_there_as_data(site: tuple[Standing, Pages]) -> None:
     assert 'href="ranking.json"' in pages["index.html"]
 
 
-def test_lists_are_of_one_class_division_and_set_of_images(site: tuple[Standing, Pages]) -> None:
+def test_lists_are_of_one_class_division_set_of_images_and_seed_of_their_own(
+    site: tuple[Standing, Pages],
+) -> None:
     """However many runs saw other images: they stand in a list of their own, and refuse nobody. Packed and
     unpacked images stand in one list, with a label."""
     smoke = site[0].entries[0]
@@ -128,6 +130,7 @@ def test_lists_are_of_one_class_division_and_set_of_images(site: tuple[Standing,
         *(replace(ranked, run=name, data_sha256="1" * 64) for name in ("b", "c", "d")),
         replace(ranked, run="e", division="open", packed=label),
         smoke,
+        replace(smoke, run="own", seed_sha256="3" * 64),
     ]
     made = standing([ValidRun(each, f"{each.run}.tar.gz", "runs/x", 9, NOTHING) for each in entries], [])
     assert made.refused == []
@@ -136,13 +139,15 @@ def test_lists_are_of_one_class_division_and_set_of_images(site: tuple[Standing,
         ("ranked", "closed", ["b", "c", "d"]),
         ("ranked", "open", ["e"]),
         ("smoke", "open", [smoke.run]),
+        ("smoke", "open", ["own"]),
     ]
     text = index_html(made)
     assert text.count("<h2>Class ranked, closed division</h2>") == 2
-    assert text.count('<table class="ranking">') == 4
+    assert text.count('<table class="ranking">') == 5
+    assert text.count("; a seed of their own, SHA-256 333333333333…") == 1
     assert text.count(f"<span>{label}</span>") == 1
     rows = list(csv.DictReader(io.StringIO(listing_csv(made), newline="")))
-    assert [row["packed"] for row in rows] == ["", "", "", "", label, ""]
+    assert [row["packed"] for row in rows] == ["", "", "", "", label, "", ""]
     assert standing([], []) == Standing([], [])
     assert "There is no valid submission." in index_html(Standing([], []))
 

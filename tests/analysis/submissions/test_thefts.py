@@ -48,7 +48,7 @@ def test_every_size_of_the_control_and_every_number_of_threads_is_a_figure() -> 
         with_control(others=(rung,)), with_ceiling(thread_seconds={}, thread_products={"2": rate})
     )
     before, after = (
-        set(measured(replayed(timed))["before the span"].hashes) for timed in (TIMED, more(TIMED))
+        set(measured(replayed(timed)).kinds["before the span"].hashes) for timed in (TIMED, more(TIMED))
     )
     assert before < after
     assert len(after) == len(before) + 4

@@ -136,7 +136,7 @@ def _input(seed: Graph, image: int | None, channels: int | None, positions: int 
 
 def _trial(context: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """The number of a trial; None for the best one, which may be named by that word."""
-    return None if value in (None, "best") else click.IntRange(0).convert(value, param, context)
+    return None if value in (None, "best") else int(click.IntRange(0)(value, param, context))
 
 
 @click.command()

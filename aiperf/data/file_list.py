@@ -33,7 +33,7 @@ IMAGES = FolderRule(is_image, lambda path, mode: LeftOut.OTHER, lambda path: Non
 # evenly spread. A bad file among the others ends the trial that meets it, with its name.
 CHECKED_FILES = 20_000
 TESTED_SHARE, LEAST_OF_A_CLASS = 5, 3
-"""Of a set without a test part a fifth of each class is kept for it."""
+"""A set without a test part keeps a fifth of each class for it."""
 # Threads that wait for the file system.
 READERS = 16
 
@@ -134,7 +134,7 @@ def divided_by_name(listing: FileList) -> tuple[FileList, FileList]:
                 f"{listing.root / name}: holds {counted(len(own), 'image')}; at least {LEAST_OF_A_CLASS} are "
                 f"needed, to train, to validate and to test with"
             )
-        by_hash = sorted(own, key=lambda index: sha256(listing.names[index]).digest())
+        by_hash = sorted(own, key=lambda index: sha256(bytes(listing.names[index])).digest())
         tested.append(by_hash[: max(1, len(own) // TESTED_SHARE)])
     test = np.sort(np.concatenate(tested)).astype(np.int64)
     return listing.only(np.setdiff1d(np.arange(len(listing.labels)), test)), listing.only(test)

@@ -33,6 +33,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--file", type=Path, required=True, help="It appends to this one.")
     parser.add_argument("--sensors", default="", help="Of the devices: a module of this package.")
     parser.add_argument("--every", type=float, default=0.0, help="Seconds between two reports.")
+    parser.add_argument("--cores", type=float, default=float("inf"), help="Quota of processors.")
     parser.add_argument("--processes", nargs="*", type=int, default=(), help="The processes of the run here.")
     parser.add_argument("devices", nargs="*", help="Each as NAME=IDENTITY; the name is recorded.")
     options = parser.parse_args(words)
@@ -40,7 +41,7 @@ def main(words: Sequence[str] | None = None) -> int:
     known = [device.partition("=") for device in options.devices] if options.sensors else ()
     devices = [Sensor(name, partial(_open_device, options.sensors, identity)) for name, _, identity in known]
     if options.processes:
-        words = options.processes, options.every
+        words = options.processes, options.cores, options.every
         threading.Thread(target=_report, args=words, name=METER, daemon=True).start()
     record = _Record(options.file)
     record.add(_line(host, devices))
@@ -62,11 +63,11 @@ def _open_device(sensors: str, identity: str) -> Callable[[], Reading]:
     return read
 
 
-def _report(processes: Sequence[int], every_seconds: float) -> None:
+def _report(processes: Sequence[int], cores: float, every_seconds: float) -> None:
     """Prints how the processors were used, a JSON object in each interval. In a thread of its own, which
     waits for no file system: what it does not sleep or work, it was stopped."""
     try:
-        meter, due = Meter(processes), time.monotonic() + every_seconds
+        meter, due = Meter(processes, cores), time.monotonic() + every_seconds
         while True:
             time.sleep(PERIOD_SECONDS)
             meter.look(PERIOD_SECONDS)

@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 import psutil
 
-from aiperf.device import cgroup
-
 FAULTS = (psutil.Error, OSError, RuntimeError, ValueError)
 """What psutil raises for a process that has ended, and where /proc is hidden or has an unknown form."""
 QUICK_SECONDS = 0.02
@@ -26,8 +24,8 @@ TRIES = 5
 SCHEDULED = Path("/proc/thread-self/schedstat")
 """Nanoseconds for which this thread ran, and waited for a processor (Linux, sched-stats)."""
 
-WORKER = "aiperf.training.worker_process"
-"""In the command of a process that was started by the rank that speaks for it."""
+WORKER = "worker_process"
+"""End of the module in the command of a process that was started by the rank that speaks for it."""
 
 Key = tuple[int, float]
 """Number and start time of a process: numbers are used again."""
@@ -123,7 +121,7 @@ class OwnProcesses:
                     self.known[key], self.parents[key] = process, process.ppid()
 
     def _forget(self, key: Key) -> None:
-        """Of a process that has ended: its time is its parent's now, which has waited for it."""
+        """Removes a process that has ended. Its time is now its parent's, which has waited for it."""
         del self.known[key]
         seconds, parent = self.seconds.pop(key, 0.0), self.parents.pop(key)
         if all(parent != number for number, _ in self.known):
@@ -155,9 +153,10 @@ def _started_by(numbers: Iterable[int]) -> list[psutil.Process]:
 class Meter:
     """Intervals on this host, one after the other."""
 
-    def __init__(self, roots: Collection[int]) -> None:
-        """`roots`: the workers of the run here, and its master. Raises what `FAULTS` names if the system
-        shows none of them."""
+    def __init__(self, roots: Collection[int], cores: float) -> None:
+        """`roots`: the workers of the run here, and its master. `cores`: their quota, which may be infinite.
+        Raises what `FAULTS` names if the system shows none of the processes."""
+        self._cores = cores
         self._own = OwnProcesses({_speaker(number) for number in roots})
         self._before = self._read()
         self._stopped = 0.0
@@ -180,7 +179,7 @@ class Meter:
         """The interval since the last one. Raises as the constructor does."""
         before, self._before = self._before, self._read()
         stopped, self._stopped = self._stopped, 0.0
-        return used(before, self._before, cgroup.cores(), stopped)
+        return used(before, self._before, self._cores, stopped)
 
     def _read(self) -> Counters:
         found = None
@@ -202,8 +201,8 @@ def _speaker(number: int) -> int:
     """The process that started a worker and speaks for it, where there is one; else the process itself."""
     with contextlib.suppress(*FAULTS):
         process = psutil.Process(number)
-        if WORKER in process.cmdline():
-            return process.ppid()
+        if any(word.endswith(WORKER) for word in process.cmdline()):
+            return int(process.ppid())
     return number
 
 

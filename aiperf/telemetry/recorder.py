@@ -22,6 +22,8 @@ class Watched:
     """Processes whose share of the host's processors is reported."""
 
     processes: Collection[int]
+    cores: float
+    """Number of processors that they may use at once; infinite without a quota."""
     every_seconds: float
     report: Callable[[Mapping[str, float]], object]
     """Called in a thread with the fields of `aiperf.telemetry.host_use.Used`."""
@@ -45,7 +47,14 @@ class Recorder:
         if watched is None:
             self._process = subprocess.Popen([*command, *named], stdin=subprocess.PIPE, env=environment)
             return
-        command += ["--every", str(watched.every_seconds), "--processes", *map(str, watched.processes)]
+        command += [
+            "--every",
+            str(watched.every_seconds),
+            "--cores",
+            str(watched.cores),
+            "--processes",
+            *map(str, watched.processes),
+        ]
         self._process = subprocess.Popen(
             [*command, "--", *named], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
         )

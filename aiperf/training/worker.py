@@ -27,7 +27,7 @@ from aiperf.conduct.driver import Answer, Driver
 from aiperf.conduct.events import Answered, Begun, Built, EngineFailed, Event, Failed, WeightsWritten
 from aiperf.config import EAGER
 from aiperf.data import load
-from aiperf.device import Device, count_devices
+from aiperf.device import Device, cgroup, count_devices
 from aiperf.device.device import is_out_of_memory
 from aiperf.device.surroundings import read_settings
 from aiperf.engines.objective import NotFinite
@@ -223,7 +223,9 @@ class Worker(Driver[BuiltTrial]):
         if self.place.device_index == 0 and self.recorder is None:
             named = {each: self.files.hidden("device", each) for each in message.devices.get(self.host, ())}
             processes = message.processes.get(self.host, ())
-            watched = Watched(processes, message.use_seconds, self._used) if processes else None
+            watched = (
+                Watched(processes, cgroup.cores(), message.use_seconds, self._used) if processes else None
+            )
             try:
                 with held(*ALL):  # for good: it ends with its input
                     file, sensors = self.files.telemetry(self.host), self.device.sensors

@@ -393,6 +393,7 @@ def _names_of_run(folder: Path) -> object:
 PACKAGE = "p.tar.gz"
 STEPS = "run/logs/node1.rank1.steps.jsonl"
 READ_BY_COMMANDS = {
+    "aiperf/commands/architectures.py _best": f"count {PACKAGE}",
     "aiperf/commands/architectures.py graph": f"graph {PACKAGE} 0",
     "aiperf/commands/looking/comparing.py compare": f"compare run {PACKAGE}",
     "aiperf/commands/looking/comparing.py spread_of": f"spread {PACKAGE} run",
@@ -412,6 +413,11 @@ FILE_CASES = (
         ("aiperf/commands/cluster/submission.py write_script",),
         "x.sbatch",
         _command("launch", "slurm", "-o", "x.sbatch", "--", "--preset", "digits"),
+    ),
+    FileCase(
+        ("aiperf/commands/cluster/submission.py free_name",),
+        "aiperf-hpc-1.sbatch",
+        _command("launch", "slurm", "--", "--preset", "digits"),
     ),
     FileCase(
         ("aiperf/commands/cluster/submission.py hand_in",),
@@ -657,9 +663,9 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/ranks/connect.py abort",
         "aiperf/ranks/ranks.py run_for_this",
         "aiperf/ranks/start_guard.py guarded",
-        "aiperf/telemetry/recorder.py Recorder.__init__",
     ),
     "it answers over a socket, a pipe or a file of its own": (
+        "aiperf/telemetry/recorder.py Recorder.__init__",
         "aiperf/data/decoders.py server",
         "aiperf/data/packed/packing_process.py packing_processes",
         "aiperf/on_nni/tuner.py SearchTuner.update_search_space",
@@ -705,6 +711,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/ranks/connect.py abort",
         "aiperf/ranks/start_guard.py end_job",
         "aiperf/ranks/start_guard.py ranks_of",
+        "aiperf/telemetry/host_use.py _scheduled_seconds",
     ),
 }
 """Places where nobody else can put anything odd, by the reason."""

@@ -15,7 +15,7 @@ from tests.journals import READY, Scene, told
 
 OPENED = next(event for _, event in told(Scene(minutes=0.05)) if isinstance(event, Opened))
 BUSY = HostUse(1, 10.0, 20.0, 12.0, 4.0, 1.0, 0.0)
-"""Of twenty CPU seconds others take four, one of them the hypervisor."""
+"""Others take four of twenty CPU seconds, one of them the hypervisor."""
 QUIET = replace(BUSY, own=19.0, idle=1.0, stolen=0.0)
 
 

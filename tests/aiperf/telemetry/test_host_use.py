@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 
 import psutil
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.mark.parametrize(
     ("cores", "available", "others"),
-    [(float("inf"), 20.0, 20.0 - 12.0 - 2.0), (1.5, 15.0, 1.0), (1.0, 10.0, 0.0)],
+    [(inf, 20.0, 20.0 - 12.0 - 2.0), (1.5, 15.0, 1.0), (1.0, 10.0, 0.0)],
 )
 def test_others_took_what_the_run_could_have_used_and_did_not(
     cores: float, available: float, others: float
@@ -61,7 +62,7 @@ def test_a_child_that_has_ended_counts_and_a_stranger_does_not(
     started: Callable[[str], subprocess.Popen[str]],
 ) -> None:
     own, stranger = started(WITH_CHILD), started(BURNS.format(seconds=0.5))
-    meter = Meter([own.pid])
+    meter = Meter([own.pid], inf)
     assert own.stdout is not None
     seconds = float(own.stdout.readline())
     stranger.wait()
@@ -73,7 +74,7 @@ def test_a_child_that_has_ended_counts_and_a_stranger_does_not(
 
 def test_a_stop_counts_as_long_as_it_lasts(started: Callable[[str], subprocess.Popen[str]]) -> None:
     own = started("import sys; sys.stdin.read()")
-    meter = Meter([own.pid])
+    meter = Meter([own.pid], inf)
     for stop in (False, True, True, True, True, False):
         own.send_signal(signal.SIGSTOP if stop else signal.SIGCONT)
         _await(lambda stop=stop: (psutil.Process(own.pid).status() == psutil.STATUS_STOPPED) == stop)
@@ -88,7 +89,7 @@ def test_the_recorder_reports_and_notices_its_own_stop(
     tmp_path: Path, started: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     own, heard = started("import sys; sys.stdin.read()"), list[dict[str, float]]()
-    watched = Watched([own.pid], 1.0, lambda fields: heard.append(dict(fields)))
+    watched = Watched([own.pid], inf, 1.0, lambda fields: heard.append(dict(fields)))
     recording = Recorder(tmp_path / "host.jsonl", "", {}, watched)
     try:
         _await(lambda: len(heard) > 0)

@@ -19,6 +19,10 @@ T = TypeVar("T")
 
 INPUT = "input"  # the name under which nodes read the example
 LONGEST_NAME = 200  # characters; the seeds' own have at most 25
+MOST_LAYERS, MOST_READS = 5_000, 50_000
+"""Layers of an architecture, and inputs of all of them together. A ResNet of 1,001 layers with weights has
+3,400 nodes. Some searches for a place look at pairs of layers, so the limit bounds the work on a network of
+unknown origin."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,11 @@ class Graph:
     def __post_init__(self, parent: Graph | None) -> None:
         if not self.nodes:
             raise ShapeError("a graph needs at least one node")
+        if len(self.nodes) > MOST_LAYERS or self.num_reads > MOST_READS:
+            raise ShapeError(
+                f"a graph of {len(self.nodes):,} layers that read {self.num_reads:,} tensors; the limits are "
+                f"{MOST_LAYERS:,} and {MOST_READS:,}"
+            )
         if not self.input or not all(is_size(side) for side in self.input):
             raise ShapeError(
                 f"the input is {self.input!r:.80}; it must be (channels, height, width) or (positions,), "
@@ -131,6 +140,11 @@ class Graph:
             for node, facts in zip(self.nodes, self._facts)
             if facts.table
         }
+
+    @cached_property
+    def num_reads(self) -> int:
+        """Inputs of all layers, which is in proportion to the work that an edit of the graph takes."""
+        return sum([len(node.inputs) for node in self.nodes])
 
     @property
     def output(self) -> str:

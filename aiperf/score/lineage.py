@@ -15,6 +15,13 @@ from nas.layers import ShapeError
 from nas.morphisms import MorphismError
 from nas.record import RecordError, graph_from_json
 from nas.search import Size
+from nas.search_names import MOST_MORPHISMS
+
+LEAST_WORK, WORK_OF_A_LINE = 500_000, 5_000
+"""Limits on the work of rebuilding the architectures of a run, in any run and for each line of its journal.
+The unit is an input of a layer, once for each architecture and once for each morphism. An honest trial has
+five lines or more. A trial of ResNet-50 takes 400, one that grows by 16 morphisms 3,300. A journal that needs
+more was made to occupy whoever reads it."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +69,24 @@ def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: Non
 
 
 def rebuilt(replay: Replay) -> Iterator[Rebuilt]:
-    """All trials in the order of their numbers. A graph is held until its last child is built."""
+    """All trials in the order of their numbers. A graph is held until its last child is built.
+
+    Raises JournalError if the seed is not a graph, and for more work than such a journal may ask for.
+    """
     trials = {number: replay.trials[number].attempts[0].trial for number in sorted(replay.trials)}
     last_child = {trial.parent: number for number, trial in trials.items()}
     seed = _seed(replay)
     held: dict[int, Graph] = {}
+    work, most = 0, LEAST_WORK + WORK_OF_A_LINE * replay.lines
     for number, trial in trials.items():
-        entry = _child(trial, seed if trial.parent is None else held.get(trial.parent))
+        parent = seed if trial.parent is None else held.get(trial.parent)
+        work += 0 if parent is None else parent.num_reads * (1 + len(trial.morphisms))
+        if work > most:
+            raise JournalError(
+                f"trial {number}: to rebuild the architectures up to it takes {work:,} steps; the limit for "
+                f"a journal of {replay.lines:,} lines is {most:,}, so this run cannot be checked"
+            )
+        entry = _child(trial, parent)
         if entry.graph is not None and last_child.get(number, number) > number:
             held[number] = entry.graph
         if trial.parent is not None and last_child[trial.parent] == number:
@@ -114,6 +132,11 @@ def _seed(replay: Replay) -> Graph:
 def _child(trial: Trial, parent: Graph | None) -> Rebuilt:
     if parent is None:
         return Rebuilt(trial, None, f"its parent {trial.parent} is not an earlier trial that can be rebuilt")
+    if len(trial.morphisms) > MOST_MORPHISMS:
+        raise JournalError(
+            f"trial {trial.number} has {len(trial.morphisms):,} morphisms; at most {MOST_MORPHISMS:,} are "
+            "checked, so this run cannot be"
+        )
     graph = parent
     for morphism in trial.morphisms:
         try:

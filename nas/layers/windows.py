@@ -53,6 +53,13 @@ class Windows:
         return self._taps_before(self.side) - self._taps_before(0)
 
     @property
+    def pixels_seen(self) -> int:
+        """How many pixels of the image lie in any window, without dilation."""
+        if self.stride >= self.kernel:
+            return self.taps_on_image
+        return max(0, min(self.side, (self.num - 1) * self.stride + self.kernel - self.padding))
+
+    @property
     def all_taps_see(self) -> bool:
         """Whether each tap of the kernel meets the image in some window. One that never does has no gradient.
 
@@ -83,6 +90,12 @@ class Windows:
     def _windows_up_to(self, pixels: int) -> int:
         """How many windows begin within so many pixels from where the first one does."""
         return 0 if pixels < 0 else min(self.num, pixels // self.stride + 1)
+
+
+def most_taps(side: int) -> int:
+    """The most taps of a kernel along so many pixels; of a larger one most would see padding only. Taps on
+    the padding are counted, and nothing would bound how many a device makes."""
+    return 2 * side + 4
 
 
 def floor_sum(num: int, divisor: int, step: int, first: int) -> int:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from nas.head import Classes, Head
 from nas.layers import Layer, Shape, ShapeError, is_size
-from nas.layers.windows import LATER
+from nas.layers.windows import LATER, most_taps
 from nas.ops import OPS, Cost, Ops
 
 T = TypeVar("T")
@@ -251,6 +251,16 @@ class Graph:
             lines.append(repr(self.head))
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
+    @cached_property
+    def kernel_beyond_image(self) -> str:
+        """The first convolution of whose taps most see padding only, as a clause; empty if there is none.
+
+        Taps on the padding are counted, and no library computes them, so nothing would bound the count of
+        such a layer. A pool of that kind cannot be built at all.
+        """
+        found = ((node.name, facts.taps_beyond) for node, facts in zip(self.nodes, self._facts))
+        return next((f"the kernel of {name} has {taps}" for name, taps in found if taps), "")
+
     def charged(self, node: Node) -> tuple[Cost, ...]:
         """A node's part of `rows`, for one example."""
         return tuple(cost for _, cost in self._node_charges[node.name].rows)
@@ -343,6 +353,16 @@ class _Facts:
     @cached_property
     def num_activations(self) -> int:
         return self.layer.num_activations(*self.inputs)
+
+    @cached_property
+    def taps_beyond(self) -> str:
+        """The taps of a convolution along a side, in words, if they are more than `most_taps`. A dilated
+        kernel has one tap every so many pixels."""
+        convolution = self.layer.convolution(*self.inputs)
+        for along in convolution.windows(self.inputs[0][1:]) if convolution else ():
+            if along.kernel > most_taps(-(-along.side // along.dilation)):
+                return f"{along.kernel} taps along {along.side} pixels"
+        return ""
 
     @cached_property
     def charge_with_input_grad(self) -> _Charge:

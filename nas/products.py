@@ -31,7 +31,6 @@ from nas.layers import (
     Shape,
     Windowed,
 )
-from nas.layers.windows import most_taps
 from nas.ops import Cost, Ops
 
 WINOGRAD_SAVING = 2
@@ -87,20 +86,6 @@ def least_elements(graph: Graph) -> tuple[int, int]:
 def element_operations(ops: Ops) -> int:
     """Operations that are no products, each once."""
     return sum(ops.kinds) - ops.mac
-
-
-def kernel_beyond_image(graph: Graph) -> str:
-    """The first convolution whose kernel sees mostly padding, as a clause; empty if there is none.
-
-    Taps on the padding are counted, and no library computes them, so nothing would bound the count of such a
-    layer. Pools of that kind cannot be built at all. A dilation leaves a tap only every so many pixels.
-    """
-    for node in graph.nodes:
-        convolution = node.layer.convolution(*graph.reads(node))
-        for along in convolution.windows(graph.reads(node)[0][1:]) if convolution else ():
-            if along.kernel > most_taps(-(-along.side // along.dilation)):
-                return f"the kernel of {node.name} has {along.kernel} taps along {along.side} pixels"
-    return ""
 
 
 def _least_of_pool(layer: Layer, read: Shape) -> int:

@@ -35,15 +35,13 @@ from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Ceiling, Control, Ready, Rung
 from aiperf.wording import counted, percent
-from nas.layers import ShapeError
 from nas.ops import TENSOR_OPS, Ops
-from nas.products import element_operations, kernel_beyond_image, least_elements, least_products
-from nas.record import RecordError, graph_from_json
+from nas.products import element_operations, least_elements, least_products
 
 # One block of steps, or one validation, may run at a much better moment than the measurement did.
 MOST_OF_A_PIECE = 4.0
 KERNELS_SINCE = 2
-"""Version of the rules since which the seed's kernels cost the class if they are far beyond their images."""
+"""Version of the rules since which kernels far beyond their images cost the class."""
 
 
 def measurements(evidence: Evidence) -> Seen:
@@ -84,8 +82,10 @@ def speed(evidence: Evidence) -> Seen:
     ranks = [ready for leg in replay.timed_legs for ready in leg.first_devices.values()]
     if names := without_bound(ranks, format):
         return Seen(no_bound_text(names, format), contradictions, known=False)
-    if replay.opened.rules >= KERNELS_SINCE and (beyond := _kernel_beyond_image(replay)):
-        return Seen(f"{beyond}, most of which nobody computes", contradictions, known=False)
+    if replay.opened.rules >= KERNELS_SINCE and (beyond := evidence.recount.beyond_image):
+        number, kernel = min(beyond.items())
+        text = f"trial {number}: {kernel}, most of which nobody computes"
+        return Seen(text, contradictions, known=False)
     return Seen(text, contradictions)
 
 
@@ -239,13 +239,6 @@ def _least_operations(evidence: Evidence, kind: _Work, most: Sequence[Most], eno
             kind.least(attempt.trial.number), (v.segment.train_examples, v.segment.of)
         )
     )
-
-
-def _kernel_beyond_image(replay: Replay) -> str:
-    """No morphism makes a kernel of which a tap sees padding only, so the seed tells."""
-    with suppress(RecordError, ShapeError):  # the rule "seed" reports it
-        return kernel_beyond_image(graph_from_json(replay.opened.seed_graph))
-    return ""
 
 
 def _leg_bound(leg: Leg, format: str, most: Most) -> float:

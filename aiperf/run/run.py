@@ -41,7 +41,6 @@ from aiperf.wire.formats import AUTO, with_format
 from aiperf.wire.layout import refuse_uneven_batch
 from nas.graph import Graph
 from nas.layers import ShapeError
-from nas.products import kernel_beyond_image
 from nas.record import graph_from_json, graph_to_json
 from nas.search.growth import too_narrow
 from nas.search.search import why_it_cannot_grow
@@ -71,7 +70,7 @@ def starting_graph(config: Config) -> Graph:
         )
     if not graph.num_parameters:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r} has no weights to train")
-    if beyond := kernel_beyond_image(graph):
+    if beyond := graph.kernel_beyond_image:
         raise ConfigError(
             f"seed_architecture {config.seed_architecture!r}: {beyond}, most of which see padding only; "
             "use a smaller kernel or larger images"

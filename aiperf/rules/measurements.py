@@ -69,8 +69,8 @@ def speed(evidence: Evidence) -> Seen:
     and element-wise work may overlap, so each of them alone must fit into the time."""
     replay = evidence.replay
     format, least = replay.opened.config.training.format, _Least(replay)
-    products = _Work("work", format, _tensor_operations, least.products)
-    elements = _Work("element-wise work", ELEMENT_WISE, element_operations, least.elements)
+    products = _BoundedWork("work", format, _tensor_operations, least.products)
+    elements = _BoundedWork("element-wise work", ELEMENT_WISE, element_operations, least.elements)
     contradictions = [text for kind in (products, elements) for text in _pieces_too_fast(evidence, kind)]
     if not len(replay.blocks):
         return Seen("no training step was run", contradictions, known=False)
@@ -115,7 +115,7 @@ Most = Callable[[tuple[int, ...]], float]
 
 
 @dataclass(frozen=True)
-class _Work:
+class _BoundedWork:
     """A kind of work, which has its own bound."""
 
     name: str
@@ -168,7 +168,7 @@ def _of_ranks(rates: Mapping[int, float]) -> Most:
     return lambda ranks: fsum(rates.get(rank, inf) for rank in ranks)
 
 
-def _pieces_too_fast(evidence: Evidence, kind: _Work) -> Iterator[str]:
+def _pieces_too_fast(evidence: Evidence, kind: _BoundedWork) -> Iterator[str]:
     """Blocks, validations and the test whose work cannot be done in their seconds. Those that exceed the
     limit by all counted operations are checked again by those that cannot be avoided."""
     replay, found, most = evidence.replay, pieces(evidence.replay), kind.bounds(evidence.replay)
@@ -212,7 +212,7 @@ def _beyond(
     return rows
 
 
-def _share_of_bound(evidence: Evidence, kind: _Work) -> float:
+def _share_of_bound(evidence: Evidence, kind: _BoundedWork) -> float:
     """The work of the goodput, as a part of the most that the groups that have a bound can do in the span."""
     replay, most = evidence.replay, kind.bounds(evidence.replay)
     available = fsum(
@@ -221,7 +221,7 @@ def _share_of_bound(evidence: Evidence, kind: _Work) -> float:
     return _least_operations(evidence, kind, most, available) / available if available > 0 else 0.0
 
 
-def _least_operations(evidence: Evidence, kind: _Work, most: Sequence[Most], enough: float) -> float:
+def _least_operations(evidence: Evidence, kind: _BoundedWork, most: Sequence[Most], enough: float) -> float:
     """Operations without which the goodput of the groups that have a bound cannot have been made; all counted
     ones, which are more, if they are at most `enough`."""
     counted = kind.counted(evidence.score.goodput.kinds)

@@ -82,7 +82,7 @@ def rebuilt(replay: Replay) -> Iterator[Rebuilt]:
     last_child = {trial.parent: number for number, trial in trials.items()}
     seed = _seed(replay)
     held: dict[int, Graph] = {}
-    work = _Work(LEAST_WORK + WORK_OF_A_LINE * replay.lines)
+    work = _WorkLimit(LEAST_WORK + WORK_OF_A_LINE * replay.lines)
     for number, trial in trials.items():
         entry = _child(trial, seed if trial.parent is None else held.get(trial.parent), work.spend)
         if entry.graph is not None and last_child.get(number, number) > number:
@@ -128,7 +128,7 @@ def _seed(replay: Replay) -> Graph:
 
 
 @dataclass
-class _Work:
+class _WorkLimit:
     """The work of rebuilding architectures, up to a limit."""
 
     most: int

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aiperf.journal import events
-from aiperf.journal.events import Closed, Event, LegBegan, Opened, RankReady
+from aiperf.journal.events import Closed, Event, LegBegan, RankReady
 from aiperf.rules.rule import Outcome
-from nas.layers import Conv2d, Dense, GlobalPool
-from nas.record import graph_to_json
 from tests.aiperf.rules.forged import (
     TIMED,
     Edit,
@@ -29,7 +25,6 @@ from tests.aiperf.rules.forged import (
     worked,
 )
 from tests.journals import Scene, Timed, part, told, within
-from tests.nas.graphs import chain
 
 RELEASE = 12.0
 TWO_LONG_LEGS = told(Scene(minutes=0.5, killed_at=20.0))
@@ -126,18 +121,3 @@ def test_a_device_without_a_bound_lifts_no_other(edit: Edit) -> None:
 def test_a_format_that_a_device_computes_in_fp32_has_the_bound_of_fp32() -> None:
     assert found(with_ready(device="Tesla V100-SXM2-16GB")(TIMED), "speed").outcome is Outcome.PASSED
     assert found(with_rank_2(device="Abacus 9")(TIMED), "speed").outcome is Outcome.UNKNOWN
-
-
-@pytest.mark.parametrize(("rules", "outcome"), [(1, Outcome.PASSED), (2, Outcome.UNKNOWN)])
-def test_a_kernel_far_beyond_its_image_costs_the_class_since_version_2(
-    rules: int, outcome: Outcome, tmp_path: Path
-) -> None:
-    """Its taps on the padding are counted: on one pixel all but one of 65,025."""
-    seed = tmp_path / "kernel.json"
-    graph = chain(Conv2d(4, 1, 32), Conv2d(4, 255), GlobalPool(), Dense(10), input=(1, 32, 32))
-    seed.write_text(json.dumps(graph_to_json(graph)), encoding="utf-8")
-    timed = told(Scene(minutes=0.1, changes=(("seed_architecture", str(seed)),)))
-    seen = found(each(Opened, lambda event: replace(event, rules=rules))(timed), "speed")
-    assert seen.outcome is outcome
-    kernel = "trial 0: the kernel of Conv2d.1 has 255 taps along 1 pixels, most of which nobody computes"
-    assert (seen.text == kernel) == (outcome is Outcome.UNKNOWN)

@@ -152,7 +152,8 @@ def _run(
         findings.note(judged)
     except JournalError as error:
         # The file's own place is of no use to the reader.
-        raise AiperfError(str(error).replace(f"{files.folder}/", "")) from None
+        text = str(error).replace(f"{files.folder}/", "")
+        raise AiperfError(text if f"runs/{name}" in text else f"runs/{name}: {text}") from None
     if (short := judged.verdict.shortfall) is not None:
         told = replace(short, remedy=short.remedy.replace(f"{files.folder}/", ""))
         judged = replace(judged, verdict=replace(judged.verdict, shortfall=told))

@@ -84,7 +84,7 @@ SIZES: dict[str, tuple[Theft, str]] = {
     ),
     "morphisms": (
         with_morphisms(*[Skip("stem.relu", "stem.bn", number) for number in range(20_000)]),
-        "20,000 morphisms; at most 1,000 are checked, so this run cannot be",
+        "runs/run: trial 12 has 20,000 morphisms; at most 1,000 are checked, so this run cannot be",
     ),
     "many-trials": (
         with_morphisms(*[DeepenBasic(STAGE, 4, number) for number in range(500)], trials=8),

@@ -74,11 +74,14 @@ def speed(evidence: Evidence) -> Seen:
     contradictions = [text for kind in (products, elements) for text in _pieces_too_fast(evidence, kind)]
     if not len(replay.blocks):
         return Seen("no training step was run", contradictions, known=False)
-    text = f"{percent(_share_of_bound(evidence, products), 1)} of the most that the devices can do"
-    if _share_of_bound(evidence, products) > 1:
+    share, of_elements = (_share_of_bound(evidence, kind) for kind in (products, elements))
+    text = f"{percent(share, 1)} of the most that the devices can do"
+    if share > 1:
         contradictions.append(text)
-    if (share := _share_of_bound(evidence, elements)) > 1:
-        contradictions.append(f"{percent(share, 1)} of the most {elements.name} that the devices can do")
+    if of_elements > 1:
+        contradictions.append(
+            f"{percent(of_elements, 1)} of the most {elements.name} that the devices can do"
+        )
     ranks = [ready for leg in replay.timed_legs for ready in leg.first_devices.values()]
     if names := without_bound(ranks, format):
         return Seen(no_bound_text(names, format), contradictions, known=False)

@@ -25,7 +25,7 @@ from aiperf.tasks.language.data import TextData
 from aiperf.wording import suggestion
 from nas.bounded import read_text
 from nas.record import RecordError, decode
-from nas.search_names import TUNERS, search_names
+from nas.search_names import MOST_MORPHISMS, TUNERS, search_names
 
 DATA_CLASSES: tuple[type[DataConfig], ...] = (ImageData, TextData)
 """Those of this program's tasks: imported here, so that `[data]` of each can be read. An installed task
@@ -108,6 +108,8 @@ class SearchConfig:
             raise ConfigError(f"search.name is {self.name!r:.90}; use letters, digits, '_', '.' and '-' only")
         at_least("search.population", self.population, 2)
         at_least("search.morphisms", self.morphisms, 1)
+        if self.morphisms > MOST_MORPHISMS:
+            raise ConfigError(f"search.morphisms is {self.morphisms}; it must be at most {MOST_MORPHISMS:,}")
         if self.prepared not in (0, 1):
             raise ConfigError(f"search.prepared is {self.prepared}; it must be 0 or 1")
 

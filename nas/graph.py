@@ -12,13 +12,17 @@ from typing import TypeVar
 
 from nas.head import Classes, Head
 from nas.layers import Layer, Shape, ShapeError, is_size
-from nas.layers.windows import LATER
+from nas.layers.windows import LATER, most_taps
 from nas.ops import OPS, Cost, Ops
 
 T = TypeVar("T")
 
 INPUT = "input"  # the name under which nodes read the example
 LONGEST_NAME = 200  # characters; the seeds' own have at most 25
+MOST_LAYERS, MOST_READS = 5_000, 50_000
+"""Layers of an architecture, and inputs of all of them together. A ResNet of 1,001 layers with weights has
+3,400 nodes. Some searches for a place look at pairs of layers, so the limit bounds the work on a network of
+unknown origin."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,11 @@ class Graph:
     def __post_init__(self, parent: Graph | None) -> None:
         if not self.nodes:
             raise ShapeError("a graph needs at least one node")
+        if len(self.nodes) > MOST_LAYERS or self.num_reads > MOST_READS:
+            raise ShapeError(
+                f"a graph of {len(self.nodes):,} layers that read {self.num_reads:,} tensors; the limits are "
+                f"{MOST_LAYERS:,} and {MOST_READS:,}"
+            )
         if not self.input or not all(is_size(side) for side in self.input):
             raise ShapeError(
                 f"the input is {self.input!r:.80}; it must be (channels, height, width) or (positions,), "
@@ -131,6 +140,11 @@ class Graph:
             for node, facts in zip(self.nodes, self._facts)
             if facts.table
         }
+
+    @cached_property
+    def num_reads(self) -> int:
+        """Inputs of all layers, which is in proportion to the work that an edit of the graph takes."""
+        return sum([len(node.inputs) for node in self.nodes])
 
     @property
     def output(self) -> str:
@@ -237,6 +251,16 @@ class Graph:
             lines.append(repr(self.head))
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
+    @cached_property
+    def kernel_beyond_image(self) -> str:
+        """The first convolution of whose taps most see padding only, as a clause; empty if there is none.
+
+        Taps on the padding are counted, and no library computes them, so nothing would bound the count of
+        such a layer. A pool of that kind cannot be built at all.
+        """
+        found = ((node.name, facts.taps_beyond) for node, facts in zip(self.nodes, self._facts))
+        return next((f"the kernel of {name} has {taps}" for name, taps in found if taps), "")
+
     def charged(self, node: Node) -> tuple[Cost, ...]:
         """A node's part of `rows`, for one example."""
         return tuple(cost for _, cost in self._node_charges[node.name].rows)
@@ -329,6 +353,16 @@ class _Facts:
     @cached_property
     def num_activations(self) -> int:
         return self.layer.num_activations(*self.inputs)
+
+    @cached_property
+    def taps_beyond(self) -> str:
+        """The taps of a convolution along a side, in words, if they are more than `most_taps`. A dilated
+        kernel has one tap every so many pixels."""
+        convolution = self.layer.convolution(*self.inputs)
+        for along in convolution.windows(self.inputs[0][1:]) if convolution else ():
+            if along.kernel > most_taps(-(-along.side // along.dilation)):
+                return f"{along.kernel} taps along {along.side} pixels"
+        return ""
 
     @cached_property
     def charge_with_input_grad(self) -> _Charge:

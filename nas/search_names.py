@@ -11,6 +11,10 @@ TUNERS = ("none", "nni", "optuna")
 SEARCHES_OF_OTHERS = "nas.searches"
 """Group of the entry points with which other packages register their searches."""
 
+MOST_MORPHISMS = 1_000
+"""Morphisms of one trial. This program's own searches make 64 at most, if a configuration does not ask for
+more; the limit bounds the work on a journal of unknown origin."""
+
 
 def search_names() -> list[str]:
     """Names of all installed searches; none is imported for this. A name of this program's own searches

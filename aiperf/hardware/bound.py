@@ -11,12 +11,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 
-from aiperf.hardware.peak import listed
+from aiperf.hardware.peak import Peak, listed
 from aiperf.wire.messages import Processor, Ready
 
 MOST_OF_THE_PEAK = 1.25
 """Factor on the listed peak. Data sheets state it for a sustained clock; for a moment a device may run
 faster."""
+ELEMENT_WISE = "element-wise"
+"""In the place of a format: operations that are no products, such as sums, comparisons and roots."""
+GAIN_ON_FP32 = 4
+"""Element-wise operations for each listed operation of fp32: with packed 16-bit numbers a device computes up
+to four times as many (78 instead of 19.5 TFLOPS: NVIDIA A100 Architecture white paper, 2020, table 3). A
+product with its sum is two of them. A root or an exponential is one, although it takes several
+instructions."""
 NAMES_SHOWN = 3
 TOP_HERTZ = 6.2e9
 """Top clock in Hz of a host that does not report its own, and the highest that is accepted: no CPU on sale
@@ -41,8 +48,8 @@ FLAGS = X86_FLAGS | ARM_FLAGS
 
 
 def bound_ops_per_second(ranks: Iterable[Ready], format: str) -> float | None:
-    """Bound in operations per second for the devices of these ranks together, in a format. None if one of
-    them has no known bound.
+    """Bound in operations per second for the devices of these ranks together, in a format or ELEMENT_WISE.
+    None if one of them has no known bound.
 
     Ranks on the CPU of one host share it, so it counts once.
     """
@@ -52,8 +59,8 @@ def bound_ops_per_second(ranks: Iterable[Ready], format: str) -> float | None:
 
 
 def bound_of_group(ranks: Sequence[Ready], format: str) -> float | None:
-    """Bound in operations per second for the ranks of one group, which share each batch. None if none of them
-    has a known bound.
+    """Bound in operations per second for the ranks of one group, which share each batch, in a format or
+    ELEMENT_WISE. None if none of them has a known bound.
 
     A device without a bound does not lift that of the devices next to it: these have their part of every
     batch, and the group waits for them.
@@ -84,7 +91,7 @@ def _of_devices(ranks: Iterable[Ready], format: str) -> list[tuple[float | None,
     for ready in ranks:
         peak = listed(ready.device)
         if peak is not None:  # first, so that a listed device's bound is not widened by a recorded CPU
-            most = peak.bound_in_format(format)
+            most = _of_elements(peak) if format == ELEMENT_WISE else peak.bound_in_format(format)
             device: object = "rank", ready.rank
             bounds[device] = None if most is None else MOST_OF_THE_PEAK * most * peak.parts
         elif ready.processor is not None:
@@ -97,9 +104,20 @@ def _of_devices(ranks: Iterable[Ready], format: str) -> list[tuple[float | None,
     return [(bound, sharing[device]) for device, bound in bounds.items()]
 
 
+def _of_elements(peak: Peak) -> float | None:
+    """Listed operations per second of a device, times what element-wise work may gain. If the source has no
+    fp32, its slowest format: matrix units are faster than vector units."""
+    known = [most for format in ("tf32", "bf16", "fp16") if (most := peak.in_format(format)) is not None]
+    most = peak.in_format("fp32") or min(known, default=None)
+    return None if most is None else GAIN_ON_FP32 * most
+
+
 def processor_ops_per_second(processor: Processor, format: str) -> float | None:
     """Bound of a CPU: logical processors x top clock x operations of the widest instructions per cycle; None
     if its instructions are unknown."""
+    if format == ELEMENT_WISE:
+        fp32 = processor_ops_per_second(processor, "fp32")
+        return None if fp32 is None else GAIN_ON_FP32 * fp32
     cycle = _operations_a_cycle(processor, format)
     hertz = min(processor.top_hertz or TOP_HERTZ, TOP_HERTZ)
     return None if cycle is None else processor.logical * hertz * cycle

@@ -12,6 +12,7 @@ from aiperf.errors import AiperfError
 from nas.morphisms import Morphism
 from nas.search import Candidate, Exhausted, Observation, Search, entry_of
 from nas.search.trials import Living
+from nas.search_names import MOST_MORPHISMS
 
 
 class SearchFailed(AiperfError):
@@ -37,6 +38,10 @@ class ForeignSearch(Search):
             candidate: object = self._search.ask(number, round_)
             if not isinstance(candidate, Candidate):
                 raise TypeError(f"its answer is a {type(candidate).__name__}, not a Candidate")
+            if (num := len(candidate.morphisms)) > MOST_MORPHISMS:
+                raise ValueError(
+                    f"its answer has {num:,} morphisms; at most {MOST_MORPHISMS:,} can be checked"
+                )
             return candidate
 
     def dispatched(self, number: int, parent: int | None, morphisms: tuple[Morphism, ...]) -> Candidate:

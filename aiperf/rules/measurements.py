@@ -8,30 +8,40 @@ ceiling lies below the bound, and may have been measured at a bad moment: if wor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, cached_property
 from math import fsum, inf, isclose
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.errors import JournalError
-from aiperf.hardware.bound import bound_of_group, bound_ops_per_second, no_bound_text, without_bound
+from aiperf.hardware.bound import (
+    ELEMENT_WISE,
+    bound_of_group,
+    bound_ops_per_second,
+    no_bound_text,
+    without_bound,
+)
 from aiperf.hardware.peak import listed
 from aiperf.journal.attempts import Leg
 from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Seen
 from aiperf.score.credit import credit
-from aiperf.score.lineage import rebuild
+from aiperf.score.lineage import rebuilt
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Ceiling, Control, Ready, Rung
 from aiperf.wording import counted, percent
-from nas.ops import TENSOR_OPS
-from nas.products import least_products
+from nas.ops import TENSOR_OPS, Ops
+from nas.products import element_operations, least_elements, least_products
 
 # One block of steps, or one validation, may run at a much better moment than the measurement did.
 MOST_OF_A_PIECE = 4.0
+KERNELS_SINCE = 2
+"""Version of the rules since which kernels far beyond their images cost the class."""
 
 
 def measurements(evidence: Evidence) -> Seen:
@@ -55,25 +65,30 @@ def measurements(evidence: Evidence) -> Seen:
 
 
 def speed(evidence: Evidence) -> Seen:
-    """No device computes faster than it can: all together over the span, and in each piece of work."""
+    """No device computes faster than it can: all together over the span, and in each piece of work. Products
+    and element-wise work may overlap, so each of them alone must fit into the time."""
     replay = evidence.replay
-    bounds = _bounds(replay)
-    contradictions = [
-        f"trial {number}: {what} of {seconds:.6f} s did more work than its devices can do"
-        for number, what, seconds in _rushed(evidence, bounds)
-    ]
-    contradictions += _test_too_fast(evidence, bounds)
+    format, least = replay.opened.config.training.format, _Least(replay)
+    products = _BoundedWork("work", format, _tensor_operations, least.products)
+    elements = _BoundedWork("element-wise work", ELEMENT_WISE, element_operations, least.elements)
+    contradictions = [text for kind in (products, elements) for text in _pieces_too_fast(evidence, kind)]
     if not len(replay.blocks):
         return Seen("no training step was run", contradictions, known=False)
-    format, legs = replay.opened.config.training.format, replay.timed_legs
-    available = fsum(leg.span_seconds * _leg_bound(leg, format, bounds[leg.index]) for leg in legs)
-    share = _least_operations(evidence, bounds, available) / available if available > 0 else 0.0
+    share, of_elements = (_share_of_bound(evidence, kind) for kind in (products, elements))
     text = f"{percent(share, 1)} of the most that the devices can do"
     if share > 1:
         contradictions.append(text)
-    ranks = [ready for leg in legs for ready in leg.first_devices.values()]
+    if of_elements > 1:
+        contradictions.append(
+            f"{percent(of_elements, 1)} of the most {elements.name} that the devices can do"
+        )
+    ranks = [ready for leg in replay.timed_legs for ready in leg.first_devices.values()]
     if names := without_bound(ranks, format):
         return Seen(no_bound_text(names, format), contradictions, known=False)
+    if replay.opened.rules >= KERNELS_SINCE and (beyond := evidence.recount.beyond_image):
+        number, kernel = min(beyond.items())
+        text = f"trial {number}: {kernel}, most of which nobody computes"
+        return Seen(text, contradictions, known=False)
     return Seen(text, contradictions)
 
 
@@ -123,10 +138,45 @@ Most = Callable[[tuple[int, ...]], float]
 """The most operations per second that the ranks of a group can do; infinite if that is not known."""
 
 
-def _bounds(replay: Replay) -> list[Most]:
-    """The bound for each leg."""
-    format = replay.opened.config.training.format
-    return [_of_ready(leg.first_devices, format) for leg in replay.legs]
+@dataclass(frozen=True)
+class _BoundedWork:
+    """A kind of work, which has its own bound."""
+
+    name: str
+    format: str
+    """The format of the multiplications, or ELEMENT_WISE."""
+    counted: Callable[[Ops], int]
+    least: Callable[[int], tuple[float, float]]
+    """The fewest operations of one example in a trial, in training and in validation."""
+
+    def bounds(self, replay: Replay) -> list[Most]:
+        """The bound for each leg."""
+        return [_of_ready(leg.first_devices, self.format) for leg in replay.legs]
+
+
+class _Least:
+    """The operations of each trial without which one example cannot be computed. All graphs are rebuilt, in
+    one pass, once a piece of work exceeds its bound by what is counted."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay = replay
+
+    def products(self, number: int) -> tuple[float, float]:
+        train, evaluate = self._of_trials[0].get(number, (0, 0))
+        return TENSOR_OPS.mac * train, TENSOR_OPS.mac * evaluate
+
+    def elements(self, number: int) -> tuple[float, float]:
+        return self._of_trials[1].get(number, (0, 0))
+
+    @cached_property
+    def _of_trials(self) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[int, int]]]:
+        products, elements = dict[int, tuple[int, int]](), dict[int, tuple[int, int]]()
+        with suppress(JournalError):  # the rule "operations" reports it
+            for entry in rebuilt(self._replay):
+                if entry.graph is not None:
+                    products[entry.trial.number] = least_products(entry.graph)
+                    elements[entry.trial.number] = least_elements(entry.graph)
+        return products, elements
 
 
 def _of_ready(ready: Mapping[int, Ready], format: str) -> Most:
@@ -142,78 +192,77 @@ def _of_ranks(rates: Mapping[int, float]) -> Most:
     return lambda ranks: fsum(rates.get(rank, inf) for rank in ranks)
 
 
-def _rushed(evidence: Evidence, most: Sequence[Most]) -> Iterator[tuple[int, str, float]]:
-    """Blocks and validations whose products cannot be computed in their seconds: the trial, what it is, its
-    seconds. Those that exceed the limit by all counted operations are checked again by the products that
-    cannot be avoided."""
-    replay, found = evidence.replay, pieces(evidence.replay)
-    least = _least_of(replay)
-    for row in _beyond(evidence, most):
+def _pieces_too_fast(evidence: Evidence, kind: _BoundedWork) -> Iterator[str]:
+    """Blocks, validations and the test whose work cannot be done in their seconds. Those that exceed the
+    limit by all counted operations are checked again by those that cannot be avoided."""
+    replay, found, most = evidence.replay, pieces(evidence.replay), kind.bounds(evidence.replay)
+    for row in _beyond(evidence, most, kind.counted):
         attempt = replay.attempts[found.attempt[row]]
         number, validation = attempt.trial.number, bool(found.is_validation[row])
-        operations = least(number)[validation] * int(found.examples[row])
+        operations = kind.least(number)[validation] * int(found.examples[row])
         ranks = attempt.leg.began.groups[attempt.group]
         limit = most[attempt.leg.index](ranks)
         seconds = float(found.seconds[row])  # a Python float overflows without a warning
         if operations > limit * seconds and found.examples[row] >= len(ranks):  # else some ranks have none
-            yield number, "a validation" if validation else "a block", seconds
-
-
-def _test_too_fast(evidence: Evidence, most: Sequence[Most]) -> Iterator[str]:
-    """The test was made by some group of the last leg."""
-    replay, tested = evidence.replay, evidence.replay.tested
-    if tested is None or tested.trial not in replay.trials:
+            what = "a validation" if validation else "a block"
+            yield f"trial {number}: {what} of {seconds:.6f} s did more {kind.name} than its devices can do"
+    tested = replay.tested
+    if tested is None or (counted := evidence.recount.counts.get(tested.trial)) is None:
         return
-    limit = max(most[replay.leg.index](ranks) for ranks in replay.leg.began.groups)
-    if _least_of(replay)(tested.trial)[True] * tested.tally.of > limit * tested.seconds:
-        yield f"the test of {tested.seconds:.6f} s did more work than any group's devices can do"
+    # Some group of the last leg made it.
+    limit = tested.seconds * max(most[replay.leg.index](ranks) for ranks in replay.leg.began.groups)
+    operations = kind.counted(counted.evaluate) * tested.tally.of
+    if operations > limit and kind.least(tested.trial)[True] * tested.tally.of > limit:
+        yield f"the test of {tested.seconds:.6f} s did more {kind.name} than any group's devices can do"
 
 
-def _beyond(evidence: Evidence, most: Sequence[Most]) -> NDArray[np.int64]:
-    """Rows of `pieces` whose counted products exceed the most that their ranks can do, leg by leg."""
+def _tensor_operations(ops: Ops) -> int:
+    return ops.price(TENSOR_OPS)
+
+
+def _beyond(
+    evidence: Evidence, most: Sequence[Most], counted: Callable[[Ops], int] = _tensor_operations
+) -> NDArray[np.int64]:
+    """Rows of `pieces` whose counted operations exceed the most that their ranks can do, leg by leg."""
     replay, found = evidence.replay, pieces(evidence.replay)
-    prices, limits = np.zeros((2, len(replay.attempts))), np.full(len(replay.attempts), inf)
+    numbers, limits = np.zeros((2, len(replay.attempts))), np.full(len(replay.attempts), inf)
     for attempt in replay.attempts:
-        if (counted := evidence.recount.counts.get(attempt.trial.number)) is not None:
-            prices[:, attempt.index] = counted.train.price(TENSOR_OPS), counted.evaluate.price(TENSOR_OPS)
+        if (costs := evidence.recount.counts.get(attempt.trial.number)) is not None:
+            numbers[:, attempt.index] = counted(costs.train), counted(costs.evaluate)
         limits[attempt.index] = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
     with np.errstate(over="ignore", invalid="ignore"):  # absurd figures, which other rules report
-        operations = prices[found.is_validation.astype(np.int64), found.attempt] * found.examples
+        operations = numbers[found.is_validation.astype(np.int64), found.attempt] * found.examples
         rows: NDArray[np.int64] = np.flatnonzero(operations > limits[found.attempt] * found.seconds)
     return rows
 
 
-def _least_operations(evidence: Evidence, most: Sequence[Most], enough: float) -> float:
-    """Tensor operations without which the goodput of the groups that have a bound cannot have been made; all
-    counted ones, which are more, if they are at most `enough`."""
-    counted = evidence.score.goodput.tensor_operations
+def _share_of_bound(evidence: Evidence, kind: _BoundedWork) -> float:
+    """The work of the goodput, as a part of the most that the groups that have a bound can do in the span."""
+    replay, most = evidence.replay, kind.bounds(evidence.replay)
+    available = fsum(
+        leg.span_seconds * _leg_bound(leg, kind.format, most[leg.index]) for leg in replay.timed_legs
+    )
+    return _least_operations(evidence, kind, most, available) / available if available > 0 else 0.0
+
+
+def _least_operations(evidence: Evidence, kind: _BoundedWork, most: Sequence[Most], enough: float) -> float:
+    """Operations without which the goodput of the groups that have a bound cannot have been made; all counted
+    ones, which are more, if they are at most `enough`."""
+    counted = kind.counted(evidence.score.goodput.kinds)
     if counted <= enough:
         return counted
     replay = evidence.replay
-    credited, least = credit(replay), _least_of(replay)
+    credited = credit(replay)
     return fsum(
         operations * examples
         for attempt in replay.attempts
         if most[attempt.leg.index](attempt.leg.began.groups[attempt.group]) < inf
         for v in attempt.validations
         if credited.has(attempt, v)
-        for operations, examples in zip(least(attempt.trial.number), (v.segment.train_examples, v.segment.of))
+        for operations, examples in zip(
+            kind.least(attempt.trial.number), (v.segment.train_examples, v.segment.of)
+        )
     )
-
-
-def _least_of(replay: Replay) -> Callable[[int], tuple[float, float]]:
-    """A function that returns, for a trial, the smallest possible number of tensor operations of one example
-    in training and in validation."""
-
-    @cache
-    def least(number: int) -> tuple[float, float]:
-        try:
-            train, evaluate = least_products(rebuild(replay, number))
-        except JournalError:  # the rule "operations" reports it
-            return 0.0, 0.0
-        return TENSOR_OPS.mac * train, TENSOR_OPS.mac * evaluate
-
-    return least
 
 
 def _leg_bound(leg: Leg, format: str, most: Most) -> float:

@@ -7,9 +7,10 @@ everything after it must change too, training included.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import monotonic
 
+from aiperf.config import Config
 from aiperf.errors import ConfigError, MissingExtra
 from aiperf.journal.attempts import Leg
 from aiperf.journal.events import Dispatched, Event, LegBegan
@@ -24,13 +25,18 @@ from aiperf.tasks.registry import task_of
 from aiperf.trial import State, Trial
 from aiperf.wording import percent
 from nas.record import encode, graph_from_json
-from nas.search import Exhausted
+from nas.search import Exhausted, TooMuchWork
 
 ALL_REPEATED = ("evolution", "random")
 """Searches whose proposals take some milliseconds, so that all are repeated, if no library tunes."""
 MOST_ASKED = 2_000
 """Maximum number of proposals of any other search that are repeated. In a longer run they are a sample, which
 each validation draws anew: a choice that follows from the journal could be ground by changing it."""
+LEAST_WORK, WORK_OF_A_PROPOSAL, WORK_OF_A_DEARER_ONE = 500_000, 20_000, 150_000
+"""Limits on the work of repeating proposals, as `Search.most_work` counts it: in any run, and for each
+proposal of the searches in ALL_REPEATED and of another one. On average a proposal of `evolution` takes 220
+for ResNet-50 and 1,300 for a Llama that grows, one of `bayesian` up to 72,000. Bounds or a network that need
+more would occupy whoever checks a list."""
 SHARED_FROM = 5_000
 """Number of proposals from which several processes share them."""
 FEW_FAILURES, MOST_FAILURES = 1, 0.05
@@ -102,10 +108,13 @@ def search(evidence: Evidence) -> Seen:
 def asked_numbers(replay: Replay) -> Sequence[int]:
     """The trials whose proposals are repeated: all, or a sample of those of a dearer search."""
     config, of = replay.opened.config, len(replay.trials)
-    cheap = config.search.name in ALL_REPEATED and not libraries(config)
-    if cheap or of <= MOST_ASKED:
+    if _is_cheap(config) or of <= MOST_ASKED:
         return range(of)
     return sorted(random.SystemRandom().sample(range(of), MOST_ASKED))
+
+
+def _is_cheap(config: Config) -> bool:
+    return config.search.name in ALL_REPEATED and not libraries(config)
 
 
 def _repeated(
@@ -116,6 +125,10 @@ def _repeated(
         _made_again(replay, frozenset(asked), tell)
     except (MissingExtra, SearchFailed) as error:
         return Seen(str(error), known=False)
+    except TooMuchWork as error:
+        return Seen(
+            f"its proposals take more work than is done to repeat {len(asked):,}: {error}", known=False
+        )
     except (_Differs, Exhausted, ValueError, LookupError) as error:
         return Seen("", [str(error)])
     return None
@@ -157,11 +170,13 @@ def _shared(
     return None
 
 
-def _made_again(replay: Replay, asked: Container[int], tell: Callable[[int], object]) -> None:
+def _made_again(replay: Replay, asked: Collection[int], tell: Callable[[int], object]) -> None:
     """Repeats these proposals in the order of the journal. Raises _Differs at the first that differs."""
     config, seed = replay.opened.config, graph_from_json(replay.opened.seed_graph)
     so_far = _SoFar(replay)
     jobs = Jobs.of(config, seed, so_far)
+    each = WORK_OF_A_PROPOSAL if _is_cheap(config) else WORK_OF_A_DEARER_ONE
+    jobs.search.most_work = LEAST_WORK + each * len(asked)
     for event in replay.decisions:
         so_far.follow(event)
         if isinstance(event, Dispatched) and event.attempt > 1:

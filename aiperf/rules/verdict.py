@@ -177,9 +177,17 @@ def evidence_of(replay: Replay, files: RunFiles | None) -> Evidence:
     return Evidence(replay, found, score(replay, found.counts), files)
 
 
-def judge_by(evidence: Evidence) -> Verdict:
-    """Applies every rule."""
-    return concluded(evidence, (rule.find(evidence) for rule in rules_of(evidence.replay)))
+def judge_by(evidence: Evidence, earlier: Iterable[Finding] = ()) -> Verdict:
+    """Applies every rule. What only rebuilt architectures can answer is taken from `earlier` findings on the
+    same journal, if there are any, because it takes long and nothing but the journal decides it."""
+    answers = {finding.rule: finding for finding in earlier}
+    return concluded(
+        evidence,
+        (
+            answers[rule.name] if rule.needs_graphs and rule.name in answers else rule.find(evidence)
+            for rule in rules_of(evidence.replay)
+        ),
+    )
 
 
 def concluded(evidence: Evidence, findings: Iterable[Finding]) -> Verdict:

@@ -70,6 +70,11 @@ def starting_graph(config: Config) -> Graph:
         )
     if not graph.num_parameters:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r} has no weights to train")
+    if beyond := graph.kernel_beyond_image:
+        raise ConfigError(
+            f"seed_architecture {config.seed_architecture!r}: {beyond}, most of which see padding only; "
+            "use a smaller kernel or larger images"
+        )
     return graph
 
 

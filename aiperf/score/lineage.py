@@ -3,8 +3,8 @@ trusted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from aiperf.errors import JournalError
 from aiperf.journal.replay import Replay
@@ -15,6 +15,13 @@ from nas.layers import ShapeError
 from nas.morphisms import MorphismError
 from nas.record import RecordError, graph_from_json
 from nas.search import Size
+from nas.search_names import MOST_MORPHISMS
+
+LEAST_WORK, WORK_OF_A_LINE = 200_000, 5_000
+"""Limits on the work of rebuilding the architectures of a run, in any run and for each line of its journal.
+The unit is an input of a layer, once for each architecture and once for each morphism. An honest trial has
+five lines or more. A trial of ResNet-50 takes 400, one that grows by 16 morphisms 3,300. A journal that needs
+more was made to occupy whoever reads it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,8 @@ class Recount:
     failures: dict[int, str]
     outside: frozenset[int]
     """Trials whose architecture is not within the bounds of the run's own configuration."""
+    beyond_image: Mapping[int, str] = field(default_factory=dict)
+    """By trial, the kernel of which most taps see padding only."""
 
 
 def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: None) -> Recount:
@@ -46,29 +55,36 @@ def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: Non
     counts: dict[int, Counted] = {}
     failures: dict[int, str] = {}
     outside: set[int] = set()
+    beyond_image: dict[int, str] = {}
     for entry in rebuilt(replay):
         see(entry)
         if entry.graph is None:
             failures[entry.trial.number] = entry.reason
             continue
         counts[entry.trial.number] = counted(entry.graph)
+        if kernel := entry.graph.kernel_beyond_image:
+            beyond_image[entry.trial.number] = kernel
         trial = entry.trial
         # With halving, a trial that continues its parent's network has the size of the round in which that
         # network was proposed.
         goes_on = is_halving and trial.parent is not None and not trial.morphisms
         if not goes_on and not Size.of(entry.graph).within(bounds, seed, trial.round):
             outside.add(entry.trial.number)
-    return Recount(counts, failures, frozenset(outside))
+    return Recount(counts, failures, frozenset(outside), beyond_image)
 
 
 def rebuilt(replay: Replay) -> Iterator[Rebuilt]:
-    """All trials in the order of their numbers. A graph is held until its last child is built."""
+    """All trials in the order of their numbers. A graph is held until its last child is built.
+
+    Raises JournalError if the seed is not a graph, and for more work than such a journal may ask for.
+    """
     trials = {number: replay.trials[number].attempts[0].trial for number in sorted(replay.trials)}
     last_child = {trial.parent: number for number, trial in trials.items()}
     seed = _seed(replay)
     held: dict[int, Graph] = {}
+    work = _WorkLimit(LEAST_WORK + WORK_OF_A_LINE * replay.lines)
     for number, trial in trials.items():
-        entry = _child(trial, seed if trial.parent is None else held.get(trial.parent))
+        entry = _child(trial, seed if trial.parent is None else held.get(trial.parent), work.spend)
         if entry.graph is not None and last_child.get(number, number) > number:
             held[number] = entry.graph
         if trial.parent is not None and last_child[trial.parent] == number:
@@ -111,11 +127,37 @@ def _seed(replay: Replay) -> Graph:
         raise JournalError(f"the seed graph in the journal's first line is not valid: {error}") from None
 
 
-def _child(trial: Trial, parent: Graph | None) -> Rebuilt:
+@dataclass
+class _WorkLimit:
+    """The work of rebuilding architectures, up to a limit."""
+
+    most: int
+    done: int = 0
+
+    def spend(self, graph: Graph) -> None:
+        """Raises JournalError."""
+        self.done += graph.num_reads
+        if self.done > self.most:
+            raise JournalError(
+                f"to rebuild its architectures takes more than {self.most:,} steps, the limit for a journal "
+                "of this length, so this run cannot be checked"
+            )
+
+
+def _child(
+    trial: Trial, parent: Graph | None, spend: Callable[[Graph], object] = lambda graph: None
+) -> Rebuilt:
     if parent is None:
         return Rebuilt(trial, None, f"its parent {trial.parent} is not an earlier trial that can be rebuilt")
+    if len(trial.morphisms) > MOST_MORPHISMS:
+        raise JournalError(
+            f"trial {trial.number} has {len(trial.morphisms):,} morphisms; at most {MOST_MORPHISMS:,} are "
+            "checked, so this run cannot be"
+        )
     graph = parent
+    spend(graph)
     for morphism in trial.morphisms:
+        spend(graph)
         try:
             graph = morphism.apply(graph)
         except (MorphismError, ShapeError) as error:

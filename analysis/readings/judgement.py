@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -102,23 +102,38 @@ def _set_aside(replay: Replay) -> Iterator[None]:
             gc.unfreeze()
 
 
-def examine(files: RunFiles, progress: Callable[[str], object] = lambda text: None) -> Judged:
-    """Counts every architecture again and asks every rule. `progress` gets a text with the
-    progress of a long run every few seconds.
+Earlier = Callable[[Replay], Iterable[Finding]]
+"""The findings on a journal that this process has already judged; empty if it has not."""
 
-    Raises JournalError for what is not a journal, or one without a seed to count from.
+
+def not_judged(replay: Replay) -> Iterable[Finding]:
+    return ()
+
+
+def examine(
+    files: RunFiles,
+    progress: Callable[[str], object] = lambda text: None,
+    earlier: Earlier = not_judged,
+) -> Judged:
+    """Counts every architecture again and asks every rule, but for what `earlier` findings answer
+    (`judge_by`). `progress` gets a text with the progress of a long run every few seconds.
+
+    Raises JournalError for what is not a journal, one without a seed to count from, and one that takes more
+    work than `aiperf.score.lineage` allows.
     """
     replay = read_run(files)
     with _set_aside(replay):
-        return _examined(files, replay, progress)
+        return _examined(files, replay, progress, earlier)
 
 
-def _examined(files: RunFiles, replay: Replay, progress: Callable[[str], object]) -> Judged:
+def _examined(
+    files: RunFiles, replay: Replay, progress: Callable[[str], object], earlier: Earlier = not_judged
+) -> Judged:
     credited = credit(replay)
     by_layer = _ByLayer(replay, credited, progress)
     found = recount(replay, by_layer.see)
     scored = score(replay, found.counts, credited)
-    verdict = judge_by(Evidence(replay, found, scored, files, progress))
+    verdict = judge_by(Evidence(replay, found, scored, files, progress), earlier(replay))
     return Judged(files, replay, found, credited, scored, verdict, True, dict(by_layer.operations))
 
 

@@ -31,7 +31,7 @@ from analysis.submissions.standing import (
     standing,
 )
 from analysis.submissions.system import fields
-from analysis.submissions.verify import NO_PEAKS, Checked, Submission, checked
+from analysis.submissions.verify import NO_PEAKS, Checked, Findings, Submission, checked
 from analysis.table import Table
 
 VENDORS = (
@@ -56,11 +56,11 @@ def rank(
     `register`: the sites that are known by their keys. `runs`: as `standing` takes it. No package ends the
     ranking: what is wrong with it stands in `refused`.
     """
-    found, refused, used = list[ValidRun](), list[RefusedPackage](), set[str]()
+    found, refused, used, findings = list[ValidRun](), list[RefusedPackage](), set[str](), Findings()
     for path in packages:
         show(path.name)
         try:
-            with checked(path, show, peaks) as submission:
+            with checked(path, show, peaks, findings) as submission:
                 signer = _signer(submission, register)
                 reasons = _reasons(submission, signer, register)
                 for run in submission.runs:
@@ -85,7 +85,7 @@ def rank(
     for entry in made.entries:
         if entry.others:  # which are known only now
             path = next(path for path in packages if path.name == at[entry.page].package)
-            with checked(path, show, peaks) as submission:
+            with checked(path, show, peaks, findings) as submission:
                 run = next(run for run in submission.runs if f"runs/{run.name}" == at[entry.page].run)
                 write(entry.page, _page(submission, run, entry))
     write("index.html", index_html(made))

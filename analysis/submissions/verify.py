@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ from aiperf.errors import AiperfError, JournalError
 from aiperf.files import RunFiles
 from aiperf.hardware.device_names import folded_name
 from aiperf.hardware.peak import Peak, further_peaks
+from aiperf.journal.replay import Replay
 from aiperf.names import Names
 from aiperf.rules.ending import Answer
+from aiperf.rules.rule import Finding
 from analysis.exports.result import FORM as RESULT_FORM
 from analysis.exports.result import result
 from analysis.readings.judgement import Judged, examine
@@ -79,12 +81,35 @@ class Submission:
         return self.answer is Answer.VALID
 
 
+@dataclass
+class Findings:
+    """The findings on all journals that this process has judged, so that the proposals of none are repeated
+    twice: with the peaks of a list, for the page of a median, and in a copy."""
+
+    by_journal: dict[tuple[str, int], Sequence[Finding]] = field(default_factory=dict)
+    """By the last hash of the chain, which all lines decide, and the number of lines."""
+
+    def of(self, replay: Replay) -> Sequence[Finding]:
+        # A journal whose chain is broken can end with any hash.
+        known = self.by_journal.get((replay.last_chain, replay.lines), ())
+        return () if replay.broken else known
+
+    def note(self, judged: Judged) -> None:
+        replay = judged.replay
+        if not replay.broken:
+            self.by_journal[replay.last_chain, replay.lines] = judged.verdict.findings
+
+
 @contextmanager
 def checked(
-    path: Path, show: Callable[[str], object] = lambda text: None, peaks: Mapping[str, Peak] = NO_PEAKS
+    path: Path,
+    show: Callable[[str], object] = lambda text: None,
+    peaks: Mapping[str, Peak] = NO_PEAKS,
+    findings: Findings | None = None,
 ) -> Iterator[Submission]:
     """Everything is computed again. `show` receives what is being done. `peaks`: devices that a list adds to
-    those that this program lists, by name. What a package claims is compared without them.
+    those that this program lists, by name. What a package claims is compared without them. `findings`: those
+    of the packages before.
 
     Raises AiperfError where the package cannot be read at all: no archive, a hostile one, no manifest of
     this version, no journal. What can be read but is wrong stands in the reasons.
@@ -96,7 +121,7 @@ def checked(
         runs = []
         for name in manifest["runs"]:
             show(f"{path.name}, {name}: recounting all operations")
-            runs.append(_run(files, name, names, peaks, show))
+            runs.append(_run(files, name, names, peaks, show, Findings() if findings is None else findings))
         told = contradictions(system, [run.judged for run in runs])
         reasons = [*found.reasons, *(Reason("system.json", text) for text in told)]
         yield Submission(
@@ -117,15 +142,18 @@ def _run(
     names: Sequence[str],
     peaks: Mapping[str, Peak],
     show: Callable[[str], object],
+    findings: Findings,
 ) -> Checked:
     run = files.run(name)
     if f"runs/{name}/journal.jsonl" not in names:
         raise AiperfError(f"the package names the run {name} but has no journal of it")
     try:
-        judged = _examined_without_names(run, show)
+        judged = _examined_without_names(run, show, findings)
+        findings.note(judged)
     except JournalError as error:
         # The file's own place is of no use to the reader.
-        raise AiperfError(str(error).replace(f"{files.folder}/", "")) from None
+        text = str(error).replace(f"{files.folder}/", "")
+        raise AiperfError(text if f"runs/{name}" in text else f"runs/{name}: {text}") from None
     if (short := judged.verdict.shortfall) is not None:
         told = replace(short, remedy=short.remedy.replace(f"{files.folder}/", ""))
         judged = replace(judged, verdict=replace(judged.verdict, shortfall=told))
@@ -149,11 +177,11 @@ def _run(
     devices = {folded_name(ready.device) for ready in judged.replay.devices.values()}
     if not devices.isdisjoint(map(folded_name, peaks)):
         with further_peaks(peaks):
-            judged = examine(run, show)
+            judged = examine(run, show, findings.of)
     return Checked(name, judged, found)
 
 
-def _examined_without_names(run: RunFiles, show: Callable[[str], object]) -> Judged:
+def _examined_without_names(run: RunFiles, show: Callable[[str], object], findings: Findings) -> Judged:
     """The private file of a package is not read to judge it, so no name in it can change a verdict; that it
     does not fit is reported."""
     aside = run.private.with_suffix(".aside")
@@ -161,7 +189,7 @@ def _examined_without_names(run: RunFiles, show: Callable[[str], object]) -> Jud
     if there_is_one:
         run.private.rename(aside)
     try:
-        judged = examine(run, show)
+        judged = examine(run, show, findings.of)
     finally:
         if there_is_one:
             aside.rename(run.private)

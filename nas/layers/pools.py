@@ -15,7 +15,7 @@ from nas.layers.footprint import INDEX, WIDE, Footprint, Read, keeps_input
 from nas.layers.layer import Layer
 from nas.layers.shapes import Shape, ShapeError, image
 from nas.layers.torch_line import TorchLine, options, side
-from nas.layers.windows import LATER, Sides, Windowed, both, settle_sides
+from nas.layers.windows import LATER, Sides, Windowed, both, most_taps, settle_sides
 from nas.ops import Cost, Ops
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ class _Pool(Windowed):
     def shape(self, *inputs: Shape) -> Shape:
         (channels, *area) = image(self, inputs)
         size = [along.num for along in self.windows(area)]
-        if any(kernel > 2 * side + 4 for kernel, side in zip(self.kernels, area)):
-            # Taps on the padding are counted, and nothing bounds how many comparisons a device makes.
+        if any(kernel > most_taps(side) for kernel, side in zip(self.kernels, area)):
             name = type(self).__name__
             raise ShapeError(f"{name}: a kernel of {self.kernel} sees mostly padding on an area of {area}")
         return (channels, *size)

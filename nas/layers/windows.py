@@ -49,30 +49,67 @@ class Windows:
     @property
     def taps_on_image(self) -> int:
         """How many taps of all windows together do not fall on the padding."""
-        step = self.dilation
-        return sum(
-            max(0, min(self.kernel, (self.side - 1 - start) // step + 1) - max(0, -(start // step)))
-            for start in self._starts
-        )
+        # The taps of a window at `start` before the end of the image, less those before its first pixel.
+        return self._taps_before(self.side) - self._taps_before(0)
+
+    @property
+    def pixels_seen(self) -> int:
+        """How many pixels of the image lie in any window, without dilation."""
+        if self.stride >= self.kernel:
+            return self.taps_on_image
+        return max(0, min(self.side, (self.num - 1) * self.stride + self.kernel - self.padding))
 
     @property
     def all_taps_see(self) -> bool:
         """Whether each tap of the kernel meets the image in some window. One that never does has no gradient.
 
-        Without dilation, the image lies in window i under the `side` taps from padding − i·stride on.
+        The windows that show the image to a tap begin in a range of `side` pixels, which moves back by one
+        dilation from tap to tap. For the first and the last tap some of it must lie among the windows; then
+        it does for all. A range that is no shorter than a stride holds the beginning of a window; of shorter
+        ones this is counted.
         """
-        if self.dilation > 1:
-            taps = range(0, self.reach, self.dilation)
-            return all(any(0 <= start + tap < self.side for start in self._starts) for tap in taps)
-        if self.stride <= self.side:  # what lies under one window and the next leaves no gap
-            return (self.num - 1) * self.stride >= self.padding > self.kernel - 1 - self.side
-        first = -(-self.padding // self.stride)  # the first window with the image under tap 0
-        return first < self.num and self.padding - first * self.stride + self.side >= self.kernel
+        first, last = self.padding, self.padding - (self.reach - 1)
+        if first > (self.num - 1) * self.stride or last + self.side - 1 < 0:
+            return False
+        if self.stride <= self.side:
+            return True
+        ends = floor_sum(self.kernel, self.stride, self.dilation, -first)
+        seen = ends - floor_sum(self.kernel, self.stride, self.dilation, -first - self.side)
+        return seen == self.kernel and last > -self.stride
 
-    @property
-    def _starts(self) -> range:
-        """Where the first tap of each window is, from the first pixel of the image on."""
-        return range(-self.padding, self.num * self.stride - self.padding, self.stride)
+    def _taps_before(self, pixel: int) -> int:
+        """The taps of all windows that lie before this pixel of the image, padding included."""
+        behind = self.padding + pixel  # pixels from where the first window begins
+        some, whole = self._windows_up_to(behind - 1), self._windows_up_to(behind - self.reach)
+        # Of the windows in between, from the last one back, ⌈pixels behind their beginning / dilation⌉ taps.
+        last = behind - (some - 1) * self.stride
+        return whole * self.kernel + floor_sum(
+            some - whole, self.dilation, self.stride, last + self.dilation - 1
+        )
+
+    def _windows_up_to(self, pixels: int) -> int:
+        """How many windows begin within so many pixels from where the first one does."""
+        return 0 if pixels < 0 else min(self.num, pixels // self.stride + 1)
+
+
+def most_taps(side: int) -> int:
+    """The most taps of a kernel along so many pixels; of a larger one most would see padding only. Taps on
+    the padding are counted, and nothing would bound how many a device makes."""
+    return 2 * side + 4
+
+
+def floor_sum(num: int, divisor: int, step: int, first: int) -> int:
+    """The sum of ⌊(step·i + first) / divisor⌋ over i of 0 … num − 1, in as many turns as a greatest common
+    divisor takes (Graham, Knuth, Patashnik, "Concrete Mathematics", section 3.5): a kernel or an image may
+    have billions of pixels."""
+    total = 0
+    while num > 0:
+        whole, step = divmod(step, divisor)
+        more, first = divmod(first, divisor)
+        total += whole * (num * (num - 1) // 2) + more * num
+        num, first = divmod(step * num + first, divisor)
+        divisor, step = step, divisor
+    return total
 
 
 class Windowed:

@@ -21,6 +21,17 @@ class MorphismError(ValueError):
     """A morphism that does not apply to this graph."""
 
 
+MOST_FEATURES = 1 << 18
+"""Rows or columns of a tensor that a morphism of text takes from the parent, of which it lists each: as many
+as the largest vocabularies have."""
+
+
+def refuse_many(num: int, what: str) -> None:
+    """Raises MorphismError, before a list of billions is made."""
+    if num > MOST_FEATURES:
+        raise MorphismError(f"{what} has {num:,} rows or columns; text grows up to {MOST_FEATURES:,}")
+
+
 @dataclass(frozen=True, eq=False)
 class Channels:
     """For each channel of a child's tensor: the parent's channel that it copies, and its share.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from math import isqrt
 
 from nas.graph import Graph
 from nas.layers import Conv2d, DepthwiseConv2d
@@ -68,8 +69,8 @@ class Ungroup(Morphism):
         sites = [node.name for node in graph.nodes if node.layer.groups > 1]
         node = choose(rng, sites, "grouped convolution")
         groups = graph.node[node].layer.groups
-        most = next(fewer for fewer in range(groups // 2, 0, -1) if groups % fewer == 0)
-        return cls(node, rng.choice([1, most]))
+        least = next((factor for factor in range(2, isqrt(groups) + 1) if groups % factor == 0), groups)
+        return cls(node, rng.choice([1, groups // least]))
 
 
 def _convolution(graph: Graph, name: str) -> Conv2d | DepthwiseConv2d:

@@ -75,10 +75,12 @@ class ConcatSkip(Morphism):
         name = f"{unused(graph, 'concat')}.concat"
         child = inserted(graph, self.node, [Node(name, Concat(), (self.node, self.source))])
         own, more = graph.shapes[self.node][0], graph.shapes[self.source][0]
-        joined = Channels(
-            np.concatenate([np.arange(own), np.full(more, NEW)]), np.repeat([1.0, 0.0], [own, more])
-        )
-        return Edit(child, lambda: {name: joined}, seed=self.seed)
+
+        def joined() -> dict[str, Channels]:
+            source = np.concatenate([np.arange(own), np.full(more, NEW)])
+            return {name: Channels(source, np.repeat([1.0, 0.0], [own, more]))}
+
+        return Edit(child, joined, seed=self.seed)
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> ConcatSkip:
@@ -109,7 +111,7 @@ def _earlier(graph: Graph, source: str, node: str) -> None:
 
 def _stride(area: Sequence[int], wanted: Sequence[int]) -> int:
     """The smallest stride with which a 1×1 convolution takes one area to the other; 0: none does."""
-    for stride in range(1, max(area) + 1):
-        if [(side - 1) // stride + 1 for side in area] == list(wanted):
-            return stride
-    return 0
+    # A side of s pixels becomes one of at most w from the stride ⌊(s − 1)/w⌋ + 1 on, and larger strides only
+    # make it smaller.
+    stride = max((side - 1) // least + 1 for side, least in zip(area, wanted))
+    return stride if [(side - 1) // stride + 1 for side in area] == list(wanted) else 0

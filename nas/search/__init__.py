@@ -11,7 +11,7 @@ from nas.search.growth import typical
 from nas.search.halving import Halving
 from nas.search.installed_searches import SearchError, distribution_of, entry_of, installed_search
 from nas.search.random_search import RandomSearch
-from nas.search.search import Exhausted, Search
+from nas.search.search import Exhausted, Search, TooMuchWork
 from nas.search.trials import Candidate, Observation
 from nas.search_names import OWN_SEARCHES, search_names
 
@@ -29,6 +29,7 @@ __all__ = [
     "Search",
     "SearchError",
     "Size",
+    "TooMuchWork",
     "distributions_of_search",
     "entry_of",
     "search_named",

@@ -46,12 +46,19 @@ class Growing:
     mix: Mapping[type[Morphism], float]
 
     def walk(
-        self, graph: Graph, rng: random.Random, round_: int, is_new: Callable[[Graph], bool] = lambda _: True
+        self,
+        graph: Graph,
+        rng: random.Random,
+        round_: int,
+        is_new: Callable[[Graph], bool] = lambda _: True,
+        spend: Callable[[Graph], object] = lambda _: None,
     ) -> Grown | None:
         """Morphisms, one after the other, until the network is new and has the size of the round; one
-        that leads beyond them is not made. None where this came to nothing."""
+        that leads beyond them is not made. None where this came to nothing. `spend` is given each network
+        before it is edited."""
         walked: tuple[Morphism, ...] = ()
         for kind in rng.choices(tuple(self.mix), tuple(self.mix.values()), k=LONGEST_WALK):
+            spend(graph)
             step, found = edited(graph, rng, [kind])
             size = Size.of(found)
             if not step or not size.below(self.bounds, self.seed, round_):

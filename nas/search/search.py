@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import ClassVar
 
 from nas.graph import Graph
@@ -25,6 +26,10 @@ WALKS = (1,) * 4 + (32,) * 64
 
 class Exhausted(RuntimeError):
     """There seems to be no architecture within the bounds that was not proposed before."""
+
+
+class TooMuchWork(RuntimeError):
+    """Proposals took more work than they may."""
 
 
 class Search:
@@ -69,6 +74,10 @@ class Search:
         self._living: dict[int, Living] = {}  # in order of arrival
         self._in_flight: dict[int, StoredTrial] = {}
         self._known = {_digest(seed)}
+        self.most_work = inf
+        """Tensors that the networks may read, once for each edit of one that is tried for a proposal, before
+        TooMuchWork is raised: a limit for whoever repeats the proposals of others."""
+        self._work = 0
 
     @property
     def grows(self) -> bool:
@@ -160,7 +169,7 @@ class Search:
     def _grown(self, parent: Living, rng: random.Random, round_: int) -> Iterator[Candidate]:
         """Children by walks, until one finds nothing. The random numbers are those of this call, because a
         network that is too large for a round may suit the next one."""
-        while grown := self._growth.walk(parent.trial.graph, rng, round_, self._is_new):
+        while grown := self._growth.walk(parent.trial.graph, rng, round_, self._is_new, self._spend):
             yield Candidate(parent.observation.number, *grown)
 
     def _children(self, number: int, trial: StoredTrial) -> Iterator[Candidate]:
@@ -174,6 +183,7 @@ class Search:
         for _ in range(DRAWS_OF_A_PARENT):
             kinds = kinds or self._shuffled_kinds(rng)
             more = rng.choices(self._kinds, self._shares, k=rng.randrange(self.morphisms))
+            self._spend(trial.graph, 1 + len(more))
             morphisms, child = edited(trial.graph, rng, [kinds.pop(), *more])
             if morphisms and self._is_legal(child):
                 kinds, barren = [], 0
@@ -196,7 +206,7 @@ class Search:
         grow."""
         for steps in WALKS:
             walked = (
-                self._growth.walk(self.seed, rng, round_, self._is_new)
+                self._growth.walk(self.seed, rng, round_, self._is_new, self._spend)
                 if self.grows
                 else self._stepped(rng, steps)
             )
@@ -208,12 +218,19 @@ class Search:
         """The first new network on a walk of so many steps from the seed."""
         graph, walked = self.seed, tuple[Morphism, ...]()
         for kind in rng.choices(self._kinds, self._shares, k=steps):
+            self._spend(graph)
             step, found = edited(graph, rng, [kind])
             if self._is_legal(found):
                 graph, walked = found, (*walked, *step)
                 if self._is_new(graph):
                     return walked, graph
         return None
+
+    def _spend(self, graph: Graph, edits: int = 1) -> None:
+        """Counts edits that are tried. Raises TooMuchWork."""
+        self._work += edits * graph.num_reads
+        if self._work > self.most_work:
+            raise TooMuchWork(f"more than {self.most_work:,} readings of a tensor")
 
     def _is_legal(self, graph: Graph) -> bool:
         return Size.of(graph).within(self.bounds, self._seed_size)

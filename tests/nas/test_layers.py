@@ -531,18 +531,31 @@ def test_refused_in_one_line(build: Callable[[], object], message: str) -> None:
 
 def test_windows_see_what_they_see_one_by_one() -> None:
     """Kernels, strides, padding and sides that a page of paper holds."""
-    sizes = product(range(1, 7), range(1, 7), range(1, 9), range(1, 4))
-    for kernel, stride, side, dilation in sizes:
+    sizes = product(range(1, 6), range(1, 7), range(1, 8), range(1, 4), (False, True))
+    for kernel, stride, side, dilation, ceil in sizes:
         taps = range(0, kernel * dilation, dilation)
         for padding in range(taps[-1] + 1):
-            windows = Windows(side, kernel, stride, padding, dilation=dilation)
+            windows = Windows(side, kernel, stride, padding, ceil, dilation)
             if windows.padded <= taps[-1]:
                 continue
-            starts = range(-padding, side + padding - taps[-1], stride)
+            starts = range(-padding, side + padding - taps[-1] + (stride - 1) * ceil, stride)
+            starts = starts[:-1] if ceil and starts[-1] >= side else starts
             seen = [[0 <= start + tap < side for start in starts] for tap in taps]
             assert windows.num == len(starts)
             assert windows.taps_on_image == sum(map(sum, seen))
             assert windows.all_taps_see == all(map(any, seen)), windows
+            pixels = {start + tap for start in starts for tap in taps} & set(range(side))
+            assert dilation > 1 or windows.pixels_seen == len(pixels)
+
+
+def test_windows_of_billions_are_not_visited_one_by_one() -> None:
+    """Half of a kernel as long as the image lies on it at both ends, all of it in the middle: a mean of three
+    quarters."""
+    side = 2**31 - 1
+    whole = Windows(side, side, 1, side // 2)
+    assert whole.all_taps_see
+    assert whole.taps_on_image == (3 * side**2 + 1) // 4
+    assert Windows(7, side, 5, 3 * side - 7, dilation=3).taps_on_image < 7 * side
 
 
 def test_layers_of_any_shape_read_sequences() -> None:

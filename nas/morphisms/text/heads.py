@@ -9,7 +9,7 @@ import numpy as np
 
 from nas.graph import Graph
 from nas.layers import Attention, Layer
-from nas.morphisms.channels import NEW, Index, MorphismError
+from nas.morphisms.channels import NEW, Index, MorphismError, refuse_many
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, known, replaced, seed_from
 from nas.morphisms.text.tensor_sources import Growth, Taken, more, resized, spread
@@ -35,6 +35,7 @@ class MoreHeads(Morphism):
     def edit(self, graph: Graph) -> Growth:
         site = heads_of(graph, self.node)
         was = site.layer
+        refuse_many(self.heads * site.width, self.node)
         queries = _queries(self.node, was, self.heads, self.groups)
         layers: dict[str, Layer] = {
             self.node: replace(was, heads=self.heads, groups=self.groups),

@@ -18,7 +18,7 @@ import numpy as np
 from nas.graph import Graph, Node
 from nas.layers import Embedding, Experts, Linear, Shape
 from nas.morphisms.carry import span
-from nas.morphisms.channels import NEW, Index
+from nas.morphisms.channels import NEW, Index, refuse_many
 from nas.morphisms.morphism import STEPS
 from nas.weights import Array, Weights, generator, starts
 
@@ -175,7 +175,8 @@ def resized(
 
 
 def more(old: int, new: int) -> Index:
-    """`old` features as they are, and new ones up to `new`."""
+    """`old` features as they are, and new ones up to `new`. Raises MorphismError for too many."""
+    refuse_many(new, "the child")
     return np.concatenate([np.arange(old), np.full(new - old, NEW)])
 
 

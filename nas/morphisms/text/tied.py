@@ -23,7 +23,7 @@ from nas.layers import (
     SiLU,
     SquaredReLU,
 )
-from nas.morphisms.channels import MorphismError
+from nas.morphisms.channels import MOST_FEATURES, MorphismError
 from nas.morphisms.sites import known
 
 ACTIVATIONS = (GELU, SiLU, SquaredReLU, ReLU)
@@ -55,6 +55,9 @@ def _refusal(graph: Graph) -> str:
     for node in graph.nodes:
         if isinstance(node.layer, (LayerNorm, Positions)):
             return f"{node.name} is a {type(node.layer).__name__}; only RMSNorm and rotary positions grow"
+    for name, shape in graph.weights.items():
+        if max(shape) > MOST_FEATURES:
+            return f"{name} has {max(shape):,} rows or columns; text grows up to {MOST_FEATURES:,}"
     return ""
 
 

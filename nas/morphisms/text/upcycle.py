@@ -10,7 +10,7 @@ import numpy as np
 
 from nas.graph import INPUT, Graph, Node
 from nas.layers import GELU, Experts, Linear, Product, SiLU
-from nas.morphisms.channels import MorphismError
+from nas.morphisms.channels import MorphismError, refuse_many
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, known, seed_from
 from nas.morphisms.text.tensor_sources import Growth, Taken
@@ -42,6 +42,7 @@ class Upcycle(Morphism):
     def edit(self, graph: Graph) -> Growth:
         check_text(graph)
         mlp = _mlp(graph, self.node)
+        refuse_many(self.experts, self.node)
         mixture = Experts(self.experts, self.chosen, mlp.hidden, "gate" in mlp.linears)
         nodes = [
             Node(self.node, mixture, (mlp.read,)) if node.name == self.node else node

@@ -20,7 +20,7 @@ from aiperf.journal.file import chained, read_journal
 from aiperf.journal.replay import replay
 from aiperf.trial import Trial
 from nas.graph import Graph, Node
-from nas.layers import Concat, GlobalPool
+from nas.layers import Concat, Conv2d, GlobalPool
 from nas.morphisms import EnlargeKernel
 from nas.record import graph_to_json
 from tests import journals
@@ -234,12 +234,25 @@ def test_both_ways_to_go_on_answer_alike(
     assert (answers[0][0], told in answers[0][2]) == (code, True), answers[0]
 
 
-def test_a_seed_without_weights_is_refused_before_the_run(typed: Typed, tmp_path: Path) -> None:
-    graph = Graph(
-        (1, 32, 32), (Node("concat", Concat(), ("input",) * 10), Node("pool", GlobalPool(), ("concat",)))
-    )
-    path = tmp_path / "nothing.json"
-    path.write_text(json.dumps(graph_to_json(graph)), encoding="utf-8")
+@pytest.mark.parametrize(
+    ("nodes", "says"),
+    [
+        (
+            (Node("concat", Concat(), ("input",) * 10), Node("pool", GlobalPool(), ("concat",))),
+            "own.json' has no weights to train",
+        ),
+        (
+            (Node("wide", Conv2d(10, 69), ("input",)), Node("pool", GlobalPool(), ("wide",))),
+            "the kernel of wide has 69 taps along 32 pixels, most of which see padding only; use a smaller",
+        ),
+    ],
+    ids=["without weights", "mostly padding"],
+)
+def test_a_seed_that_no_run_may_have_is_refused_before_it(
+    nodes: tuple[Node, ...], says: str, typed: Typed, tmp_path: Path
+) -> None:
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps(graph_to_json(Graph((1, 32, 32), nodes))), encoding="utf-8")
     assert typed("run", "--seed", path, "--directory", tmp_path / "run") == 1
-    assert "nothing.json' has no weights to train" in typed.err
+    assert says in typed.err
     assert not (tmp_path / "run").exists()

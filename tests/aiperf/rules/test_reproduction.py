@@ -56,6 +56,17 @@ def test_all_proposals_of_a_cheap_search_are_repeated_and_a_new_sample_of_a_dear
     assert every_odd.text.startswith("trial 1: from the results so far the search proposes")
 
 
+def test_proposals_that_take_more_work_than_is_done_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert found(MANY, "search").outcome is Outcome.PASSED
+    monkeypatch.setattr(reproduction, "LEAST_WORK", 0)
+    monkeypatch.setattr(reproduction, "WORK_OF_A_PROPOSAL", 20)
+    seen = found(MANY, "search")
+    assert (seen.outcome, seen.text) == (
+        Outcome.UNKNOWN,
+        "its proposals take more work than is done to repeat 200: more than 4,000 readings of a tensor",
+    )
+
+
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Evidence:
     """A run whose proposals several processes share, which tell each one."""

@@ -14,6 +14,7 @@ import pytest
 from aiperf.errors import MissingExtra
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.rules import reproduction
 from aiperf.wording import rate, rates
 from analysis.submissions import ranking
 from analysis.submissions.canonical import parse
@@ -190,7 +191,15 @@ def test_the_page_of_a_median_names_the_other_runs(tmp_path: Path, monkeypatch: 
     third = bench.honest("third", 3)
     two = make(tmp_path / "two.tar.gz", bench.second, third, key=tmp_path / "a.key", submitter=OWNER)
     other = bench.package("other", bench.honest("fourth", 4), "b.key", OWNER)
+    repeated, made_again = list[str](), reproduction._made_again
+
+    def noting(run: Replay, *rest: Any) -> None:
+        repeated.append(run.opened.run_id)
+        made_again(run, *rest)
+
+    monkeypatch.setattr(reproduction, "_made_again", noting)
     made = rank([bench.original, two, other], bench.register, pages.__setitem__, lambda text: None, 3)
+    assert sorted(repeated) == ["first", "fourth", "second", "third"]  # none twice for its page
     (median,) = made.entries
     others = sorted((each.ops_per_second, each.run) for each in median.others)
     assert {median.run, *(name for _, name in others)} == {"first", "second", "third"}
@@ -253,7 +262,7 @@ def test_there_is_a_page_for_each(site: tuple[Standing, Pages]) -> None:
 def test_what_the_ranker_lacks_is_no_fault_of_a_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def checked(path: Path, show: object, peaks: object) -> object:
+    def checked(*given: object) -> object:
         raise MissingExtra("cryptography", "sign")
 
     monkeypatch.setattr(ranking, "checked", checked)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,7 @@ from nas.morphisms import (
     WidenTrunk,
 )
 from nas.morphisms.channels import Channels, follow
+from nas.morphisms.shortcut import _stride
 from nas.products import least_products
 from nas.seeds import residual, resnet50
 from tests.nas.graphs import chain
@@ -90,6 +93,17 @@ def test_what_cannot_be_is_refused(morphism: Morphism) -> None:
     assert not applies(morphism, STEM)
     with pytest.raises((MorphismError, ShapeError)):
         morphism.apply(STEM)
+
+
+@pytest.mark.parametrize("area", [(7, 7), (12, 9), (1, 5), (2**31 - 1, 3)])
+def test_a_shortcut_has_the_smallest_stride_that_takes_one_area_to_the_other(area: tuple[int, int]) -> None:
+    reached = {}
+    for stride in range(1, 14):
+        reached.setdefault(tuple((side - 1) // stride + 1 for side in area), stride)
+    found = {wanted: _stride(area, wanted) for wanted in product(range(1, 14), repeat=2)}
+    assert {wanted: stride for wanted, stride in found.items() if 0 < stride < 14} == {
+        wanted: stride for wanted, stride in reached.items() if max(wanted) < 14
+    }
 
 
 def test_groups_merge_into_a_divisor_only() -> None:

@@ -57,6 +57,12 @@ from tests.nas.grown import POSITIONS, SYMBOLS, knotted, mixed, proposals, stand
         (WidenMLP("symbols", 32, 0), "does not write hidden features"),
         (WidenStream("embedding", 12, 0), "12 features, not fewer than 12"),
         (WidenStream("block1.mlp.in", 32, 0), "does not write a residual stream"),
+        (
+            WidenStream("embedding", 2**31 - 1, 0),
+            "the child has 2,147,483,647 rows or columns; text grows up",
+        ),
+        (WidenMLP("block1.mlp.in", 2**31 - 1, 0), "the child has 2,147,483,647 rows or columns"),
+        (MoreHeads("block1.attention", 2**31, 2, 0), "rows or columns; text grows up to 262,144"),
         (GateMLP("block1.mlp.in"), "no activation of a Linear"),
         (Upcycle("block1.mlp.out", 4, 2, 0), "block1.mlp.out is no Linear without a bias"),
         (Upcycle("symbols", 4, 2, 0), "symbols reads neither a GELU nor a product"),
@@ -88,10 +94,11 @@ def test_a_gated_mlp_gets_no_second_gate() -> None:
         (DeepenGated("embedding", 2, 1, 4, 0.0, -8, Nonlinearity.GELU, 0), "features is -8"),
         (Upcycle("block1.mlp.out", 4, 1, 0), "1 chosen of 4"),
         (Upcycle("block1.mlp.out", 2, 3, 0), "3 chosen of 2"),
+        (Upcycle("block1.mlp.out", 2**31 - 1, 2, 0), "rows or columns; text grows up to 262,144"),
     ],
 )
-def test_sizes_that_cannot_be_are_refused_by_the_layers(morphism: Morphism, message: str) -> None:
-    with pytest.raises(ShapeError, match=message):
+def test_sizes_that_cannot_be_are_refused(morphism: Morphism, message: str) -> None:
+    with pytest.raises((MorphismError, ShapeError), match=message):
         morphism.apply(standard("gated"))
 
 

@@ -1,0 +1,87 @@
+"""The bound of element-wise work, and kernels that mostly see padding: runs of own seeds, which could have
+any rate if products alone were bounded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiperf.journal.events import Opened
+from aiperf.rules.rule import Outcome
+from aiperf.wire.messages import Processor
+from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool
+from nas.record import graph_to_json
+from tests.aiperf.rules.forged import each, found, together, with_config, with_ready, worked
+from tests.journals import OPS_PER_SECOND, Scene, Timed, told
+from tests.nas.graphs import chain
+
+ZEN_3 = Processor("x86_64", logical=8, top_hertz=0.0, flags=("avx", "avx2", "fma", "sse2"))
+
+
+@pytest.fixture(scope="module")
+def of_norms(tmp_path_factory: pytest.TempPathFactory) -> list[Timed]:
+    """A run of an own seed of one product and 150 norms, in which no product takes long."""
+    layers = [BatchNorm() for _ in range(150)]
+    seed = tmp_path_factory.mktemp("seed") / "norms.json"
+    graph = chain(Conv2d(8, 1), *layers, GlobalPool(), Dense(10), input=(1, 32, 32))
+    seed.write_text(json.dumps(graph_to_json(graph)), encoding="utf-8")
+    return told(Scene(minutes=0.3, changes=(("seed_architecture", str(seed)), ("training.epochs", (1,)))))
+
+
+@pytest.mark.parametrize(
+    ("device", "operations", "outcome"),
+    [
+        # Of fp32 H200 has 67 TFLOPS, A100 19.5. An honest machine may have a network in its caches, fuse what
+        # it computes and do it in 16 bits: still beyond none of these.
+        ("NVIDIA H200", 1e14, Outcome.PASSED),
+        ("NVIDIA H200", 2.2e14, Outcome.PASSED),
+        ("NVIDIA H200", 6e14, Outcome.FAILED),
+        ("NVIDIA H200", 9.3e15, Outcome.FAILED),
+        ("NVIDIA A100-SXM4-80GB", 6e13, Outcome.PASSED),
+        ("NVIDIA A100-SXM4-80GB", 2e14, Outcome.FAILED),
+        # Not in the source: its slowest format.
+        ("Ascend910A", 1e15, Outcome.PASSED),
+        ("Ascend910A", 3e15, Outcome.FAILED),
+    ],
+)
+def test_element_wise_work_has_a_bound(
+    device: str, operations: float, outcome: Outcome, of_norms: list[Timed]
+) -> None:
+    edit = together(
+        with_ready(device=device),
+        worked(OPS_PER_SECOND / operations),
+        with_config(**{"training.format": "fp16"}),
+    )
+    seen = found(edit(of_norms), "speed")
+    assert seen.outcome is outcome, seen.text
+    assert (outcome is Outcome.PASSED) or "more element-wise work than its devices can do" in seen.text
+
+
+def test_element_wise_work_of_a_processor_has_four_times_the_bound_of_fp32(of_norms: list[Timed]) -> None:
+    """8 processors at 6.2 GHz of 32 operations: 1.6 TFLOPS, so 6.3 of these."""
+    on_zen = together(
+        with_ready(device="AMD EPYC", processor=ZEN_3), with_config(**{"training.format": "fp32"})
+    )
+    speeds = {
+        rate: found(together(on_zen, worked(OPS_PER_SECOND / rate))(of_norms), "speed")
+        for rate in (5e12, 2e13)
+    }
+    assert [seen.outcome for seen in speeds.values()] == [Outcome.PASSED, Outcome.FAILED]
+
+
+@pytest.mark.parametrize(("rules", "outcome"), [(1, Outcome.PASSED), (2, Outcome.UNKNOWN)])
+def test_a_kernel_far_beyond_its_image_costs_the_class_since_version_2(
+    rules: int, outcome: Outcome, tmp_path: Path
+) -> None:
+    """Its taps on the padding are counted: on one pixel all but one of 65,025."""
+    seed = tmp_path / "kernel.json"
+    graph = chain(Conv2d(4, 1, 32), Conv2d(4, 255), GlobalPool(), Dense(10), input=(1, 32, 32))
+    seed.write_text(json.dumps(graph_to_json(graph)), encoding="utf-8")
+    timed = told(Scene(minutes=0.1, changes=(("seed_architecture", str(seed)),)))
+    seen = found(each(Opened, lambda event: replace(event, rules=rules))(timed), "speed")
+    assert seen.outcome is outcome
+    kernel = "trial 0: the kernel of Conv2d.1 has 255 taps along 1 pixels, most of which nobody computes"
+    assert (seen.text == kernel) == (outcome is Outcome.UNKNOWN)

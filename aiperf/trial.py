@@ -75,12 +75,12 @@ class Trial:
 
 
 def origin(trial: Trial) -> str:
-    """The origin of an architecture in words: "of 4: widen trunk, skip", or "4, trained on" if it is the
-    parent's own."""
+    """The origin of an architecture in words: "child of 4: widen trunk, skip", or "4, trained on" if it is
+    the parent's own."""
     if not trial.morphisms:
         return "the seed" if trial.parent is None else f"{trial.parent}, trained on"
     parent = "the seed" if trial.parent is None else str(trial.parent)
-    return f"of {parent}: " + ", ".join(spoken(type(morphism).__name__) for morphism in trial.morphisms)
+    return f"child of {parent}: " + ", ".join(spoken(type(morphism).__name__) for morphism in trial.morphisms)
 
 
 @dataclass(frozen=True, slots=True)  # a long run has millions of them

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import PATH, Number
+from aiperf.commands.options import PATH, Number, say_next
 from aiperf.commands.run_options import config_options, pretend_option, rank_options
 from aiperf.commands.run_request import RunRequest
 from aiperf.doctor.check import Grade, checks_json, checks_text
@@ -74,4 +74,7 @@ def doctor(
     click.echo(checks_json(checks) if as_json else checks_text(checks))
     if link is not None and dismiss(link):
         disconnect(link)
-    return int(any(check.outcome is Grade.FAILED for check in checks))
+    failed = any(check.outcome is Grade.FAILED for check in checks)
+    if not (failed or as_json or started):
+        say_next("run")
+    return int(failed)

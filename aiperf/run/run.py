@@ -297,7 +297,8 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
         master.stop("interrupted" if number == signal.SIGINT else TERMINATED)
         what = "nothing is measured yet; start again, or remove it"
         if master.released:
-            what = "the run ends and its result follows; if it does not, the job was killed"
+            ends = "the run ends for good" if number == signal.SIGINT else "the run stops here"
+            what = f"{ends} and its result follows; if it does not, the job was killed"
         # A launcher that has lost a rank sends it too and leaves a second. Not by print: one may run.
         told = f"{signal.Signals(number).name}: {what}: aiperf-hpc resume {files.directory}\n"
         with suppress(OSError):  # nobody may be there to read it any more

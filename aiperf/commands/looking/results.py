@@ -17,6 +17,7 @@ from aiperf.commands.options import (
     opened,
     run_argument,
     run_or_package_argument,
+    say_next,
 )
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
@@ -155,6 +156,8 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
     run, verdict = judged.replay, judged.verdict
     click.echo(findings_text(verdict))
     _keep(judged)
+    if verdict.valid and not again:
+        say_next("package", path)
     agrees = _reevaluated(run, files, device, data) if again else True
     return (verdict.answer if agrees else Answer.INVALID).exit_code
 

@@ -81,6 +81,12 @@ _CONFIG_OPTIONS = (
         help="Random seed of the search, the order of the data and the weights.",
     ),
     click.option(
+        "--notary",
+        is_flag=True,
+        default=None,
+        help="Have a notary, which `aiperf-hpc notary` is, sign the state of the journal during the run.",
+    ),
+    click.option(
         "--set",
         "settings",
         multiple=True,
@@ -101,6 +107,7 @@ _KEYS = {
     "step": "training.step",
     "batch_size": "training.batch_size",
     "random_seed": "random_seed",
+    "notary": "notary",
 }
 """Keys of the configuration that these options set, by option."""
 

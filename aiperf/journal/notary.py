@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
 
+from aiperf.errors import AiperfError
 from aiperf.journal import strict
 from nas.bounded import lines, opened
 from nas.record import RecordError, decode, encode
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Head:
+class JournalHead:
     """A state of a journal: what its first lines were."""
 
     lines: int
@@ -47,17 +48,17 @@ class Head:
         if self.lines < 1 or self.bytes < 1 or not _HASH.fullmatch(self.chain):
             raise ValueError("it is not the head of a journal")
 
-    def precedes(self, other: Head) -> bool:
+    def precedes(self, other: JournalHead) -> bool:
         return self.lines < other.lines and self.bytes < other.bytes
 
 
 @dataclass(frozen=True)
-class Request:
+class NotaryRequest:
     """What a leg of a run asks for, in `RunFiles.notary_request`."""
 
-    asked: Head
+    asked: JournalHead
     """The journal when the leg asked for its nonce; it identifies the leg."""
-    head: Head
+    head: JournalHead
     """The journal now; the same as `asked` until there is more."""
 
     def text(self) -> str:
@@ -65,7 +66,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class NotaryAnswer:
     """What a notary states about one head: a line of `RunFiles.notary_answers`.
 
     The first answer to a leg, of count 0, gives the nonce; its head is the one with which the leg asked.
@@ -77,7 +78,7 @@ class Answer:
     """A random number of 32 bytes, unknown to everybody before the first answer."""
     nonces: int
     """Number of nonces that the notary has given, up to this one: so many runs and legs asked it."""
-    head: Head
+    head: JournalHead
     milliseconds: int
     """Time of day by the notary's clock, since 1970 in UTC."""
     count: int
@@ -110,21 +111,21 @@ class Answer:
         return json.dumps(encode(self)) + "\n"
 
 
-class NotaryFileError(Exception):
+class NotaryFileError(AiperfError):
     """The file is not one that a run or a notary writes. The message says why."""
 
 
-def parsed_request(raw: bytes) -> Request:
+def parsed_request(raw: bytes) -> NotaryRequest:
     """Raises NotaryFileError for anything but a request."""
-    return _parsed(Request, raw)
+    return _parsed(NotaryRequest, raw)
 
 
-def parsed_answer(raw: bytes) -> Answer:
+def parsed_answer(raw: bytes) -> NotaryAnswer:
     """Raises NotaryFileError for anything but an answer."""
-    return _parsed(Answer, raw)
+    return _parsed(NotaryAnswer, raw)
 
 
-def answers(path: Path) -> Iterator[Answer]:
+def answers(path: Path) -> Iterator[NotaryAnswer]:
     """The answers in a file, one by one. Raises NotaryFileError for the first line that is none, and OSError
     if there is no such file or it cannot be read."""
     with opened(path) as file:

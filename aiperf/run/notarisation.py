@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aiperf.files import RunFiles
-from aiperf.journal.notary import Answer, Head, NotaryFileError, Request, answers
+from aiperf.journal.notary import JournalHead, NotaryAnswer, NotaryFileError, NotaryRequest, answers
 from aiperf.os_error import reason
 
 NONCE_SECONDS = 8.0
@@ -39,24 +39,24 @@ class Notarisation:
         self,
         files: RunFiles,
         leg: int,
-        head: Callable[[], Head],
+        head: Callable[[], JournalHead],
         duplicate: Callable[[], int],
         say: Callable[[str], None],
     ) -> None:
         self._request, self._answers = files.notary_request(leg), files.notary_answers(leg)
         self._head, self._duplicate, self._say = head, duplicate, say
-        self._asked: Head | None = None
+        self._asked: JournalHead | None = None
         """The head with which this leg asked; None without a nonce."""
         self._writing: threading.Thread | None = None
         self._due = 0.0
         self._failure = ""
         """Why a request could not be written, for the user; empty once it was said."""
 
-    def nonce(self, is_stopped: Callable[[], bool]) -> Answer | None:
+    def nonce(self, is_stopped: Callable[[], bool]) -> NotaryAnswer | None:
         """Asks for a nonce and waits for it, until `is_stopped`. None if no notary answered: the leg is then
         not notarised, and nothing more is asked."""
         asked = self._head()
-        self._hand_over(Request(asked, asked))
+        self._hand_over(NotaryRequest(asked, asked))
         until = time.monotonic() + NONCE_SECONDS
         self._join(NONCE_SECONDS)
         while not self._failure and not is_stopped() and time.monotonic() < until:
@@ -79,16 +79,16 @@ class Notarisation:
             self._failure = ""
         limit = HAND_OVER_SECONDS if span_seconds is None else SHARE_OF_SPAN * span_seconds
         self._due = now + min(HAND_OVER_SECONDS, max(LEAST_SECONDS, limit))
-        self._hand_over(Request(self._asked, self._head()))
+        self._hand_over(NotaryRequest(self._asked, self._head()))
 
     def last(self) -> None:
         """Hands the head over at an end, of the span or of the leg, which is not timed."""
         if self._asked is not None:
             self._join(LAST_SECONDS)
-            self._hand_over(Request(self._asked, self._head()))
+            self._hand_over(NotaryRequest(self._asked, self._head()))
             self._join(LAST_SECONDS)
 
-    def _hand_over(self, request: Request) -> None:
+    def _hand_over(self, request: NotaryRequest) -> None:
         """Does so beside the run. If a file server still holds the request before, this one is left out."""
         if self._writing is not None and self._writing.is_alive():
             return
@@ -107,7 +107,7 @@ class Notarisation:
             os.close(file)
             self._failure = str(error)
 
-    def _synchronise_and_write(self, file: int, request: Request) -> None:
+    def _synchronise_and_write(self, file: int, request: NotaryRequest) -> None:
         try:
             os.fsync(file)
             _replace(self._request, request.text().encode())
@@ -121,7 +121,7 @@ class Notarisation:
             self._writing.join(seconds)
 
 
-def _first(path: Path) -> Answer | None:
+def _first(path: Path) -> NotaryAnswer | None:
     """The first answer in a file, which may be anybody's, or not be there."""
     try:
         return next(answers(path), None)

@@ -17,7 +17,7 @@ from itertools import pairwise
 from aiperf.files import RunFiles
 from aiperf.journal.attempts import Leg
 from aiperf.journal.file import Position, positions
-from aiperf.journal.notary import Answer, NotaryFileError, answers
+from aiperf.journal.notary import NotaryAnswer, NotaryFileError, answers
 from aiperf.journal.replay import Replay
 from aiperf.os_error import reason
 from aiperf.wording import counted, percent
@@ -129,7 +129,7 @@ def notarised(files: RunFiles, replay: Replay, notaries: Register) -> Notarised:
 class _Signed:
     """The answers to a leg that one listed notary signed, in their order."""
 
-    answers: Sequence[Answer]
+    answers: Sequence[NotaryAnswer]
     why: str = ""
     """What is wrong with the next one, or with the first."""
 
@@ -137,7 +137,7 @@ class _Signed:
 def _signed(files: RunFiles, leg: Leg, notaries: Register) -> _Signed:
     if leg.nonce is None:
         return _Signed((), "no notary gave it a nonce")
-    path, found = files.notary_answers(leg.index), list[Answer]()
+    path, found = files.notary_answers(leg.index), list[NotaryAnswer]()
     name = path.relative_to(files.directory)
     try:
         for answer in answers(path):
@@ -154,7 +154,7 @@ def _signed(files: RunFiles, leg: Leg, notaries: Register) -> _Signed:
     return _Signed(found)
 
 
-def _wrong(answer: Answer, before: Answer | None, notaries: Register) -> str:
+def _wrong(answer: NotaryAnswer, before: NotaryAnswer | None, notaries: Register) -> str:
     """Why an answer cannot follow the one before it; empty if it can."""
     if answer.key not in notaries:
         return f"its key {answer.key:.16}… is not one of the listed notaries"
@@ -174,9 +174,9 @@ def _held(
     leg: Leg,
     signed: _Signed,
     there: Mapping[int, Position],
-    before: Answer | None,
+    before: NotaryAnswer | None,
     notaries: Register,
-) -> tuple[NotarisedLeg, Answer | None]:
+) -> tuple[NotarisedLeg, NotaryAnswer | None]:
     """What the answers hold of a leg, and the last of them that fits. `before` is that of the leg before."""
     bare = NotarisedLeg(leg.index, leg.span_seconds, why=signed.why)
     if not signed.answers:
@@ -207,7 +207,9 @@ def _held(
     return held, last
 
 
-def _no_start(leg: Leg, first: Answer, there: Mapping[int, Position], before: Answer | None) -> str:
+def _no_start(
+    leg: Leg, first: NotaryAnswer, there: Mapping[int, Position], before: NotaryAnswer | None
+) -> str:
     """Why the first answer does not show that the leg began after it; empty if it does."""
     assert leg.nonce is not None, "there are no answers without it"
     if (first.nonce, first.signature) != (leg.nonce.nonce, leg.nonce.signature):
@@ -219,7 +221,7 @@ def _no_start(leg: Leg, first: Answer, there: Mapping[int, Position], before: An
     return ""
 
 
-def _contradiction(leg: Leg, first: Answer, answer: Answer, there: Mapping[int, Position]) -> str:
+def _contradiction(leg: Leg, first: NotaryAnswer, answer: NotaryAnswer, there: Mapping[int, Position]) -> str:
     """Why the journal cannot have had this head at that time; empty if it can."""
     number = answer.head.lines
     if number not in there or number > leg.last_line:
@@ -237,7 +239,7 @@ def _contradiction(leg: Leg, first: Answer, answer: Answer, there: Mapping[int, 
     return ""
 
 
-def _fits(answer: Answer, there: Mapping[int, Position]) -> bool:
+def _fits(answer: NotaryAnswer, there: Mapping[int, Position]) -> bool:
     position = there.get(answer.head.lines)
     return position is not None and (position.bytes, position.chain) == (
         answer.head.bytes,

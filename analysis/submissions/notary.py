@@ -26,9 +26,9 @@ from aiperf.files import RunFiles
 from aiperf.journal.notary import (
     LONGEST,
     MOST_ANSWERS,
-    Answer,
+    NotaryAnswer,
     NotaryFileError,
-    Request,
+    NotaryRequest,
     parsed_answer,
     parsed_request,
 )
@@ -51,7 +51,7 @@ _LINKLESS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 @dataclass(frozen=True)
-class Seen:
+class FileState:
     """What tells one version of a request from the next."""
 
     inode: int
@@ -82,8 +82,12 @@ class Notary:
             raise AiperfError(f"{error}; give another folder with --record") from None
         except OSError as error:
             raise AiperfError(unwritable(error, record, "give another folder with --record")) from None
-        self._seen: dict[tuple[str, str], Seen] = {}
+        self._seen: dict[tuple[str, str], FileState] = {}
         self._last_nonce: dict[str, int] = {}
+
+    def close(self) -> None:
+        """Lets another notary use the record."""
+        os.close(self._lock)
 
     def look(self, directory: Path) -> Iterator[str]:
         """One pass over the runs in a folder, or over the run that it is. Yields what a person should
@@ -129,13 +133,15 @@ class Notary:
             self._seen.clear()
         self._seen[run.name, name] = seen
 
-    def _next(self, run: str, last: Answer | None, request: Request) -> Answer | None:
+    def _next(self, run: str, last: NotaryAnswer | None, request: NotaryRequest) -> NotaryAnswer | None:
         """The next answer to a leg, unsigned; None if there is nothing new. Raises _Refused."""
         now = self._milliseconds()
         if last is None:
             if now < self._last_nonce.get(run, 0) + NONCE_MILLISECONDS:
                 return None
-            return Answer(self._public, secrets.token_hex(32), self._nonces + 1, request.asked, now, 0, "")
+            return NotaryAnswer(
+                self._public, secrets.token_hex(32), self._nonces + 1, request.asked, now, 0, ""
+            )
         if not last.head.precedes(request.head):
             return None
         if last.key != self._public:
@@ -144,7 +150,7 @@ class Notary:
             raise _Refused("the clock of this host went back; nothing is signed until it has caught up")
         if last.count + 1 >= MOST_ANSWERS:
             raise _Refused(f"its leg has {MOST_ANSWERS:,} answers, the limit")
-        return Answer(
+        return NotaryAnswer(
             self._public, last.nonce, last.nonces, request.head, now, last.count + 1, last.signature
         )
 
@@ -159,7 +165,7 @@ class _Leg:
 
     path: Path
     text: bytes
-    last: Answer | None
+    last: NotaryAnswer | None
 
     @classmethod
     def read(cls, record: Path, leg: str) -> _Leg:
@@ -177,12 +183,13 @@ class _Leg:
                 raise _Refused(f"the record {path} is damaged: {error}") from None
         return cls(path, b"", None)
 
-    def append(self, answer: Answer) -> _Leg:
+    def append(self, answer: NotaryAnswer) -> _Leg:
         """Returns once the answer is on disk."""
         line = answer.line().encode()
         file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             _write(file, line)
+            os.fsync(file)
         finally:
             os.close(file)
         return _Leg(self.path, self.text + line, answer)
@@ -209,14 +216,14 @@ def _requests(folder: int) -> Iterator[str]:
     return iter(sorted(names))
 
 
-def _read(folder: int, name: str, owner: int) -> tuple[bytes, Seen]:
+def _read(folder: int, name: str, owner: int) -> tuple[bytes, FileState]:
     """A small file of the run's owner. Raises OSError for anything else."""
     file = os.open(name, os.O_RDONLY | _LINKLESS, dir_fd=folder)
     try:
         state = os.fstat(file)
         if not stat.S_ISREG(state.st_mode) or state.st_uid != owner:
             raise OSError(errno.EPERM, f"{name} is not a file of the run's owner")
-        return os.read(file, LONGEST + 1), Seen(state.st_ino, state.st_size, state.st_mtime_ns)
+        return os.read(file, LONGEST + 1), FileState(state.st_ino, state.st_size, state.st_mtime_ns)
     finally:
         os.close(file)
 
@@ -247,4 +254,3 @@ def _replace(folder: int, name: str, content: bytes) -> None:
 def _write(file: int, content: bytes) -> None:
     while content:
         content = content[os.write(file, content) :]
-    os.fsync(file)

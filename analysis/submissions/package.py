@@ -174,13 +174,12 @@ def _gather(run: RunFiles, target: RunFiles, with_weights: bool) -> Judged:
 def _copy_answers(run: RunFiles, target: RunFiles) -> None:
     """What a notary signed for each leg: hashes, numbers and times, and nothing else that was put there."""
     for path in sorted(run.notary_directory.glob("*.answers.jsonl")):
-        if not path.name.partition(".")[0].isdecimal():
-            continue
-        copy = target.notary_directory / path.name
-        copy.parent.mkdir(exist_ok=True)
-        with copy.open("w", encoding="utf-8") as write, suppress(NotaryFileError):
-            for answer in answers(path):
-                write.write(answer.line())
+        found = list[str]()
+        with suppress(NotaryFileError):
+            found += (answer.line() for answer in answers(path))
+        if path.name.partition(".")[0].isdecimal() and found:
+            target.notary_directory.mkdir(exist_ok=True)
+            (target.notary_directory / path.name).write_text("".join(found), encoding="utf-8")
 
 
 def _copy_telemetry(source: Path, target: Path) -> None:

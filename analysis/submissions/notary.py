@@ -29,13 +29,17 @@ from aiperf.journal.notary import (
     NotaryAnswer,
     NotaryFileError,
     NotaryRequest,
+    answers,
     parsed_answer,
     parsed_request,
 )
 from aiperf.os_error import reason, unwritable
 from aiperf.other_users import NotOurs, make_private
+from aiperf.wording import plain
 from nas.bounded import read_bytes
 
+LIST = "nonces.txt"
+"""File of the record with a line for each nonce: its number, its time, itself and the run."""
 MOST_RUNS = 10_000
 """Maximum number of folders that are looked at in one pass; further ones wait until some are removed."""
 MOST_FILES = 10_000
@@ -75,7 +79,7 @@ class Notary:
             self._record = make_private(record)
             self._lock = os.open(record / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._nonces = sum(1 for _ in record.glob("*.jsonl"))
+            self._nonces = max(map(_nonces, record.glob("*.jsonl")), default=0)
         except BlockingIOError:
             raise AiperfError(f"{record} is in use by another notary; stop it, or give --record") from None
         except NotOurs as error:
@@ -118,20 +122,27 @@ class Notary:
             leg = _Leg.read(self._record, f"{run.name}/{request.asked.chain}")
             if (answer := self._next(run.name, leg.last, request)) is not None:
                 leg = leg.append(replace(answer, signature=self._sign(answer.content)))
+                if answer.count == 0:
+                    self._began(answer, run)
         except (NotaryFileError, _Refused) as error:
             yield f"{run}: {name}: {error}"
             return
         if answer is not None and answer.count == 0:
-            self._nonces, self._last_nonce[run.name] = answer.nonces, answer.milliseconds
             yield f"{run}: nonce {answer.nonces} was given"
         if leg.last is None:
             return
         published = name.replace("request.json", "answers.jsonl")
-        if not _has_size(folder, published, len(leg.text)):
+        if answer is not None or not _has(folder, published, leg.text):
             _replace(folder, published, leg.text)
         if len(self._seen) > MOST_SEEN:
             self._seen.clear()
         self._seen[run.name, name] = seen
+
+    def _began(self, answer: NotaryAnswer, run: Path) -> None:
+        """Notes whose nonce it was: the list of all runs that asked, for the operator."""
+        self._nonces, self._last_nonce[run.name] = answer.nonces, answer.milliseconds
+        with (self._record / LIST).open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(f"{answer.nonces} {answer.time} {answer.nonce} {plain(str(run))}\n")
 
     def _next(self, run: str, last: NotaryAnswer | None, request: NotaryRequest) -> NotaryAnswer | None:
         """The next answer to a leg, unsigned; None if there is nothing new. Raises _Refused."""
@@ -195,6 +206,14 @@ class _Leg:
         return _Leg(self.path, self.text + line, answer)
 
 
+def _nonces(path: Path) -> int:
+    """The number of the nonce with which a leg of the record began; 0 if its first line is torn."""
+    try:
+        return next(answers(path)).nonces
+    except (NotaryFileError, StopIteration):
+        return 0
+
+
 @contextmanager
 def _folder(run: Path) -> Iterator[tuple[int, int]]:
     """The folder of a run's requests, reached without following a link, and the user whose run it is."""
@@ -228,13 +247,21 @@ def _read(folder: int, name: str, owner: int) -> tuple[bytes, FileState]:
         os.close(file)
 
 
-def _has_size(folder: int, name: str, size: int) -> bool:
-    """Whether a file may be what was published last: only the run's owner has to gain from it."""
+def _has(folder: int, name: str, content: bytes) -> bool:
+    """Whether a file has exactly this content, as after an earlier pass."""
     try:
-        state = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
+        file = os.open(name, os.O_RDONLY | _LINKLESS, dir_fd=folder)
+    except OSError:
         return False
-    return stat.S_ISREG(state.st_mode) and state.st_size == size
+    try:
+        state = os.fstat(file)
+        if not stat.S_ISREG(state.st_mode) or state.st_size != len(content):
+            return False
+        while content and (piece := os.read(file, len(content))) and content.startswith(piece):
+            content = content[len(piece) :]
+        return not content
+    finally:
+        os.close(file)
 
 
 def _replace(folder: int, name: str, content: bytes) -> None:

@@ -48,12 +48,8 @@ def public_key(path: Path) -> str:
 
 def sign(manifest: bytes, path: Path) -> dict[str, str]:
     """Algorithm, public key and signature, by the private key in that file. Raises SignatureError."""
-    key = _private(path)
-    return {
-        "algorithm": "Ed25519",
-        "public_key": _public(key, _library()[1]),
-        "signature": key.sign(CONTEXT + manifest).hex(),
-    }
+    public, signed = signer(path)
+    return {"algorithm": "Ed25519", "public_key": public, "signature": signed(CONTEXT + manifest)}
 
 
 def signer(path: Path) -> tuple[str, Callable[[bytes], str]]:

@@ -656,7 +656,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "tests/aiperf/data/texts/test_reading.py": ("aiperf/data/texts/reading.py MappedText.chunks",),
     "tests/aiperf/data/packed/test_packing.py": ("aiperf/data/packed/staging.py _blocks",),
     "tests/analysis/submissions/test_notary.py": tuple(
-        f"analysis/submissions/notary.py {name}" for name in ("_Leg.read", "_folder", "_read")
+        f"analysis/submissions/notary.py {name}" for name in ("_Leg.read", "_folder", "_has", "_read")
     ),
     "tests/analysis/submissions/test_archive.py": (
         "analysis/submissions/unpacking.py _sealed",

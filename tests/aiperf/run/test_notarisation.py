@@ -163,7 +163,7 @@ def test_a_run_is_notarised_to_its_end_although_its_notary_is_killed_twice(
     served: Served, tmp_path: Path
 ) -> None:
     files = RunFiles(tmp_path / "runs" / "run")
-    command = ("run", "--notary", "--minutes", "0.3", "--device", "cpu", "--directory", str(files.directory))
+    command = ("run", "--notary", "--minutes", "0.2", "--device", "cpu", "--directory", str(files.directory))
     run = subprocess.Popen((*PROGRAM, *command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for least in (3, 6):
         while run.poll() is None and num_answers(files) < least:

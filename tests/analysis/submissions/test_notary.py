@@ -86,10 +86,28 @@ def test_a_run_cannot_make_it_forget_or_sign_another_beginning(office: Office, f
     ask(files, later(10))
     office.look(files.directory.parent)
     assert signed(files)[0] == first
+    office.now += 10
     other = JournalHead(2, 4000, "cd" * 32)
     ask(files, other, other)
     assert office.look(files.directory.parent) == [f"{files.directory}: nonce 2 was given"]
-    assert signed(files)[0].nonce != first.nonce
+    second = signed(files)[0]
+    assert second.nonce != first.nonce
+    assert (office.folder / "record" / "nonces.txt").read_text().splitlines() == [
+        f"1 2026-05-04 12:00:00 UTC {first.nonce} {files.directory}",
+        f"2 2026-05-04 12:00:10 UTC {second.nonce} {files.directory}",
+    ]
+
+
+def test_one_run_cannot_fill_the_record(office: Office, files: RunFiles) -> None:
+    """A leg that begins again and again gets a nonce every five seconds, and each of them in its turn."""
+    notary, begins = office.open(), 1_777_896_000.0
+    for second in range(11):
+        office.now, asked = begins + second, JournalHead(2, 4000, f"{second:064x}")
+        ask(files, asked, asked)
+        list(notary.look(files.directory.parent))
+    notary.close()
+    assert len(list((office.folder / "record").glob("*.jsonl"))) == 3
+    assert signed(files)[0].nonces == 3
 
 
 def test_a_clock_that_went_back_signs_nothing_until_it_has_caught_up(office: Office, files: RunFiles) -> None:

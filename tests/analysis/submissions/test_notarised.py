@@ -68,7 +68,7 @@ HONEST: Mapping[str, tuple[list[Timed], Mapping[str, Any], str]] = {
         r"notarised by HPC list until line \d+ of \d+: 4\d of 120 s .* covered; 2 heads signed too late; ",
     ),
     "the notary came during the run": (RUN, {"is_there": lambda t: t > 20}, "not notarised: no notary gave"),
-    "and only to the second leg": (
+    "no notary came to either leg": (
         TWO_LEGS,
         {"is_there": lambda t: False},
         "not notarised: leg 1: no notary gave it a nonce",

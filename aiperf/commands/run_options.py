@@ -84,7 +84,7 @@ _CONFIG_OPTIONS = (
         "--notary",
         is_flag=True,
         default=None,
-        help="Have a notary, which `aiperf-hpc notary` is, sign the state of the journal during the run.",
+        help="Ask a notary (`aiperf-hpc notary`) to sign the state of the journal during the run.",
     ),
     click.option(
         "--set",

@@ -199,6 +199,22 @@ def test_what_was_not_signed_is_not_notarised(
     assert re.match(expected, found), found
 
 
+def test_no_line_is_notarised_behind_the_first_that_was_changed(
+    signed: tuple[Office, RunFiles, Path], tmp_path: Path
+) -> None:
+    """By a microsecond, with every later chain computed again."""
+    office, run, _ = signed
+    lines = [(line.t, line.event) for line in read_journal(run.journal)]
+    copytree(run.directory, tmp_path / "run")
+    files, register = RunFiles(tmp_path / "run"), {office.public: "HPC list"}
+    for index in range(3, len(lines), 29):
+        t, event = lines[index]
+        rewritten(files, lambda _, at=index, to=(t + 1e-6, event): [*lines[:at], to, *lines[at + 1 :]])
+        (leg,) = notarised(files, read_run(files), register).legs
+        assert leg.why
+        assert leg.line <= index, f"line {index + 1} was changed"
+
+
 PACES: Mapping[str, tuple[Callable[[float], float], str]] = {
     "four times as fast as it was": (
         lambda t: 4 * t,

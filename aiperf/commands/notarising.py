@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +13,9 @@ from aiperf.commands.options import PATH
 from aiperf.errors import AiperfError
 from aiperf.os_error import unreadable
 from aiperf.wording import plain
+
+if TYPE_CHECKING:
+    from analysis.submissions.notary import Notary
 
 LOOK_SECONDS = 1.0
 """Time between two passes over the folder. It adds to how late an answer is."""
@@ -44,16 +48,19 @@ def notary(directory: Path, key_file: Path, record: Path | None) -> None:
     click.echo(f"notary {public}, runs in {directory}", err=True)
     said = set[str]()
     while True:
-        try:
-            for text in serving.look(directory):
-                if text not in said:
-                    click.echo(plain(f"aiperf-hpc: {text}"), err=True)
-                    said = {*said, text} if len(said) < MOST_SAID else {text}
-        except OSError as error:
-            raise AiperfError(
-                unreadable(error, directory, "give the directory that holds the runs")
-            ) from None
+        for text in _looked(serving, directory):
+            if text not in said:
+                click.echo(plain(f"aiperf-hpc: {text}"), err=True)
+                said = {*said, text} if len(said) < MOST_SAID else {text}
         time.sleep(LOOK_SECONDS)
+
+
+def _looked(serving: Notary, directory: Path) -> Iterator[str]:
+    """One pass. A file server that fails for a while does not end the notary."""
+    try:
+        yield from serving.look(directory)
+    except OSError as error:
+        yield unreadable(error, directory, "give the directory that holds the runs")
 
 
 def _clock() -> Callable[[], int]:

@@ -42,7 +42,7 @@ LIST = "nonces.txt"
 """File of the record with a line for each nonce: its number, its time, itself and the run."""
 MOST_RUNS = 10_000
 """Maximum number of folders that are looked at in one pass; further ones wait until some are removed."""
-MOST_FILES = 10_000
+MOST_FILES = 1_000
 """Likewise of files in the folder of one run."""
 MOST_SEEN = 100_000
 """Number of requests that are remembered as answered."""
@@ -111,7 +111,8 @@ class Notary:
             except FileNotFoundError:  # most folders ask nothing, and a run may be removed meanwhile
                 continue
             except OSError as error:
-                yield f"{run}: {reason(error)}"
+                why = f"{reason(error)}; the notary must be able to read and write there"
+                yield f"{run / _FOLDER} cannot be used: {why}"
 
     def _answer(self, run: Path, folder: int, owner: int, name: str) -> Iterator[str]:
         raw, seen = _read(folder, name, owner)
@@ -136,6 +137,7 @@ class Notary:
             _replace(folder, published, leg.text)
         if len(self._seen) > MOST_SEEN:
             self._seen.clear()
+            self._last_nonce.clear()
         self._seen[run.name, name] = seen
 
     def _began(self, answer: NotaryAnswer, run: Path) -> None:
@@ -195,14 +197,17 @@ class _Leg:
         return cls(path, b"", None)
 
     def append(self, answer: NotaryAnswer) -> _Leg:
-        """Returns once the answer is on disk."""
+        """Returns once the answer is on disk. Raises _Refused if it cannot be written."""
         line = answer.line().encode()
-        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            _write(file, line)
-            os.fsync(file)
-        finally:
-            os.close(file)
+            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                _write(file, line)
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise _Refused(unwritable(error, self.path, "make the record writable")) from None
         return _Leg(self.path, self.text + line, answer)
 
 

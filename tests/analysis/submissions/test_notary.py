@@ -159,11 +159,13 @@ def folder_of_answers(files: RunFiles, victim: Path) -> None:
     files.notary_answers(0).mkdir()
 
 
-REFUSED = r"{run}: 0.request.json is not a file of the run's owner"
+UNUSABLE = r"{run}/notary cannot be used: "
+RIGHTS = "; the notary must be able to read and write there"
+REFUSED = UNUSABLE + "0.request.json is not a file of the run's owner" + RIGHTS
 HOSTILE: Mapping[str, tuple[Callable[[RunFiles, Path], object], str]] = {
     "a pipe": (pipe, REFUSED),
-    "a link": (linked("0.request.json"), r"{run}: .*[Ss]ymbolic link.*"),
-    "a link to the folder": (linked_folder, r"{run}: (Not a directory|Too many .*symbolic links)"),
+    "a link": (linked("0.request.json"), UNUSABLE + ".*symbolic links" + RIGHTS),
+    "a link to the folder": (linked_folder, UNUSABLE + "(Not a directory|Too many .*)" + RIGHTS),
     "a link to the run": (linked_run, ""),
     "a file of another user": (
         lambda files, victim: os.chown(files.notary_request(0), 12345, 12345),
@@ -183,7 +185,10 @@ HOSTILE: Mapping[str, tuple[Callable[[RunFiles, Path], object], str]] = {
         ),
         r"{run}: 0.request.json: .*it is not the head of a journal.*",
     ),
-    "a folder for the answers": (folder_of_answers, r"{run}: nonce 1 was given\n{run}: Is a directory"),
+    "a folder for the answers": (
+        folder_of_answers,
+        r"{run}: nonce 1 was given\n" + UNUSABLE + "Is a directory" + RIGHTS,
+    ),
     "a link to another's file for the answers": (linked("0.answers.jsonl"), r"{run}: nonce 1 was given"),
     "a link in the way": (linked("0.answers.jsonl.part"), r"{run}: nonce 1 was given"),
     "another's file itself": (

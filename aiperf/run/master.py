@@ -131,6 +131,7 @@ class Master:
                     self._serve(only_idle=heard is not None)
         except Exception as error:
             self.ledger.write(events.LegEnded(f"{ERROR}{error}", self.ledger.now))
+            self._hand_over_last()
             raise
         self.ledger.write(events.LegEnded(self._closing, self._end_of_span()))
         self._hand_over_last()

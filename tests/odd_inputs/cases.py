@@ -499,6 +499,16 @@ FILE_CASES = (
         ),
     ),
     FileCase(
+        ("aiperf/journal/notary.py answers",),
+        "answers.jsonl",
+        lambda folder: list(called("aiperf.journal.notary:answers", folder / "answers.jsonl")),  # type: ignore[call-overload]
+    ),
+    FileCase(
+        ("aiperf/journal/file.py positions",),
+        "run/journal.jsonl",
+        lambda folder: called("aiperf.journal.file:positions", folder / "run/journal.jsonl", {1, 2}),
+    ),
+    FileCase(
         ("aiperf/journal/file.py JournalReader.new_lines", "aiperf/journal/place.py never_begun"),
         "run/journal.jsonl",
         _command("status", "run"),
@@ -651,6 +661,9 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     ),
     "tests/aiperf/data/texts/test_reading.py": ("aiperf/data/texts/reading.py MappedText.chunks",),
     "tests/aiperf/data/packed/test_packing.py": ("aiperf/data/packed/staging.py _blocks",),
+    "tests/analysis/submissions/test_notary.py": tuple(
+        f"analysis/submissions/notary.py {name}" for name in ("_Leg.read", "_folder", "_has", "_read")
+    ),
     "tests/analysis/submissions/test_archive.py": (
         "analysis/submissions/unpacking.py _sealed",
         "analysis/submissions/verify.py _run",

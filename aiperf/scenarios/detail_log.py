@@ -121,8 +121,7 @@ def _entries(logged: Any) -> dict[str, list[Entry]]:
             raise ValueError(f"a line has more than {LONGEST_LINE:,} bytes")
         if line.startswith(PREFIX):
             record = json.loads(line[len(PREFIX) :])
-            entry = Entry(record.get("time_ms"), record["value"])
-            found.setdefault(record["key"], []).append(entry)
+            found.setdefault(record["key"], []).append(Entry(record.get("time_ms"), record["value"]))
     return found
 
 

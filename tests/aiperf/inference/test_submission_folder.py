@@ -332,7 +332,10 @@ def result(name: str, value: object, *keys: str) -> Callable[[RunFiles, int], No
         (change("result_samples_per_second", "160000000"), "is not the log from which the result of"),
         (written("user.conf", ""), "user.conf does not have the settings of the logs beside it; run"),
         (written("performance/mlperf_log_summary.txt", ""), "does not say that there were no errors; run"),
-        (written("accuracy/mlperf_log_accuracy.json", "[]"), "has answers for 0 samples, not for each of 50,"),
+        (
+            written("accuracy/mlperf_log_accuracy.json", "[]"),
+            "has answers for 0 samples, not for each of 50,",
+        ),
         (result("offline", 2000, "tensor_ops"), "another network was measured than that of the journal; run"),
         (change("effective_performance_sample_count", "1023"), "is 1023, and MLPerf requires at least 1024;"),
         (change("effective_schedule_rng_seed", "7"), "is 7, and MLPerf requires 16159082839903944936; run"),

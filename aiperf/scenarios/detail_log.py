@@ -21,7 +21,7 @@ NANO = 1e-9
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """One line of the log."""
 
     milliseconds: Any
@@ -64,7 +64,7 @@ def read_values(path: Path) -> dict[str, Any]:
     return {key: entries[-1].value for key, entries in read_entries(path).items()}
 
 
-def read_entries(path: Path) -> dict[str, list[Entry]]:
+def read_entries(path: Path) -> dict[str, list[LogEntry]]:
     """The entries of the log, by key. Raises AiperfError if it cannot be read."""
     with _reading(path), opened(path) as file:
         return _entries(lines(file, LONGEST_LINE))
@@ -113,15 +113,15 @@ def detail_of(found: Mapping[str, Any]) -> Detail:
     )
 
 
-def _entries(logged: Any) -> dict[str, list[Entry]]:
+def _entries(logged: Any) -> dict[str, list[LogEntry]]:
     """The entries by key. A key appears several times if the samples are loaded one part after the other."""
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[LogEntry]] = {}
     for line in logged:
         if len(line) > LONGEST_LINE:
             raise ValueError(f"a line has more than {LONGEST_LINE:,} bytes")
         if line.startswith(PREFIX):
             record = json.loads(line[len(PREFIX) :])
-            found.setdefault(record["key"], []).append(Entry(record.get("time_ms"), record["value"]))
+            found.setdefault(record["key"], []).append(LogEntry(record.get("time_ms"), record["value"]))
     return found
 
 

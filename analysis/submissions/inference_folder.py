@@ -162,7 +162,7 @@ def _refuse_logs(judged: Judged, inference: Inference) -> None:
     loaded = performance.value("effective_performance_sample_count")
     conf = user_conf(scenario, measured.test_seconds, IMAGENET_1K.test_examples, loaded)
     if _read(logs / "user.conf") != conf.encode():
-        raise Contradiction(f"{logs / 'user.conf'} does not have the settings of the logs beside it")
+        raise Contradiction(f"{logs / 'user.conf'} does not have the settings of the logs next to it")
     graph = rebuild(judged.replay, inference.trial)
     if measured.tensor_ops != graph.cost.evaluate.price(TENSOR_OPS):
         raise Contradiction(f"{performance.path}: another network was measured than that of the journal")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.hardware.bound import bound_of_device
-from aiperf.scenarios.detail_log import Detail, Entry, detail_of
+from aiperf.scenarios.detail_log import Detail, LogEntry, detail_of
 from aiperf.scenarios.exchange import Measured
 from aiperf.scenarios.latencies import PERCENTILES, Latencies
 from aiperf.scenarios.scenario import OFFLINE_SAMPLES, Scenario
@@ -63,7 +63,7 @@ class Log:
     """The detail log of one test."""
 
     path: Path
-    entries: Mapping[str, list[Entry]]
+    entries: Mapping[str, list[LogEntry]]
 
     def last(self, key: str) -> Any:
         """The last value of a key; None if there is none."""

@@ -97,7 +97,7 @@ def answered(*words: object) -> int:
 
 
 def tiny(side: int, channels: int) -> Graph:
-    """Of few operations, and yet it can grow."""
+    """A network of few operations that can grow."""
     nodes = (
         Node("conv", Conv2d(4, 1, side // 8), (INPUT,)),
         Node("norm", BatchNorm(), ("conv",)),
@@ -110,7 +110,7 @@ def tiny(side: int, channels: int) -> Graph:
 
 SMALL, TINY = tiny(8, 1), tiny(224, 3)
 DEVICE_OPS = 5e8
-"""Of the simulated run: some trials of such networks within its hour."""
+"""Speed of a device of the simulated run: some trials of such networks within its hour."""
 
 
 SAMPLES = 50_000
@@ -128,7 +128,7 @@ def one_second() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     """ImageNet is not to be had in a test. LoadGen really tests a tiny network, on as many generated images,
-    for a second and in one pass over all. What it found is then put beside the journal of a simulated run on
+    for a second and in one pass over all. What it found is then put next to the journal of a simulated run on
     ImageNet, whose networks are as tiny, and which gets the same test result."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "seed.json").write_text(json.dumps(graph_to_json(SMALL)))
@@ -330,7 +330,7 @@ def result(name: str, value: object, *keys: str) -> Callable[[RunFiles, int], No
         (change("loadgen_version", '"6.0.18"', "accuracy"), "is of another version of LoadGen than"),
         (change("qsl_reported_total_count", "49999"), "is 49999, and MLPerf requires 50000; run"),
         (change("result_samples_per_second", "160000000"), "is not the log from which the result of"),
-        (written("user.conf", ""), "user.conf does not have the settings of the logs beside it; run"),
+        (written("user.conf", ""), "user.conf does not have the settings of the logs next to it; run"),
         (written("performance/mlperf_log_summary.txt", ""), "does not say that there were no errors; run"),
         (
             written("accuracy/mlperf_log_accuracy.json", "[]"),

@@ -1,4 +1,4 @@
-"""How early a group may close: by the formula since version 2 of the rules, before it by the last validation."""
+"""How early a group may close: by the formula since version 2 of the rules, before by the last validation."""
 
 from __future__ import annotations
 

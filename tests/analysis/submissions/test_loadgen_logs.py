@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.scenarios.detail_log import Entry, detail_of, read_entries
+from aiperf.scenarios.detail_log import LogEntry, detail_of, read_entries
 from aiperf.scenarios.exchange import Measured
 from aiperf.scenarios.scenario import SCENARIOS
 from aiperf.tasks.images.known_sets import KnownSet
@@ -238,7 +238,7 @@ def test_answers_are_counted(scenario: str, text: str, correct: int, why: str, t
     path.write_text(text, encoding="utf-8")
     keys = ("loaded_qsl_set", "generated_query_count", "generated_samples_per_query")
     entries = {
-        name: [Entry(0.0, part) for part in parts] for name, parts in zip(keys, (PARTS, (4, 2), (1, 1)))
+        name: [LogEntry(0.0, part) for part in parts] for name, parts in zip(keys, (PARTS, (4, 2), (1, 1)))
     }
     log, counted = Log(path, entries), Classified(6, correct)
     with pytest.raises(Contradiction, match=why) if why else nullcontext():

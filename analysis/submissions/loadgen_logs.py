@@ -17,6 +17,7 @@ from math import isclose, isfinite
 from pathlib import Path
 from typing import Any
 
+from aiperf.errors import AiperfError
 from aiperf.hardware.bound import bound_of_device
 from aiperf.scenarios.detail_log import Detail, LogEntry, detail_of
 from aiperf.scenarios.exchange import Measured
@@ -54,7 +55,7 @@ MOST_BYTES = 50 << 20
 """Largest file in a submission, in bytes (repository_checks.sh of MLPerf Inference)."""
 
 
-class Contradiction(Exception):
+class Contradiction(AiperfError):
     """Two figures of the logs that cannot both be right, in words."""
 
 
@@ -269,14 +270,14 @@ def _summarised(scenario: Scenario, log: Log, summary: str) -> Iterator[str]:
 
 
 def _same(text: str | None, value: Any) -> bool:
-    """Whether the summary shows this value. A rate has six digits in it."""
-    if text is None or isinstance(value, str):
-        return text == value
-    if isinstance(value, int):
-        return text == str(value) or (text.isdecimal() and isclose(int(text), value, rel_tol=1e-5))
+    """Whether the summary shows this value: whole numbers exactly, a rate with six digits."""
+    if text is None or isinstance(value, str) or text == str(value):
+        return bool(text == str(value))
+    if isinstance(value, int) and text.isdecimal():
+        return False
     try:
         return isclose(float(text), value, rel_tol=ROUNDED)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return False
 
 

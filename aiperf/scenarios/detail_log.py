@@ -153,5 +153,5 @@ def _reason(found: Mapping[str, Any]) -> str:
     return ", ".join(unmet) + (f" (LoadGen: {advice})" if advice else "")
 
 
-def _words(text: str) -> str:
-    return " ".join(text.replace("*", " ").split())
+def _words(text: Any) -> str:
+    return " ".join(str(text).replace("*", " ").split())

@@ -50,6 +50,8 @@ PARAMETERS = (
 NO_ERRORS = "No errors encountered during test."
 STARTED, ENDED = "generated_query_duration", "result_validity"
 """Entries that LoadGen logs just before its first query and after its last one."""
+ONCE = ("effective_", "result_", "early_stopping_", "num_errors")
+"""Beginnings of the keys that LoadGen logs once per test."""
 NANO = 1e-9
 MOST_BYTES = 50 << 20
 """Largest file in a submission, in bytes (repository_checks.sh of MLPerf Inference)."""
@@ -87,6 +89,12 @@ class Log:
         self.value(key)
         return self._number(f"time_ms of {key}", self.entries[key][-1].milliseconds)
 
+    def refuse_repeated(self) -> None:
+        """Raises Contradiction if a figure or a setting is there twice: other readers may take the other."""
+        for key, every in self.entries.items():
+            if key.startswith(ONCE) and len(every) > 1:
+                raise Contradiction(f"{self.path}: {key} is there {len(every)} times")
+
     def detail(self) -> Detail:
         try:
             return detail_of({key: entries[-1].value for key, entries in self.entries.items()})
@@ -107,6 +115,7 @@ def refuse_contradictions(
 
     Raises Contradiction.
     """
+    performance.refuse_repeated()
     detail = performance.detail()
     if detail != measured.detail:
         raise Contradiction(f"{performance.path} is not the log from which the result of `infer` was read")
@@ -141,6 +150,7 @@ def refuse_other_answers(
 
     Raises Contradiction.
     """
+    log.refuse_repeated()
     try:
         logged = [
             (entry["qsl_idx"], _class(entry["data"])) for entry in json.loads(read_text(path, MOST_BYTES))
@@ -251,7 +261,8 @@ def _times(scenario: Scenario, log: Log, detail: Detail) -> Iterator[str]:
 
 def _summarised(scenario: Scenario, log: Log, summary: str) -> Iterator[str]:
     """The summary repeats figures of the detail log."""
-    told = dict(re.findall(r"^ *([^\n:]+?) *: *(.*?) *$", summary, re.MULTILINE))
+    lines = re.findall(r"^ *([^\n:]+?) *: *(.*?) *$", summary, re.MULTILINE)
+    told, times = dict(lines), Counter(name for name, _ in lines)
     per_query = "per_query_" if scenario.name == "multi-stream" else ""
     ends = "query_" if per_query else ""
     wanted = dict([HEADLINES[scenario.name]])
@@ -265,6 +276,8 @@ def _summarised(scenario: Scenario, log: Log, summary: str) -> Iterator[str]:
     if NO_ERRORS not in summary:
         yield "its summary does not say that there were no errors"
     for name, key in wanted.items():
+        if times[name] > 1:
+            yield f"its summary has {name!r} {times[name]} times"
         if not _same(told.get(name), log.value(key)):
             yield f"{key} is {log.value(key)!r:.40}, but its summary has {told.get(name, 'no value')!r:.40}"
 

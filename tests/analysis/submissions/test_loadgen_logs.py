@@ -114,6 +114,12 @@ def at(name: str, milliseconds: float) -> Callable[[Files], Files]:
     return changed
 
 
+def twice(files: Files) -> Files:
+    """The log begins with a better figure."""
+    first = ':::MLLOG {"key": "result_samples_per_second", "value": 160000000}\n'
+    return replace(files, log=first + files.log)
+
+
 def other(files: Files) -> Files:
     """The result of `infer` was read from the honest log."""
     return replace(files, read=False)
@@ -156,6 +162,12 @@ FORGERIES: list[tuple[str, list[Callable[[Files], Files]], str]] = [
     (MULTI, [key("early_stopping_latency_ms", 10**9)], "is not between the percentile and the longest"),
     (SINGLE, [key("result_max_latency_ns", 16_400_000)], "but its summary has"),
     (MULTI, [key("effective_qsl_rng_seed", 1)], "but its summary has"),
+    (OFFLINE, [twice], "result_samples_per_second is there 2 times"),
+    (
+        OFFLINE,
+        [lambda files: replace(files, summary="Samples per second: 160000000\n" + files.summary)],
+        "its summary has 'Samples per second' 2 times",
+    ),
     (SINGLE, [key("effective_qsl_rng_seed", None)], "effective_qsl_rng_seed is missing"),
     (SINGLE, [lambda files: replace(files, summary="")], "that there were no errors"),
     (SINGLE, [lambda files: replace(files, summary=recorded(MULTI).summary)], "but its summary has"),

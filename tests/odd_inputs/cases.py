@@ -19,6 +19,7 @@ from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.tasks.images.known_sets import IMAGENET_1K
 from launch import SCHEDULERS
 
 Environment = Mapping[str, str]
@@ -537,9 +538,21 @@ FILE_CASES = (
         lambda folder: called("analysis.submissions.inference_folder:_read", folder / "system.json"),
     ),
     FileCase(
-        ("aiperf/scenarios/detail_log.py read_values",),
+        ("aiperf/scenarios/detail_log.py read_entries",),
         "detail.txt",
         _path("aiperf.scenarios.detail_log:read_values", "detail.txt"),
+    ),
+    FileCase(
+        ("analysis/submissions/loadgen_logs.py refuse_other_answers",),
+        "answers.json",
+        lambda folder: called(
+            "analysis.submissions.loadgen_logs:refuse_other_answers",
+            SimpleNamespace(entries={}, values=lambda key: []),
+            folder / "answers.json",
+            None,
+            IMAGENET_1K,
+            SimpleNamespace(name="offline"),
+        ),
     ),
     FileCase(
         ("aiperf/on_nni/trial_messages.py call",),

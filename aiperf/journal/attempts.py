@@ -14,6 +14,7 @@ from aiperf.journal.events import (
     HostUsed,
     LegBegan,
     LegEnded,
+    NonceGiven,
     RankReady,
 )
 from aiperf.trial import Segment, State, Trial
@@ -78,6 +79,14 @@ class Leg:
     longest_silence: float = 0.0
     """Longest time in seconds between two lines, stalls not counted."""
     stalls: list[Stall] = field(default_factory=list)
+    first_line: int = 0
+    """Line number of `began`; likewise of the last line of the leg, and of those that gave the nonce and
+    ended the span, 0 without one."""
+    last_line: int = 0
+    nonce_line: int = 0
+    end_line: int = 0
+    nonce: NonceGiven | None = None
+    nonce_time: float = 0.0
 
     @property
     def groups(self) -> int:

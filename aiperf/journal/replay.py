@@ -175,7 +175,7 @@ class Replay:
         if not self.legs:
             return "comes before the first leg"
         leg = self.legs[-1]
-        before, leg.last = leg.last, max(t, leg.last)
+        before, leg.last, leg.last_line = leg.last, max(t, leg.last), self.lines
         if isinstance(event, events.Stalled):
             leg.stalls.append(Stall(before, t))
         else:
@@ -192,12 +192,21 @@ class Replay:
             attempt.abandoned = True
         self._open.clear()
         self._of_group.clear()
-        self.legs.append(Leg(len(self.legs), event, first=t, last=t))
+        line = self.lines
+        self.legs.append(Leg(len(self.legs), event, first=t, last=t, first_line=line, last_line=line))
         if event.index != self.leg.index:
             return f"is numbered {event.index}, not {self.leg.index}"
         return "comes after the test: the test examples are used only once, at the end" if self.tested else ""
 
     def _beat(self, t: float, event: events.Beat | events.Stalled) -> str:
+        return ""
+
+    def _nonce_given(self, t: float, event: events.NonceGiven) -> str:
+        if self.leg.nonce is not None:
+            return "appears twice in its leg"
+        if self.leg.released is not None:
+            return "comes after the clock started"
+        self.leg.nonce, self.leg.nonce_time, self.leg.nonce_line = event, t, self.lines
         return ""
 
     def _rank_ready(self, t: float, event: events.RankReady) -> str:
@@ -362,7 +371,7 @@ class Replay:
         return 0 <= group < len(self.leg.began.groups)
 
     def _ended_leg(self, t: float, event: events.LegEnded) -> str:
-        self.leg.ended = event
+        self.leg.ended, self.leg.end_line = event, self.lines
         running = [a.trial.number for a in self._open.values() if a.state is State.RUNNING]
         if running and not event.reason.startswith("error"):
             return f"comes while trial {running[0]} is running"
@@ -384,6 +393,7 @@ class Replay:
 _FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
     events.Beat: Replay._beat,
     events.Stalled: Replay._beat,
+    events.NonceGiven: Replay._nonce_given,
     events.RankReady: Replay._rank_ready,
     events.RankAlike: Replay._rank_alike,
     events.CeilingMeasured: Replay._ceiling_measured,

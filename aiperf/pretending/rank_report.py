@@ -46,6 +46,12 @@ def refuse_no_examples(config: Config) -> None:
         )
 
 
+def refuse_notary(config: Config) -> None:
+    """Raises ConfigError if a run that measures nothing is to be notarised: there is nothing to vouch for."""
+    if config.notary:
+        raise ConfigError("a notary signs measured runs only; omit --notary, or set notary = false")
+
+
 def pretended_group(assumptions: Assumptions, config: Config, seed: Graph, ranks: Sequence[int]) -> Pretended:
     """The group of these ranks. `spread.node` is drawn for each group, the same in every leg: the ranks of a
     pretended machine share one host."""

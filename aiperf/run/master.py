@@ -33,6 +33,7 @@ from aiperf.rules.participants import INITIALISATION_SECONDS
 from aiperf.run import before_release
 from aiperf.run.groups import Groups
 from aiperf.run.ledger import Ledger
+from aiperf.run.notarisation import Notarisation
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire import messages
 from nas.search import Exhausted
@@ -93,6 +94,12 @@ class Master:
         self._shared = ""
         """The reason for which every trial fails, once that is certain."""
         self._stop_asked = ""
+        self._notarisation: Notarisation | None = None
+        if self.config.notary:
+            leg, journal = self.replay.num_legs, ledger.journal
+            self._notarisation = Notarisation(
+                files, leg, lambda: ledger.head, journal.duplicate, audience.say
+            )
         self._closing = ""
         self._closing_since = 0.0
 
@@ -108,6 +115,7 @@ class Master:
         self._sweep()
         try:
             with self._probe():
+                self._receive_nonce()
                 self._initialise()
                 self._release()
                 while not self._over():
@@ -115,6 +123,7 @@ class Master:
                     # thousand times as long as a message; only a group without any trial is served at once.
                     heard = self._turn(self.groups.lose, 0.0 if self.groups.hungry else TICK_SECONDS)
                     self._check_limits()
+                    self._hand_over()
                     if not self._closing:
                         self.groups.check_silence()
                     elif heard is None:  # no message is waiting, so no group is lost that answered in time
@@ -122,12 +131,31 @@ class Master:
                     self._serve(only_idle=heard is not None)
         except Exception as error:
             self.ledger.write(events.LegEnded(f"{ERROR}{error}", self.ledger.now))
+            self._hand_over_last()
             raise
         self.ledger.write(events.LegEnded(self._closing, self._end_of_span()))
+        self._hand_over_last()
         self._sweep()
         if self._has_result:
             self._test()
+            self._hand_over_last()
             self._sweep()
+
+    def _receive_nonce(self) -> None:
+        """Before anything is measured, while the groups start."""
+        if self._notarisation is not None:
+            answer = self._notarisation.nonce(lambda: bool(self._stop_asked))
+            if answer is not None:
+                self.ledger.write(events.NonceGiven(answer.nonce, answer.signature))
+
+    def _hand_over(self) -> None:
+        if self._notarisation is not None:
+            limit = self.config.limits.minutes * 60
+            self._notarisation.tick(self.ledger.now, limit or None)
+
+    def _hand_over_last(self) -> None:
+        if self._notarisation is not None:
+            self._notarisation.last()
 
     @contextlib.contextmanager
     def _probe(self) -> Iterator[None]:

@@ -24,7 +24,7 @@ from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter, Line
 from aiperf.journal.replay import Replay
 from aiperf.names import fingerprint, is_hidden, new_salt
 from aiperf.os_error import unwritable
-from aiperf.pretending.rank_report import pretending_notice, refuse_no_examples
+from aiperf.pretending.rank_report import pretending_notice, refuse_no_examples, refuse_notary
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import drawn, libraries, new_search, new_tuner, resolved
 from aiperf.ranks.ranks import Ranks
@@ -100,6 +100,7 @@ def check_run(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
     Raises AiperfError for what is missing or does not fit, before anything is written."""
     if ranks.options.pretend:
         refuse_no_examples(config)
+        refuse_notary(config)
     config, told = resolved(config)
     seed = starting_graph(config)
     new_search(config, seed), new_tuner(config)
@@ -317,9 +318,9 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
 
 
 def virtual_config(config: Config, ranks_of_a_group: int, format: str) -> Config:
-    """The configuration as a simulation can run it; it is never ranked. `format` replaces "auto". Raises
-    AiperfError if it cannot be run."""
-    config, _ = resolved(replace(config, ranked=False))
+    """The configuration as a simulation can run it, neither ranked nor notarised. `format` replaces "auto".
+    Raises AiperfError if it cannot be run."""
+    config, _ = resolved(replace(config, ranked=False, notary=False))
     if config.training.format == AUTO:
         config = with_overrides(config, {"training.format": format})
     refuse_uneven_batch(config.training.batch_size, ranks_of_a_group)

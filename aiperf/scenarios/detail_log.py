@@ -21,6 +21,15 @@ NANO = 1e-9
 
 
 @dataclass(frozen=True)
+class LogEntry:
+    """One line of the log."""
+
+    milliseconds: Any
+    """Time since the log began, as it is in the file."""
+    value: Any
+
+
+@dataclass(frozen=True)
 class Detail:
     """A test as LoadGen judged it."""
 
@@ -51,9 +60,14 @@ def read_detail(path: Path) -> Detail:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """The values in the log, by key. Raises AiperfError if it cannot be read."""
+    """The last value of each key in the log. Raises AiperfError if it cannot be read."""
+    return {key: entries[-1].value for key, entries in read_entries(path).items()}
+
+
+def read_entries(path: Path) -> dict[str, list[LogEntry]]:
+    """The entries of the log, by key. Raises AiperfError if it cannot be read."""
     with _reading(path), opened(path) as file:
-        return _values(lines(file, LONGEST_LINE))
+        return _entries(lines(file, LONGEST_LINE))
 
 
 @contextmanager
@@ -99,15 +113,15 @@ def detail_of(found: Mapping[str, Any]) -> Detail:
     )
 
 
-def _values(logged: Any) -> dict[str, Any]:
-    """The values by key; if a key appears several times, the last one."""
-    found: dict[str, Any] = {}
+def _entries(logged: Any) -> dict[str, list[LogEntry]]:
+    """The entries by key. A key appears several times if the samples are loaded one part after the other."""
+    found: dict[str, list[LogEntry]] = {}
     for line in logged:
         if len(line) > LONGEST_LINE:
             raise ValueError(f"a line has more than {LONGEST_LINE:,} bytes")
         if line.startswith(PREFIX):
             record = json.loads(line[len(PREFIX) :])
-            found[record["key"]] = record["value"]
+            found.setdefault(record["key"], []).append(LogEntry(record.get("time_ms"), record["value"]))
     return found
 
 
@@ -139,5 +153,5 @@ def _reason(found: Mapping[str, Any]) -> str:
     return ", ".join(unmet) + (f" (LoadGen: {advice})" if advice else "")
 
 
-def _words(text: str) -> str:
-    return " ".join(text.replace("*", " ").split())
+def _words(text: Any) -> str:
+    return " ".join(str(text).replace("*", " ").split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from aiperf.config import Config
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
 from aiperf.rules.verdict import Verdict
@@ -40,8 +41,15 @@ def result(judged: Judged) -> dict[str, Any]:
         "best": _best(judged),
         "system": _system(replay),
         "data": _data(replay),
-        "config": encode(opened.config),
+        "config": _config(opened.config),
     }
+
+
+def _config(config: Config) -> dict[str, Any]:
+    """All settings. `notary` is left out if it is off, as in the results of runs that did not know it: what a
+    package claims is compared with what follows from its journal today."""
+    record: dict[str, Any] = encode(config)
+    return record if config.notary else {name: value for name, value in record.items() if name != "notary"}
 
 
 def answered(verdict: Verdict) -> dict[str, Any]:

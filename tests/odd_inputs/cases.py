@@ -19,6 +19,7 @@ from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.tasks.images.known_sets import IMAGENET_1K
 from launch import SCHEDULERS
 
 Environment = Mapping[str, str]
@@ -499,6 +500,16 @@ FILE_CASES = (
         ),
     ),
     FileCase(
+        ("aiperf/journal/notary.py answers",),
+        "answers.jsonl",
+        lambda folder: list(called("aiperf.journal.notary:answers", folder / "answers.jsonl")),  # type: ignore[call-overload]
+    ),
+    FileCase(
+        ("aiperf/journal/file.py positions",),
+        "run/journal.jsonl",
+        lambda folder: called("aiperf.journal.file:positions", folder / "run/journal.jsonl", {1, 2}),
+    ),
+    FileCase(
         ("aiperf/journal/file.py JournalReader.new_lines", "aiperf/journal/place.py never_begun"),
         "run/journal.jsonl",
         _command("status", "run"),
@@ -527,9 +538,21 @@ FILE_CASES = (
         lambda folder: called("analysis.submissions.inference_folder:_read", folder / "system.json"),
     ),
     FileCase(
-        ("aiperf/scenarios/detail_log.py read_values",),
+        ("aiperf/scenarios/detail_log.py read_entries",),
         "detail.txt",
         _path("aiperf.scenarios.detail_log:read_values", "detail.txt"),
+    ),
+    FileCase(
+        ("analysis/submissions/loadgen_logs.py refuse_other_answers",),
+        "answers.json",
+        lambda folder: called(
+            "analysis.submissions.loadgen_logs:refuse_other_answers",
+            SimpleNamespace(entries={}, values=lambda key: []),
+            folder / "answers.json",
+            None,
+            IMAGENET_1K,
+            SimpleNamespace(name="offline"),
+        ),
     ),
     FileCase(
         ("aiperf/on_nni/trial_messages.py call",),
@@ -651,6 +674,9 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     ),
     "tests/aiperf/data/texts/test_reading.py": ("aiperf/data/texts/reading.py MappedText.chunks",),
     "tests/aiperf/data/packed/test_packing.py": ("aiperf/data/packed/staging.py _blocks",),
+    "tests/analysis/submissions/test_notary.py": tuple(
+        f"analysis/submissions/notary.py {name}" for name in ("_Leg.read", "_folder", "_has", "_read")
+    ),
     "tests/analysis/submissions/test_archive.py": (
         "analysis/submissions/unpacking.py _sealed",
         "analysis/submissions/verify.py _run",

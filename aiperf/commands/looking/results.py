@@ -12,6 +12,7 @@ import click
 
 from aiperf.commands.extras import extra, refuse_no_run
 from aiperf.commands.options import (
+    PATH,
     device_option,
     only_with,
     opened,
@@ -129,32 +130,39 @@ def _over(follower: Follower) -> bool:
     help="For --reevaluate: where the data is now, if it was moved.",
 )
 @device_option
-def validate(path: Path, again: bool, data: str, device: str) -> int:
+@click.option(
+    "--notaries", type=PATH, help="Register of notaries: one public key and name per line; see `rank --keys`."
+)
+def validate(path: Path, again: bool, data: str, device: str, notaries: Path | None) -> int:
     """Check every rule against the journal, and recount all operations.
 
     For a package (*.tar.gz), the checksums, results and signature are checked as well. For a run, the
-    findings are stored next to the journal, for `report`. Exit codes: 0 VALID, of any class; 1 INVALID; 2
+    findings are stored next to the journal, for `report`. With --notaries, a line says how far a notary
+    has signed the journal, which changes no verdict. Exit codes: 0 VALID, of any class; 1 INVALID; 2
     nothing could be read; 3 NO RESULT; 4 SIMULATED; 75 INCOMPLETE.
     """
     only_with("--reevaluate", again, "data", "device")
     try:
-        return _validate(path, again, data, device)
+        return _validate(path, again, data, device, notaries)
     except AiperfError as error:
         click.echo(plain(f"aiperf-hpc: {error}"), err=True)
         return NOT_JUDGED
 
 
-def _validate(path: Path, again: bool, data: str, device: str) -> int:
+def _validate(path: Path, again: bool, data: str, device: str, notaries: Path | None) -> int:
     if again:
         refuse_no_run()
+    label = _labelled(notaries)
     if path.is_file():
-        return _validate_package(path, partial(_reevaluated, device=device, data=data) if again else None)
+        evaluate = partial(_reevaluated, device=device, data=data) if again else None
+        return _validate_package(path, label, evaluate)
     if not path.is_dir():
         raise AiperfError(f"{path} does not exist; give a run directory or a package")
     files = RunFiles(path)
     judged = examine(files, partial(click.echo, err=True))
     run, verdict = judged.replay, judged.verdict
     click.echo(findings_text(verdict))
+    label(judged)
     _keep(judged)
     if verdict.valid and not again:
         say_next("package", path)
@@ -162,10 +170,30 @@ def _validate(path: Path, again: bool, data: str, device: str) -> int:
     return (verdict.answer if agrees else Answer.INVALID).exit_code
 
 
-def _validate_package(path: Path, again: Callable[[Replay, RunFiles], bool] | None = None) -> int:
+def _labelled(notaries: Path | None) -> Callable[[Judged], None]:
+    """What prints how far one of these notaries has signed a run; nothing without a list of them."""
+    if notaries is None:
+        return lambda judged: None
+    with extra("report"):
+        from analysis.submissions.keys import read_keys
+        from analysis.submissions.notarised import notarised
+    register = read_keys(notaries)
+
+    def label(judged: Judged) -> None:
+        click.echo(plain(notarised(judged.files, judged.replay, register).text))
+
+    return label
+
+
+def _validate_package(
+    path: Path,
+    label: Callable[[Judged], None],
+    again: Callable[[Replay, RunFiles], bool] | None,
+) -> int:
     """Prints every rule's finding for every run, then the answer with the reasons; gives its exit code.
 
-    `again` evaluates the best network of a run again, and answers whether it agrees.
+    `label` prints more about a run. `again` evaluates the best network of a run again, and answers whether
+    it agrees.
     """
     with extra("report"):
         from analysis.submissions.verify import checked
@@ -173,6 +201,7 @@ def _validate_package(path: Path, again: Callable[[Replay, RunFiles], bool] | No
         for run in submission.runs:
             click.echo(f"runs/{run.name}")
             click.echo(findings_text(run.judged.verdict))
+            label(run.judged)
         for reason in [*submission.reasons, *(reason for run in submission.runs for reason in run.reasons)]:
             click.echo(plain(f"{reason.where}: {reason.text}"))
         signed = "not signed" if submission.signed_by is None else f"signed by {submission.signed_by}"

@@ -184,7 +184,7 @@ def _examples_per_second(
     from aiperf.device import bind
     from aiperf.engines.registry import refuse_unusable
     from aiperf.measuring.before_span import RankWork
-    from aiperf.measuring.step_times import examples_per_second
+    from aiperf.measuring.network_times import examples_per_second
 
     device = bind(described.kind, 0)
     device.declare(training.format)

@@ -36,8 +36,9 @@ from aiperf.errors import AiperfError, DataError, GroupBroken
 from aiperf.files import RunFiles
 from aiperf.measuring.before_span import RankWork, measure, network_seconds
 from aiperf.measuring.control import measure_control
+from aiperf.measuring.network_times import measure_network
 from aiperf.measuring.precision import format_rates, used_formats
-from aiperf.measuring.step_times import Asked, Longest, measure_network
+from aiperf.measuring.step_times import Asked, Longest
 from aiperf.parallel.parallel import Parallel, agree, everyone
 from aiperf.proposing.engine_choice import Engines, Sizes
 from aiperf.proposing.proposals import drawn

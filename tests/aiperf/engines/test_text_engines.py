@@ -17,7 +17,8 @@ from aiperf.engines.graphed import Graphed
 from aiperf.engines.registry import NOTHING_FUSED, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring.before_span import RankWork
-from aiperf.measuring.step_times import Asked, Longest, examples_per_second, measure_steps
+from aiperf.measuring.network_times import examples_per_second
+from aiperf.measuring.step_times import Asked, Longest, measure_steps
 from aiperf.measuring.training_step import batch, place_network, training_step
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Rate

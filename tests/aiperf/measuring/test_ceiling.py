@@ -16,7 +16,7 @@ from aiperf.errors import WorldError
 from aiperf.measuring import before_span, ceiling
 from aiperf.measuring.before_span import RankWork, measure, network_seconds
 from aiperf.measuring.ceiling import measure_copy, measure_products, measure_upload
-from aiperf.measuring.step_times import measure_network
+from aiperf.measuring.network_times import measure_network
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Ceiling
 from analysis.readings.limits import read_limits

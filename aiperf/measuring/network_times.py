@@ -28,8 +28,8 @@ from aiperf.measuring.before_span import (
 from aiperf.measuring.ceiling import Multiply, rate_of
 from aiperf.measuring.step_times import (
     Asked,
-    Bench,
-    Prepared,
+    PreparedEngine,
+    StepBench,
     agreed,
     bench_of,
     in_turn,
@@ -38,7 +38,7 @@ from aiperf.measuring.step_times import (
     shared,
     times_of,
 )
-from aiperf.measuring.threads import Candidate, Times, chosen, of_typical, time_in_turn
+from aiperf.measuring.threads import Contender, Times, chosen, of_typical, time_in_turn
 from aiperf.parallel.parallel import Solo
 from aiperf.proposing.engine_choice import Expected, Sizes, choose
 from aiperf.proposing.thread_choice import LEAST_ROUNDS, Threads, fewest_near_best, reliability
@@ -46,7 +46,7 @@ from aiperf.wire.messages import SEED, TYPICAL, Rate, StepTime, TimedStep
 from nas.graph import Graph
 
 WARM_UP = 2
-"""Steps of each candidate in addition to LEAST_ROUNDS that must fit into the time: those before the first
+"""Steps of each contender in addition to LEAST_ROUNDS that must fit into the time: those before the first
 round."""
 SMALL = 256
 """Side of the square product by which numbers of threads are compared if one pass of the network takes too
@@ -112,23 +112,23 @@ def _by_pieces(
     until = perf_counter() + seconds
     once = largest.once if largest else Multiply(device, work.format, SMALL, SMALL, SMALL)
 
-    def step(candidate: Candidate) -> float:
-        device.use_threads(candidate.threads)
+    def step(contender: Contender) -> float:
+        device.use_threads(contender.threads)
         began = perf_counter()
         once()
         return perf_counter() - began
 
-    candidates = [Candidate(TYPICAL, count, Engine.name) for count in counts]
-    times = time_in_turn(candidates, step, seconds if largest else (1 - CLIMBING) * seconds, least=1)
+    contenders = [Contender(TYPICAL, count, Engine.name) for count in counts]
+    times = time_in_turn(contenders, step, seconds if largest else (1 - CLIMBING) * seconds, least=1)
     count, _ = chosen(times)
     device.use_threads(count)
     if largest:
         operations = work.operations(largest.batch_size)
-        took = times[Candidate(TYPICAL, count, Engine.name)]
+        took = times[Contender(TYPICAL, count, Engine.name)]
         found: Rate | None = rate_of([operations / each for each in took])
     else:
         found = network_rate(device, work, rate, until - perf_counter())
-    medians = {candidate.threads: median(each) for candidate, each in times.items()}
+    medians = {contender.threads: median(each) for contender, each in times.items()}
     return NetworkTimes(found, medians, reliability(of_typical(times))[0])
 
 
@@ -146,20 +146,20 @@ def _jointly(
     network anew, on both networks; then the other engines, with the number of threads that was best."""
     sizes = Sizes(seed, work.network, work.batch_size)
     typical = bench_of(device, work.network, work.format, num_examples)
-    candidates = prepared_engines(typical, work, asked, names)
-    usable = {name: each.engine for name, each in candidates.items() if not each.why_not}
+    contenders = prepared_engines(typical, work, asked, names)
+    usable = {name: each.engine for name, each in contenders.items() if not each.why_not}
     benches, engines = {TYPICAL: typical}, {TYPICAL: usable}
     if sizes.seed_size < 1:
         benches[SEED] = bench_of(device, seed, work.format, num_examples)
         engines[SEED] = _unchecked(benches[SEED], usable)
 
-    def step(candidate: Candidate) -> float:
-        device.use_threads(candidate.threads)
-        return benches[candidate.network].seconds(engines[candidate.network][candidate.engine])
+    def step(contender: Contender) -> float:
+        device.use_threads(contender.threads)
+        return benches[contender.network].seconds(engines[contender.network][contender.engine])
 
     times = time_in_turn(
         [
-            Candidate(network, count, name)
+            Contender(network, count, name)
             for count in counts
             for network, each in engines.items()
             for name in each
@@ -178,10 +178,10 @@ def _jointly(
     threads, engine = Threads(timed, sizes.seed_size), chosen(times)[1]
     steps, seed_steps = dict[str, StepTime](), dict[str, StepTime]()
     if asked:
-        own = times_of(candidates, _at_best_threads(times, TYPICAL))
+        own = times_of(contenders, _at_best_threads(times, TYPICAL))
         device.use_threads(threads.count(Engine.name, 1.0) or device.threads)
         own |= _made_anew(typical, work, asked, own)
-        seeds = times_of(candidates, _at_best_threads(times, SEED))
+        seeds = times_of(contenders, _at_best_threads(times, SEED))
         steps, seed_steps = (
             shared({name: each.get(name, StepTime(0.0)) for name in asked.names}, larger, asked.parallel)
             for each in (own, seeds)
@@ -193,7 +193,7 @@ def _jointly(
     by_threads = {**threads.seconds(Engine.name, 1.0), **threads.seconds(engine, 1.0)}
     raced = engine if threads.seconds(engine, 1.0) else Engine.name
     of_engine = {pair: each for pair, each in of_typical(times).items() if pair[1] == raced}
-    operations, eager = work.operations(num_examples), times[Candidate(TYPICAL, count, Engine.name)]
+    operations, eager = work.operations(num_examples), times[Contender(TYPICAL, count, Engine.name)]
     rate = rate_of([operations / took for took in eager])
     seed_steps = seed_steps if any(time.seconds > 0 for time in seed_steps.values()) else {}
     return NetworkTimes(rate, by_threads, reliability(of_engine)[0], timed, steps, seed_steps)
@@ -212,21 +212,21 @@ def _at_best_threads(times: Times, network: str) -> Mapping[str, Sequence[float]
 
 
 def _made_anew(
-    bench: Bench, work: RankWork, asked: Asked, timed: Mapping[str, StepTime]
+    bench: StepBench, work: RankWork, asked: Asked, timed: Mapping[str, StepTime]
 ) -> dict[str, StepTime]:
     """Step times of the engines that were not timed, with the threads in use. They are compared with eager
     steps that are timed in the same rounds."""
     names = [name for name in asked.names if name not in timed]
-    candidates = prepared_engines(bench, work, asked, names)
-    if all(each.why_not for each in candidates.values()):
-        return times_of(candidates, {})
-    eager = {Engine.name: Prepared(bench.eager, 0.0)}
-    found = times_of(eager | candidates, in_turn(bench, eager | candidates, asked.seconds))
+    contenders = prepared_engines(bench, work, asked, names)
+    if all(each.why_not for each in contenders.values()):
+        return times_of(contenders, {})
+    eager = {Engine.name: PreparedEngine(bench.eager, 0.0)}
+    found = times_of(eager | contenders, in_turn(bench, eager | contenders, asked.seconds))
     slower = timed[Engine.name].seconds / found[Engine.name].seconds
     return {name: replace(found[name], seconds=slower * found[name].seconds) for name in names}
 
 
-def _unchecked(bench: Bench, usable: Mapping[str, Engine]) -> dict[str, Engine]:
+def _unchecked(bench: StepBench, usable: Mapping[str, Engine]) -> dict[str, Engine]:
     """The same engines, for another network, without those that cannot be prepared for it. They were checked
     with the first network."""
     found = {}

@@ -60,14 +60,14 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedEngine:
     engine: Engine
     prepare_seconds: float
     why_not: str = ""
 
 
 @dataclass(frozen=True)
-class Bench:
+class StepBench:
     """A network with a batch, on which engines are timed."""
 
     eager: Engine
@@ -93,9 +93,9 @@ def measure_steps(device: Device, work: RankWork, rate: Rate | None, asked: Aske
     if not fitting:
         return {}
     bench = bench_of(device, work.network, work.format, fitting)
-    candidates = prepared_engines(bench, work, asked, asked.names)
-    times = in_turn(bench, candidates, asked.seconds)
-    return shared(times_of(candidates, times), work.batch_size / fitting, asked.parallel)
+    engines = prepared_engines(bench, work, asked, asked.names)
+    times = in_turn(bench, engines, asked.seconds)
+    return shared(times_of(engines, times), work.batch_size / fitting, asked.parallel)
 
 
 def agreed(own: float, work: RankWork, asked: Asked | None) -> int:
@@ -106,29 +106,29 @@ def agreed(own: float, work: RankWork, asked: Asked | None) -> int:
     return fitting if fitting >= min(LEAST_BATCH, work.batch_size) else 0
 
 
-def bench_of(device: Device, graph: Graph, format: str, num_examples: int) -> Bench:
+def bench_of(device: Device, graph: Graph, format: str, num_examples: int) -> StepBench:
     examples, labels = batch(graph, device, num_examples)
     scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
-    bench = Bench(Engine(Passes(place_network(graph, device), device, format, scaler)), examples, labels)
+    bench = StepBench(Engine(Passes(place_network(graph, device), device, format, scaler)), examples, labels)
     bench.seconds(bench.eager)  # the first step also loads libraries and chooses kernels
     return bench
 
 
 def prepared_engines(
-    bench: Bench, work: RankWork, asked: Asked | None, names: Sequence[str]
-) -> dict[str, Prepared]:
+    bench: StepBench, work: RankWork, asked: Asked | None, names: Sequence[str]
+) -> dict[str, PreparedEngine]:
     """The engines of these names, prepared, or the reasons why they cannot be used."""
     found = {}
     for name in names:
         reason = _reason(name, bench, work, asked) if asked and name != Engine.name else ""
         if reason or name == Engine.name:
-            found[name] = Prepared(bench.eager, 0.0, reason)
+            found[name] = PreparedEngine(bench.eager, 0.0, reason)
         else:
             found[name] = _prepared(name, bench.eager, bench.examples, bench.labels)
     return found
 
 
-def _reason(name: str, bench: Bench, work: RankWork, asked: Asked) -> str:
+def _reason(name: str, bench: StepBench, work: RankWork, asked: Asked) -> str:
     """Why an engine is not prepared; empty if it is."""
     training, device = asked.training, bench.eager.passes.device
     if reason := why_not(name, work.network, device, training, asked.parallel.ranks):
@@ -164,19 +164,19 @@ def _in_nano(*values: float) -> tuple[int, ...]:
     return tuple(round(value * NANO) for value in values)
 
 
-def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> Prepared:
+def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> PreparedEngine:
     began = perf_counter()
     alone = Solo()  # the ranks agree later, in `shared`
     engine, reason = prepare_and_check(name, eager, examples, labels, alone)
     # An engine that is not made anew for each trial is ready for all of them now, so no trial waits for it.
-    return Prepared(engine, perf_counter() - began if engine.is_made_anew else 0.0, reason)
+    return PreparedEngine(engine, perf_counter() - began if engine.is_made_anew else 0.0, reason)
 
 
 def in_turn(
-    bench: Bench, candidates: Mapping[str, Prepared], seconds: float
+    bench: StepBench, engines: Mapping[str, PreparedEngine], seconds: float
 ) -> Mapping[str, Sequence[float]]:
     """Times of steps by engine, without a choice of threads."""
-    usable = {name: each.engine for name, each in candidates.items() if not each.why_not}
+    usable = {name: each.engine for name, each in engines.items() if not each.why_not}
     times: dict[str, list[float]] = {name: [] for name in usable}
     until, least, most = perf_counter() + seconds, *ROUNDS
     while len(times[Engine.name]) < most and (len(times[Engine.name]) < least or perf_counter() < until):
@@ -187,14 +187,16 @@ def in_turn(
     return times
 
 
-def times_of(candidates: Mapping[str, Prepared], times: Mapping[str, Sequence[float]]) -> dict[str, StepTime]:
+def times_of(
+    engines: Mapping[str, PreparedEngine], times: Mapping[str, Sequence[float]]
+) -> dict[str, StepTime]:
     return {
         name: replace(
             _step_time(times[name]) if name in times else StepTime(0.0),
             prepare_seconds=each.prepare_seconds,
             why_not=each.why_not,
         )
-        for name, each in candidates.items()
+        for name, each in engines.items()
     }
 
 

@@ -54,7 +54,7 @@ def reliability(times: Mapping[Pair, Sequence[float]]) -> tuple[float, float]:
     few rounds were timed.
 
     This is a bootstrap: rounds are drawn with replacement, and a choice is made from each draw (Efron,
-    "Bootstrap methods: another look at the jackknife", Annals of Statistics 7(1), 1979). A candidate that was
+    "Bootstrap methods: another look at the jackknife", Annals of Statistics 7(1), 1979). A contender that was
     timed in fewer rounds than others was given up as too slow, and is not drawn.
     """
     rounds = max(map(len, times.values()))

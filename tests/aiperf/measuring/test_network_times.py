@@ -11,7 +11,7 @@ from aiperf.engines.engine import Engine
 from aiperf.measuring import network_times
 from aiperf.measuring.before_span import Timed
 from aiperf.measuring.network_times import measure_network
-from aiperf.measuring.step_times import Bench
+from aiperf.measuring.step_times import StepBench
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.engine_choice import Sizes
 from aiperf.proposing.thread_choice import Threads
@@ -51,11 +51,11 @@ GROWN = residual((1, 8, 8), 3, (8, 16, 32))
 def cores(monkeypatch: pytest.MonkeyPatch) -> Cores:
     found = Cores(0, "two cores", 1 << 30)
 
-    def seconds(bench: Bench, engine: Engine) -> float:
+    def seconds(bench: StepBench, engine: Engine) -> float:
         network = "seed" if engine.passes.network.graph.key == SEED.key else "typical"
         return MILLISECONDS[network, engine.name][found.threads - 1] / 1000
 
-    monkeypatch.setattr(Bench, "seconds", seconds)
+    monkeypatch.setattr(StepBench, "seconds", seconds)
     monkeypatch.setattr(
         network_times, "largest_batch", lambda *words: Timed(lambda: None, WORK.batch_size // 2, 0.02)
     )

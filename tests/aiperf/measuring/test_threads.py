@@ -10,7 +10,7 @@ import torch
 
 from aiperf.device import bind
 from aiperf.measuring import threads
-from aiperf.measuring.threads import Candidate, Times, chosen, of_typical, time_in_turn
+from aiperf.measuring.threads import Contender, Times, chosen, of_typical, time_in_turn
 from aiperf.proposing.thread_choice import reliability
 from aiperf.ranks.process import environment
 from aiperf.wire.messages import SEED, TYPICAL
@@ -20,23 +20,23 @@ Seconds = Mapping[tuple[str, int, str], float]
 
 
 class Cores:
-    """A device on which a step takes the time of its candidate, and sometimes longer."""
+    """A device on which a step takes the time of its contender, and sometimes longer."""
 
     def __init__(self, seconds: Seconds, factors: Sequence[float] = (1.0,)) -> None:
-        self.seconds, self.now, self.steps = seconds, 0.0, list[Candidate]()
+        self.seconds, self.now, self.steps = seconds, 0.0, list[Contender]()
         self.factors = factors
 
-    def step(self, candidate: Candidate) -> float:
+    def step(self, contender: Contender) -> float:
         place = len(self.steps)
-        took = self.seconds[candidate.network, candidate.threads, candidate.engine]
+        took = self.seconds[contender.network, contender.threads, contender.engine]
         took *= self.factors[place % len(self.factors)]
-        self.steps.append(candidate)
+        self.steps.append(contender)
         self.now += took
         return took
 
     def timed(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Times:
         monkeypatch.setattr(threads, "perf_counter", lambda: self.now)
-        return time_in_turn([Candidate(*each) for each in self.seconds], self.step, seconds)
+        return time_in_turn([Contender(*each) for each in self.seconds], self.step, seconds)
 
 
 def both(seed: float, typical: float, gain: float, second: float) -> Seconds:
@@ -77,14 +77,14 @@ def test_threads_and_engine_are_chosen_together(
     cores = Cores(seconds, factors)
     times = cores.timed(monkeypatch, 4.0)
     assert chosen(times) == pair
-    counts = list(dict.fromkeys(candidate.threads for candidate in cores.steps))
+    counts = list(dict.fromkeys(contender.threads for contender in cores.steps))
     assert counts == sorted(counts), "the fewest first"
 
 
-def test_a_choice_without_doubt_takes_five_rounds_and_one_to_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_without_doubt_takes_ten_rounds_and_one_to_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     cores = Cores(seconds := both(0.016, 0.0436, 0.9, 0.74))
     times = cores.timed(monkeypatch, 4.0)
-    assert cores.now == pytest.approx(6 * sum(seconds.values()))
+    assert cores.now == pytest.approx(11 * sum(seconds.values()))
     assert reliability(of_typical(times)) == (1.0, 1.0)
 
 
@@ -94,8 +94,8 @@ def test_what_is_hopeless_is_not_timed_again(monkeypatch: pytest.MonkeyPatch) ->
     seconds = dict(both(0.02, 0.04, 100.0, 100.0))
     cores = Cores(seconds)
     times = cores.timed(monkeypatch, 1.0)
-    assert [each for each in cores.steps if each.threads == 2] == [Candidate(TYPICAL, 2, "eager")]
-    assert len(times[Candidate(TYPICAL, 1, "fused")]) >= 5
+    assert [each for each in cores.steps if each.threads == 2] == [Contender(TYPICAL, 2, "eager")]
+    assert len(times[Contender(TYPICAL, 1, "fused")]) >= 5
     assert chosen(times) == (1, "fused")
     assert reliability(of_typical(times))[0] == 1.0
 

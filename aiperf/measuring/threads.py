@@ -19,8 +19,8 @@ from aiperf.wire.messages import TYPICAL
 SURE = 0.99
 """Fraction of the resamples that must agree for the measurement to end early."""
 ENOUGH_ROUNDS = 2 * LEAST_ROUNDS
-"""Minimum number of rounds before a measurement ends early: an engine must save two standard errors, which are
-known badly from fewer."""
+"""Minimum number of rounds before a measurement ends early: an engine must save two standard errors, which
+fewer rounds make large."""
 HOPELESS = 4.0
 """Factor on the best of a network by which both first steps of a contender may take longer for it to be timed
 again. If the first one takes longer by the square of it, there is no second."""

@@ -82,7 +82,7 @@ def test_threads_and_engine_are_chosen_together(
 
 
 def test_a_choice_without_doubt_takes_ten_rounds_and_one_to_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    cores = Cores(seconds := both(0.016, 0.0436, 0.9, 0.74))
+    cores = Cores(seconds := both(0.016, 0.0436, 1.0, 1.2))
     times = cores.timed(monkeypatch, 4.0)
     assert cores.now == pytest.approx(11 * sum(seconds.values()))
     assert reliability(of_typical(times)) == (1.0, 1.0)

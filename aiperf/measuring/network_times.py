@@ -146,8 +146,8 @@ def _jointly(
     network anew, on both networks; then the other engines, with the number of threads that was best."""
     sizes = Sizes(seed, work.network, work.batch_size)
     typical = bench_of(device, work.network, work.format, num_examples)
-    contenders = prepared_engines(typical, work, asked, names)
-    usable = {name: each.engine for name, each in contenders.items() if not each.why_not}
+    prepared = prepared_engines(typical, work, asked, names)
+    usable = {name: each.engine for name, each in prepared.items() if not each.why_not}
     benches, engines = {TYPICAL: typical}, {TYPICAL: usable}
     if sizes.seed_size < 1:
         benches[SEED] = bench_of(device, seed, work.format, num_examples)
@@ -178,10 +178,10 @@ def _jointly(
     threads, engine = Threads(timed, sizes.seed_size), chosen(times)[1]
     steps, seed_steps = dict[str, StepTime](), dict[str, StepTime]()
     if asked:
-        own = times_of(contenders, _at_best_threads(times, TYPICAL))
+        own = times_of(prepared, _at_best_threads(times, TYPICAL))
         device.use_threads(threads.count(Engine.name, 1.0) or device.threads)
         own |= _made_anew(typical, work, asked, own)
-        seeds = times_of(contenders, _at_best_threads(times, SEED))
+        seeds = times_of(prepared, _at_best_threads(times, SEED))
         steps, seed_steps = (
             shared({name: each.get(name, StepTime(0.0)) for name in asked.names}, larger, asked.parallel)
             for each in (own, seeds)
@@ -217,11 +217,11 @@ def _made_anew(
     """Step times of the engines that were not timed, with the threads in use. They are compared with eager
     steps that are timed in the same rounds."""
     names = [name for name in asked.names if name not in timed]
-    contenders = prepared_engines(bench, work, asked, names)
-    if all(each.why_not for each in contenders.values()):
-        return times_of(contenders, {})
+    prepared = prepared_engines(bench, work, asked, names)
+    if all(each.why_not for each in prepared.values()):
+        return times_of(prepared, {})
     eager = {Engine.name: PreparedEngine(bench.eager, 0.0)}
-    found = times_of(eager | contenders, in_turn(bench, eager | contenders, asked.seconds))
+    found = times_of(eager | prepared, in_turn(bench, eager | prepared, asked.seconds))
     slower = timed[Engine.name].seconds / found[Engine.name].seconds
     return {name: replace(found[name], seconds=slower * found[name].seconds) for name in names}
 

@@ -18,7 +18,7 @@ from statistics import median
 
 from aiperf.config import EAGER
 from aiperf.proposing.engine_choice import LEAST_GAIN, between
-from aiperf.wire.messages import TYPICAL, TimedStep
+from aiperf.wire.messages import SEED, TYPICAL, TimedStep
 
 NEARLY = 1.1
 """Factor on the best time within which numbers of threads count as equally fast."""
@@ -87,14 +87,12 @@ class Threads:
         return fewest_near_best(seconds) if seconds else None
 
     def seconds(self, engine: str, size: float) -> Mapping[int, float]:
-        """Expected time of a step in seconds, by number of threads."""
-        times = {
-            (step.network == TYPICAL, step.threads): step.seconds
-            for step in self.timed
-            if step.engine == engine
-        }
+        """Expected time of a step in seconds, by number of threads. If one was given up before the seed was
+        timed with it, smaller networks are expected to take as long as the typical one."""
+        of_engine = [step for step in self.timed if step.engine == engine]
+        typical = {step.threads: step.seconds for step in of_engine if step.network == TYPICAL}
+        seed = {step.threads: step.seconds for step in of_engine if step.network == SEED}
         return {
-            count: between(size, self.seed_size, times.get((False, count)), took)
-            for (is_typical, count), took in sorted(times.items())
-            if is_typical
+            count: between(size, self.seed_size, seed.get(count, took if seed else None), took)
+            for count, took in sorted(typical.items())
         }

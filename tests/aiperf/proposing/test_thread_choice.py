@@ -59,6 +59,13 @@ def test_without_times_nothing_is_chosen_and_without_a_seed_one_number_is_for_al
     assert {alone.count("fused", size) for size in (0.1, 1.0, 9.0)} == {2}
 
 
+def test_threads_with_which_the_seed_was_hopeless_are_for_large_networks_alone() -> None:
+    times = [TimedStep(SEED, 1, "fused", 0.01, 9), TimedStep(TYPICAL, 1, "fused", 0.05, 9)]
+    threads = Threads([*times, TimedStep(TYPICAL, 64, "fused", 0.02, 9)], 0.2)
+    assert [threads.count("fused", size) for size in (0.2, 0.4, 0.9, 1.0, 2.0)] == [1, 1, 64, 64, 64]
+    assert threads.seconds("fused", 0.2) == pytest.approx({1: 0.01, 64: 0.02})
+
+
 @pytest.mark.parametrize(
     ("size", "seed", "typical", "seconds"),
     [

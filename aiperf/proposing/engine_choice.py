@@ -106,10 +106,13 @@ class Engines:
     """Those of the seed; empty if it was not timed."""
 
     def choose(self, graph: Graph, steps: int, batch_size: int, seconds_left: float) -> tuple[str, str]:
-        """The engine for so many steps of this network, and why."""
+        """The engine for so many steps of this network, and why: by the figures of the typical network if
+        these choose the same, so that the trials of a run have few reasons."""
         size = self.sizes.of(graph, batch_size)
         layers = len(graph.nodes) / len(self.sizes.typical.nodes)
-        return choose(self.training.step, self._at(size), Expected(steps, size, layers, seconds_left))
+        trial = Expected(steps, size, layers, seconds_left)
+        own, usual = (choose(self.training.step, times, trial) for times in (self._at(size), self.times))
+        return usual if own[0] == usual[0] else own
 
     def _at(self, size: float) -> Mapping[str, StepTime]:
         """Step times of a network of this size, divided by it; those of the typical network if an engine that

@@ -79,8 +79,7 @@ def test_the_engine_of_a_small_network_is_the_one_that_was_faster_with_the_seed(
     assert found.choose(SEED, 100, 16, inf) == ("eager", "the fastest before the span")
     assert found.choose(GROWN, 100, 16, inf) == ("fused", "2.00 times as fast as eager before the span")
     half_batch = found.choose(GROWN, 100, 8, inf)
-    assert half_batch[0] == "fused"
-    assert half_batch[1] != "2.00 times as fast as eager before the span", "of another size"
+    assert half_batch == ("fused", "2.00 times as fast as eager before the span"), "few reasons in a run"
 
 
 def test_a_seed_that_was_not_timed_by_all_engines_is_left_out() -> None:

@@ -101,17 +101,18 @@ lint: $(VENV)/.installed-dev
 tree: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.house.readme
 
-# NNI's manager with trials of ours, and both tuners; in an environment of its own, for NNI pins old libraries.
-test-nni:
-	@$(MAKE) --no-print-directory VENV=.venv-nni .venv-nni/.installed-nni
+# NNI's manager with trials of ours, and both tuners; in an environment of its own, for NNI pins old libraries. One
+# manager at a time: it gives up a tuner that does not answer within ten seconds.
+test-nni: .venv-nni/.installed
 	.venv-nni/bin/python -m pytest -m nni $(PYTEST_ARGS)
 
-# The floors that need no torch, on any Python: make test-pure PYTHON=python3.13
+# The floors that need no torch, on any Python: make test-pure PYTHON=python3.13. The rules of the house are on texts,
+# and the same on each.
 test-pure:
 	@$(call refuse-old-python)
 	@version=$$($(PYTHON) -c 'import sys; print("{}.{}".format(*sys.version_info))'); \
 	$(MAKE) --no-print-directory VENV=.venv-pure-$$version .venv-pure-$$version/.installed-pure; \
-	.venv-pure-$$version/bin/python -m pytest --pure $(PROCESSES) $(PYTEST_ARGS)
+	.venv-pure-$$version/bin/python -m pytest --pure --ignore tests/house $(PROCESSES) $(PYTEST_ARGS)
 
 # Real runs on several ranks, under the mpiexec of Open MPI and that of MPICH. The slow ones kill again and again,
 # and fill disks, freeze file systems and cut links, for which they must be root.
@@ -186,8 +187,9 @@ $(VENV)/.installed-mpi: $(VENV)/.installed-dev
 
 RECIPES := build twine pipx ReFrame-HPC easybuild pycodestyle
 
-$(VENV)/.installed-nni: $(VENV)/.installed-dev
-	@$(INSTALL) -e '.[nni,optuna]'
+TUNERS := -e '.[nni,optuna]'
+.venv-nni/.installed: $(VENV)/.installed-dev
+	@$(call beside-the-first,.venv-nni,$(TUNERS))
 	@touch $@
 
 # The installation that looks at results, with its extras, and no more: a pure floor that wants another library
@@ -201,7 +203,7 @@ $(VENV)/.installed-pure: $(VENV)/.made $(STATED) Makefile
 # An environment with these packages of its own; all else is found in the first one.
 define beside-the-first
 $(BIN)/python -m venv $(1); \
-$(1)/bin/python -m pip install $(QUIET) --disable-pip-version-check $(PIP_ARGS) -c constraints.txt $(2); \
+$(1)/bin/python -m pip install $(QUIET) --disable-pip-version-check --no-compile $(PIP_ARGS) -c constraints.txt $(2); \
 purelib='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 $(BIN)/python -c "$$purelib" > "$$($(1)/bin/python -c "$$purelib")/all-else.pth"
 endef

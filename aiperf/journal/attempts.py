@@ -59,6 +59,8 @@ class Leg:
     """Ceilings by rank."""
     controls: dict[int, Control] = field(default_factory=dict)
     """Controls by rank."""
+    threads: dict[int, set[int]] = field(default_factory=dict)
+    """Numbers of threads that each rank used for trials, as far as they are recorded."""
     released: float | None = None
     """Time at which the clock started; None if it never did."""
     deadline: float | None = None

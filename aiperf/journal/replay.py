@@ -293,6 +293,11 @@ class Replay:
             return (
                 f"of trial {started.trial}: its engine is {started.engine}, but training.step is {configured}"
             )
+        ranks = attempt.leg.began.groups[attempt.group]
+        if started.threads and len(started.threads) != len(ranks):
+            return f"of trial {started.trial}: threads of {len(started.threads)} ranks, not of {len(ranks)}"
+        for rank, count in zip(ranks, started.threads):
+            attempt.leg.threads.setdefault(rank, set()).add(count)
         attempt.began, attempt.begin_time = event, t
         return ""
 

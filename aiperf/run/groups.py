@@ -255,8 +255,11 @@ class Groups:
         self.world.send(index, observed(list(leg.devices.values()), self.master, minutes))
         measured = {rank: leg.ceilings[rank] for rank in self.each[index].ranks if rank in leg.ceilings}
         threads = {str(rank): ceiling.threads for rank, ceiling in measured.items() if ceiling.threads}
-        steps = measured[self.each[index].ranks[0]].steps if measured else {}
-        self.world.send(index, Release(self._seconds_left(), threads, self.block_seconds, steps))
+        timed = {str(rank): ceiling.timed for rank, ceiling in measured.items() if ceiling.timed}
+        leader = measured.get(self.each[index].ranks[0])
+        steps, seed_steps = (leader.steps, leader.seed_steps) if leader else ({}, {})
+        left = self._seconds_left()
+        self.world.send(index, Release(left, threads, self.block_seconds, steps, seed_steps, timed))
 
     def bury_at_work(self, since: float, reason: str) -> None:
         """Gives up the groups at work that sent nothing since `since`, on the clock of

@@ -85,8 +85,9 @@ def _terminal() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
-EVERYWHERE = [(1, "USR1", "Closed"), (3, "TERM", "Closed"), (1, "HUP", "Closed")]
+EVERYWHERE = [(3, "TERM", "Closed"), (1, "HUP", "Closed")]  # USR1: tests/slurm/test_tracking.py
 MORE = [
+    (1, "USR1", "Closed"),
     *((ranks, "USR1", moment) for ranks in (1, 3) for moment in ("LegBegan", "RankReady", "CeilingMeasured")),
     *((ranks, name, "Began") for ranks in (1, 3) for name in ("INT", "TERM", "USR1", "HUP")),
 ]

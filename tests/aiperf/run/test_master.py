@@ -33,6 +33,7 @@ from aiperf.tasks.images.tally import Classified
 from aiperf.trial import State
 from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import (
+    SEED,
     Assign,
     Ceiling,
     Fallback,
@@ -44,6 +45,7 @@ from aiperf.wire.messages import (
     Setup,
     Started,
     StepTime,
+    TimedStep,
     ToGroup,
 )
 from analysis.readings.run_tables import engines_text
@@ -172,7 +174,7 @@ def test_a_trial_whose_engine_failed_goes_on_and_the_journal_and_the_user_are_to
     class Falls(Obedient):
         def train(self, assign: Assign) -> Doing:
             number, attempt = assign.trial.number, assign.attempt
-            self.say(Started(number, attempt, "key", 0.01, "graphed", "faster"))
+            self.say(Started(number, attempt, "key", 0.01, "graphed", "faster", (2 if number else 1,)))
             if number == 1:
                 self.say(Fallback(number, attempt, "graphed", "the loss is 2 instead of 1"))
             return self.work(assign)
@@ -183,6 +185,7 @@ def test_a_trial_whose_engine_failed_goes_on_and_the_journal_and_the_user_are_to
     assert engines_text(told) == [
         "graphed (faster): 2 of 3 trials",
         "eager, because graphed failed (the loss is 2 instead of 1): 1 of 3 trials",
+        "2 threads in 2 trials, 1 in 1",
     ]
     assert world.said == ["trial 1: no graphed steps, eager ones instead: the loss is 2 instead of 1"]
 
@@ -441,10 +444,13 @@ def test_a_directory_that_is_not_shared_is_told_of(tmp_path: Path) -> None:
 
 def test_a_group_that_is_started_again_is_told_what_was_measured(tmp_path: Path) -> None:
     times = {"eager": StepTime(0.1), "graphed": StepTime(0.05, 1.0)}
+    seeds = {"eager": StepTime(0.02)}
+    timed = (TimedStep(SEED, 3, "eager", 0.02, 5),)
 
     class Measured(Obedient):
         def measured(self, rank: int) -> Ceiling:
-            return replace(super().measured(rank), steps=times, threads=3)
+            own = timed if rank == 1 else ()
+            return replace(super().measured(rank), steps=times, seed_steps=seeds, timed=own, threads=3)
 
         def train(self, assign: Assign) -> Doing:
             return self.die("broken")
@@ -462,6 +468,7 @@ def test_a_group_that_is_started_again_is_told_what_was_measured(tmp_path: Path)
     assert observe in world.workers[1].heard
     assert isinstance(release, Release)
     assert (release.steps, release.threads, release.block_seconds) == (times, {"1": 3, "2": 3}, 1.0)
+    assert (release.seed_steps, release.timed) == (seeds, {"1": timed})
     assert release.seconds_left is not None
     assert 0.0 < release.seconds_left <= 1.8
     assert not any(isinstance(message, Release) for message in others), "once, not for each of its ranks"

@@ -95,7 +95,7 @@ def test_what_reads_a_journal_or_simulates_needs_no_extra_and_else_it_is_named(t
         [sys.executable, "-c", WITHOUT, *commands], capture_output=True, text=True, timeout=100
     )
     assert re.findall(r"^\d$", answer.stdout, re.M) == ["0", "1", "0"], answer.stderr
-    told = [line for line in answer.stderr.splitlines() if not line.startswith("Next: ")]
-    assert told[0] == (
+    lines = [line for line in answer.stderr.splitlines() if not line.startswith("Next: ")]
+    assert lines[0] == (
         "aiperf-hpc: jinja2 is not installed; remedy: pip install '.[report]' in a checkout of aiperf-hpc"
     )

@@ -118,6 +118,11 @@ class Jobs:
         self._asked = OpenTrial.first(trial, candidate.graph, group)
         return self._asked.job
 
+    @property
+    def prepared(self) -> bool:
+        """Whether the next new trial was proposed before the clock started."""
+        return self._first is not None and self._num_trials < self._first.num_proposed
+
     def prepare(self) -> bool:
         """Proposes the next of the first trials, one for each group; `propose` returns them later. Returns
         False if there is nothing more to prepare.

@@ -182,9 +182,9 @@ class Groups:
             self._waiting.remove(index)
 
     def serve(self, only_idle: bool) -> None:
-        """Gives a trial to one group that has room for it, or to several while there are prepared ones. Raises
-        Exhausted when the search finds nothing new and no trial is in flight: what is in flight may yet have
-        children, so its end is waited for."""
+        """Gives a trial to one group that has room for it, or to several while there are prepared ones.
+        Raises Exhausted when the search finds nothing new and no trial is in flight: what is in flight may
+        yet have children, so its end is waited for."""
         for index in self._rests.passed(self.ledger.now):
             self.note(index)
         for _ in range(FIRST_AT_A_TIME):

@@ -3,12 +3,14 @@
     python -m benchmarks.master [--groups 64,512,4096] [--pressed 512] [--offered-seconds 30]
 
 The real master, search, replay and journal run on a virtual clock, against groups that keep the protocol and
-train nothing; every message is packed and unpacked. The time of the groups themselves is not counted. Four
-runs: `steady` has trials of four minutes that report their steps, for each number of groups. Of the groups
---pressed, in `burst` all trials end at once, `sustained` has trials of a second, and in `offered` the clock
-goes on while the master works: they offer 100 outcomes per second, and each waits for those before it.
+train nothing; every message is packed and unpacked. The time of the groups themselves is not counted. For
+each number of groups, `first` ends when each has its first trial, and its clock goes on while the master
+works; `steady` has trials of four minutes that report their steps. Of the groups --pressed, in `burst` all
+trials end at once, `sustained` has trials of a second, and in `offered` the clock goes on while the master
+works: they offer 100 outcomes per second, and each waits for those before it.
 
-Prints the table of docs/scaling.md, and the line of `offered` below it.
+In one file, because all of these runs share one world. Prints the table of docs/scaling.md, and the line of
+`offered` below it.
 """
 
 from __future__ import annotations
@@ -346,6 +348,12 @@ SUSTAINED = "outcomes per second, sustained, candidates included"
 ROWS = (*FIRST, *STEADY[:3], BURST, SUSTAINED, STEADY[3])
 
 
+def first(groups: int) -> dict[str, float]:
+    """Figures by row of the table."""
+    machine = measured(groups, None, spread(LONG), counts=True).machine
+    return dict(zip(FIRST, (machine.prepared_seconds, machine.served_seconds), strict=True))
+
+
 def steady(groups: int) -> dict[str, float]:
     """Figures by row of the table."""
     run = measured(groups, 60 * MINUTES, spread(LONG))
@@ -353,16 +361,13 @@ def steady(groups: int) -> dict[str, float]:
     heard = ("Steps", "Started", "Validated", "Finished")
     num_messages = sum(costs[kind].messages for kind in heard)
     spent = sum(costs[kind].seconds for kind in (*heard, "wait"))
-    machine = measured(groups, None, spread(LONG), counts=True).machine
     figures = (
-        machine.prepared_seconds,
-        machine.served_seconds,
         1e6 * spent / num_messages,
         run.microseconds("Finished", "wait"),
         1e3 * proposals.seconds / proposals.messages,
         run.bytes_of["Stepped"] * 3600 / run.span_seconds / 1e6,
     )
-    return dict(zip((*FIRST, *STEADY), figures, strict=True))
+    return dict(zip(STEADY, figures, strict=True))
 
 
 def pressed(groups: int) -> dict[str, float]:
@@ -400,7 +405,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pressed", type=int, default=512, help="groups of the other runs, above 100")
     parser.add_argument("--offered-seconds", type=float, default=30.0, help="of the run `offered`, above 2")
     options = parser.parse_args(arguments)
-    figures = {groups: steady(groups) for groups in map(int, options.groups.split(","))}
+    figures = {groups: first(groups) | steady(groups) for groups in map(int, options.groups.split(","))}
     figures.setdefault(options.pressed, {}).update(pressed(options.pressed))
     print("\n".join(table(dict(sorted(figures.items())))))
     print(f"\n{offered(options.pressed, options.offered_seconds)}")

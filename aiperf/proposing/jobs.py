@@ -16,14 +16,15 @@ from typing import Protocol
 
 from aiperf.config import Config
 from aiperf.journal.attempts import Attempt, Leg, TrialStory
-from aiperf.journal.events import Dispatched, Ended, Event, GroupLost, LegBegan, OpsVector
+from aiperf.journal.events import Dispatched, Ended, Event, GroupLost, LegBegan
+from aiperf.proposing.first_candidates import FirstCandidates, counted
 from aiperf.proposing.hyper import Memory, configured, halved, hyper_parameters, point, shared_evenly
 from aiperf.proposing.kept_weights import KeptWeights
 from aiperf.proposing.proposals import new_search, new_tuner
 from aiperf.tasks.registry import task_of
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.messages import Finished
-from nas.graph import Graph, once
+from nas.graph import Graph
 from nas.search import SEARCHES, Candidate, Exhausted, Halving, Observation, Search
 from nas.tuning import Point, Tuner
 
@@ -362,38 +363,7 @@ class OpenTrial:
     @classmethod
     def first(cls, trial: Trial, graph: Graph, group: int) -> OpenTrial:
         """The first attempt at a trial, by that group."""
-        return cls(Dispatched(trial, 1, group, *_counted(graph)), graph)
-
-
-@once
-def _counted(graph: Graph) -> tuple[str, OpsVector, OpsVector, OpsVector, int]:
-    """What `Dispatched` records of a graph, in the order of its fields."""
-    forward, backward, evaluate = graph.cost.forward, graph.cost.backward, graph.cost.evaluate
-    return graph.key, forward.kinds, backward.kinds, evaluate.kinds, graph.num_parameters
-
-
-class FirstCandidates:
-    """The candidates of the first trials of a run, which are proposed before its clock starts.
-
-    They are those of a search that is told nothing. So they are what the search of the run would propose,
-    in the same order, until a trial completes.
-    """
-
-    def __init__(self, search: Search) -> None:
-        """`search` is a new one, equal to that of the run."""
-        self.num_proposed = 0
-        self._search, self._candidates = search, dict[int, Candidate]()
-
-    def propose(self, round_: int) -> None:
-        """Proposes the next one, and counts its operations. Raises nas.search.Exhausted."""
-        number = self.num_proposed
-        self._candidates[number] = candidate = self._search.ask(number, round_)
-        _counted(candidate.graph)
-        self.num_proposed += 1
-
-    def take(self, number: int) -> Candidate | None:
-        """The candidate of the trial with that number; None if it was not proposed here. It is removed."""
-        return self._candidates.pop(number, None)
+        return cls(Dispatched(trial, 1, group, *counted(graph)), graph)
 
 
 class InFlight:

@@ -130,9 +130,9 @@ def _read(lines: Iterable[Line]) -> tuple[Replay, list[float]]:
     for line in lines:
         replay.add_line(line)
         # In one turn: what ended made room, or the candidate before was written.
-        new = isinstance(line.event, Dispatched) and line.event.attempt == 1
-        late = new and line.event.trial.number >= replay.leg.groups
-        if late and before is not None and isinstance(before.event, (Dispatched, Ended)):
+        event = line.event
+        new = isinstance(event, Dispatched) and event.attempt == 1 and event.trial.number >= replay.leg.groups
+        if new and before is not None and isinstance(before.event, (Dispatched, Ended)):
             proposals.append(line.t - before.t)
         before = line
     return replay, proposals

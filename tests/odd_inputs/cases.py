@@ -547,7 +547,7 @@ FILE_CASES = (
         "answers.json",
         lambda folder: called(
             "analysis.submissions.loadgen_logs:refuse_other_answers",
-            SimpleNamespace(entries={}, values=lambda key: []),
+            SimpleNamespace(entries={}, values=lambda key: [], refuse_repeated=lambda: None),
             folder / "answers.json",
             None,
             IMAGENET_1K,

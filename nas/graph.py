@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import InitVar, dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property, lru_cache, wraps
 from math import prod
 from typing import TypeVar
 
+from nas.charge import NUM_COUNTS, Charge, Counts, cost_of, fork, loss
 from nas.head import Classes, Head
 from nas.layers import Layer, Shape, ShapeError, is_size
 from nas.layers.windows import LATER, most_taps
-from nas.ops import OPS, Cost, Ops
+from nas.ops import Cost, Ops
 
 T = TypeVar("T")
 
@@ -226,16 +227,16 @@ class Graph:
         for charge in self._charges:
             for name, count in charge.counts:
                 counts.setdefault(name, []).append(count)
-        return {name: Row(len(found), _cost(map(sum, zip(*found)))) for name, found in counts.items()}
+        return {name: Row(len(found), cost_of(map(sum, zip(*found)))) for name, found in counts.items()}
 
     @cached_property
     def cost(self) -> Cost:
         """All operations for one example: the sum of `rows`."""
-        total = [0] * (len(_PASSES) * _KINDS)
+        total = [0] * NUM_COUNTS
         for charge, times in Counter(self._charges).items():
             for place, count in charge.places:
                 total[place] += times * count
-        return _cost(total)
+        return cost_of(total)
 
     @cached_property
     def operations(self) -> int:
@@ -270,7 +271,7 @@ class Graph:
         return tuple(cost for _, cost in self._node_charges[node.name].rows)
 
     @cached_property
-    def _node_charges(self) -> Mapping[str, _Charge]:
+    def _node_charges(self) -> Mapping[str, Charge]:
         """The gradient of an input is needed only where weights stand above."""
         trained = self.trained
         return {
@@ -279,12 +280,12 @@ class Graph:
         }
 
     @cached_property
-    def _charges(self) -> list[_Charge]:
+    def _charges(self) -> list[Charge]:
         """All that is counted, once: the nodes, the forks and the loss."""
         readers = Counter([name for node in self.nodes for name in node.inputs])
         forks = [(name, times) for name, times in readers.items() if times > 1 and name in self.trained]
-        summed = [_fork(times - 1, self.shapes[name]) for name, times in forks]
-        return [*self._node_charges.values(), *summed, _loss(self.head, self.shapes[self.output])]
+        summed = [fork(times - 1, self.shapes[name]) for name, times in forks]
+        return [*self._node_charges.values(), *summed, loss(self.head, self.shapes[self.output])]
 
 
 def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
@@ -299,46 +300,6 @@ def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
         return found[name]
 
     return kept
-
-
-Counts = tuple[int, ...]
-"""Operations by pass and by kind, in the order of the fields of `Cost` and of `Ops`."""
-
-
-_PASSES = tuple(each.name for each in fields(Cost))
-_KINDS = len(fields(Ops))
-
-
-def _cost(counts: Iterable[int]) -> Cost:
-    """To add columns of numbers takes a sixth of the time of adding hundreds of `Cost`, each of four new
-    objects."""
-    each = list(counts)
-    return Cost(*[Ops(*each[first : first + _KINDS]) for first in range(0, len(each), _KINDS)])
-
-
-@dataclass(frozen=True, eq=False)
-class _Charge:
-    """Lines of the table of operations; one object wherever the same is charged again."""
-
-    rows: tuple[tuple[str, Cost], ...]
-
-    @cached_property
-    def counts(self) -> tuple[tuple[str, Counts], ...]:
-        return tuple(
-            (name, tuple(kind for one in _PASSES for kind in getattr(cost, one).kinds))
-            for name, cost in self.rows
-        )
-
-    @cached_property
-    def places(self) -> tuple[tuple[int, int], ...]:
-        """The numbers in `counts` that are not 0, which are few, with their places."""
-        return tuple(
-            (place, count) for _, counts in self.counts for place, count in enumerate(counts) if count
-        )
-
-    @cached_property
-    def train_price(self) -> int:
-        return sum(cost.train.price(OPS) for _, cost in self.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -384,27 +345,16 @@ class _Facts:
         return ""
 
     @cached_property
-    def charge_with_input_grad(self) -> _Charge:
-        return _Charge(tuple(self.layer.costs(*self.inputs).items()))
+    def charge_with_input_grad(self) -> Charge:
+        return Charge(tuple(self.layer.costs(*self.inputs).items()))
 
     @cached_property
-    def charge(self) -> _Charge:
+    def charge(self) -> Charge:
         rows = self.charge_with_input_grad.rows
-        return _Charge(tuple((name, replace(cost, input_grad=Ops())) for name, cost in rows))
+        return Charge(tuple((name, replace(cost, input_grad=Ops())) for name, cost in rows))
 
 
 # Children share nearly all their layers with their parents. An entry is about 2 KB.
 @lru_cache(maxsize=1 << 14)
 def _facts(layer: Layer, *inputs: Shape) -> _Facts:
     return _Facts(layer, inputs, layer.shape(*inputs))
-
-
-@lru_cache(maxsize=1 << 10)
-def _fork(sums: int, shape: Shape) -> _Charge:
-    """A tensor with `sums` + 1 readers gathers as many gradients."""
-    return _Charge((("grad_accum", Cost(input_grad=Ops(add=sums * prod(shape)))),))
-
-
-@lru_cache(maxsize=1 << 4)
-def _loss(head: Head, output: Shape) -> _Charge:
-    return _Charge((("softmax_xent", head.loss(output)),))

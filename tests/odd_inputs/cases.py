@@ -408,6 +408,11 @@ READ_BY_COMMANDS = {
 FILE_CASES = (
     *(FileCase((place,), PACKAGE, _command(*words.split())) for place, words in READ_BY_COMMANDS.items()),
     FileCase(
+        ("analysis/readings/references.py _own",),
+        "references.toml",
+        lambda folder: called("analysis.readings.references:references"),
+    ),
+    FileCase(
         ("launch/site.py load_site",), "site.toml", _command("launch", "slurm", "--", "--preset", "digits")
     ),
     FileCase(
@@ -713,6 +718,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/engines/fused/build.py _kind",
         "analysis/comparing/published.py published",
         "analysis/pages/page.py _text",
+        "analysis/readings/references.py references",
         "analysis/submissions/schema.py schema",
     ),
     "a file that this program has written a moment before, or is about to": (

@@ -21,7 +21,7 @@ from aiperf.rules.ending import Shortfall, shortfall
 from aiperf.tasks.registry import task_of
 from aiperf.wording import clock
 from analysis.readings.hosts import GroupNow, groups_now
-from analysis.readings.judgement import glance
+from analysis.readings.judgement import glance_at
 from analysis.readings.outliers import WINDOW_SECONDS, outlier_text, outliers
 from analysis.readings.run_tables import devices_text, verdict_text, verdict_word
 from nas.ops import OPS, Ops
@@ -145,7 +145,7 @@ class Follower:
         if not ended or self.shortfall(silent_seconds) is not None:
             return None
         if self._judged[0] != self.replay.lines:
-            judged = glance(self.files)
+            judged = glance_at(self.files, self.replay)
             said = verdict_word(judged.verdict, judged.validated)
             self._judged = self.replay.lines, (said, verdict_text(judged.verdict, judged.validated))
         return self._judged[1]

@@ -154,7 +154,7 @@ def _beyond(evidence: Evidence, most: Sequence[Most]) -> NDArray[np.int64]:
     prices, limits = np.zeros((2, len(replay.attempts))), np.full(len(replay.attempts), inf)
     for attempt in replay.attempts:
         if (counted := evidence.recount.counts.get(attempt.trial.number)) is not None:
-            prices[:, attempt.index] = counted.train.price(TENSOR_OPS), counted.evaluate.price(TENSOR_OPS)
+            prices[:, attempt.index] = counted.train_price(TENSOR_OPS), counted.evaluate.price(TENSOR_OPS)
         limits[attempt.index] = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
     with np.errstate(over="ignore", invalid="ignore"):  # absurd figures, which other rules report
         operations = prices[found.is_validation.astype(np.int64), found.attempt] * found.examples

@@ -29,6 +29,10 @@ class Counted:
     def train(self) -> Ops:
         return self.forward + self.backward
 
+    def train_price(self, prices: Ops) -> int:
+        """The same, each kind weighed by its price."""
+        return self.forward.price(prices) + self.backward.price(prices)
+
 
 def counted(graph: Graph) -> Counted:
     cost = graph.cost

@@ -74,7 +74,7 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
     """Where a run stands, in a few lines. `silent_seconds` is the time since its journal grew."""
     best, growing = replay.best, silent_seconds <= LONGEST_SILENCE_SECONDS
     mark, task = mark_of(replay.opened.origin), task_of_run(replay)
-    found = shortfall(replay, bool(credit(replay).segments), files.directory, growing)
+    found = shortfall(replay, credit(replay).any, files.directory, growing)
     best_text = "none yet"
     if best and best.error is not None:
         best_text = f"validation error {task.error_text(best.error)}, trial {best.number}"

@@ -11,7 +11,7 @@ from nas.graph import Graph, Node
 from nas.ops import Ops
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Counted:
     """Operations of one example in one architecture."""
 

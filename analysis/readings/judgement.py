@@ -68,7 +68,7 @@ def refuse_two_tasks(first: Judged, other: Judged) -> None:
 def read_run(files: RunFiles) -> Replay:
     """Folds line by line, so that a long journal is never held as text. Raises JournalError."""
     replay = Replay()
-    with _uncollected():
+    with uncollected():
         for line in JournalReader(files.journal).new_lines():
             replay.add_line(line)
     if not replay.lines:
@@ -77,7 +77,7 @@ def read_run(files: RunFiles) -> Replay:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Switches the collector of cycles off: what is read stays, and it would look through millions of objects
     again and again."""
     there_is_one = gc.isenabled()

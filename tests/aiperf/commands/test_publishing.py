@@ -167,7 +167,7 @@ VIEWS = (
     ("export --openmetrics", 0, 'answer="NOT VALIDATED"'),
     ("export --mllog", 0, '"answer": "NOT VALIDATED"'),
     (
-        "export --dawnbench --author A --email a@b.org -o entry",
+        "export --dawnbench --author A --email a@b.org -o OUT.entry",
         1,
         "is NOT VALIDATED: The operations are as the journal states them",
     ),
@@ -209,7 +209,7 @@ def times_forty(event: Dispatched) -> Dispatched:
 
 
 def shown_by(typed: Typed, files: RunFiles) -> dict[str, tuple[bool, bool]]:
-    """Of each view, whether its exit code and its text are those of a run that was not validated."""
+    """For each view, whether its exit code and its text are those of a run that was not validated."""
     found, out = {}, files.directory.parent / "out"
     for words, code, text in VIEWS:
         command, *rest = words.replace("RUN", str(files.directory)).replace("OUT", str(out)).split()

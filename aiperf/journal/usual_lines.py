@@ -190,8 +190,18 @@ class UsualLines:
             whole[epochs],
             int(seed),
         )
-        operations: list[Any] = [tuple(map(int, each.split(b","))) for each in (forward, backward, evaluate)]
         event = Dispatched(
-            trial, whole[attempt], whole[group], self._hash[key], *operations, parameters=int(parameters)
+            trial,
+            whole[attempt],
+            whole[group],
+            self._hash[key],
+            _operations(forward),
+            _operations(backward),
+            _operations(evaluate),
+            int(parameters),
         )
         return float(t), event, chain.decode()
+
+
+def _operations(text: bytes) -> Any:
+    return tuple(map(int, text.split(b",")))

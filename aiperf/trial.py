@@ -30,7 +30,7 @@ class State(Enum):
         return self not in (State.WAITING, State.RUNNING)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class HyperParameters:
     """Hyper-parameters of one trial."""
 
@@ -51,7 +51,7 @@ class HyperParameters:
             raise ValueError(f"batch_size is {self.batch_size}; a step needs an example")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trial:
     """The decision of the search: an architecture, given by its parent and morphisms, and its training.
 

@@ -141,7 +141,7 @@ def published_text(output: Path, held: Mapping[str, Path], hides: bool) -> str:
 
 def refuse_unfinished(replay: Replay, run: RunFiles) -> None:
     """Raises AiperfError for a run without a result: there is nothing to submit."""
-    found = shortfall(replay, bool(credit(replay).segments), run.directory)
+    found = shortfall(replay, credit(replay).any, run.directory)
     if found is not None:
         raise AiperfError(f"{run.directory} cannot be submitted: {found.answer.value}: {found.text}")
 

@@ -107,7 +107,7 @@ def _learnt(environment: Environment) -> object:
 def _reproduced(environment: Environment) -> object:
     """The file of a validation that was interrupted, written and read again."""
     so_far: Any = called("aiperf.rules.reproduced_so_far:SoFar.of", SimpleNamespace(last_chain="x", lines=1))
-    refusal = so_far.write(3)
+    refusal = so_far.keep(3)
     if refusal:
         raise AiperfError(refusal)
     return so_far.read()
@@ -201,7 +201,7 @@ VARIABLE_CASES = (
         {},
     ),
     VariableCase(
-        ("aiperf/rules/reproduced_so_far.py 'XDG_CACHE_HOME'",),
+        ("aiperf/own_files.py 'XDG_CACHE_HOME'",),
         ("XDG_CACHE_HOME",),
         _reproduced,
         {},
@@ -528,9 +528,12 @@ FILE_CASES = (
         ),
     ),
     FileCase(
-        ("analysis/readings/validation.py load",),
-        "run/validation.json",
-        lambda folder: called("analysis.readings.validation:load", RunFiles(folder / "run"), None),
+        ("aiperf/own_files.py OwnFile.content",),
+        "findings.json",
+        lambda folder: called(
+            "analysis.readings.validation:decoded",
+            called("aiperf.own_files:OwnFile", folder / "findings.json"),
+        ),
     ),
     FileCase(
         ("analysis/exports/inference.py load_all",),
@@ -572,13 +575,6 @@ FILE_CASES = (
     ),
     FileCase(
         ("aiperf/names.py Names._new_records", "aiperf/names.py _salt_of"), "run/private.jsonl", _names_of_run
-    ),
-    FileCase(
-        ("aiperf/rules/reproduced_so_far.py SoFar.read",),
-        "so_far.json",
-        lambda folder: called(
-            "aiperf.rules.reproduced_so_far:SoFar.read", SimpleNamespace(path=folder / "so_far.json")
-        ),
     ),
     FileCase(
         ("analysis/submissions/package.py _copy_telemetry",),

@@ -220,7 +220,7 @@ def test_a_leg_that_was_refused_before_its_clock_contradicts_nothing() -> None:
 def test_a_tested_network_without_credited_work_is_no_result() -> None:
     """Every segment has a step that was not applied."""
     timed = said(Stepped, loss=None)(TIMED)
-    assert not credit(replayed(timed)).segments
+    assert not credit(replayed(timed)).any
     verdict = judged(timed)
     assert verdict.shortfall is not None
     assert verdict.shortfall.text == "no segment was credited"

@@ -166,11 +166,6 @@ VIEWS = (
     ("compare RUN", 0, "NOT VALIDATED"),
     ("export --openmetrics", 0, 'answer="NOT VALIDATED"'),
     ("export --mllog", 0, '"answer": "NOT VALIDATED"'),
-    (
-        "export --dawnbench --author A --email a@b.org -o OUT.entry",
-        1,
-        "is NOT VALIDATED: The operations are as the journal states them",
-    ),
     ("report --json -o OUT", 0, '"answer":"NOT VALIDATED"'),
     ("report -o OUT", 0, "NOT VALIDATED"),
 )

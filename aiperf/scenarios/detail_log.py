@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError
+from aiperf.journal import strict
 from aiperf.os_error import unreadable
 from aiperf.scenarios.latencies import PERCENTILES, Latencies
 from nas.bounded import lines, opened
 
-PREFIX = b":::MLLOG "
+MARK = b":::MLLOG"
+PREFIX = MARK + b" "
 LONGEST_LINE = 1 << 26
 """Maximum length of a line in bytes; it is large because the list of all loaded samples is on one line."""
 NANO = 1e-9
@@ -119,8 +121,11 @@ def _entries(logged: Any) -> dict[str, list[LogEntry]]:
     for line in logged:
         if len(line) > LONGEST_LINE:
             raise ValueError(f"a line has more than {LONGEST_LINE:,} bytes")
+        # Other readers end a line elsewhere, or look for the mark further on; they must find nothing more.
+        if MARK in line and not (line.startswith(PREFIX) and line.count(MARK) == 1):
+            raise ValueError(f"a line has {MARK.decode()} elsewhere than once at its beginning")
         if line.startswith(PREFIX):
-            record = json.loads(line[len(PREFIX) :])
+            record = json.loads(line[len(PREFIX) :], object_pairs_hook=strict.once)
             found.setdefault(record["key"], []).append(LogEntry(record.get("time_ms"), record["value"]))
     return found
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from aiperf.errors import AiperfError
 from aiperf.hardware.bound import bound_of_device
+from aiperf.journal import strict
 from aiperf.scenarios.detail_log import Detail, LogEntry, detail_of
 from aiperf.scenarios.exchange import Measured
 from aiperf.scenarios.latencies import PERCENTILES, Latencies
@@ -47,10 +48,12 @@ PARAMETERS = (
     *("performance_sample_count", "accuracy_sample_count"),
 )
 """Settings in the summary that are in the detail log as `effective_…`."""
+OTHER_LETTERS = re.compile(r"[^\n\x20-\x7e]")
+"""What LoadGen writes into no summary: a reader may see a line end, or nothing, where another does not."""
 NO_ERRORS = "No errors encountered during test."
 STARTED, ENDED = "generated_query_duration", "result_validity"
 """Entries that LoadGen logs just before its first query and after its last one."""
-ONCE = ("effective_", "result_", "early_stopping_", "num_errors")
+ONCE = ("effective_", "result_", "early_stopping_", "num_errors", "loadgen_version", "qsl_", "requested_")
 """Beginnings of the keys that LoadGen logs once per test."""
 NANO = 1e-9
 MOST_BYTES = 50 << 20
@@ -153,7 +156,8 @@ def refuse_other_answers(
     log.refuse_repeated()
     try:
         logged = [
-            (entry["qsl_idx"], _class(entry["data"])) for entry in json.loads(read_text(path, MOST_BYTES))
+            (entry["qsl_idx"], _class(entry["data"]))
+            for entry in json.loads(read_text(path, MOST_BYTES), object_pairs_hook=strict.once)
         ]
         answers = dict(logged)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -260,9 +264,11 @@ def _times(scenario: Scenario, log: Log, detail: Detail) -> Iterator[str]:
 
 
 def _summarised(scenario: Scenario, log: Log, summary: str) -> Iterator[str]:
-    """The summary repeats figures of the detail log."""
-    lines = re.findall(r"^ *([^\n:]+?) *: *(.*?) *$", summary, re.MULTILINE)
-    told, times = dict(lines), Counter(name for name, _ in lines)
+    """The summary repeats figures of the detail log, once, for whoever reads it."""
+    if other := OTHER_LETTERS.search(summary):
+        yield f"its summary contains {other[0]!a}"
+    told = dict(re.findall(r"^ *([^\n:]+?) *: *(.*?) *$", summary, re.MULTILINE))
+    times = Counter(_read_as(re.split("[:=]", line)[0]) for line in summary.splitlines())
     per_query = "per_query_" if scenario.name == "multi-stream" else ""
     ends = "query_" if per_query else ""
     wanted = dict([HEADLINES[scenario.name]])
@@ -276,10 +282,15 @@ def _summarised(scenario: Scenario, log: Log, summary: str) -> Iterator[str]:
     if NO_ERRORS not in summary:
         yield "its summary does not say that there were no errors"
     for name, key in wanted.items():
-        if times[name] > 1:
-            yield f"its summary has {name!r} {times[name]} times"
+        if times[_read_as(name)] > 1:
+            yield f"its summary has {name!r} {times[_read_as(name)]} times"
         if not _same(told.get(name), log.value(key)):
             yield f"{key} is {log.value(key)!r:.40}, but its summary has {told.get(name, 'no value')!r:.40}"
+
+
+def _read_as(name: str) -> str:
+    """The name of a figure as a person reads it."""
+    return " ".join(name.casefold().split())
 
 
 def _same(text: str | None, value: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError
-from aiperf.journal import strict
 from aiperf.os_error import unreadable
 from aiperf.scenarios.latencies import PERCENTILES, Latencies
 from nas.bounded import lines, opened
@@ -125,9 +125,16 @@ def _entries(logged: Any) -> dict[str, list[LogEntry]]:
         if MARK in line and not (line.startswith(PREFIX) and line.count(MARK) == 1):
             raise ValueError(f"a line has {MARK.decode()} elsewhere than once at its beginning")
         if line.startswith(PREFIX):
-            record = json.loads(line[len(PREFIX) :], object_pairs_hook=strict.once)
+            record = json.loads(line[len(PREFIX) :], object_pairs_hook=_once)
             found.setdefault(record["key"], []).append(LogEntry(record.get("time_ms"), record["value"]))
     return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError for a name that appears twice in an entry: other readers may take the other value."""
+    if twice := [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]:
+        raise ValueError(f"{twice[0]:.40} appears twice")
+    return dict(pairs)
 
 
 def _rate(found: Mapping[str, Any], scenario: str, mean: float) -> float:

@@ -60,6 +60,17 @@ class Windows:
         return max(0, min(self.side, (self.num - 1) * self.stride + self.kernel - self.padding))
 
     @property
+    def least_that_see(self) -> int:
+        """How many windows have a tap on the image; if it lies between two taps of some, the fewest that can
+        have all that are on it."""
+        if self.dilation > self.side:
+            return -(-self.taps_on_image // self.kernel)
+        # Those that begin before the end of the image, less those that end before its first pixel.
+        return self._windows_up_to(self.padding + self.side - 1) - self._windows_up_to(
+            self.padding - self.reach
+        )
+
+    @property
     def all_taps_see(self) -> bool:
         """Whether each tap of the kernel meets the image in some window. One that never does has no gradient.
 

@@ -83,5 +83,7 @@ def test_a_kernel_far_beyond_its_image_costs_the_class_since_version_2(
     timed = told(Scene(minutes=0.1, changes=(("seed_architecture", str(seed)),)))
     seen = found(each(Opened, lambda event: replace(event, rules=rules))(timed), "speed")
     assert seen.outcome is outcome
-    kernel = "trial 0: the kernel of Conv2d.1 has 255 taps along 1 pixels, most of which nobody computes"
-    assert (seen.text == kernel) == (outcome is Outcome.UNKNOWN)
+    says = (
+        "trial 0: the kernel of Conv2d.1 has 255 taps along 1 pixels; nobody computes most of what is counted"
+    )
+    assert seen.text.startswith(says) == (outcome is Outcome.UNKNOWN)

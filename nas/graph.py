@@ -358,8 +358,8 @@ class _Facts:
 
     @cached_property
     def in_vain(self) -> str:
-        """What `Graph.counted_in_vain` says of it, with a place for its name. Along a side a kernel has too many
-        taps above `most_taps`; a dilated one has one every so many pixels."""
+        """What `Graph.counted_in_vain` says of it, with a place for its name. A dilated kernel has one tap
+        every so many pixels."""
         if text := self.layer.counted_in_vain(*self.inputs):
             return text
         convolution = self.layer.convolution(*self.inputs)

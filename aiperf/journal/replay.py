@@ -253,6 +253,8 @@ class Replay:
     def _host_used(self, t: float, event: events.HostUsed) -> str:
         if event.use.rank not in self.leg.devices:
             return f"of rank {event.use.rank}, which was never ready"
+        if event.end > t:
+            return f"of rank {event.use.rank} ended at {event.end:.3f} s, after this line at {t:.3f} s"
         self.leg.uses.append(event)
         return ""
 

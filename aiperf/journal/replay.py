@@ -61,6 +61,8 @@ class Replay:
         """The trial with the lowest validation error among those that ended by themselves or by a limit; of
         equal ones the first to end."""
         self.tested: Evaluated | None = None
+        self.tested_line = 0
+        """Number of the line with the test; 0 without one."""
         self.broken: list[int] = []
         """Numbers of the lines whose chain does not match."""
         self.faults: list[Fault] = []
@@ -388,7 +390,7 @@ class Replay:
             return "comes in a leg whose clock never started"
         if event.evaluated.tally.of < 1:
             return f"has {event.evaluated.tally.of} examples"
-        self.tested = event.evaluated
+        self.tested, self.tested_line = event.evaluated, self.lines
         return ""
 
 

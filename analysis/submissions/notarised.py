@@ -11,7 +11,7 @@ Nothing here makes a run INVALID: an answer that does not fit ends what is notar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from aiperf.files import RunFiles
@@ -39,7 +39,7 @@ its end: two intervals between heads."""
 
 @dataclass(frozen=True)
 class NotarisedLeg:
-    """One leg that has a span."""
+    """One leg that has a span, or the test."""
 
     index: int
     span_seconds: float
@@ -114,15 +114,23 @@ class Notarised:
 def notarised(files: RunFiles, replay: Replay, notaries: Register) -> Notarised:
     """Holds a run to the answers next to its journal. `notaries`: the names of those that count, by their
     public keys. Raises JournalError if the journal cannot be read."""
-    legs = [leg for leg in replay.counted_legs if leg.span_seconds > 0]
+    legs = [leg for leg in replay.legs if leg.span_seconds > 0 or _has_test(leg, replay)]
     signed = {leg.index: _signed(files, leg, notaries) for leg in legs}
     numbers = {answer.head.lines for each in signed.values() for answer in each.answers}
     there = positions(files.journal, numbers)
     found, last = list[NotarisedLeg](), None
     for leg in legs:
         held, last = _held(leg, signed[leg.index], there, last, notaries)
+        if held.is_whole and _has_test(leg, replay) and (not last or last.head.lines < replay.tested_line):
+            why = signed[leg.index].why or "the line of the test was not signed"
+            held = replace(held, why=why)
         found.append(held)
     return Notarised(found, replay.lines)
+
+
+def _has_test(leg: Leg, replay: Replay) -> bool:
+    """Whether the best network was tested in this leg. One that was resumed for that has no span."""
+    return leg.first_line <= replay.tested_line <= leg.last_line
 
 
 @dataclass(frozen=True)

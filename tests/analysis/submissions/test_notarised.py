@@ -15,10 +15,12 @@ import pytest
 from aiperf.files import RunFiles
 from aiperf.journal.events import LegBegan, NonceGiven, Opened, Stepped
 from aiperf.journal.file import chained, read_journal
+from aiperf.tasks.images.tally import Classified
 from analysis.readings.judgement import read_run
 from analysis.submissions.keys import Register
 from analysis.submissions.notarised import notarised
 from analysis.submissions.ranking import Notaries, rank
+from tests.aiperf.rules.forged import with_leg_for_the_test
 from tests.analysis.packages import contents, make
 from tests.analysis.submissions.notarising import Office, notarise
 from tests.journals import Scene, Timed, told, within, write_run
@@ -49,6 +51,7 @@ HONEST: Mapping[str, tuple[list[Timed], Mapping[str, Any], str]] = {
     ),
     "each answer is ten seconds late": (RUN, {"late": lambda t: 10.0 * (t > 0)}, WHOLE),
     "the nonce is eight seconds late": (RUN, {"late": lambda t: 0.1}, WHOLE),
+    "it signed the test a minute late": (RUN, {"late": lambda t: 60.0 * (t > 133)}, WHOLE),
     "clocks years apart": (RUN, {"real": lambda t: t + 9e7}, "notarised by HPC list; .* at 2029-"),
     "a fast clock of the notary": (RUN, {"real": lambda t: 1.0005 * t}, WHOLE),
     "a slow one": (RUN, {"real": lambda t: 0.9995 * t}, WHOLE),
@@ -129,11 +132,35 @@ def later_nonce(lines: list[Timed]) -> list[Timed]:
     ]
 
 
+def better_test(lines: list[Timed]) -> list[Timed]:
+    """The last line has more right answers."""
+    t, tested = lines[-1]
+    return [*lines[:-1], (t, within(tested, tally=Classified(1197, 1190)))]
+
+
+def unsigned_test(change: Callable[[list[Timed]], list[Timed]]) -> Callable[[RunFiles, Path], object]:
+    """Another test, without the answer to the head that has the right one."""
+
+    def edit(files: RunFiles, other: Path) -> None:
+        rewritten(files, change)
+        edited(lambda lines: lines[:-1])(files, other)
+
+    return edit
+
+
 UNTIL = r"notarised by HPC list until line \d+ of \d+: "
 FORGED: Mapping[str, tuple[Callable[[RunFiles, Path], object], str]] = {
     "a line changed after it was signed": (
         journal(better),
         UNTIL + r"line \d+ or one before it was changed after it was signed; .*",
+    ),
+    "a better test, of which it has no signature": (
+        unsigned_test(better_test),
+        UNTIL + "the line of the test was not signed; ",
+    ),
+    "the test in one more leg, without a notary": (
+        unsigned_test(with_leg_for_the_test()),
+        UNTIL + "leg 2: no notary gave it a nonce; ",
     ),
     "its end cut off": (
         journal(lambda lines: lines[:-20]),

@@ -27,6 +27,9 @@ INITIALISATION_SECONDS = 1800.0
 MOST_PROCESSORS = 8192
 """Largest number of processors for which Linux can be built: NR_CPUS_RANGE_END in arch/x86/Kconfig, the
 largest of all architectures."""
+MOST_VECTOR_BITS, VECTOR_STEP_BITS = 2048, 128
+"""Longest vector of Arm's SVE, and of what its length is a multiple: Stephens et al., "The ARM Scalable Vector
+Extension", IEEE Micro 37(2), 2017."""
 MOST_OF_THE_MEMORY = 1.02
 """Largest possible memory relative to the listed one. Less memory is not a contradiction: a part of a device,
 or a device whose memory a site limits, may have the name of the whole."""
@@ -240,6 +243,8 @@ def _of_memory(ready: Ready) -> Iterator[str]:
 def _of_processor(processor: Processor, ready: Ready) -> Iterator[str]:
     if not 1 <= processor.logical <= MOST_PROCESSORS or not processor.top_hertz >= 0:
         yield f"it reports {processor.logical} processors at {processor.top_hertz:.3g} Hz"
+    if not 0 <= processor.vector_bits <= MOST_VECTOR_BITS or processor.vector_bits % VECTOR_STEP_BITS:
+        yield f"it reports vectors of {processor.vector_bits} bits"
     known = MACHINES.intersection(ready.software.get("system", "").split("-"))
     if known and processor.machine not in known:
         yield f"its processor is {processor.machine}, but its system is {ready.software['system']:.80}"

@@ -204,6 +204,11 @@ FORGERIES: list[tuple[str, list[Callable[[Files], Files]], str]] = [
         "is not the log from",
     ),
     (SINGLE, [lambda files: replace(files, operations=10**8)], "4.82 times as fast as a processor can"),
+    (
+        SINGLE,
+        [lambda files: replace(files, operations=10**8, processor=replace(PROCESSOR, logical=10**6))],
+        "it reports 1000000 processors",
+    ),
     (MULTI, [lambda files: replace(files, operations=10**8)], "times as fast as a processor can"),
     (OFFLINE, [lambda files: replace(files, operations=10**8)], "times as fast as a processor can"),
 ]

@@ -32,6 +32,9 @@ CLOCK_SHARE = 0.001
 slow."""
 CLOCK_SECONDS = 0.5
 """Largest step in seconds by which a clock is corrected while it is in use."""
+NOTARIES_SECONDS = 60.0
+"""Largest difference in seconds of the times of day of two notaries, of which each saw another leg: whoever
+has several could otherwise have legs signed at the same time that are told one after the other."""
 TAIL_SECONDS = 60.0
 """Longest time in seconds from the last head to the end of a leg that was killed, which hands over none at
 its end: two intervals between heads."""
@@ -224,7 +227,8 @@ def _no_start(
         return "the nonce in the journal is not that of the first answer"
     if not leg.first_line <= first.head.lines < leg.nonce_line or not _fits(first, there):
         return "its nonce was given for another journal"
-    if before is not None and before.key == first.key and first.milliseconds < before.milliseconds:
+    apart = 0 if before is None or before.key == first.key else 1000 * NOTARIES_SECONDS
+    if before is not None and first.milliseconds < before.milliseconds - apart:
         return "its nonce is older than the last answer to the leg before it"
     return ""
 

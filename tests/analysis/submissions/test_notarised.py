@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import copyfile, copytree
 from typing import Any
@@ -261,6 +261,42 @@ def test_a_duration_that_the_notary_did_not_see_is_not_notarised(
     real, expected = PACES[name]
     found = seen(notarise(office, tmp_path / "run", RUN, real=real), office)
     assert re.match(expected, found), found
+
+
+@dataclass
+class Relay:
+    """Two notaries, of which the second sees the second leg, by a clock that is so far behind."""
+
+    first: Office
+    second: Office
+    behind: float
+    now: float = 0.0
+
+    def look(self, directory: Path) -> list[str]:
+        self.first.now, self.second.now = self.now, self.now - self.behind
+        files = RunFiles(directory)
+        if not files.notary_request(1).exists():
+            return self.first.look(directory)
+        files.notary_request(0).unlink(missing_ok=True)  # else the second one would answer it, too
+        return self.second.look(directory)
+
+
+@pytest.mark.parametrize(
+    ("behind", "expected"),
+    [
+        (30.0, "notarised by HPC list and Auditor; leg 1: "),
+        (3599.0, "until line .*: leg 2: its nonce is older than the last answer to the leg before it; "),
+    ],
+)
+def test_legs_of_two_notaries_come_one_after_the_other(
+    behind: float, expected: str, office: Office, tmp_path: Path
+) -> None:
+    """The first leg can be made up in a second, and be signed at its pace while the second one is, too."""
+    other = Office(tmp_path / "other")
+    relay: Any = Relay(office, other, behind)
+    files = notarise(relay, tmp_path / "run", TWO_LEGS)
+    register: Register = {office.public: "HPC list", other.public: "Auditor"}
+    assert re.search(expected, notarised(files, read_run(files), register).text)
 
 
 def test_a_notary_that_is_not_on_the_list_counts_for_nothing(office: Office, tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ LEAST_WORK, WORK_OF_A_LINE = 200_000, 5_000
 The unit is an input of a layer, once for each architecture and once for each morphism. An honest trial has
 five lines or more. A trial of ResNet-50 takes 400, one that grows by 16 morphisms 3,300. A journal that needs
 more was made to occupy whoever reads it."""
+MOST_WORK = 1_000_000_000
+"""Limit for any run, because a line that costs nothing raises the one above: half an hour, and three times
+what 100,000 such trials take."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def rebuilt(replay: Replay) -> Iterator[Rebuilt]:
     last_child = {trial.parent: number for number, trial in trials.items()}
     seed = _seed(replay)
     held: dict[int, Graph] = {}
-    work = _WorkLimit(LEAST_WORK + WORK_OF_A_LINE * replay.lines)
+    work = _WorkLimit(min(MOST_WORK, LEAST_WORK + WORK_OF_A_LINE * replay.lines))
     for number, trial in trials.items():
         entry = _child(trial, seed if trial.parent is None else held.get(trial.parent), work.spend)
         if entry.graph is not None and last_child.get(number, number) > number:

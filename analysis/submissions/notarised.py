@@ -240,8 +240,6 @@ def _contradiction(leg: Leg, first: NotaryAnswer, answer: NotaryAnswer, there: M
         return f"lines up to {number:,} were signed, and the leg ends before"
     if not _fits(answer, there):
         return f"line {number:,} or one before it was changed after it was signed"
-    if number < leg.nonce_line:
-        return f"line {number:,} was signed after the nonce, and comes before it"
     elapsed = (answer.milliseconds - first.milliseconds) / 1000
     own = there[number].t - leg.nonce_time
     if own > elapsed + CLOCK_SECONDS + CLOCK_SHARE * elapsed:

@@ -65,10 +65,7 @@ class Windows:
         have all that are on it."""
         if self.dilation > self.side:
             return -(-self.taps_on_image // self.kernel)
-        # Those that begin before the end of the image, less those that end before its first pixel.
-        return self._windows_up_to(self.padding + self.side - 1) - self._windows_up_to(
-            self.padding - self.reach
-        )
+        return self.num  # none is on the padding alone: it is narrower than a window
 
     @property
     def all_taps_see(self) -> bool:

@@ -15,11 +15,13 @@ import pytest
 from aiperf.files import RunFiles
 from aiperf.journal.events import LegBegan, NonceGiven, Opened, Stepped
 from aiperf.journal.file import chained, read_journal
+from aiperf.journal.notary import NotaryAnswer, answers
 from aiperf.tasks.images.tally import Classified
 from analysis.readings.judgement import read_run
 from analysis.submissions.keys import Register
 from analysis.submissions.notarised import notarised
 from analysis.submissions.ranking import Notaries, rank
+from analysis.submissions.signature import signer
 from tests.aiperf.rules.forged import with_leg_for_the_test
 from tests.analysis.packages import contents, make
 from tests.analysis.submissions.notarising import Office, notarise
@@ -27,6 +29,7 @@ from tests.journals import Scene, Timed, told, within, write_run
 
 RUN = told(Scene(minutes=2.0, groups=1, epochs=60))
 OTHER = told(Scene(minutes=1.0, groups=1, epochs=60))[:10]
+KILLED_SOON = told(Scene(minutes=1.0, groups=1, epochs=60, killed_at=30.0))
 TWO_LEGS = told(Scene(minutes=2.0, groups=1, epochs=60, killed_at=70.0))
 
 
@@ -71,6 +74,16 @@ HONEST: Mapping[str, tuple[list[Timed], Mapping[str, Any], str]] = {
         r"notarised by HPC list until line \d+ of \d+: 4\d of 120 s .* covered; 2 heads signed too late; ",
     ),
     "the notary came during the run": (RUN, {"is_there": lambda t: t > 20}, "not notarised: no notary gave"),
+    "the notary died soon after the first leg began, which was killed a minute later": (
+        TWO_LEGS,
+        {"is_there": lambda t: t < 13},
+        r"notarised by HPC list until line \d+ of \d+: leg 1: [01] of 68 s of the span are covered; ",
+    ),
+    "it died before the first leg had a span, and that was killed after 18 s": (
+        KILLED_SOON,
+        {"is_there": lambda t: t < 11},
+        r"notarised by HPC list until line \d+ of \d+: leg 1: 0 of 28 s of the span are covered; ",
+    ),
     "no notary came to either leg": (
         TWO_LEGS,
         {"is_there": lambda t: False},
@@ -240,6 +253,64 @@ def test_no_line_is_notarised_behind_the_first_that_was_changed(
         (leg,) = notarised(files, read_run(files), register).legs
         assert leg.why
         assert leg.line <= index, f"line {index + 1} was changed"
+
+
+def signed_again(
+    files: RunFiles, office: Office, leg: int, change: Callable[[list[NotaryAnswer]], list[NotaryAnswer]]
+) -> None:
+    """Other answers, each with the right signature, as of a notary that is wrong."""
+    _, sign = signer(office.folder / "key")
+    previous, lines = "", list[str]()
+    for count, answer in enumerate(change(list(answers(files.notary_answers(leg))))):
+        told = replace(answer, count=count, previous=answer.previous and previous)
+        previous = sign(told.content)
+        lines.append(replace(told, signature=previous).line())
+    files.notary_answers(leg).write_text("".join(lines))
+
+
+def changed(place: int, **fields: Any) -> Callable[[list[NotaryAnswer]], list[NotaryAnswer]]:
+    return lambda told: [*told[:place], replace(told[place], **fields), *told[place + 1 :]]
+
+
+WRONG: Mapping[str, tuple[Callable[[list[NotaryAnswer]], list[NotaryAnswer]], str]] = {
+    "its clock went back": (changed(5, milliseconds=0), "line 6: it is earlier than the line above it"),
+    "it signed one head twice": (
+        lambda told: [*told[:6], replace(told[6], head=told[5].head), *told[7:]],
+        "line 7: it is earlier than the line above it",
+    ),
+    "it left out what it had signed before": (
+        changed(5, previous=""),
+        "line 6: it does not follow from the line above it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_notary_signs_without_order_ends_what_is_notarised(
+    name: str, signed: tuple[Office, RunFiles, Path], tmp_path: Path
+) -> None:
+    (office, run, _), (change, expected) = signed, WRONG[name]
+    copytree(run.directory, tmp_path / "run")
+    files = RunFiles(tmp_path / "run")
+    signed_again(files, office, 0, change)
+    assert re.match(UNTIL + "notary/0.answers.jsonl, " + expected, seen(files, office))
+
+
+def test_a_leg_holds_only_its_own_lines_and_none_behind_one_that_is_not_held(
+    office: Office, tmp_path: Path
+) -> None:
+    """The second leg is notarised to its end, but begins with what the first one left."""
+    files = notarise(office, tmp_path / "run", TWO_LEGS)
+    end = list(answers(files.notary_answers(1)))[-1]
+    kept = files.notary_answers(0).read_text()
+    later: dict[str, Any] = {"head": end.head, "milliseconds": end.milliseconds}
+    signed_again(files, office, 0, lambda told: [*told, replace(told[-1], **later)])
+    until = rf"leg 1: lines up to {end.head.lines} were signed, and the leg ends before; "
+    assert re.match(UNTIL + until, seen(files, office))
+    files.notary_answers(0).write_text("".join(kept.splitlines(keepends=True)[:3]))
+    found = seen(files, office)
+    assert re.match(UNTIL + r"leg 1: \d of 68 s of the span are covered; leg 1: nonce", found)
+    assert "leg 2: " not in found
 
 
 PACES: Mapping[str, tuple[Callable[[float], float], str]] = {

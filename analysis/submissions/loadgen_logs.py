@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError
-from aiperf.hardware.bound import bound_of_device
+from aiperf.hardware.bound import ELEMENT_WISE, bound_of_device
 from aiperf.journal import strict
 from aiperf.rules.participants import of_processor
 from aiperf.scenarios.detail_log import Detail, LogEntry, detail_of
@@ -59,6 +59,16 @@ ONCE = ("effective_", "result_", "early_stopping_", "num_errors", "loadgen_versi
 NANO = 1e-9
 MOST_BYTES = 50 << 20
 """Largest file in a submission, in bytes (repository_checks.sh of MLPerf Inference)."""
+
+
+@dataclass(frozen=True)
+class LeastWork:
+    """Operations of one sample that no library can avoid."""
+
+    products: int
+    """Tensor operations."""
+    elements: int = 0
+    """Element-wise operations, which may overlap with the products."""
 
 
 class Contradiction(AiperfError):
@@ -112,10 +122,10 @@ class Log:
 
 
 def refuse_contradictions(
-    scenario: Scenario, measured: Measured, performance: Log, summary: str, operations: int
+    scenario: Scenario, measured: Measured, performance: Log, summary: str, work: LeastWork
 ) -> None:
     """Compares the log of the performance test with its summary, with the result of `infer` and with what the
-    device can do. `operations` are those of one sample that no library can avoid.
+    device can do. `work` is that of one sample.
 
     Raises Contradiction.
     """
@@ -129,22 +139,27 @@ def refuse_contradictions(
         _times(scenario, performance, detail),
         _summarised(scenario, performance, summary),
         _beyond_stopwatch(detail.latencies, measured.stopwatch),
-        _beyond_bound(scenario, measured, detail.latencies, operations),
+        _beyond_bound(scenario, measured, work),
     ):
         raise Contradiction(f"{performance.path}: {text}")
 
 
-def share_of_bound(scenario: Scenario, measured: Measured, operations: int) -> float | None:
+def share_of_bound(scenario: Scenario, measured: Measured, work: LeastWork) -> float | None:
     """The share of the most that the device can do which the answers took, at the fastest; None if it has no
     known bound."""
-    bound = bound_of_device(measured.device, measured.processor, measured.format)
-    if bound is None or measured.detail is None:
-        return None
-    latencies = measured.detail.latencies
-    work = [((scenario.samples_per_query or 1), latencies.least)]
-    if not scenario.samples_per_query:
-        work.append((latencies.number, latencies.most))
-    return max(operations * samples / (seconds * bound) if seconds else 2.0 for samples, seconds in work)
+    shares = []
+    for format, operations in ((measured.format, work.products), (ELEMENT_WISE, work.elements)):
+        bound = bound_of_device(measured.device, measured.processor, format)
+        if bound is None or measured.detail is None:
+            return None
+        latencies = measured.detail.latencies
+        answered = [((scenario.samples_per_query or 1), latencies.least)]
+        if not scenario.samples_per_query:
+            answered.append((latencies.number, latencies.most))
+        shares += [
+            operations * samples / (seconds * bound) if seconds else 2.0 for samples, seconds in answered
+        ]
+    return max(shares)
 
 
 def refuse_other_answers(
@@ -316,10 +331,8 @@ def _beyond_stopwatch(latencies: Latencies, own: Latencies | None) -> Iterator[s
         )
 
 
-def _beyond_bound(
-    scenario: Scenario, measured: Measured, latencies: Latencies, operations: int
-) -> Iterator[str]:
+def _beyond_bound(scenario: Scenario, measured: Measured, work: LeastWork) -> Iterator[str]:
     yield from of_processor(measured.processor) if measured.processor else ()
-    share = share_of_bound(scenario, measured, operations)
+    share = share_of_bound(scenario, measured, work)
     if share is not None and share > 1:
         yield f"the samples were answered {share:.3g} times as fast as {measured.device} can"

@@ -24,6 +24,7 @@ from aiperf.tasks.images.tally import Classified
 from aiperf.wire.messages import Processor
 from analysis.submissions.loadgen_logs import (
     Contradiction,
+    LeastWork,
     Log,
     refuse_contradictions,
     refuse_other_answers,
@@ -47,6 +48,7 @@ class Files:
     device: str = "a processor"
     processor: Processor | None = PROCESSOR
     operations: int = OPERATIONS
+    elements: int = 0
     read: bool = True
     """Whether the result of `infer` was read from this log."""
 
@@ -86,7 +88,9 @@ def contradiction(files: Files, folder: Path) -> str:
         processor=files.processor,
     )
     try:
-        refuse_contradictions(SCENARIOS[files.name], measured, log, files.summary, files.operations)
+        refuse_contradictions(
+            SCENARIOS[files.name], measured, log, files.summary, LeastWork(files.operations, files.elements)
+        )
     except Contradiction as error:
         return str(error).removeprefix(f"{path}: ")
     return ""
@@ -204,6 +208,7 @@ FORGERIES: list[tuple[str, list[Callable[[Files], Files]], str]] = [
         "is not the log from",
     ),
     (SINGLE, [lambda files: replace(files, operations=10**8)], "4.82 times as fast as a processor can"),
+    (OFFLINE, [lambda files: replace(files, elements=10**9)], "times as fast as a processor can"),
     (
         SINGLE,
         [lambda files: replace(files, operations=10**8, processor=replace(PROCESSOR, logical=10**6))],

@@ -257,14 +257,16 @@ class Graph:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @cached_property
-    def kernel_beyond_image(self) -> str:
-        """The first convolution of whose taps most see padding only, as a clause; empty if there is none.
+    def counted_in_vain(self) -> str:
+        """The first layer of whose counted operations nobody computes most, as a clause; empty if there is
+        none. Nothing would bound the count of such a layer.
 
-        Taps on the padding are counted, and no library computes them, so nothing would bound the count of
-        such a layer. A pool of that kind cannot be built at all.
+        It is a convolution whose taps mostly see padding, which no library computes (a pool of that kind
+        cannot be built at all), or experts of which more are chosen than they have features: the counted
+        comparisons are fewer than the router's products only for a few.
         """
-        found = ((node.name, facts.taps_beyond) for node, facts in zip(self.nodes, self._facts))
-        return next((f"the kernel of {name} has {taps}" for name, taps in found if taps), "")
+        found = ((node.name, facts.in_vain) for node, facts in zip(self.nodes, self._facts))
+        return next((text.format(name) for name, text in found if text), "")
 
     def charged(self, node: Node) -> tuple[Cost, ...]:
         """A node's part of `rows`, for one example."""
@@ -335,13 +337,15 @@ class _Facts:
         return self.layer.num_activations(*self.inputs)
 
     @cached_property
-    def taps_beyond(self) -> str:
-        """The taps of a convolution along a side, in words, if they are more than `most_taps`. A dilated
-        kernel has one tap every so many pixels."""
+    def in_vain(self) -> str:
+        """What `Graph.counted_in_vain` says of it, with a place for its name. A dilated kernel has one tap
+        every so many pixels."""
+        if text := self.layer.counted_in_vain(*self.inputs):
+            return text
         convolution = self.layer.convolution(*self.inputs)
         for along in convolution.windows(self.inputs[0][1:]) if convolution else ():
             if along.kernel > most_taps(-(-along.side // along.dilation)):
-                return f"{along.kernel} taps along {along.side} pixels"
+                return f"the kernel of {{}} has {along.kernel} taps along {along.side} pixels"
         return ""
 
     @cached_property

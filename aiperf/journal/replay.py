@@ -64,6 +64,8 @@ class Replay:
         """The trial with the lowest validation error among those that ended by themselves or by a limit; of
         equal ones the first to end."""
         self.tested: Evaluated | None = None
+        self.tested_line = 0
+        """Number of the line with the test; 0 without one."""
         self.broken: list[int] = []
         """Numbers of the lines whose chain does not match."""
         self.faults: list[Fault] = []
@@ -261,6 +263,8 @@ class Replay:
     def _host_used(self, t: float, event: events.HostUsed) -> str:
         if event.use.rank not in self.leg.devices:
             return f"of rank {event.use.rank}, which was never ready"
+        if event.end > t:
+            return f"of rank {event.use.rank} ended at {event.end:.3f} s, after this line at {t:.3f} s"
         self.leg.uses.append(event)
         return ""
 
@@ -399,7 +403,7 @@ class Replay:
             return "comes in a leg whose clock never started"
         if event.evaluated.tally.of < 1:
             return f"has {event.evaluated.tally.of} examples"
-        self.tested = event.evaluated
+        self.tested, self.tested_line = event.evaluated, self.lines
         return ""
 
 

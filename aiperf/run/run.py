@@ -71,10 +71,10 @@ def starting_graph(config: Config) -> Graph:
         )
     if not graph.num_parameters:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r} has no weights to train")
-    if beyond := graph.kernel_beyond_image:
+    if in_vain := graph.counted_in_vain:
         raise ConfigError(
-            f"seed_architecture {config.seed_architecture!r}: {beyond}, most of which see padding only; "
-            "use a smaller kernel or larger images"
+            f"seed_architecture {config.seed_architecture!r}: {in_vain}; nobody computes most of what "
+            "is counted of it: use a smaller kernel, larger images or fewer experts"
         )
     return graph
 

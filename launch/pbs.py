@@ -29,7 +29,7 @@ class Pbs(Scheduler):
     requeue = (
         "# Its signal is that of qdel and of qrerun, which queues the job again.",
         '[[ -z $warned ]] || echo "unless PBS queues this job again itself (qstat $PBS_JOBID)"',
-        'echo "to go on: qsub -v AIPERF_DIRECTORY=$(printf %q "$directory"), with this script"',
+        'echo "to continue: qsub -v AIPERF_DIRECTORY=$(printf %q "$directory"), with this script"',
     )
 
     def options(self, site: Site, job: Job) -> list[str]:

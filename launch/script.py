@@ -41,7 +41,7 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
     one = [
         _ranks(scheduler, [*launcher.ranks(site.mpi), *site.mpi.options]),
         _staging(scheduler, site, launcher),
-        _doctor(),
+        _doctor(site),
         _run(scheduler, launcher, job),
     ]
     sections = [
@@ -52,7 +52,7 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
         _warning(launcher),
         *([_each_size(job, one)] if job.sizes else one),
         *([_spread(scheduler, job)] if job.repeat > 1 else []),
-        _end(scheduler),
+        _end(scheduler, launcher),
     ]
     return "#!/usr/bin/env bash\n" + _paragraphs(sections)
 
@@ -164,10 +164,13 @@ def _staging(scheduler: Scheduler, site: Site, launcher: Launcher) -> list[str]:
     ]
 
 
-def _doctor() -> list[str]:
+def _doctor(site: Site) -> list[str]:
+    words = ['"${ranks[@]}"', '"${program[@]}"', "doctor"]
+    words += [f"--wait-seconds {site.doctor_seconds:g}"] * bool(site.doctor_seconds)
+    words += ['--directory "$directory"', '"$@"']
     return [
         "# Whether the machine is as this run needs it.",
-        '"${ranks[@]}" "${program[@]}" doctor --directory "$directory" "$@" || [[ -n $warned ]] || exit 1',
+        f"{' '.join(words)} || [[ -n $warned ]] || exit 1",
     ]
 
 
@@ -199,9 +202,21 @@ def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
         "    # A launcher whose job is taken away may end with 0: done is what was tested at the end.",
         f"    ((code)) || tail -n 1 {_journal(scheduler, job)} | grep -q {quote(COMPLETE)} || code=75",
         *_lost_code(scheduler, launcher, job),
-        *["    ((code == 4)) && code=0  # SIMULATED, as was asked for"] * job.pretends,
+        *_pretended_code(launcher, job),
         "fi",
     ]
+
+
+def _pretended_code(launcher: Launcher, job: Job) -> list[str]:
+    """Lines that take the verdict SIMULATED for success, because the user chose workers that pretend."""
+    if not job.pretends:
+        return []
+    return [f"    ((code == 4)) && code=0 && {_explained(launcher, 4, 'nothing was measured')}"]
+
+
+def _explained(launcher: Launcher, code: int, means: str) -> str:
+    """Shell that explains an exit code other than 0, which a launcher such as srun reports as an error."""
+    return f'echo "{launcher.name} may report exit code {code} as an error; it only means that {means}"'
 
 
 def _lost_code(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
@@ -243,12 +258,13 @@ def _spread(scheduler: Scheduler, job: Job) -> list[str]:
     ]
 
 
-def _end(scheduler: Scheduler) -> list[str]:
+def _end(scheduler: Scheduler, launcher: Launcher) -> list[str]:
     return [
         "case $code in",
         '0) echo "done: $directory" ;;',
         "75)",
-        '    echo "stopped, to be continued: $directory"',
+        '    echo "stopped in time; can be continued: $directory"',
+        f"    {_explained(launcher, 75, 'the run can be continued')}",
         *(f"    {line}" for line in scheduler.requeue),
         "    ;;",
         '*) echo "failed with exit code $code: $directory" >&2 ;;',

@@ -62,9 +62,9 @@ class Slurm(Scheduler):
         "else",
         '    restarts=$(scontrol show job "$SLURM_JOB_ID" | grep -oP "Restarts=\\K\\d+" | head -n 1)',
         "    if ((${restarts:-0} > ${SLURM_RESTART_COUNT:-0})); then",
-        '        echo "Slurm queues this job again itself; it goes on there"',
+        '        echo "Slurm queues this job again itself; it continues there"',
         "    else",
-        '        echo "to go on: AIPERF_DIRECTORY=$(printf %q "$directory") sbatch, with this script"',
+        '        echo "to continue: AIPERF_DIRECTORY=$(printf %q "$directory") sbatch, with this script"',
         "    fi",
         "fi",
     )

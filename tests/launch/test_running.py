@@ -129,11 +129,14 @@ def machine(tmp_path: Path) -> Machine:
 Outcome = tuple[int, str, list[str]]
 """The exit code of a job, what it prints, and what it does."""
 
-STOPPED = "stopped, to be continued: runs/aiperf-hpc-7\n"
-MINE_STOPPED = "stopped, to be continued: my runs/a\n"
+EXPLAINED = "srun may report exit code 75 as an error; it only means that the run can be continued\n"
+STOPPED = f"stopped in time; can be continued: runs/aiperf-hpc-7\n{EXPLAINED}"
+MINE_STOPPED = f"stopped in time; can be continued: my runs/a\n{EXPLAINED}"
 LOOKED, RAN, AGAIN = "aiperf-hpc doctor", "aiperf-hpc run", "requeue 7"
-BY_HAND = f"{STOPPED}to go on: AIPERF_DIRECTORY=runs/aiperf-hpc-7 sbatch, with this script\n"
+BY_HAND = f"{STOPPED}to continue: AIPERF_DIRECTORY=runs/aiperf-hpc-7 sbatch, with this script\n"
 DONE: Outcome = (0, "done: runs/aiperf-hpc-7\n", [LOOKED, RAN])
+NOTHING_MEASURED = "srun may report exit code 4 as an error; it only means that nothing was measured\n"
+PRETENDED: Outcome = (0, f"{NOTHING_MEASURED}{DONE[1]}", DONE[2])
 CONTINUED: Outcome = (75, STOPPED, [LOOKED, RAN, AGAIN])
 SIMULATED = f"last '{TESTED}'; exit 4"
 MINE = {"job": replace(JOB, directory="my runs/a"), "RUN": "exit 75", "STILL_RUNNING": "17"}
@@ -143,10 +146,13 @@ MODULES = replace(SITE, modules=("gcc/13", "openmpi"))
 NO_PROGRAM = replace(SITE, container=Container("x.sif", command="no-such-command"))
 ENDS: dict[str, tuple[dict[str, Any], Outcome]] = {
     "tested": ({}, DONE),
-    "simulated as asked": ({"job": replace(JOB, options=("--pretend", "h100")), "RUN": SIMULATED}, DONE),
-    "simulated as asked in one word": (
+    "pretended as requested": (
+        {"job": replace(JOB, options=("--pretend", "h100")), "RUN": SIMULATED},
+        PRETENDED,
+    ),
+    "pretended as requested in one word": (
         {"job": replace(JOB, options=("--pretend=h100",)), "RUN": SIMULATED},
-        DONE,
+        PRETENDED,
     ),
     "simulated": ({"RUN": SIMULATED}, (4, "failed with exit code 4: runs/aiperf-hpc-7\n", [LOOKED, RAN])),
     "srun ends well as Slurm takes the host away": ({"RUN": 'last \'{"type":"Beat"}\''}, CONTINUED),
@@ -158,13 +164,13 @@ ENDS: dict[str, tuple[dict[str, Any], Outcome]] = {
     # As after `scontrol requeue`, or for a job of a higher priority.
     "queued by Slurm": (
         {**MINE, "RESTARTS": "1"},
-        (75, f"{MINE_STOPPED}Slurm queues this job again itself; it goes on there\n", [LOOKED, RAN]),
+        (75, f"{MINE_STOPPED}Slurm queues this job again itself; it continues there\n", [LOOKED, RAN]),
     ),
     "queued by Slurm before": (
         {**MINE, "SLURM_RESTART_COUNT": "2", "RESTARTS": "2"},
         (
             75,
-            f"{MINE_STOPPED}to go on: AIPERF_DIRECTORY=my\\ runs/a sbatch, with this script\n",
+            f"{MINE_STOPPED}to continue: AIPERF_DIRECTORY=my\\ runs/a sbatch, with this script\n",
             [LOOKED, RAN],
         ),
     ),

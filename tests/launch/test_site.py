@@ -255,6 +255,15 @@ def test_what_is_no_price_is_refused_with_an_example(text: str) -> None:
         parse_price("--price", text)
 
 
+def test_a_site_gives_the_doctor_more_time() -> None:
+    assert site_from_toml("doctor_seconds = 300", "s").doctor_seconds == 300
+    for wrong in ("0.5", "-1", "1201", "inf", "nan"):
+        with pytest.raises(
+            ConfigError, match=r"^s: .*doctor_seconds is .*; it must be 0, or 1 to 1200 seconds"
+        ):
+            site_from_toml(f"doctor_seconds = {wrong}", "s")
+
+
 def test_a_site_states_a_price_or_none() -> None:
     assert Site().node_price is None
     assert site_from_toml('price = "3/node-hour"', "s").node_price == Price(3.0)

@@ -48,7 +48,7 @@ def test_a_warned_job_loses_no_trial_in_flight_is_queued_again_and_goes_on(
     assert State.STOPPED in states
     assert State.LOST not in states
     assert job.field("Restarts") == "1"
-    assert "stopped, to be continued" in job.output
+    assert "stopped in time" in job.output
     assert (told.num_legs, told.span_seconds) == pytest.approx((2, 18), abs=0.5)
     assert told.tested is not None
     assert judge(told, RunFiles(job.directory)).valid

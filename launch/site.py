@@ -46,10 +46,10 @@ class Devices:
     """Devices per node, one for each rank that trains; on nodes without accelerators, ranks that share the
     cores."""
     request: str = "gpus"
-    """How the scheduler is asked for devices. gpus: by its own option for GPUs. none: not at all. Otherwise
+    """How devices are requested. gpus: by the scheduler's own option for GPUs. none: not at all. Otherwise
     the name of a resource, such as npu."""
     cores_per_node: int = 0
-    """Cores of a node. PBS and LSF are asked for them by number; Slurm reports them. 0: not known."""
+    """Cores of a node. PBS and LSF need the number in the request; Slurm reports it. 0: not known."""
 
     def __post_init__(self) -> None:
         if self.per_node < 1:
@@ -61,7 +61,7 @@ class Devices:
         script_text.name("devices.request", self.request)
 
     @property
-    def cores_a_rank(self) -> int:
+    def cores_per_rank(self) -> int:
         """Cores of one rank: those of a node are shared evenly by the ranks that train and, on the first
         node, the master. 0: not known."""
         return self.cores_per_node // (self.per_node + 1)

@@ -27,10 +27,12 @@ def limits(seen: Examination) -> Check:
         files, locked = each.limits["open files"], each.limits["locked memory"]
         if 0 <= files < OPEN_FILES:
             return warning(
-                "limits", f"{files} open files on {each.host}", f"ulimit -n {OPEN_FILES} in the script"
+                "limits",
+                f"{files} open files are allowed on {each.host}",
+                f"ulimit -n {OPEN_FILES} in the script",
             )
         if 0 <= locked < LOCKED_MEMORY and each.tools:
-            told = f"{locked // 1024} KiB of locked memory on {each.host}"
+            told = f"{locked // 1024} KiB of locked memory are allowed on {each.host}"
             return warning("limits", told, "request an unlimited memlock: InfiniBand needs it (ulimit -l)")
     return ok("limits", "enough open files and locked memory")
 

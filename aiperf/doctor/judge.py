@@ -149,7 +149,7 @@ def _devices(seen: Examination) -> Check:
     if faults:
         first = min(faults, key=attrgetter("late"))  # a rank that waited names its own device, not the cause
         told = f"rank {first.rank} on {first.host}: {first.fault}"
-        more = f"; {len(faults) - 1} more like it" if len(faults) > 1 else ""
+        more = f"; and {len(faults) - 1} more" if len(faults) > 1 else ""
         busy = _busy_remedy(seen.host_reports) if first.late else ""
         remedy = busy or first.remedy or "check that device; exclude its node until it is repaired"
         return failed("devices", told + more, remedy)
@@ -218,7 +218,7 @@ def _clocks(seen: Examination) -> Check:
             "clocks", told, f"its answers were late: check again when {host} and the network are idle"
         )
     told = f"the largest difference is {abs(clock.offset_seconds):.3f} s, of {host}"
-    remedy = f"synchronise the clock of {host} (chrony, ntp)"
+    remedy = f"synchronise the clock of {host}, for example with chrony"
     if clock.least_seconds > CLOCK_SECONDS:
         return failed("clocks", told, remedy)
     if clock.least_seconds > CLOCK_NEAR_SECONDS:
@@ -272,12 +272,12 @@ def _drivers(seen: Examination) -> Check:
             return warning("drivers", f"{tool} on {host} {answer}", remedy)
         if answer.startswith("failed: "):
             busy = _busy_remedy([each for each in hosts if each.host == host])
-            remedy = busy or "have the driver checked, or exclude the node"
+            remedy = busy or "let an administrator check the driver, or exclude the node"
             return failed("drivers", f"{tool} on {host} {answer}", remedy)
         lines = answer.splitlines()
         if tool == "nvidia-smi" and lines and not any(map(_fields, lines)):
             told = f"{tool} on {host} returned unexpected output: {lines[0]!r:.60}"
-            return failed("drivers", told, "have the driver checked, or exclude the node")
+            return failed("drivers", told, "let an administrator check the driver, or exclude the node")
     measured = {each.host for each in seen.device_reports if each.kind not in ("", "cpu")}
     without = sorted(measured - {host for host, *_ in answers})
     if not answers and not without:
@@ -308,11 +308,11 @@ def _slices(seen: Examination) -> Check:
         for variable, value in each.visible.items():
             if "MIG-" in value:
                 told = f"{variable} on {each.host} selects device partitions (MIG)"
-                return warning("visible", told, "fine for a test; peak and ranking need whole devices")
+                return warning("visible", told, "none needed for a test; peak and ranking need whole devices")
     cut = [host for host, *_, mode in _nvidia(hosts) if mode == "Enabled"]
     if cut:
         told = f"MIG is enabled on {cut[0]}"
-        return warning("visible", told, "fine for a test; peak and ranking need whole devices")
+        return warning("visible", told, "none needed for a test; peak and ranking need whole devices")
     named = {variable: value for each in hosts for variable, value in each.visible.items()}
     uuid = "; by UUID" if any("GPU-" in value for value in named.values()) else ""
     told = ", ".join(f"{variable}={value}" for variable, value in named.items())

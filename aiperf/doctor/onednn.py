@@ -63,7 +63,7 @@ def onednn(seen: Examination) -> Check:
     if faults:
         fault, host = next(iter(faults.items()))
         told = f"strided 1x1 convolutions of few channels write outside their memory ({fault}, on {host})"
-        return warning("oneDNN", told, "none needed: a run avoids them; other programs may not")
+        return warning("oneDNN", told, "none needed: a run avoids them; other programs may meet it")
     if any(each.onednn == UNKNOWN for each in hosts):
         unknown = next(each.host for each in hosts if each.onednn == UNKNOWN)
         limit = patient(SECONDS, seen.wait_seconds)

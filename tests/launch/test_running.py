@@ -164,7 +164,7 @@ ENDS: dict[str, tuple[dict[str, Any], Outcome]] = {
     # As after `scontrol requeue`, or for a job of a higher priority.
     "queued by Slurm": (
         {**MINE, "RESTARTS": "1"},
-        (75, f"{MINE_STOPPED}Slurm queues this job again itself; it continues there\n", [LOOKED, RAN]),
+        (75, f"{MINE_STOPPED}Slurm requeues this job itself; nothing needs to be done\n", [LOOKED, RAN]),
     ),
     "queued by Slurm before": (
         {**MINE, "SLURM_RESTART_COUNT": "2", "RESTARTS": "2"},
@@ -210,7 +210,7 @@ ENDS: dict[str, tuple[dict[str, Any], Outcome]] = {
     ),
     "no program": (
         {"site": NO_PROGRAM},
-        (1, "there is no no-such-command here; edit the line below EDIT 3\n", []),
+        (1, "no-such-command is not in PATH; edit the line below EDIT 3\n", []),
     ),
     "few cores": ({"SLURM_JOB_CPUS_PER_NODE": "2(x2)"}, (1, "2 CPUs per node are too few for 3 ranks\n", [])),
 }
@@ -295,7 +295,7 @@ def test_a_planted_folder_on_a_node_ends_the_job_and_nothing_outside_is_touched(
     ran = machine.run(replace(SITE, scratch=Scratch(str(disk), 'touch "$scratch/images"')))
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1].endswith(
-        f"{scratch} is not a folder of this user; set scratch.directory"
+        f"{scratch} does not belong to this user; set scratch.directory"
     )
     assert [path.name for path in outside.iterdir()] == ["precious"]
 

@@ -55,8 +55,8 @@ def test_what_cannot_be_added_is_one_line(tmp_path: Path) -> None:
     assert answer.returncode == 1
     assert answer.stderr.splitlines()[-1] == (
         "pip cannot add the extra simulate without replacing something that jobs may be using, or cannot "
-        f"download it (see above); nothing in {sys.base_prefix} was changed. For tests in an environment of their "
-        "own: make test VENV=.venv-test"
+        f"download it (see above); nothing in {sys.base_prefix} was changed. For tests in an environment of "
+        "their own: make test VENV=.venv-test"
     )
 
 

@@ -148,7 +148,7 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
         "clock of node2 is known only to 15.0 s",
         other(clocks={"node2": ClockReading(-15.0, 15.0)}),
     ),
-    ("limits", W, "1024 open files on node2", limited(open_files=1024)),
+    ("limits", W, "1024 open files are allowed on node2", limited(open_files=1024)),
     ("limits", W, "64 KiB of locked", limited(locked_memory=65536)),
     (
         "run directory",
@@ -299,4 +299,4 @@ def test_an_overloaded_host_is_not_called_broken() -> None:
     assert found(wrong, "devices").remedy == BROKEN
     first, *rest = other_device(fault="wrong in 3 places").device_reports
     both = other(device_reports=(replace(first, **LATE), *rest))  # type: ignore[arg-type]
-    assert found(both, "devices").seen == "rank 4 on node2: wrong in 3 places; 1 more like it"
+    assert found(both, "devices").seen == "rank 4 on node2: wrong in 3 places; and 1 more"

@@ -54,7 +54,7 @@ def see_device(
         try:
             rate = _reduce(device, place, meet, timedelta(seconds=limit))
         except RuntimeError as error:  # as all that torch.distributed raises
-            late = not fault and monotonic() - began >= limit
+            late = not fault and monotonic() - began >= 0.9 * limit
             fault = fault or f"{backend} all-reduce failed: {str(error).splitlines()[0]}"
     return DeviceSeen(
         rank=place.rank,

@@ -83,9 +83,6 @@ class DeviceSeen(FromGroup):
     fault: str = ""
     remedy: str = ""
     """Remedy for the fault, if one is known."""
-    late: bool = False
-    """Whether the fault is that the others of the group were not there in time, so that its cause may be
-    another rank."""
     torch: str = ""
     kind: str = ""
     name: str = ""
@@ -101,6 +98,9 @@ class DeviceSeen(FromGroup):
     """Reason why a CPU has no kernels for fused steps; empty if it has, or if the device is not a CPU."""
     note: str = ""
     """What the user should know about the choice of the device."""
+    late: bool = False
+    """Whether the fault is that the others of the group were not there in time, so that its cause may be
+    another rank."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +14,7 @@ from aiperf.doctor import host_report, onednn
 from aiperf.doctor.host_report import see_host, try_folder
 from aiperf.doctor.onednn import see_onednn
 from aiperf.doctor.own_process import OwnProcess, device_process
-from aiperf.doctor.reports import DeviceSeen, patient
+from aiperf.doctor.reports import DeviceSeen, Meet, patient
 from aiperf.wire.layout import Place
 
 HERE = {"HOME": os.environ.get("HOME", "/")}
@@ -61,6 +62,19 @@ def test_onednn_is_looked_at_in_a_process_that_may_die(monkeypatch: pytest.Monke
     assert see_onednn(50.0)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     assert see_onednn(50.0) == "sound"
+
+
+@pytest.mark.torch
+def test_a_rank_whose_group_does_not_come_blames_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    from aiperf.doctor import device_report
+
+    monkeypatch.setattr(device_report, "MEETING_SECONDS", 0.3)
+    place = Place(1, (1, 2), 0, 2)
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        meet = Meet("127.0.0.1", door.getsockname()[1], os.dup(door.fileno()))
+        seen = device_report.see_device("cpu", "fp32", place, "node1", meet, 50.0)
+    assert seen.fault.startswith("gloo all-reduce failed: ")
+    assert (seen.late, seen.remedy) == (True, device_report.LATE_REMEDY)
 
 
 @pytest.mark.torch

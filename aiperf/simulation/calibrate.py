@@ -110,7 +110,7 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
         otherwise,
         name=f"as run {run}",
         source=f"calibrated by {origin}run {run}: {groups} of {ranks} on {ready.device}",
-        device=f"simulated {ready.device.removeprefix('simulated ')}",
+        device=f"modelled {ready.device.removeprefix('modelled ')}",
         memory_bytes=ready.memory_bytes,
         format=replay.opened.config.training.format,
         **changes,

@@ -312,9 +312,10 @@ def _first_site(folder: Path) -> object:
 
 def _drivers(folder: Path) -> object:
     """The checks of doctor that read what drivers' tools print."""
-    tools = {name: called("aiperf.doctor.host_report:_ask", name, ("-L",)) for name in DRIVERS}
+    tools = {name: called("aiperf.doctor.host_report:_ask", name, ("-L",), 50.0) for name in DRIVERS}
     seen = SimpleNamespace(
-        device_reports=[], host_reports=[SimpleNamespace(host="node1", tools=tools, visible={})]
+        device_reports=[],
+        host_reports=[SimpleNamespace(host="node1", tools=tools, visible={}, load=None, cores=1)],
     )
     return [called(f"aiperf.doctor.judge:{check}", seen) for check in ("_drivers", "_slices")]
 
@@ -600,7 +601,7 @@ FILE_CASES = (
     FileCase(
         ("aiperf/doctor/host_report.py _sees",),
         "probe",
-        lambda folder: called("aiperf.doctor.host_report:_sees", folder / "probe", "nonce"),
+        lambda folder: called("aiperf.doctor.host_report:_sees", folder / "probe", "nonce", 50.0),
     ),
     FileCase(
         ("aiperf/training/kept_network.py read_any_kept",),

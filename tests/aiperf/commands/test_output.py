@@ -97,5 +97,6 @@ def test_what_reads_a_journal_or_simulates_needs_no_extra_and_else_it_is_named(t
     assert re.findall(r"^\d$", answer.stdout, re.M) == ["0", "1", "0"], answer.stderr
     lines = [line for line in answer.stderr.splitlines() if not line.startswith("Next: ")]
     assert lines[0] == (
-        "aiperf-hpc: jinja2 is not installed; remedy: pip install '.[report]' in a checkout of aiperf-hpc"
+        f"aiperf-hpc: jinja2 is not installed; remedy: {sys.executable} -m pip install 'jinja2>=3.1' "
+        "'markupsafe>=2.1' 'matplotlib>=3.8' 'jsonschema>=4.20' 'prometheus-client>=0.20'"
     )

@@ -99,6 +99,16 @@ class Device(ABC):
         return torch.device(self.kind, self.index)
 
     @property
+    def layout(self) -> torch.memory_format:
+        """Memory format of images and of the weights of convolutions: the one in which the libraries of this
+        device are fastest, or the only one that they accept."""
+        return torch.channels_last
+
+    def arranged(self, examples: torch.Tensor) -> torch.Tensor:
+        """A batch of images in the memory format `layout`; any other batch unchanged."""
+        return examples.contiguous(memory_format=self.layout) if examples.dim() == 4 else examples
+
+    @property
     def processor(self) -> Processor | None:
         """Properties of the host's CPU; None if the device is not a CPU."""
         return None

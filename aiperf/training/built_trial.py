@@ -46,8 +46,8 @@ class InAdvance:
     """Batches, each loaded beside the step before it; the first is loaded already."""
 
     def __init__(self, batches: Iterator[Batch], device: Device) -> None:
-        self._batches, self._aside = batches, device.aside()
-        self._loaded = next(batches)
+        self._batches, self._device, self._aside = batches, device, device.aside()
+        self._loaded = self._next()
 
     @property
     def next(self) -> Batch:
@@ -57,7 +57,11 @@ class InAdvance:
     def load(self) -> None:
         """To be called when the step of the batch before is submitted."""
         with self._aside.begin():
-            self._loaded = next(self._batches)
+            self._loaded = self._next()
+
+    def _next(self) -> Batch:
+        examples, targets = next(self._batches)
+        return self._device.arranged(examples), targets
 
 
 @dataclass
@@ -96,7 +100,7 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
     device, parallel = rank.device, rank.parallel
     network = Network(start.graph)
     network.load(start.weights)
-    network.place(device.torch)
+    network.place(device.torch, device.layout)
     _drop_out(network, trial.hyper.dropout)
     if rank.training.normalises_over(parallel.ranks):
         synchronise(network, parallel.sum)

@@ -440,7 +440,7 @@ class Worker(Driver[BuiltTrial]):
         kept = self._kept(trial)
         network = Network(kept.graph)
         network.load(kept.weights)
-        network.place(self.device.torch)
+        network.place(self.device.torch, self.device.layout)
         try:
             top5 = Top5(network, self.device.torch)
             tally, seconds = evaluate(self.rank, network, self.rank.data.test, look=top5.look)

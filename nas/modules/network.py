@@ -50,9 +50,9 @@ class Network(nn.Module):
                 del values[index]
         return values[place]
 
-    def place(self, device: torch.device) -> None:
-        """Moves every tensor to the device, images' channels last in memory: what convolutions like best."""
-        self.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    def place(self, device: torch.device, layout: torch.memory_format) -> None:
+        """Moves every tensor to the device; those of convolutions get this memory format there."""
+        self.to(device).to(memory_format=layout)  # type: ignore[call-overload]
 
     def tensors(self) -> dict[str, Tensor]:
         """The live parameters, then the live statistics, by name."""

@@ -270,7 +270,7 @@ def test_the_images_are_not_written_to(layers: tuple[Layer, ...], training: bool
 def test_autocast(graph: Graph, kind: torch.dtype) -> None:
     found, batch = network(graph), examples(graph)
     if not isinstance(graph.head, NextSymbol):
-        found.place(torch.device("cpu"))
+        found.place(torch.device("cpu"), torch.channels_last)
         batch = batch.to(memory_format=torch.channels_last)
     exact = found(batch)
     with torch.autocast("cpu", kind):

@@ -159,6 +159,11 @@ class TestNpu(OnFake):
         device.declare("fp32")
         assert not torch.npu.conv.allow_hf32
 
+    def test_images_are_contiguous(self, device: Device) -> None:
+        images = torch.zeros(2, 4, 4, 3).permute(0, 3, 1, 2)
+        assert device.arranged(images).is_contiguous()
+        assert bind("cpu", 0).arranged(images) is images  # which are read with channels last
+
     def test_it_is_known_by_its_number_on_the_host(
         self, device: Device, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aiperf.device import xpu
 
@@ -102,6 +103,17 @@ class FakeNpu(FakeModule):
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.float16, torch.bfloat16, torch.float32]
+
+
+class OnlyContiguous(TorchDispatchMode):
+    """Refuses memory formats as torch_npu does: `_to_copy` of torch_npu/csrc/aten/common/ToKernelNpu.cpp and
+    `contiguous` of TensorProperties.cpp next to it (Ascend/pytorch), which torch dispatches as a clone."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        wanted = (kwargs or {}).get("memory_format")
+        if wanted not in (None, torch.contiguous_format, torch.preserve_format):
+            raise RuntimeError("Only contiguous_format or preserve_format is supported.")
+        return func(*args, **(kwargs or {}))
 
 
 def install_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from aiperf.device.device import SIXTEEN_BIT
-from aiperf.engines.engine import Engine, unchanged
+from aiperf.engines.engine import Engine, has_layout_of, unchanged
 from aiperf.engines.registry import KINDS
 from nas.modules import Network
 
@@ -198,6 +198,10 @@ def _compared(bound: float, expected: StepResult, by_eager: StepResult, found: S
     written as `not … <= …`, so that NaN counts as a difference."""
     if expected[1].keys() != found[1].keys():
         return f"gradients of {len(found[1])} tensors instead of {len(expected[1])}"
+    for name, gradient in by_eager[1].items():
+        if not has_layout_of(gradient, found[1][name]):
+            own, other = (tuple(each.stride()) for each in (found[1][name], gradient))
+            return f"the gradient of {name} has the strides {own} instead of {other}"
     wanted, eager, loss = (float(each[0]) for each in (expected, by_eager, found))
     if not all(isfinite(_norm(each[1].values())) for each in (expected, by_eager)):
         return ""  # an overflow, which the scaler handles: there is nothing to compare with

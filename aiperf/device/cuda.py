@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import torch
 
-from aiperf.device.accelerator import Accelerator, first_match
-from aiperf.device.device import Aside
+from aiperf.device.accelerator import Accelerator, first_match, side_stream
+from aiperf.device.device import TRAINING
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 AMD_DRIVER = Path("/sys/module/amdgpu/version")
@@ -24,7 +23,9 @@ class CudaCapture:
 
     def __init__(self, index: int) -> None:
         self._graph = torch.cuda.CUDAGraph()
-        self._stream = torch.cuda.Stream(index)
+        # The stream on which DDP was made and warmed up: nodes of autograd that were made on another one end
+        # a capture (pytorch/pytorch, issue 164302 and pull request 180090).
+        self._stream = side_stream(torch.cuda, index, TRAINING).stream
 
     def warm_up(self, work: Callable[[], None]) -> None:
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -39,20 +40,6 @@ class CudaCapture:
 
     def replay(self) -> None:
         self._graph.replay()
-
-
-class SideStream(Aside):
-    def __init__(self, index: int) -> None:
-        self._stream = torch.cuda.Stream(index)
-
-    def begin(self) -> AbstractContextManager[object]:
-        return torch.cuda.stream(self._stream)
-
-    def join(self, *results: torch.Tensor) -> None:
-        current = torch.cuda.current_stream()
-        current.wait_stream(self._stream)
-        for result in results:  # so that their memory is not reused before the step has read it
-            result.record_stream(current)
 
 
 @dataclass(frozen=True)
@@ -81,9 +68,6 @@ class Cuda(Accelerator):
         if torch.version.hip:
             return first_match(AMD_DRIVER, r"(\S+)")
         return first_match(NVIDIA_DRIVER, r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s")
-
-    def aside(self) -> Aside:
-        return SideStream(self.index)
 
     @property
     def captures(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
+from torch import Tensor, memory_format
 
 from aiperf.errors import WorldError
 from aiperf.hardware.device_names import visible_name
@@ -32,16 +33,25 @@ class Capture(Protocol):
         """Submits the recorded work once more, without waiting for it."""
 
 
+TRAINING, PREPARING, BATCHES = "training", "preparing", "batches"
+"""What the queues of a device are for: the steps of trials, which may be captured; the start of the next
+trial; the next batch, which is copied during the step before it."""
+
+
 class Aside:
-    """A second queue of a device, for work next to the current one, such as a batch that is copied during the
-    previous step. This class is for devices without one: everything is done in order."""
+    """A queue of a device for work next to that of its other queues. This class is for devices without
+    several: everything is done in order."""
 
     def begin(self) -> AbstractContextManager[object]:
-        """A context: work that is submitted inside it does not wait for work submitted before."""
+        """A context for the calling thread: work that is submitted inside it does not wait for work that was
+        submitted outside."""
         return nullcontext()
 
-    def join(self, *results: torch.Tensor) -> None:
+    def join(self, *results: Tensor) -> None:
         """Work that is submitted from here on waits for the work of `begin`, and may use its results."""
+
+    def finish(self) -> None:
+        """Waits until the work of `begin` is done."""
 
 
 @dataclass(frozen=True)
@@ -99,14 +109,14 @@ class Device(ABC):
         return torch.device(self.kind, self.index)
 
     @property
-    def layout(self) -> torch.memory_format:
+    def layout(self) -> memory_format:
         """Memory format of images and of the weights of convolutions: the one in which the libraries of this
         device are fastest, or the only one that they accept."""
         return torch.channels_last
 
-    def arranged(self, examples: torch.Tensor) -> torch.Tensor:
+    def arranged(self, examples: Tensor) -> Tensor:
         """A batch of images in the memory format `layout`; any other batch unchanged."""
-        return examples.contiguous(memory_format=self.layout) if examples.dim() == 4 else examples
+        return examples.to(memory_format=self.layout) if examples.dim() == 4 else examples
 
     @property
     def processor(self) -> Processor | None:
@@ -136,8 +146,12 @@ class Device(ABC):
     def clean(self) -> None:
         """Returns cached memory to the device."""
 
-    def aside(self) -> Aside:
-        """A queue for work next to the current one."""
+    @abstractmethod
+    def enter_thread(self) -> None:
+        """Makes this the current device of the calling thread."""
+
+    def aside(self, purpose: str) -> Aside:
+        """The queue for a purpose, one of those above; the same at every call."""
         return Aside()
 
     @property

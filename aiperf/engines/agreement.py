@@ -200,8 +200,8 @@ def _compared(bound: float, expected: StepResult, by_eager: StepResult, found: S
         return f"gradients of {len(found[1])} tensors instead of {len(expected[1])}"
     for name, gradient in by_eager[1].items():
         if not has_layout_of(gradient, found[1][name]):
-            own, other = (tuple(each.stride()) for each in (found[1][name], gradient))
-            return f"the gradient of {name} has the strides {own} instead of {other}"
+            strides = found[1][name].stride()
+            return f"the gradient of {name} has the strides {strides} instead of {gradient.stride()}"
     wanted, eager, loss = (float(each[0]) for each in (expected, by_eager, found))
     if not all(isfinite(_norm(each[1].values())) for each in (expected, by_eager)):
         return ""  # an overflow, which the scaler handles: there is nothing to compare with

@@ -15,6 +15,7 @@ from aiperf.config import TrainingConfig
 from aiperf.data import Data
 from aiperf.data.splits import Batch
 from aiperf.device import Device
+from aiperf.device.device import BATCHES
 from aiperf.engines.engine import Engine, Passes
 from aiperf.parallel.batchnorm import synchronise
 from aiperf.parallel.parallel import Parallel
@@ -46,7 +47,7 @@ class InAdvance:
     """Batches, each loaded beside the step before it; the first is loaded already."""
 
     def __init__(self, batches: Iterator[Batch], device: Device) -> None:
-        self._batches, self._device, self._aside = batches, device, device.aside()
+        self._batches, self._device, self._aside = batches, device, device.aside(BATCHES)
         self._loaded = self._next()
 
     @property
@@ -82,6 +83,12 @@ class BuiltTrial:
     """Name of the engine that is to make them."""
     overflows: int = 0
     """Steps that were skipped in closed segments."""
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Those of the network and of the optimizer's state."""
+        states = [values for state in self.optimizer.state.values() for values in state.values()]
+        return [*self.network.tensors().values(), *states]
 
     def close(self) -> None:
         self.engine.release()

@@ -9,12 +9,14 @@ import inspect
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
 import torch
 
 from aiperf.device import KINDS, Device, bind, cpu, cuda, first_kind, npu, xpu
+from aiperf.device.device import BATCHES, TRAINING
 from aiperf.errors import WorldError
 from tests.aiperf.device import vendors
 from tests.aiperf.device.conformance import DeviceConformance
@@ -95,6 +97,25 @@ class OnFake(DeviceConformance):
         device.synchronise()
         device.clean()
         assert self.module.calls == [("set_device", 1), ("synchronize", 1), ("empty_cache", None)]
+
+    def test_there_is_one_stream_for_each_purpose(self, device: Device) -> None:
+        """Freed memory is reused only on its own stream."""
+        first, again, other = (device.aside(each) for each in (BATCHES, BATCHES, TRAINING))
+        assert first is again
+        outside, (stream, _) = self.module.submitted_to, self.module.streams
+        with first.begin():
+            assert self.module.submitted_to is stream
+        recorded = list[object]()
+        first.join(SimpleNamespace(record_stream=recorded.append))  # type: ignore[arg-type]
+        assert (outside.waited_for, recorded, stream.device) == ([stream], [outside], 1)
+        other.finish()
+        assert [each.ended for each in self.module.streams] == [False, True]
+
+    def test_a_thread_that_enters_has_the_device(self, device: Device) -> None:
+        """A new one has device 0."""
+        self.module.current = 0
+        device.enter_thread()
+        assert self.module.current == 1
 
     def test_it_is_preferred_to_the_cpu(self, device: Device) -> None:
         assert first_kind() == self.kind

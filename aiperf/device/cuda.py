@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 import torch
 
+from aiperf import variables
 from aiperf.device.accelerator import Accelerator, first_match, side_stream
-from aiperf.device.device import TRAINING
+from aiperf.device.device import TRAINING, Device
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 AMD_DRIVER = Path("/sys/module/amdgpu/version")
+SUGGEST_NHWC = ("PYTORCH_MIOPEN_SUGGEST_NHWC", "PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM")
+"""Variables without which torch gives MIOpen images with the channels first only (`ATen/native/ConvUtils.h`;
+opt-in since pytorch/pytorch#170780)."""
 AMPERE = (8, 0)
 """First compute capability with bf16 and TF32: NVIDIA A100 architecture white paper, 2020."""
 
@@ -49,6 +54,13 @@ class Cuda(Accelerator):
     """In ROCm builds this is the name of RCCL."""
 
     @classmethod
+    def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
+        if torch.version.hip:  # before the first convolution; what the site has set is kept
+            for name in SUGGEST_NHWC:
+                os.environ.setdefault(name, "1")
+        return super().bind(index, ranks_on_host)
+
+    @classmethod
     def vendor(cls) -> str:
         return "AMD" if torch.version.hip else "NVIDIA"
 
@@ -62,6 +74,10 @@ class Cuda(Accelerator):
             return ("bf16", "fp16", "fp32")
         modern = self._module.get_device_capability(self.index) >= AMPERE
         return ("bf16", "fp16", "tf32", "fp32") if modern else ("fp16", "fp32")
+
+    @property
+    def slowed_by(self) -> str:
+        return without_nhwc(os.environ) if torch.version.hip else ""
 
     @property
     def driver(self) -> str:
@@ -86,3 +102,9 @@ class Cuda(Accelerator):
             "cuda": str(torch.version.cuda or torch.version.hip),
             "cudnn": str(torch.backends.cudnn.version()),
         }
+
+
+def without_nhwc(environment: Mapping[str, str]) -> str:
+    """Which of SUGGEST_NHWC is not 1, and what follows; empty if both are."""
+    others = [name for name in SUGGEST_NHWC if variables.word(environment, name) != "1"]
+    return f"{others[0]} is not 1, so torch converts the memory format of images" if others else ""

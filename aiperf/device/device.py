@@ -95,6 +95,11 @@ class Device(ABC):
         """Number formats of multiplications that the device supports; other formats are refused."""
 
     @property
+    def slowed_by(self) -> str:
+        """A setting of the environment that makes the device slow, for the user; empty if there is none."""
+        return ""
+
+    @property
     def identity(self) -> str:
         """Identifier that is unique on its host, usually a UUID; empty if there is none."""
         return ""

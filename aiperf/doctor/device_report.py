@@ -63,6 +63,7 @@ def see_device(kind: str, format: str, place: Place, host: str, meet: Meet | Non
         reduce_bytes_per_second=rate,
         not_fused=Fused.why_not(device) if device.kind == "cpu" else "",
         note=device.note,
+        slowed_by=device.slowed_by,
     )
 
 

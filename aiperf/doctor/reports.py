@@ -87,6 +87,8 @@ class DeviceSeen(FromGroup):
     """Reason why a CPU has no kernels for fused steps; empty if it has, or if the device is not a CPU."""
     note: str = ""
     """What the user should know about the choice of the device."""
+    slowed_by: str = ""
+    """A setting of the environment that makes the device slow; empty if there is none."""
 
 
 @dataclass(frozen=True)

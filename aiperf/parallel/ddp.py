@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from datetime import timedelta
 from typing import Any
 
@@ -44,6 +44,12 @@ RELEASE_SECONDS = 0.1
 LOST_CONNECTION = ("Connection closed by peer", "Connection reset by peer", "gloo/transport")
 
 
+def allow_capture(environment: MutableMapping[str, str]) -> None:
+    """Sets ASYNC_ERRORS, unless the site has set it. To be called before the group is joined."""
+    if not variables.word(environment, ASYNC_ERRORS):
+        environment[ASYNC_ERRORS] = "0"
+
+
 class Ddp:
     """Data parallelism by torch.distributed."""
 
@@ -70,8 +76,8 @@ class Ddp:
         if place.spans_hosts:
             meet_across_hosts(join.host, join.port, place.leads)
         listening = -1 if door is None else os.dup(door.fileno())
-        if device.captures and variables.raw(os.environ, ASYNC_ERRORS) is None:
-            os.environ[ASYNC_ERRORS] = "0"
+        if device.captures:
+            allow_capture(os.environ)
         dist.init_process_group(
             device.backend,
             store=meeting_store(place, (join.host, join.port), join.secret, MEETING_TIMEOUT, listening),

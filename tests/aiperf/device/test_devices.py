@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import torch
 
 from aiperf.device import KINDS, Device, bind, cpu, cuda, first_kind, npu, xpu
 from aiperf.device.device import BATCHES, TRAINING
+from aiperf.device.surroundings import read_settings
 from aiperf.errors import WorldError
 from tests.aiperf.device import vendors
 from tests.aiperf.device.conformance import DeviceConformance
@@ -161,10 +163,31 @@ class TestCuda(OnFake):
         assert device.driver == device.software()["driver"] == "580.65.06"
 
 
+def miopen_keeps_channels_last(variable: str) -> bool:
+    return os.environ.get(variable) == "1"
+
+
 class TestRocm(OnFake):
     kind, backend, sensors = "cuda", "nccl", "amd"
 
+    @pytest.fixture(autouse=True)
+    def of_no_site(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in cuda.SUGGEST_NHWC:  # set first, so that it is as before after the test
+            monkeypatch.setenv(name, "")
+            monkeypatch.delenv(name)
+
     install = staticmethod(vendors.install_rocm)
+
+    def test_images_keep_their_format_in_miopen(
+        self, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Torch asks as ATen/native/ConvUtils.h does, by c10::utils::check_env: not set is no."""
+        assert [miopen_keeps_channels_last(name) for name in cuda.SUGGEST_NHWC] == [True, True]
+        assert device.slowed_by == ""
+        monkeypatch.setenv(cuda.SUGGEST_NHWC[1], "0")  # of the site
+        assert not miopen_keeps_channels_last(cuda.SUGGEST_NHWC[1])
+        assert bind("cuda", 1).slowed_by.startswith("PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM is not 1, so ")
+        assert read_settings(os.environ)["PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM"] == "0"
 
     def test_its_version_is_told_in_place_of_cuda(self, device: Device) -> None:
         assert device.software()["cuda"] == "6.4.43482"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ import torch
 from aiperf import variables
 from aiperf.device.accelerator import Accelerator, first_match, side_stream
 from aiperf.device.device import TRAINING, Device
+from aiperf.device.replays import replay_fault
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 AMD_DRIVER = Path("/sys/module/amdgpu/version")
@@ -86,8 +88,8 @@ class Cuda(Accelerator):
         return first_match(NVIDIA_DRIVER, r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s")
 
     @property
-    def captures(self) -> bool:
-        return True
+    def why_not_captured(self) -> str:
+        return _replay_fault(self) if torch.version.hip else ""
 
     def capture(self) -> CudaCapture:
         return CudaCapture(self.index)
@@ -102,6 +104,13 @@ class Cuda(Accelerator):
             "cuda": str(torch.version.cuda or torch.version.hip),
             "cudnn": str(torch.backends.cudnn.version()),
         }
+
+
+@cache
+def _replay_fault(device: Cuda) -> str:
+    """`replay_fault` of a device, which is measured once in a process."""
+    with device.aside(TRAINING).begin():
+        return replay_fault(device, device.capture(), lambda: int(torch.cuda.mem_get_info(device.index)[0]))
 
 
 def without_nhwc(environment: Mapping[str, str]) -> str:

@@ -160,9 +160,9 @@ class Device(ABC):
         return Aside()
 
     @property
-    def captures(self) -> bool:
-        """Whether work can be recorded and replayed."""
-        return False
+    def why_not_captured(self) -> str:
+        """Reason why work cannot be recorded and replayed; empty if it can."""
+        return f"work of {self.kind} devices cannot be captured"
 
     def capture(self) -> Capture:
         """A new, empty recording. Raises WorldError if the device cannot record work."""

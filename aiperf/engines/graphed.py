@@ -39,7 +39,7 @@ class Graphed(Engine):
 
     @classmethod
     def why_not(cls, device: Device) -> str:
-        return "" if device.captures else f"work of {device.kind} devices cannot be captured"
+        return device.why_not_captured
 
     @classmethod
     def begins(cls, wrapped: bool) -> int:

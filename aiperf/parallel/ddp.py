@@ -76,7 +76,7 @@ class Ddp:
         if place.spans_hosts:
             meet_across_hosts(join.host, join.port, place.leads)
         listening = -1 if door is None else os.dup(door.fileno())
-        if device.captures:
+        if not device.why_not_captured:
             allow_capture(os.environ)
         dist.init_process_group(
             device.backend,

@@ -41,8 +41,8 @@ class Recording(Cpu):
     captured: list[Again] = field(default_factory=list)
 
     @property
-    def captures(self) -> bool:
-        return True
+    def why_not_captured(self) -> str:
+        return ""
 
     def capture(self) -> Again:
         self.captured.append(Again())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -98,6 +99,15 @@ class Cuda(Accelerator):
         super().declare(format)
         torch.backends.cudnn.allow_tf32 = format == "tf32"
         torch.backends.cudnn.benchmark = True
+
+    @contextmanager
+    def untuned(self) -> Iterator[None]:
+        tuned = torch.backends.cudnn.benchmark  # also MIOpen's
+        torch.backends.cudnn.benchmark = False
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.benchmark = tuned
 
     def software(self) -> dict[str, str]:
         return super().software() | {

@@ -185,6 +185,11 @@ class Device(ABC):
             )
         torch.set_float32_matmul_precision("high" if format == "tf32" else "highest")
 
+    def untuned(self) -> AbstractContextManager[object]:
+        """A context in which libraries do not try out kernels for each new shape: for work that is done
+        once."""
+        return nullcontext()
+
     def software(self) -> dict[str, str]:
         """Versions of the software that the measurements depend on, by name."""
         found = {
@@ -195,8 +200,22 @@ class Device(ABC):
         return found | ({"driver": self.driver} if self.driver else {})
 
 
+NO_MEMORY = (
+    "DefaultCPUAllocator: can't allocate memory",  # c10/core/impl/alloc_cpu.cpp
+    "CUDNN_STATUS_ALLOC_FAILED",  # ATen/cudnn/Exceptions.h prints cudnnGetErrorString, which has the names
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",  # cuDNN 9's, cudnnStatus_t
+    "CUBLAS_STATUS_ALLOC_FAILED",  # ATen/cuda/CUDABlas.cpp, _cublasGetErrorEnum
+    "HIPBLAS_STATUS_ALLOC_FAILED",
+    "miopenStatusAllocFailed",
+    "CUDA error: out of memory",  # c10/cuda/CUDAException.cpp: of the driver, not of torch's allocator
+    "HIP error: out of memory",
+    "NPU out of memory",  # torch_npu/csrc/core/npu/NPUCachingAllocator.cpp: a RuntimeError in old versions
+    "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
+)
+"""Parts of the messages of those that have no exception class for a lack of memory."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is a lack of memory. For host memory torch has no exception class, only a message
-    (c10/core/impl/alloc_cpu.cpp)."""
+    """Whether an error is a lack of memory, of the host or of a device."""
     known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    return known or "DefaultCPUAllocator: can't allocate memory" in str(error)
+    return known or any(words in str(error) for words in NO_MEMORY)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import platform
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -213,6 +213,17 @@ NO_MEMORY = (
     "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
 )
 """Parts of the messages of those that have no exception class for a lack of memory."""
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """A context in which any lack of memory is raised as torch.OutOfMemoryError."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, torch.OutOfMemoryError) or not is_out_of_memory(error):
+            raise
+        raise torch.OutOfMemoryError(str(error)) from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

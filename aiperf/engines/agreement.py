@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 from typing import Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
-from aiperf.device.device import SIXTEEN_BIT, is_out_of_memory
+from aiperf.device.device import SIXTEEN_BIT, memory_errors
 from aiperf.engines.engine import Engine, has_layout_of, unchanged
 from aiperf.engines.registry import KINDS
 from nas.modules import Network
@@ -195,11 +196,9 @@ def _precise(eager: Engine, examples: Tensor, labels: Tensor) -> Precise | None:
         return None
     few = examples[:FEW], labels[:FEW]
     try:
-        with device.untuned():
+        with memory_errors(), device.untuned():
             return Precise(_made(engine, *few), _made(Engine(eager.passes), *few))
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
+    except torch.OutOfMemoryError:
         device.clean()
         return None
 

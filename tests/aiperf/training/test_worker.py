@@ -280,8 +280,12 @@ def no_memory_of_the_host() -> None:
     torch.empty(1 << 60)
 
 
+def no_memory_of_cudnn() -> None:
+    raise RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED")
+
+
 @pytest.mark.parametrize("failing", ["build", "step"])
-@pytest.mark.parametrize("fill", [no_memory_of_a_device, no_memory_of_the_host])
+@pytest.mark.parametrize("fill", [no_memory_of_a_device, no_memory_of_the_host, no_memory_of_cudnn])
 def test_too_little_memory_is_told_as_such(
     fill: Callable[[], None], failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

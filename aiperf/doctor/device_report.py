@@ -73,6 +73,7 @@ def see_device(
         reduce_bytes_per_second=rate,
         not_fused=Fused.why_not(device) if device.kind == "cpu" else "",
         note=device.note,
+        slowed_by=device.slowed_by,
     )
 
 

@@ -163,6 +163,10 @@ def _devices(seen: Examination) -> Check:
         return warning(
             "devices", _counted(kinds), "use nodes of the same type: a group waits for its slowest rank"
         )
+    slowed = [each for each in seen.device_reports if each.slowed_by]
+    if slowed:
+        told = f"{_counted(kinds)}; {slowed[0].host}: {slowed[0].slowed_by}"
+        return warning("devices", told, "unset that variable: the program sets it to 1 for each rank")
     noted = [each for each in seen.device_reports if each.note]
     if noted:
         told = f"{_counted(kinds)}; {noted[0].host}: {noted[0].note}"

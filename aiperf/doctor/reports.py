@@ -101,6 +101,8 @@ class DeviceSeen(FromGroup):
     late: bool = False
     """Whether the fault is that the others of the group were not there in time, so that its cause may be
     another rank."""
+    slowed_by: str = ""
+    """A setting of the environment that makes the device slow; empty if there is none."""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import torch
 
 from aiperf.config import LEAST_BATCH
 from aiperf.device import Device
+from aiperf.device.device import memory_errors
 from aiperf.measuring.ceiling import (
     SECONDS,
     measure_all_reduce,
@@ -162,9 +163,10 @@ def largest_batch(device: Device, work: RankWork, rate: float, seconds: float) -
     expected = SLOWER * work.operations(batch_size) / rate
     while perf_counter() + PASSES_NEEDED * expected < until:
         try:
-            once = passes(network, device, work.format, batch_size)
-            once()
-            found = Timed(once, batch_size, _seconds(device, once))
+            with memory_errors():
+                once = passes(network, device, work.format, batch_size)
+                once()
+                found = Timed(once, batch_size, _seconds(device, once))
         except torch.OutOfMemoryError:
             device.clean()
             break

@@ -28,7 +28,7 @@ from aiperf.conduct.events import Answered, Begun, Built, EngineFailed, Event, F
 from aiperf.config import EAGER
 from aiperf.data import load
 from aiperf.device import Device, cgroup, count_devices
-from aiperf.device.device import is_out_of_memory
+from aiperf.device.device import PREPARING, TRAINING, is_out_of_memory
 from aiperf.device.surroundings import read_settings
 from aiperf.engines.objective import NotFinite
 from aiperf.engines.registry import refuse_unusable, why_not
@@ -131,6 +131,10 @@ class Worker(Driver[BuiltTrial]):
 
     def serve(self) -> None:
         """From initialisation to Quit. Raises AiperfError for what ends the run before it began."""
+        with self.device.aside(TRAINING).begin():
+            self._serve()
+
+    def _serve(self) -> None:
         began = time.perf_counter()
         # First of all: its errors are reported before anybody waits for the rest.
         local_ranks = self.place.ranks_on_host
@@ -299,8 +303,17 @@ class Worker(Driver[BuiltTrial]):
             others=tuple(others),
         )
 
+    def enter_preparing(self) -> None:
+        self.device.enter_thread()
+
     def start_of(self, assign: Assign) -> BuiltTrial:
-        return build(self.rank, assign.trial, assign.attempt, self._start_of(assign.trial))
+        """Prepares on a queue of its own, and waits here for its end: no step of the trial before waits, and
+        any queue may use the results."""
+        queue = self.device.aside(PREPARING)
+        with queue.begin():
+            built = build(self.rank, assign.trial, assign.attempt, self._start_of(assign.trial))
+        queue.finish()
+        return built
 
     def built(self, assign: Assign, start: BuiltTrial) -> Built:
         return Built(start.network.graph, start.plan)
@@ -356,6 +369,7 @@ class Worker(Driver[BuiltTrial]):
             reason = f"trial {begin.assign.trial.number}: building"
             raise (Here if failure else Elsewhere)(reason) from failure
         attempt, training = start.result(), self.config.training
+        self.device.aside(PREPARING).join(*attempt.tensors)
         graph, ranks = attempt.network.graph, self.parallel.ranks
         refused = why_not(begin.engine, graph, self.device, training, ranks)
         attempt.engine_name, reason = (EAGER, refused) if refused else (begin.engine, begin.reason)
@@ -440,7 +454,7 @@ class Worker(Driver[BuiltTrial]):
         kept = self._kept(trial)
         network = Network(kept.graph)
         network.load(kept.weights)
-        network.place(self.device.torch)
+        network.place(self.device.torch, self.device.layout)
         try:
             top5 = Top5(network, self.device.torch)
             tally, seconds = evaluate(self.rank, network, self.rank.data.test, look=top5.look)

@@ -237,6 +237,20 @@ VARIABLE_CASES = (
         needs_torch=True,
     ),
     VariableCase(
+        ("aiperf/device/cuda.py name",),
+        ("PYTORCH_MIOPEN_SUGGEST_NHWC",),
+        _of("aiperf.device.cuda:without_nhwc"),
+        {},
+        needs_torch=True,
+    ),
+    VariableCase(
+        ("aiperf/parallel/ddp.py ASYNC_ERRORS",),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING",),
+        lambda environment: called("aiperf.parallel.ddp:allow_capture", dict(environment)),
+        {},
+        needs_torch=True,
+    ),
+    VariableCase(
         ("aiperf/device/npu.py VISIBLE",),
         ("ASCEND_RT_VISIBLE_DEVICES",),
         lambda environment: called("aiperf.device.npu:_numbers", environment["ASCEND_RT_VISIBLE_DEVICES"]),

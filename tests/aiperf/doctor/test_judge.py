@@ -129,6 +129,7 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
         "node2: no driver",
         other(device_reports=(*PROCESSORS, replace(PROCESSORS[0], note="no driver"))),
     ),
+    ("devices", W, "4 × NVIDIA A100-SXM4-80GB; node2: X is not 1", other_device(slowed_by="X is not 1")),
     ("drivers", F, "3 uncorrected memory errors", smi("NVIDIA A100, 550.54.15, 3, No, Disabled")),
     ("drivers", W, "memory pages pending retirement", smi("NVIDIA A100, 550.54.15, 0, Yes, Disabled")),
     ("drivers", W, "differ between nodes", smi(SMI.replace("550", "535"))),

@@ -17,7 +17,7 @@ import torch
 
 from aiperf.config import Config, LimitsConfig, TrainingConfig
 from aiperf.data import load
-from aiperf.device import bind
+from aiperf.device import Device, bind
 from aiperf.errors import GroupBroken
 from aiperf.files import RunFiles
 from aiperf.parallel.parallel import Parallel, Solo
@@ -122,11 +122,13 @@ def working(
     parallel: Parallel | None = None,
     probe: str = "",
     every: int = CONFIG.training.validate_every_examples,
+    device: Device | None = None,
+    step: str = CONFIG.training.step,
 ) -> Iterator[Told]:
     channel = Told()
-    config = replace(CONFIG, training=replace(CONFIG.training, validate_every_examples=every))
+    config = replace(CONFIG, training=replace(CONFIG.training, validate_every_examples=every, step=step))
     setup = Setup(config, graph_to_json(SEED), str(directory), probe)
-    channel.worker = worker = Worker(setup, channel, bind("cpu", 0), place, parallel or Solo())
+    channel.worker = worker = Worker(setup, channel, device or bind("cpu", 0), place, parallel or Solo())
 
     def serve() -> None:
         try:
@@ -278,8 +280,12 @@ def no_memory_of_the_host() -> None:
     torch.empty(1 << 60)
 
 
+def no_memory_of_cudnn() -> None:
+    raise RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED")
+
+
 @pytest.mark.parametrize("failing", ["build", "step"])
-@pytest.mark.parametrize("fill", [no_memory_of_a_device, no_memory_of_the_host])
+@pytest.mark.parametrize("fill", [no_memory_of_a_device, no_memory_of_the_host, no_memory_of_cudnn])
 def test_too_little_memory_is_told_as_such(
     fill: Callable[[], None], failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

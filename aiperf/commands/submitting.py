@@ -161,7 +161,7 @@ def rank(directory: Path, output: Path, keys_file: Path | None, runs: int, peaks
             raise AiperfError(unwritable(error, error.filename or output / name)) from None
 
     standing = ranked(packages, register, write, _say, runs, peaks)
-    click.echo(f"{len(standing.entries)} ranked, {len(standing.refused)} not: {output / 'index.html'}")
+    click.echo(f"{standing.text}: {output / 'index.html'}")
 
 
 def _asked(option: str, what: str) -> str:

@@ -30,7 +30,7 @@ class OthersOverTime:
     edges: NDArray[np.float64]
     """Seconds of the span; one more than bins."""
     most: NDArray[np.float64]
-    """Of the host of which others used most."""
+    """The share on the host of which others used most."""
     median: NDArray[np.float64]
     hosts: int
 

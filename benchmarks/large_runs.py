@@ -25,7 +25,7 @@ from tests.journals import CIFAR, Machine, write_run
 
 GOAL_SECONDS, GOAL_MEBIBYTES = 30.0, 2048.0
 CONTACT = ("--organization", "None", "--person", "Nobody", "--address", "nobody@example.org")
-SYSTEM = {"submitter": "None", "status": "Preview", "system_name": "Made up"}
+SYSTEM = {"division": "open", "submitter": "None", "status": "Preview", "system_name": "Made up"}
 
 
 @dataclass(frozen=True)

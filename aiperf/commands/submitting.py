@@ -184,7 +184,7 @@ def rank(
             raise AiperfError(unwritable(error, error.filename or output / name)) from None
 
     standing = ranked(packages, register, write, _say, runs, peaks, notaries)
-    click.echo(f"{len(standing.entries)} ranked, {len(standing.refused)} not: {output / 'index.html'}")
+    click.echo(f"{standing.text}: {output / 'index.html'}")
 
 
 def _asked(option: str, what: str) -> str:

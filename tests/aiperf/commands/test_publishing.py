@@ -21,7 +21,12 @@ from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
-PERSON = {"submitter": "Example University", "status": "Preview", "system_name": "Testbed"}
+PERSON = {
+    "submitter": "Example University",
+    "division": "open",
+    "status": "Preview",
+    "system_name": "Testbed",
+}
 """What only a person knows of a system."""
 
 
@@ -68,7 +73,7 @@ def test_package_asks_a_person_for_what_it_cannot_know(
 ) -> None:
     """A number that is none is asked for again; Return leaves out what may be."""
     archive = tmp_path / "asked.tar.gz"
-    answers = ["Example University", "9", "4", "Testbed", *[""] * 60]
+    answers = ["Example University", "2", "9", "4", "Testbed", *[""] * 60]
     monkeypatch.setattr(sys, "stdin", Terminal("".join(f"{answer}\n" for answer in answers)))
     named = ("--person", "A. Person", "--address", "person@example.org")
     assert typed("package", run.directory, "-o", archive, *named) == 0, typed.err
@@ -87,6 +92,7 @@ def test_package_asks_a_person_for_what_it_cannot_know(
         ({"submiter": "x"}, (), "unknown field 'submiter'; known: submitter, division,"),
         ({"cooling": None}, (), 'cooling is null, not text; use "" for unknown'),
         ({"system_name": "  "}, (), "lacks system_name; add them to a file"),
+        ({"division": ""}, (), "lacks division (one of: closed; open); add them to a file"),
         ({"status": "Sold"}, (), "status: 'Sold' is not one of"),
         ({"system_name": "\ud800"}, (), "surrogates not allowed"),
         ({"number_of_nodes": 7}, (), "number_of_nodes is '7', the journal says '2'"),

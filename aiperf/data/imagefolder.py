@@ -22,12 +22,12 @@ from aiperf.data.folder_contents import entries, is_image
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.order import Order
-from aiperf.data.resident import to_device
 from aiperf.data.reused_memory import ReusedMemory
 from aiperf.data.splits import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from aiperf.wording import percent
+from nas.modules import to_device
 from nas.portable.preparation import ImagePreparation
 
 DRAFT = "resized-crop-flip-draft"

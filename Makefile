@@ -36,6 +36,8 @@ STATED := setup.py pyproject.toml constraints.txt aiperf/__init__.py .ci/choose_
 # remains: the login node on which tests are started has none.
 INSTALLED_FOR := $(shell cat $(VENV)/.accelerator 2>/dev/null)
 ACCELERATOR ?= $(INSTALLED_FOR)
+# The one that this call names, for other machines.
+NAMED = $(if $(filter file,$(origin ACCELERATOR)),,$(ACCELERATOR))
 export ACCELERATOR
 ifeq ($(ACCELERATOR),$(INSTALLED_FOR))
 ADDS = $(wildcard $(VENV)/.installed)
@@ -94,7 +96,7 @@ test-slurm: $(VENV)/.installed-mpi
 # pip install --no-index --find-links wheelhouse 'aiperf-hpc[run,mpi,report]'
 # Their accelerator is asked for, or given: make wheelhouse ACCELERATOR=nvidia
 wheelhouse: $(VENV)/.made $(STATED)
-	@torch=$$($(BIN)/python .ci/choose_torch.py --wheelhouse $(BIN)/python $(PIP_ARGS)); \
+	@torch=$$(ACCELERATOR="$(NAMED)" $(BIN)/python .ci/choose_torch.py --wheelhouse $(BIN)/python $(PIP_ARGS)); \
 	mkdir -p wheelhouse; \
 	$(BIN)/python -m pip wheel $(QUIET) --disable-pip-version-check --wheel-dir wheelhouse $(PIP_ARGS) -c constraints.txt "$$torch" '.[run,mpi,nvidia,report,sign]'
 	@du -sh wheelhouse

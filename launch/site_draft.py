@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from aiperf.programs import rows
 from aiperf.variables import number
+from aiperf.wording import counted
 
 MARK = "aiperf-hpc:modules"
 """Stands before and after the modules: a site's profile may greet, and say goodbye."""
@@ -191,7 +192,7 @@ def _loaded(answer: str) -> str:
 
 def _seen_partitions(known: list[Partition]) -> str:
     return "\n".join(
-        f"{each.name}: {each.nodes} nodes, {each.cores} cores"
+        f"{each.name}: {counted(each.nodes, 'node')}, {counted(each.cores, 'core')}"
         f"{f', {each.devices} x {each.resource}' if each.devices else ''}, up to {each.limit}"
         for each in known
     )

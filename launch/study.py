@@ -12,6 +12,7 @@ from pathlib import Path
 
 from aiperf.errors import ConfigError, JournalError
 from aiperf.journal.replay import Replay
+from aiperf.wording import counted
 from launch.job import Job
 from launch.scheduler import JobState
 from nas.record import RecordError, decode, encode
@@ -154,7 +155,7 @@ def standing(
 
 def sizes_text(sizes: Sequence[StudySize]) -> str:
     return "\n".join(
-        f"{size.nodes:>5} nodes  {size.standing.value:<8} {size.told}".rstrip() for size in sizes
+        f"{counted(size.nodes, 'node'):>11}  {size.standing.value:<8} {size.told}".rstrip() for size in sizes
     )
 
 

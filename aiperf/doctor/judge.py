@@ -13,6 +13,7 @@ from aiperf.doctor.host_report import TOOLS
 from aiperf.doctor.reports import Examination, HostSeen
 from aiperf.variables import number
 from aiperf.wire.clocks import CLOCK_SECONDS
+from aiperf.wording import counted
 
 OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 6)
 CLOCK_NEAR_SECONDS = 0.1
@@ -101,8 +102,8 @@ def _ranks(seen: Examination) -> Check:
             )
     num_hosts = len(workers)
     if not seen.hosts:
-        return ok("ranks", f"one process, {_many(len(seen.device_reports), 'device')}, no launcher")
-    trained = f"{_many(len(seen.device_reports), 'rank')} on {_many(num_hosts, 'host')}"
+        return ok("ranks", f"one process, {counted(len(seen.device_reports), 'device')}, no launcher")
+    trained = f"{counted(len(seen.device_reports), 'rank')} on {counted(num_hosts, 'host')}"
     return ok("ranks", f"{trained}, and the master on {seen.hosts[0]}")
 
 
@@ -141,7 +142,7 @@ def _load_per_core(host: HostSeen) -> float:
 
 
 def _load_text(host: HostSeen) -> str:
-    return f"load average {host.load or 0.0:.1f} on {_many(host.cores, 'core')} of {host.host}"
+    return f"load average {host.load or 0.0:.1f} on {counted(host.cores, 'core')} of {host.host}"
 
 
 def _devices(seen: Examination) -> Check:
@@ -240,10 +241,6 @@ def _version(text: str) -> tuple[int, ...]:
 
 def _counted(kinds: Counter[str]) -> str:
     return ", ".join(f"{count} × {name}" for name, count in kinds.items())
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 _hosts, _answers = attrgetter("host_reports"), attrgetter("device_reports")

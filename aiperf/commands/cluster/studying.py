@@ -25,6 +25,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.os_error import unreadable
+from aiperf.wording import counted
 from launch import SCHEDULERS
 from launch.job import Job
 from launch.script import script_text, table_text
@@ -104,7 +105,7 @@ def scaling(
     write_script(files.table_script, table_text(chosen, machine, study.table_job(files), files.directory))
     if submit:
         _submit(study, files, _standings(study, files, ask=True))
-    click.echo(f"{directory}: {len(sizes)} sizes, configuration {study.config_hash[:12]}…")
+    click.echo(f"{directory}: {counted(len(sizes), 'size')}, configuration {study.config_hash[:12]}…")
     click.echo(f"aiperf-hpc launch status {directory}{'' if submit else ' --submit'}")
 
 
@@ -193,7 +194,7 @@ def _submit(study: Study, files: StudyFiles, sizes: Sequence[StudySize]) -> None
         if size.to_submit:
             job = hand_in(scheduler, files.script(size.nodes))
             files.job_id(size.nodes).write_text(f"{job}\n", encoding="utf-8")
-            click.echo(f"{size.nodes} nodes: job {job}")
+            click.echo(f"{counted(size.nodes, 'node')}: job {job}")
     waited = [_job_id(files, size.nodes) for size in sizes if size.standing is not SizeState.DONE]
     if waited and not any(size.to_submit for size in sizes):
         click.echo("nothing is missing; the last job writes the table")

@@ -247,6 +247,8 @@ class Config:
     random_seed: int = 1
     ranked: bool = False
     """Whether the run claims the class ranked: its rules are then checked before the clock starts."""
+    notary: bool = False
+    """Whether a notary is asked to sign the state of the journal while the run goes on."""
 
     def __post_init__(self) -> None:
         at_least("random_seed", self.random_seed, 0)

@@ -98,7 +98,8 @@ class RunFiles:
         """Files and folders that may be written before the first trial begins, and are removed if the run is
         refused."""
         files = (self.journal, self.private, self.config, self.assumptions, self.lock, self.probe)
-        return (*files, self.logs_directory, self.weights_directory, self.telemetry_directory)
+        folders = (self.logs_directory, self.weights_directory, self.telemetry_directory)
+        return (*files, *folders, self.notary_directory)
 
     def log(self, host: str, rank: int | None = None) -> Path:
         """Output of the workers of a host; with `rank`, that of one worker, for runs with few ranks."""
@@ -118,6 +119,19 @@ class RunFiles:
     def witnesses(self) -> list[Path]:
         """All logs of ranks that exist, whoever wrote them."""
         return list(self.directory.glob("logs/*.steps.jsonl"))
+
+    @property
+    def notary_directory(self) -> Path:
+        """What a run and a notary exchange (`aiperf.journal.notary`)."""
+        return self.directory / "notary"
+
+    def notary_request(self, leg: int) -> Path:
+        """What a leg asks of the notary; the run replaces it."""
+        return self.notary_directory / f"{leg}.request.json"
+
+    def notary_answers(self, leg: int) -> Path:
+        """What the notary signed for a leg; the notary replaces it."""
+        return self.notary_directory / f"{leg}.answers.jsonl"
 
     @property
     def inference_directory(self) -> Path:
@@ -144,11 +158,6 @@ class RunFiles:
     def result(self) -> Path:
         """The result in the form of its published schema."""
         return self.directory / "result.json"
-
-    @property
-    def validation(self) -> Path:
-        """Findings of the last `validate`."""
-        return self.directory / "validation.json"
 
 
 def _named(host: str) -> str:

@@ -386,6 +386,8 @@ class Simulation:
 
     ready_seconds, release_seconds = 3.0, RELEASE
     block_steps: float = BLOCK_STEPS
+    closing_share = 1.5
+    """Time reserved for the closing validation, in validations."""
     test_seconds, test_error = 1.0, 1.0
     """From the end of the last leg; the error at the test ÷ that of the best validation."""
 
@@ -592,7 +594,7 @@ class Simulation:
             steps, seconds, halted = 0, 0.0, False
             until = min(planned.segment_steps, planned.steps - done)
             while steps < until and not halted:
-                room = (self.deadline - 1.5 * validate_seconds - t) / step_seconds
+                room = (self.deadline - self.closing_share * validate_seconds - t) / step_seconds
                 whole = min(self.block_steps, until - steps)
                 block = int(min(whole, max(0.0, room)))
                 halted = block < whole

@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "package": "aiperf.commands.submitting:package",
         "key": "aiperf.commands.submitting:key",
         "rank": "aiperf.commands.submitting:rank",
+        "notary": "aiperf.commands.notarising:notary",
     },
     "Cluster": {
         "launch": "aiperf.commands.cluster.launching:launch",

@@ -90,6 +90,12 @@ _CONFIG_OPTIONS = (
         help="Random seed of the search, the order of the data and the weights.",
     ),
     click.option(
+        "--notary",
+        is_flag=True,
+        default=None,
+        help="Ask a notary (`aiperf-hpc notary`) to sign the state of the journal during the run.",
+    ),
+    click.option(
         "--set",
         "settings",
         multiple=True,
@@ -110,6 +116,7 @@ _KEYS = {
     "step": "training.step",
     "batch_size": "training.batch_size",
     "random_seed": "random_seed",
+    "notary": "notary",
 }
 """Keys of the configuration that these options set, by option."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.options import PATH, output_option
+from aiperf.commands.options import PATH, only_with, output_option, say_next
 from aiperf.commands.system_description import complete, given_system, missing_fields, question_about
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
@@ -101,6 +101,7 @@ def package(
     for packed in judged:
         click.echo(findings_text(packed.verdict))
     click.echo(f"{output}: {output.stat().st_size:,} bytes")
+    say_next("rank", output.parent)
     return 0 if all(packed.verdict.valid for packed in judged) else Answer.INVALID.exit_code
 
 
@@ -139,14 +140,36 @@ def key(file: Path, site: str, show: bool) -> None:
     type=PATH,
     help="TOML: peaks of devices that this program does not list, each with its source.",
 )
-def rank(directory: Path, output: Path, keys_file: Path | None, runs: int, peaks_file: Path | None) -> None:
+@click.option(
+    "--notaries",
+    "notaries_file",
+    type=PATH,
+    help="Register of notaries: one public key and name per line; adds a column.",
+)
+@click.option(
+    "--require-notary",
+    is_flag=True,
+    help="Refuse runs that none of --notaries signed to the end of the span.",
+)
+def rank(
+    directory: Path,
+    output: Path,
+    keys_file: Path | None,
+    runs: int,
+    peaks_file: Path | None,
+    notaries_file: Path | None,
+    require_notary: bool,
+) -> None:
     """Validate every package (*.tar.gz) in a directory and write a static web site that ranks them."""
     with extra("report"):
         from analysis.submissions.keys import read_keys
         from analysis.submissions.peaks import read_peaks
+        from analysis.submissions.ranking import Notaries
         from analysis.submissions.ranking import rank as ranked
+    only_with("--notaries", notaries_file is not None, "require_notary")
     peaks = {} if peaks_file is None else read_peaks(peaks_file)
     register = {} if keys_file is None else read_keys(keys_file)
+    notaries = None if notaries_file is None else Notaries(read_keys(notaries_file), require_notary)
     if not directory.is_dir():
         raise AiperfError(f"{directory} is not a directory; give the directory that holds the packages")
     packages = sorted(directory.glob("*.tar.gz"))
@@ -160,7 +183,7 @@ def rank(directory: Path, output: Path, keys_file: Path | None, runs: int, peaks
         except OSError as error:
             raise AiperfError(unwritable(error, error.filename or output / name)) from None
 
-    standing = ranked(packages, register, write, _say, runs, peaks)
+    standing = ranked(packages, register, write, _say, runs, peaks, notaries)
     click.echo(f"{standing.text}: {output / 'index.html'}")
 
 

@@ -12,6 +12,7 @@ from aiperf.conduct.events import BlockDone, Built, ValidationDone
 from aiperf.proposing.pace import CLOSE_NOW, VALIDATE_NOW, Pace
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.messages import NOTHING_KEPT, Steps, Validated
+from nas.ops import OPS
 
 ENDED = "the run ended"
 
@@ -26,6 +27,7 @@ class Course:
     def __init__(self, trial: int, attempt: int, built: Built, pace: Pace) -> None:
         self._built, self._plan, self._pace = built, built.plan, pace
         self._trial, self._attempt = trial, attempt
+        pace.operations = built.graph.cost.evaluate.price(OPS)
         self._close = partial(Close, trial, attempt)
         self._index = 0
         self._done = 0
@@ -81,7 +83,7 @@ class Course:
         return min(steps, made + 1 + int(min(self._pace.steps_left(now, seconds), steps)))
 
     def _validation(self, done: ValidationDone, now: float) -> Iterator[Action]:
-        self._pace.validate_seconds = done.seconds
+        self._pace.validated(done.seconds)
         segment = self._closed(done)
         in_time = done.ended <= self._pace.deadline
         if segment.unbounded < self._best and in_time:  # what came too late chooses nothing

@@ -89,17 +89,9 @@ def _of_devices(ranks: Iterable[Ready], format: str) -> list[tuple[float | None,
     bounds: dict[object, float | None] = {}
     sharing = Counter[object]()
     for ready in ranks:
-        peak = listed(ready.device)
-        if peak is not None:  # first, so that a listed device's bound is not widened by a recorded CPU
-            most = _of_elements(peak) if format == ELEMENT_WISE else peak.bound_in_format(format)
-            device: object = "rank", ready.rank
-            bounds[device] = None if most is None else MOST_OF_THE_PEAK * most * peak.parts
-        elif ready.processor is not None:
-            device = "host", ready.host
-            bounds[device] = processor_ops_per_second(ready.processor, format)
-        else:
-            device = "rank", ready.rank
-            bounds[device] = None
+        on_host = ready.processor is not None and listed(ready.device) is None
+        device = ("host", ready.host) if on_host else ("rank", ready.rank)
+        bounds[device] = bound_of_device(ready.device, ready.processor, format)
         sharing[device] += 1
     return [(bound, sharing[device]) for device, bound in bounds.items()]
 
@@ -110,6 +102,15 @@ def _of_elements(peak: Peak) -> float | None:
     known = [most for format in ("tf32", "bf16", "fp16") if (most := peak.in_format(format)) is not None]
     most = peak.in_format("fp32") or min(known, default=None)
     return None if most is None else GAIN_ON_FP32 * most
+
+
+def bound_of_device(name: str, processor: Processor | None, format: str) -> float | None:
+    """Bound in operations per second of one device, or of the CPU of a host; None if unknown."""
+    peak = listed(name)
+    if peak is not None:  # first, so that a listed device's bound is not widened by a recorded CPU
+        most = _of_elements(peak) if format == ELEMENT_WISE else peak.bound_in_format(format)
+        return None if most is None else MOST_OF_THE_PEAK * most * peak.parts
+    return None if processor is None else processor_ops_per_second(processor, format)
 
 
 def processor_ops_per_second(processor: Processor, format: str) -> float | None:

@@ -111,6 +111,7 @@ def _measured(scene: Scene, run: Replay) -> Measured:
         probes=found.probes,
         nothing=found.nothing,
         accuracy=_accuracy(scene, run) if request.accuracy and tested else None,
+        processor=device.processor,
     )
 
 

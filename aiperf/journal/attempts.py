@@ -14,6 +14,7 @@ from aiperf.journal.events import (
     HostUsed,
     LegBegan,
     LegEnded,
+    NonceGiven,
     RankReady,
 )
 from aiperf.trial import Segment, State, Trial
@@ -58,6 +59,8 @@ class Leg:
     """Ceilings by rank."""
     controls: dict[int, Control] = field(default_factory=dict)
     """Controls by rank."""
+    threads: dict[int, set[int]] = field(default_factory=dict)
+    """Numbers of threads that each rank used for trials, as far as they are recorded."""
     released: float | None = None
     """Time at which the clock started; None if it never did."""
     deadline: float | None = None
@@ -78,6 +81,14 @@ class Leg:
     longest_silence: float = 0.0
     """Longest time in seconds between two lines, stalls not counted."""
     stalls: list[Stall] = field(default_factory=list)
+    first_line: int = 0
+    """Line number of `began`; likewise of the last line of the leg, and of those that gave the nonce and
+    ended the span, 0 without one."""
+    last_line: int = 0
+    nonce_line: int = 0
+    end_line: int = 0
+    nonce: NonceGiven | None = None
+    nonce_time: float = 0.0
 
     @property
     def groups(self) -> int:
@@ -135,7 +146,7 @@ def best_of(validations: Iterable[Validation]) -> Validation | None:
     return min(validations, key=lambda validation: validation.segment.unbounded, default=None)
 
 
-@dataclass
+@dataclass(slots=True)  # a long run has a hundred thousand of them
 class Attempt:
     """One attempt to train a trial, from its dispatch on."""
 
@@ -237,7 +248,7 @@ class Attempt:
         return None if self.best_validation is None else self.best_validation.segment.unbounded
 
 
-@dataclass
+@dataclass(slots=True)
 class TrialStory:
     """A trial with all its attempts, of which the last one counts for the search."""
 

@@ -87,6 +87,15 @@ class LegBegan(Event):
 
 
 @dataclass(frozen=True)
+class NonceGiven(Event):
+    """A notary gave this leg its nonce (`aiperf.journal.notary`), so all that follows was written later."""
+
+    nonce: str
+    signature: str
+    """The notary's signature of its first answer."""
+
+
+@dataclass(frozen=True)
 class RankReady(Event):
     """One rank is initialised."""
 

@@ -25,6 +25,9 @@ from nas.record import RecordError
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
 """States in which a group may report the end of a trial; LOST follows from its silence instead."""
 
+DECISIONS = (events.Dispatched, events.Ended, events.GroupLost, events.LegBegan)
+"""Events that determine what the search proposes."""
+
 AFTER_THE_END = (
     events.Beat,
     events.Stalled,
@@ -61,6 +64,8 @@ class Replay:
         """The trial with the lowest validation error among those that ended by themselves or by a limit; of
         equal ones the first to end."""
         self.tested: Evaluated | None = None
+        self.tested_line = 0
+        """Number of the line with the test; 0 without one."""
         self.broken: list[int] = []
         """Numbers of the lines whose chain does not match."""
         self.faults: list[Fault] = []
@@ -147,12 +152,13 @@ class Replay:
 
     def add_line(self, line: Line) -> None:
         """Folds in the next line of the journal as it was read."""
-        if not line.intact:
-            self.broken.append(line.number)
-        self.last_chain = line.chain
-        if not self.begin_chain and isinstance(line.event, events.LegBegan):
-            self.begin_chain = line.chain
-        self.add(line.t, line.event)
+        number, t, event, chain, intact = line
+        if not intact:
+            self.broken.append(number)
+        self.last_chain = chain
+        if not self.begin_chain and isinstance(event, events.LegBegan):
+            self.begin_chain = chain
+        self.add(t, event)
 
     def add(self, t: float, event: events.Event) -> None:
         """Folds in the next event, which was written at `t` seconds of its leg."""
@@ -163,41 +169,54 @@ class Replay:
 
     def _fold(self, t: float, event: events.Event) -> str:
         """Folds in an event; returns what it contradicts, or an empty text."""
-        if isinstance(event, (events.Dispatched, events.Ended, events.GroupLost, events.LegBegan)):
-            self.decisions.append(event)
-        if isinstance(event, events.Opened):
-            if self._opened is not None:
-                return "appears twice"
-            self._opened = event
-            return ""
-        if isinstance(event, events.LegBegan):
-            return self._began_leg(t, event)
+        kind = type(event)
+        if kind in DECISIONS:
+            self.decisions.append(event)  # type: ignore[arg-type]
+        if kind in _BEFORE_A_LEG:
+            return _BEFORE_A_LEG[kind](self, t, event)
         if not self.legs:
             return "comes before the first leg"
         leg = self.legs[-1]
-        before, leg.last = leg.last, max(t, leg.last)
-        if isinstance(event, events.Stalled):
+        before, leg.last_line = leg.last, self.lines
+        if t > before:
+            leg.last = t
+        if kind is events.Stalled:
             leg.stalls.append(Stall(before, t))
-        else:
-            leg.longest_silence = max(leg.longest_silence, t - before)
-        if leg.ended is not None and not isinstance(event, AFTER_THE_END):
+        elif t - before > leg.longest_silence:
+            leg.longest_silence = t - before
+        if leg.ended is not None and kind not in AFTER_THE_END:
             return "comes after the end of its leg"
-        text = _FOLDS[type(event)](self, t, event)
+        text = _FOLDS[kind](self, t, event)
         if not text and t < before:
             return f"is at {t:.3f} s, but a line above it is at {before:.3f} s: the clock went backwards"
         return text
+
+    def _open_run(self, t: float, event: events.Opened) -> str:
+        if self._opened is not None:
+            return "appears twice"
+        self._opened = event
+        return ""
 
     def _began_leg(self, t: float, event: events.LegBegan) -> str:
         for attempt in self._open.values():
             attempt.abandoned = True
         self._open.clear()
         self._of_group.clear()
-        self.legs.append(Leg(len(self.legs), event, first=t, last=t))
+        line = self.lines
+        self.legs.append(Leg(len(self.legs), event, first=t, last=t, first_line=line, last_line=line))
         if event.index != self.leg.index:
             return f"is numbered {event.index}, not {self.leg.index}"
         return "comes after the test: the test examples are used only once, at the end" if self.tested else ""
 
     def _beat(self, t: float, event: events.Beat | events.Stalled) -> str:
+        return ""
+
+    def _nonce_given(self, t: float, event: events.NonceGiven) -> str:
+        if self.leg.nonce is not None:
+            return "appears twice in its leg"
+        if self.leg.released is not None:
+            return "comes after the clock started"
+        self.leg.nonce, self.leg.nonce_time, self.leg.nonce_line = event, t, self.lines
         return ""
 
     def _rank_ready(self, t: float, event: events.RankReady) -> str:
@@ -244,6 +263,8 @@ class Replay:
     def _host_used(self, t: float, event: events.HostUsed) -> str:
         if event.use.rank not in self.leg.devices:
             return f"of rank {event.use.rank}, which was never ready"
+        if event.end > t:
+            return f"of rank {event.use.rank} ended at {event.end:.3f} s, after this line at {t:.3f} s"
         self.leg.uses.append(event)
         return ""
 
@@ -284,6 +305,11 @@ class Replay:
             return (
                 f"of trial {started.trial}: its engine is {started.engine}, but training.step is {configured}"
             )
+        ranks = attempt.leg.began.groups[attempt.group]
+        if started.threads and len(started.threads) != len(ranks):
+            return f"of trial {started.trial}: threads of {len(started.threads)} ranks, not of {len(ranks)}"
+        for rank, count in zip(ranks, started.threads):
+            attempt.leg.threads.setdefault(rank, set()).add(count)
         attempt.began, attempt.begin_time = event, t
         return ""
 
@@ -362,7 +388,7 @@ class Replay:
         return 0 <= group < len(self.leg.began.groups)
 
     def _ended_leg(self, t: float, event: events.LegEnded) -> str:
-        self.leg.ended = event
+        self.leg.ended, self.leg.end_line = event, self.lines
         running = [a.trial.number for a in self._open.values() if a.state is State.RUNNING]
         if running and not event.reason.startswith("error"):
             return f"comes while trial {running[0]} is running"
@@ -377,13 +403,18 @@ class Replay:
             return "comes in a leg whose clock never started"
         if event.evaluated.tally.of < 1:
             return f"has {event.evaluated.tally.of} examples"
-        self.tested = event.evaluated
+        self.tested, self.tested_line = event.evaluated, self.lines
         return ""
 
 
+_BEFORE_A_LEG: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
+    events.Opened: Replay._open_run,
+    events.LegBegan: Replay._began_leg,
+}
 _FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
     events.Beat: Replay._beat,
     events.Stalled: Replay._beat,
+    events.NonceGiven: Replay._nonce_given,
     events.RankReady: Replay._rank_ready,
     events.RankAlike: Replay._rank_alike,
     events.CeilingMeasured: Replay._ceiling_measured,

@@ -46,6 +46,12 @@ def refuse_no_examples(config: Config) -> None:
         )
 
 
+def refuse_notary(config: Config) -> None:
+    """Raises ConfigError if a run that measures nothing is to be notarised: there is nothing to vouch for."""
+    if config.notary:
+        raise ConfigError("a notary signs measured runs only; omit --notary, or set notary = false")
+
+
 def pretended_group(assumptions: Assumptions, config: Config, seed: Graph, ranks: Sequence[int]) -> Pretended:
     """The group of these ranks. `spread.node` is drawn for each group, the same in every leg: the ranks of a
     pretended machine share one host."""
@@ -57,8 +63,8 @@ def pretended_group(assumptions: Assumptions, config: Config, seed: Graph, ranks
 def pretending_notice(assumptions: Assumptions) -> str:
     """The first line that a person reads of such a run."""
     return (
-        f"NOTHING IS TRAINED: the workers pretend to be {assumptions.name}; times, errors and score "
-        "follow its assumptions and are not measured"
+        f'NOTHING IS TRAINED: each worker waits as long as the machine model "{assumptions.name}" predicts; '
+        "times, errors and score follow from the model and are not measured"
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS
+from aiperf.proposing.closing import RECENT, TimedValidation, reserved_seconds
+from aiperf.proposing.plan import SEGMENT_SECONDS
 from aiperf.trial import BLOCK_SECONDS
 
 BLOCKS_A_SECOND = 43.0
@@ -47,9 +48,13 @@ class Pace:
     """Whether the master said to stop."""
     deadline: float = math.inf
     """On this host's clock; infinite without one."""
-    validate_seconds: float = 0.0
-    """Length of the last validation."""
     block_seconds: float = BLOCK_SECONDS
+    operations: int = 0
+    """OPS of one validated example of the network that is trained, or was last."""
+    recent: list[TimedValidation] = field(default_factory=list)
+    """The last validations of the group, in order."""
+    step_seconds: float = 0.0
+    """Length of a step, as it was last known."""
 
     def release(self, now: float, seconds_left: float | None, block_seconds: float) -> None:
         """Starts the clock of the run, which stops after `seconds_left`, if ever."""
@@ -57,12 +62,23 @@ class Pace:
         if seconds_left is not None:
             self.deadline = now + seconds_left - TRANSIT_SECONDS
 
+    @property
+    def validate_seconds(self) -> float:
+        """Length of the last validation; 0 before the first."""
+        return self.recent[-1].seconds if self.recent else 0.0
+
+    def validated(self, seconds: float) -> None:
+        """Takes the length of a validation of the network that is trained."""
+        self.recent = [*self.recent, TimedValidation(self.operations, seconds)][-RECENT:]
+
     def must_close(self, now: float) -> bool:
-        return self.halted or self.seconds_left(now) <= 0
+        """Whether no step is to be begun: the master said to stop, or too little is left for one."""
+        left = self.seconds_left(now)
+        return self.halted or left <= 0 or left < self.step_seconds
 
     def seconds_left(self, now: float) -> float:
         """Time left for training before the closing validation must begin."""
-        return self.deadline - CLOSING_SHARE * self.validate_seconds - now
+        return self.deadline - reserved_seconds(self.recent, self.operations) - now
 
     def steps_left(self, now: float, step_seconds: float) -> float:
         """How many steps of this length fit before the deadline; without one, infinitely many."""
@@ -75,6 +91,7 @@ class Pace:
         Towards the deadline a block takes half of what is left, so that a step that suddenly takes longer
         does not carry the closing validation past it.
         """
+        self.step_seconds = step_seconds
         if self.must_close(now):
             return CLOSE_NOW
         if trained_seconds >= SEGMENT_SECONDS:

@@ -10,10 +10,6 @@ from aiperf.config import LimitsConfig, TrainingConfig
 from aiperf.trial import Trial
 from nas.graph import Graph
 
-CLOSING_SHARE = 1.5
-"""Time that is reserved for the closing validation before a deadline, as a multiple of the last
-validation."""
-
 EXAMPLES_AT_ONCE = 400
 """Batch size of a validation, over all ranks of a group, if an example has one answer. Without gradients this
 many examples fit into the memory that a training batch needs."""

@@ -6,17 +6,24 @@ from collections.abc import Iterator
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aiperf.config import TrainingConfig
 from aiperf.journal.attempts import Attempt, Leg, best_of
 from aiperf.journal.replay import Replay
-from aiperf.proposing.plan import CLOSING_SHARE, SEGMENT_SECONDS, Plan, plan
+from aiperf.proposing.closing import TimedValidation, reserved_seconds
+from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
 from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.rules.times import DRIFT, LATE_SECONDS
 from aiperf.tasks.registry import task_of
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
+from nas.ops import OPS, Ops
 
+FORMULA_SINCE = 2
+"""Version of the rules since which groups reserve time by the formula of `closing`."""
+EARLIER_SHARE = 1.5
+"""Reserved time before that version, as a multiple of the last validation."""
 STOP_SECONDS = 60.0  # from the request to stop until the groups have stopped and reported it
 
 
@@ -102,12 +109,8 @@ def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iter
 
 def _closed_early(replay: Replay, training_examples: int) -> Iterator[str]:
     """Trials that were stopped, or validated before their segment was whole, well before their leg ended."""
-    training, longest = replay.opened.config.training, dict[tuple[int, int], float]()
-    for attempt in replay.attempts:
-        place = attempt.leg.index, attempt.group
-        longest[place] = max(
-            [longest.get(place, 0.0), *(v.segment.validate_seconds for v in attempt.validations)]
-        )
+    training = replay.opened.config.training
+    reserved = _reserved(replay) if replay.opened.rules >= FORMULA_SINCE else _reserved_earlier(replay)
     for attempt in replay.attempts:
         planned, leg = plan(attempt.trial, training, training_examples), attempt.leg
         closed = sum(validation.segment.steps for validation in attempt.validations)
@@ -120,8 +123,39 @@ def _closed_early(replay: Replay, training_examples: int) -> Iterator[str]:
                 yield f"trial {attempt.trial.number} was stopped after all {planned.steps} steps"
         elif closed < planned.steps and _is_short(attempt, planned):
             moment = attempt.validations[-1].end
-        if moment is not None and moment < _closing(leg, longest[leg.index, attempt.group]):
+        if moment is not None and moment < _closing(leg, reserved[attempt.index]):
             yield f"trial {attempt.trial.number} was closed at {moment:.3f} s, too early in leg {leg.index}"
+
+
+def _reserved(replay: Replay) -> list[float]:
+    """By attempt, the most seconds that its group could reserve for the closing validation: by what it had
+    validated before or after the last validation, and for a step that might not fit."""
+    before, found = dict[tuple[int, int], list[TimedValidation]](), list[float]()
+    steps = _longest_steps(replay)
+    for attempt in replay.attempts:
+        operations = Ops(*attempt.dispatched.evaluate).price(OPS)
+        history = before.setdefault((attempt.leg.index, attempt.group), [])
+        history += [TimedValidation(operations, v.segment.validate_seconds) for v in attempt.validations]
+        seconds = max(reserved_seconds(known, operations) for known in (history, history[:-1]))
+        found.append(seconds + float(steps[attempt.index]))
+    return found
+
+
+def _longest_steps(replay: Replay) -> NDArray[np.float64]:
+    """Seconds of a step in the slowest block of each attempt."""
+    column, longest = replay.blocks.column, np.zeros(len(replay.attempts))
+    np.maximum.at(longest, column("attempts"), column("seconds") / np.maximum(column("steps"), 1))
+    return longest
+
+
+def _reserved_earlier(replay: Replay) -> list[float]:
+    longest = dict[tuple[int, int], float]()
+    for attempt in replay.attempts:
+        place = attempt.leg.index, attempt.group
+        longest[place] = max(
+            [longest.get(place, 0.0), *(v.segment.validate_seconds for v in attempt.validations)]
+        )
+    return [EARLIER_SHARE * longest[attempt.leg.index, attempt.group] for attempt in replay.attempts]
 
 
 def _is_short(attempt: Attempt, planned: Plan) -> bool:
@@ -130,12 +164,12 @@ def _is_short(attempt: Attempt, planned: Plan) -> bool:
     return any(s.steps < planned.segment_steps and s.train_seconds < SEGMENT_SECONDS for s in last)
 
 
-def _closing(leg: Leg, validate_seconds: float) -> float:
+def _closing(leg: Leg, reserved: float) -> float:
     """The earliest time to close a leg: just before its deadline, or when it may have been told to stop."""
     by_deadline = by_stop = inf
     if leg.deadline is not None:
         late = LATE_SECONDS + DRIFT * leg.deadline
-        by_deadline = leg.deadline - CLOSING_SHARE * validate_seconds - late
+        by_deadline = leg.deadline - reserved - late
     if leg.ended is None or leg.ended.reason != "deadline":
         by_stop = (leg.last if leg.ended is None else leg.ended.end) - STOP_SECONDS
         for stall in reversed(leg.stalls):  # during which the master could not hear that they had stopped

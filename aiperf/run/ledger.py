@@ -6,6 +6,7 @@ from aiperf.clock import Clock, SystemClock, moment
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
 from aiperf.journal.events import Ended, Event, LegBegan, Stalled
 from aiperf.journal.file import JournalWriter
+from aiperf.journal.notary import JournalHead
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
 
@@ -39,6 +40,11 @@ class Ledger:
     def quiet_seconds(self) -> float:
         """Time since the last line in seconds."""
         return self.now - self._written
+
+    @property
+    def head(self) -> JournalHead:
+        """The journal as it is now."""
+        return JournalHead(self.replay.lines, *self.journal.end)
 
     def write(self, event: Event, now: float | None = None) -> None:
         """Writes a line, at `now` or the current time of the leg. A `Stalled` line comes before it if the

@@ -9,13 +9,15 @@ Long, and one file, because the phases of a leg and the messages that drive them
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from aiperf.errors import JournalError, StoppedEarly, WorldError
+from aiperf.few_collections import few_collections
 from aiperf.files import RunFiles
 from aiperf.hardware.bound import without_bound
 from aiperf.journal import events
@@ -33,6 +35,7 @@ from aiperf.rules.participants import INITIALISATION_SECONDS
 from aiperf.run import before_release
 from aiperf.run.groups import Groups
 from aiperf.run.ledger import Ledger
+from aiperf.run.notarisation import Notarisation
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire import messages
 from nas.search import Exhausted
@@ -52,6 +55,10 @@ for the test. A run that took longer would be INVALID, so there is no point in w
 EARLY_RESTARTS = 1
 """Number of times that a group is restarted before the clock starts. A process may be killed by accident; but
 if a library or a driver does not work, the user should see the reason soon."""
+
+PREPARING_SECONDS = 300.0
+"""Time limit in seconds for the proposal of the first candidates before the clock starts, which is enough for
+a hundred thousand groups. Those that are left are proposed afterwards."""
 
 STOP_SECONDS = 30.0
 """Time limit in seconds for the groups to stop, after a request and after the deadline. They close the
@@ -93,6 +100,12 @@ class Master:
         self._shared = ""
         """The reason for which every trial fails, once that is certain."""
         self._stop_asked = ""
+        self._notarisation: Notarisation | None = None
+        if self.config.notary:
+            leg, journal = self.replay.num_legs, ledger.journal
+            self._notarisation = Notarisation(
+                files, leg, lambda: ledger.head, journal.duplicate, audience.say
+            )
         self._closing = ""
         self._closing_since = 0.0
 
@@ -103,11 +116,16 @@ class Master:
     def run(self, started: str, command: tuple[str, ...], backend: str = "ddp", host: str = "") -> None:
         """Runs the leg to its end. Raises WorldError if the groups cannot be initialised; the journal then
         records the reason."""
+        with few_collections():
+            self._run(started, command, backend, host)
+
+    def _run(self, started: str, command: tuple[str, ...], backend: str, host: str) -> None:
         leg, groups = self.replay.num_legs, self.world.groups
         self.ledger.write(events.LegBegan(leg, started, command, groups, backend, host))
         self._sweep()
         try:
             with self._probe():
+                self._receive_nonce()
                 self._initialise()
                 self._release()
                 while not self._over():
@@ -115,6 +133,7 @@ class Master:
                     # thousand times as long as a message; only a group without any trial is served at once.
                     heard = self._turn(self.groups.lose, 0.0 if self.groups.hungry else TICK_SECONDS)
                     self._check_limits()
+                    self._hand_over()
                     if not self._closing:
                         self.groups.check_silence()
                     elif heard is None:  # no message is waiting, so no group is lost that answered in time
@@ -122,12 +141,31 @@ class Master:
                     self._serve(only_idle=heard is not None)
         except Exception as error:
             self.ledger.write(events.LegEnded(f"{ERROR}{error}", self.ledger.now))
+            self._hand_over_last()
             raise
         self.ledger.write(events.LegEnded(self._closing, self._end_of_span()))
+        self._hand_over_last()
         self._sweep()
         if self._has_result:
             self._test()
+            self._hand_over_last()
             self._sweep()
+
+    def _receive_nonce(self) -> None:
+        """Before anything is measured, while the groups start."""
+        if self._notarisation is not None:
+            answer = self._notarisation.nonce(lambda: bool(self._stop_asked))
+            if answer is not None:
+                self.ledger.write(events.NonceGiven(answer.nonce, answer.signature))
+
+    def _hand_over(self) -> None:
+        if self._notarisation is not None:
+            limit = self.config.limits.minutes * 60
+            self._notarisation.tick(self.ledger.now, limit or None)
+
+    def _hand_over_last(self) -> None:
+        if self._notarisation is not None:
+            self._notarisation.last()
 
     @contextlib.contextmanager
     def _probe(self) -> Iterator[None]:
@@ -144,18 +182,32 @@ class Master:
             probe.unlink(missing_ok=True)
 
     def _initialise(self) -> None:
-        """Initialises all groups and lets them measure at the same time. A group that is lost is restarted
-        and repeats what it had done."""
+        """Initialises all groups, lets them measure at the same time, and then proposes their first trials. A
+        group that is lost is restarted and repeats what it had done."""
         leg, seconds = self.replay.leg, measuring_seconds(self.config.limits) / 2
         num_ranks = sum(len(group.ranks) for group in self.groups.each)
         self.groups.say_all(self.setup)
-        while len(leg.controls) < num_ranks:
+        prepared = False
+        while not prepared:
             self._await(leg.is_ready)
             if len(leg.ceilings) < num_ranks:
                 observe = self._observed(list(leg.devices.values()))
                 self._measure(leg.ceilings, observe, messages.MeasureCeiling(seconds))
-            else:
+            elif len(leg.controls) < num_ranks:
                 self._measure(leg.controls, messages.MeasureControl(seconds))
+            else:
+                prepared = self._prepared(leg.controls)
+        gc.freeze()  # the networks of the first trials stay as long as these: see `few_collections`
+
+    def _prepared(self, controls: Collection[int]) -> bool:
+        """Proposes the first trials. They are dispatched after the clock has started, and until then no group
+        hears of them. False if a group was lost meanwhile, so that its `controls` are missing."""
+        num_ranks, until = len(controls), self.ledger.now + PREPARING_SECONDS
+        while len(controls) == num_ranks and self.ledger.now < until and self.ledger.jobs.prepare():
+            self._turn(self._lose_early, 0.0)
+            if self._stop_asked:
+                raise StoppedEarly(self._stop_asked)
+        return len(controls) == num_ranks
 
     def _observed(self, ready: Sequence[messages.Ready]) -> messages.Observe:
         """The message that starts the recording, once all ranks have passed the checks. Raises WorldError if

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,10 +15,20 @@ from aiperf.os_error import unreadable
 from aiperf.scenarios.latencies import PERCENTILES, Latencies
 from nas.bounded import lines, opened
 
-PREFIX = b":::MLLOG "
+MARK = b":::MLLOG"
+PREFIX = MARK + b" "
 LONGEST_LINE = 1 << 26
 """Maximum length of a line in bytes; it is large because the list of all loaded samples is on one line."""
 NANO = 1e-9
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One line of the log."""
+
+    milliseconds: Any
+    """Time since the log began, as it is in the file."""
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -51,9 +62,14 @@ def read_detail(path: Path) -> Detail:
 
 
 def read_values(path: Path) -> dict[str, Any]:
-    """The values in the log, by key. Raises AiperfError if it cannot be read."""
+    """The last value of each key in the log. Raises AiperfError if it cannot be read."""
+    return {key: entries[-1].value for key, entries in read_entries(path).items()}
+
+
+def read_entries(path: Path) -> dict[str, list[LogEntry]]:
+    """The entries of the log, by key. Raises AiperfError if it cannot be read."""
     with _reading(path), opened(path) as file:
-        return _values(lines(file, LONGEST_LINE))
+        return _entries(lines(file, LONGEST_LINE))
 
 
 @contextmanager
@@ -99,16 +115,26 @@ def detail_of(found: Mapping[str, Any]) -> Detail:
     )
 
 
-def _values(logged: Any) -> dict[str, Any]:
-    """The values by key; if a key appears several times, the last one."""
-    found: dict[str, Any] = {}
+def _entries(logged: Any) -> dict[str, list[LogEntry]]:
+    """The entries by key. A key appears several times if the samples are loaded one part after the other."""
+    found: dict[str, list[LogEntry]] = {}
     for line in logged:
         if len(line) > LONGEST_LINE:
             raise ValueError(f"a line has more than {LONGEST_LINE:,} bytes")
+        # Other readers end a line elsewhere, or look for the mark further on; they must find nothing more.
+        if MARK in line and not (line.startswith(PREFIX) and line.count(MARK) == 1):
+            raise ValueError(f"a line has {MARK.decode()} elsewhere than once at its beginning")
         if line.startswith(PREFIX):
-            record = json.loads(line[len(PREFIX) :])
-            found[record["key"]] = record["value"]
+            record = json.loads(line[len(PREFIX) :], object_pairs_hook=_once)
+            found.setdefault(record["key"], []).append(LogEntry(record.get("time_ms"), record["value"]))
     return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError for a name that appears twice in an entry: other readers may take the other value."""
+    if twice := [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]:
+        raise ValueError(f"{twice[0]:.40} appears twice")
+    return dict(pairs)
 
 
 def _rate(found: Mapping[str, Any], scenario: str, mean: float) -> float:
@@ -139,5 +165,5 @@ def _reason(found: Mapping[str, Any]) -> str:
     return ", ".join(unmet) + (f" (LoadGen: {advice})" if advice else "")
 
 
-def _words(text: str) -> str:
-    return " ".join(text.replace("*", " ").split())
+def _words(text: Any) -> str:
+    return " ".join(str(text).replace("*", " ").split())

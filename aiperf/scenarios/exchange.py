@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from aiperf.scenarios.detail_log import Detail
 from aiperf.scenarios.latencies import Latencies
 from aiperf.tally import Tally
+from aiperf.wire.messages import Processor
 
 PERFORMANCE, ACCURACY, TELEMETRY = "performance", "accuracy", "telemetry.jsonl"
 """Names in the folder of a scenario: the logs of the test that counts, the logs of the accuracy test, and the
@@ -94,3 +95,5 @@ class Measured:
     """Reason why a search found no rate; empty if it did."""
     accuracy: Accuracy | None
     """None if it was not requested."""
+    processor: Processor | None = None
+    """CPU that computed; None if the device is not a CPU, or the result is older than this field."""

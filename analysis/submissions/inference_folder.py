@@ -17,17 +17,31 @@ from aiperf.errors import AiperfError, ConfigError
 from aiperf.hardware.cpu_names import is_processor
 from aiperf.journal.replay import Replay
 from aiperf.os_error import unreadable
-from aiperf.scenarios.detail_log import read_values
+from aiperf.scenarios.detail_log import read_entries
 from aiperf.scenarios.exchange import ACCURACY, PERFORMANCE
+from aiperf.scenarios.scenario import user_conf
 from aiperf.score.lineage import rebuild
 from aiperf.tally import Tally
 from aiperf.tasks.images.known_sets import IMAGENET_1K
 from aiperf.tasks.images.tally import Classified
+from aiperf.wording import percent
 from analysis.exports.inference import Inference, load_all
 from analysis.exports.mlperf import MlperfEntry, refuse_invalid, refuse_other_data
 from analysis.readings.judgement import Judged
+from analysis.submissions.loadgen_logs import (
+    MOST_BYTES,
+    Contradiction,
+    LeastWork,
+    Log,
+    refuse_contradictions,
+    refuse_other_answers,
+    share_of_bound,
+)
 from analysis.submissions.system import fields
 from nas.bounded import read_bytes
+from nas.graph import Graph
+from nas.ops import TENSOR_OPS
+from nas.products import least_elements, least_products
 from nas.record import graph_to_json
 
 SCENARIOS = ("single-stream", "multi-stream", "offline")
@@ -52,8 +66,17 @@ LOGGED: Mapping[str, Mapping[str, Any]] = {
         "effective_sample_index_rng_seed": 2747215439041700203,
         "effective_schedule_rng_seed": 16159082839903944936,
         "result_validity": "VALID",
+        **dict.fromkeys(("result_min_duration_met", "result_min_queries_met", "early_stopping_met"), True),
+        **dict.fromkeys(("effective_performance_issue_same", "effective_performance_issue_unique"), False),
+        "effective_test_mode": "PerformanceOnly",
+        "qsl_reported_total_count": IMAGENET_1K.test_examples,
+        "num_errors": 0,
     },
-    ACCURACY: {"effective_accuracy_sample_count": IMAGENET_1K.test_examples},
+    ACCURACY: {
+        "effective_accuracy_sample_count": IMAGENET_1K.test_examples,
+        "effective_test_mode": "AccuracyOnly",
+        "qsl_reported_total_count": IMAGENET_1K.test_examples,
+    },
 }
 """What LoadGen's log of a test must state."""
 LEAST: Mapping[str, Mapping[str, int]] = {
@@ -62,8 +85,6 @@ LEAST: Mapping[str, Mapping[str, int]] = {
 }
 SHOWN_BYTES = 4096
 """Bytes kept of the log of answers at its start, and as many at its end: as truncate_accuracy_log.py does."""
-MOST_BYTES = 50 << 20
-"""Largest file in a submission, in bytes (repository_checks.sh)."""
 
 
 def inference_files(judged: Judged, entry: MlperfEntry, given: Mapping[str, str]) -> dict[str, bytes]:
@@ -119,16 +140,58 @@ def _unfit(judged: Judged, name: str, inference: Inference | None, recorded: Tal
         return f"{path} has no accuracy"
     if not accuracy.found.agrees(recorded):
         return f"{path}: the accuracy is not that of the journal"
-    for test in (PERFORMANCE, ACCURACY):
-        log = judged.files.inference_logs(inference.trial, name) / test / "mlperf_log_detail.txt"
-        logged = read_values(log)
-        for key, value in {"effective_scenario": inference.of.loadgen, **LOGGED[test]}.items():
-            if logged.get(key) != value:
-                return f"{log}: {key} is {logged.get(key)!r}, and MLPerf requires {value!r}"
-        for key, least in LEAST[test].items():
-            if not isinstance(value := logged.get(key), int) or value < least:
-                return f"{log}: {key} is {value!r}, and MLPerf requires at least {least}"
+    try:
+        _refuse_logs(judged, inference)
+    except Contradiction as error:
+        return str(error)
     return ""
+
+
+def _refuse_logs(judged: Judged, inference: Inference) -> None:
+    """Raises Contradiction if LoadGen's logs of a scenario do not have what MLPerf requires, or contradict
+    each other or the result of `infer`; AiperfError if they cannot be read."""
+    measured, scenario = inference.measured, inference.of
+    logs = judged.files.inference_logs(inference.trial, inference.scenario)
+    tests = {name: _log(logs / name / "mlperf_log_detail.txt") for name in (PERFORMANCE, ACCURACY)}
+    for name, log in tests.items():
+        _refuse_settings(log, scenario.loadgen, LOGGED[name], LEAST[name])
+    performance, accuracy = tests[PERFORMANCE], tests[ACCURACY]
+    if accuracy.value("loadgen_version") != performance.value("loadgen_version"):
+        raise Contradiction(f"{accuracy.path} is of another version of LoadGen than {performance.path}")
+    if performance.value("effective_min_duration_ms") != round(1000 * measured.test_seconds):
+        raise Contradiction(f"{performance.path} has another length than `infer` asked for")
+    loaded = performance.value("effective_performance_sample_count")
+    conf = user_conf(scenario, measured.test_seconds, IMAGENET_1K.test_examples, loaded)
+    if _read(logs / "user.conf") != conf.encode():
+        raise Contradiction(f"{logs / 'user.conf'} does not have the settings of the logs next to it")
+    graph = rebuild(judged.replay, inference.trial)
+    if measured.tensor_ops != graph.cost.evaluate.price(TENSOR_OPS):
+        raise Contradiction(f"{performance.path}: another network was measured than that of the journal")
+    summaries = {
+        name: _read(logs / name / "mlperf_log_summary.txt").decode(errors="replace") for name in tests
+    }
+    refuse_contradictions(scenario, measured, performance, summaries[PERFORMANCE], _least_work(graph))
+    assert measured.accuracy is not None
+    found = measured.accuracy.found
+    assert isinstance(found, Classified)
+    refuse_other_answers(accuracy, logs / ACCURACY / "mlperf_log_accuracy.json", found, IMAGENET_1K, scenario)
+
+
+def _refuse_settings(log: Log, scenario: str, required: Mapping[str, Any], least: Mapping[str, int]) -> None:
+    for key, value in {"effective_scenario": scenario, **required}.items():
+        if log.last(key) != value:
+            raise Contradiction(f"{log.path}: {key} is {log.last(key)!r}, and MLPerf requires {value!r}")
+    for key, number in least.items():
+        if not isinstance(value := log.last(key), int) or value < number:
+            raise Contradiction(f"{log.path}: {key} is {value!r}, and MLPerf requires at least {number}")
+
+
+def _log(path: Path) -> Log:
+    return Log(path, read_entries(path))
+
+
+def _least_work(graph: Graph) -> LeastWork:
+    return LeastWork(TENSOR_OPS.mac * least_products(graph)[1], least_elements(graph)[1])
 
 
 def _system(found: list[Inference], entry: MlperfEntry, given: Mapping[str, str]) -> dict[str, str]:
@@ -206,6 +269,8 @@ def _measurements(replay: Replay, inference: Inference) -> dict[str, str]:
 
 def _readme(replay: Replay, inference: Inference) -> str:
     trial, run = inference.trial, replay.opened
+    share = share_of_bound(inference.of, inference.measured, _least_work(rebuild(replay, trial)))
+    bound = f"{percent(share, 1)} of the most that the device can do" if share is not None else "unknown"
     return f"""\
 # {inference.of.loadgen}
 
@@ -214,6 +279,7 @@ Its network is in src/{MODEL}/trial-{trial}.json.
 The last line of the run's journal has the hash {replay.last_chain}.
 Measured by `aiperf-hpc infer RUN {trial} --scenario {inference.scenario} --accuracy`.
 The whole log of answers is kept beside the journal; the one here is truncated.
+Rate: {bound}.
 """
 
 

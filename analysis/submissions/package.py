@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +17,7 @@ from aiperf import __version__
 from aiperf.config import to_toml
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from aiperf.journal.notary import NotaryFileError, answers
 from aiperf.journal.replay import Replay
 from aiperf.names import Names
 from aiperf.rules.ending import shortfall
@@ -36,6 +38,7 @@ COUNTED: Mapping[str, str] = {
     r"journal\.jsonl": "journal",
     r"logs/.*": "rank log",
     r"telemetry/.*": "telemetry file",
+    r"notary/.*": "notary file",
     r"weights/.*": "network",
 }
 """What a package has of its runs, by the names of the files, in the singular."""
@@ -136,7 +139,7 @@ def published_text(output: Path, held: Mapping[str, Path], hides: bool) -> str:
 
 def refuse_unfinished(replay: Replay, run: RunFiles) -> None:
     """Raises AiperfError for a run without a result: there is nothing to submit."""
-    found = shortfall(replay, bool(credit(replay).segments), run.directory)
+    found = shortfall(replay, credit(replay).any, run.directory)
     if found is not None:
         raise AiperfError(f"{run.directory} cannot be submitted: {found.answer.value}: {found.text}")
 
@@ -155,6 +158,7 @@ def _gather(run: RunFiles, target: RunFiles, with_weights: bool) -> Judged:
             for file in sorted(source.glob(kind)):
                 folder.mkdir(exist_ok=True)
                 copy(file, folder / file.name)
+        _copy_answers(run, target)
         if with_weights:
             _copy_weights(run, target)
     except OSError as error:
@@ -163,6 +167,17 @@ def _gather(run: RunFiles, target: RunFiles, with_weights: bool) -> Judged:
     target.config.write_text(to_toml(judged.replay.opened.config), encoding="utf-8")
     target.result.write_bytes(canonical(result(judged)))
     return judged
+
+
+def _copy_answers(run: RunFiles, target: RunFiles) -> None:
+    """What a notary signed for each leg: hashes, numbers and times, and nothing else that was put there."""
+    for path in sorted(run.notary_directory.glob("*.answers.jsonl")):
+        found = list[str]()
+        with suppress(NotaryFileError):
+            found += (answer.line() for answer in answers(path))
+        if path.name.partition(".")[0].isdecimal() and found:
+            target.notary_directory.mkdir(exist_ok=True)
+            (target.notary_directory / path.name).write_text("".join(found), encoding="utf-8")
 
 
 def _copy_telemetry(source: Path, target: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import AiperfError, MissingExtra
@@ -20,6 +21,7 @@ from analysis.readings.score_figures import num_devices, task_of_run
 from analysis.readings.usage import read_usage
 from analysis.submissions.fingerprint import measured
 from analysis.submissions.keys import Register, claimed_site
+from analysis.submissions.notarised import Notarised, notarised
 from analysis.submissions.ranking_page import LARGEST, SIZES, index_html, listing_csv, listing_json
 from analysis.submissions.standing import (
     Entry,
@@ -42,6 +44,15 @@ VENDORS = (
 )
 
 
+@dataclass(frozen=True)
+class Notaries:
+    """The notaries that a list knows."""
+
+    register: Register
+    is_required: bool
+    """Whether a run that none of them signed up to its test is refused."""
+
+
 def rank(
     packages: Sequence[Path],
     register: Register,
@@ -49,9 +60,10 @@ def rank(
     show: Callable[[str], object],
     runs: int = 1,
     peaks: Mapping[str, Peak] = NO_PEAKS,
+    notaries: Notaries | None = None,
 ) -> Standing:
     """Checks one package after the other; `write` is given each file's name and text. `peaks`: devices that
-    the list adds.
+    the list adds. `notaries`: None for a list that asks for none.
 
     `register`: the sites that are known by their keys. `runs`: as `standing` takes it. No package ends the
     ranking: what is wrong with it stands in `refused`.
@@ -66,8 +78,12 @@ def rank(
                 for run in submission.runs:
                     if not run.valid or submission.reasons or _borrowed_name(submission, signer, register):
                         continue
-                    entry = _entry(submission, signer, run, used)
+                    held = None if notaries is None else _notarised(run, notaries)
+                    entry = _entry(submission, signer, run, used, held)
                     write(entry.page, _page(submission, run, entry))
+                    if notaries and held and notaries.is_required and not held.is_whole:
+                        refused.append(_found(entry, path.name, run).refused(held.text))
+                        continue
                     found.append(_found(entry, path.name, run))
                 if reasons:
                     refused.append(RefusedPackage(path.name, reasons))
@@ -109,7 +125,13 @@ def _found(entry: Entry, package: str, run: Checked) -> ValidRun:
     return ValidRun(entry, *where, replay.lines, measured(replay), kind_key(run.judged))
 
 
-def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str]) -> Entry:
+def _notarised(run: Checked, notaries: Notaries) -> Notarised:
+    return notarised(run.judged.files, run.judged.replay, notaries.register)
+
+
+def _entry(
+    submission: Submission, signer: Signer, run: Checked, used: set[str], held: Notarised | None
+) -> Entry:
     replay, score, system = run.judged.replay, run.judged.score, submission.system
     ranks = [event.ready for leg in replay.counted_legs for event in leg.ranks]
     device = ", ".join(sorted({ready.device for ready in ranks}))
@@ -145,6 +167,8 @@ def _entry(submission: Submission, signer: Signer, run: Checked, used: set[str])
         control_rate=control.text if control else "",
         control_size=control.sizes if control else "",
         signer=signer,
+        notary="" if held is None else held.label,
+        notary_text="" if held is None else held.text,
     )
 
 
@@ -161,7 +185,7 @@ def _page_name(text: str, used: set[str]) -> str:
 def _page(submission: Submission, run: Checked, entry: Entry) -> str:
     """The report of its run."""
     system = submission.system
-    tables = [*_runs(entry), *_aside(submission, entry.signer)]
+    tables = [*_runs(entry), *_aside(submission, entry)]
     about = About(system["system_name"], system["submitter"], tables=tables, back="index.html")
     return report_html(run.judged, about)
 
@@ -178,9 +202,9 @@ def _runs(entry: Entry) -> Iterator[tuple[str, Table]]:
         yield "Runs", Table(("", "sustained OPS"), rows, (False, True))
 
 
-def _aside(submission: Submission, signer: Signer) -> Sequence[tuple[str, Table]]:
+def _aside(submission: Submission, entry: Entry) -> Sequence[tuple[str, Table]]:
     """What a package says in addition to the journal, for the page of its run."""
-    key = submission.signed_by
+    key, signer = submission.signed_by, entry.signer
     signed = signer.text if key is None else f"{signer.text}; Ed25519, public key {key}"
     about = [
         ["submitter", submission.system["submitter"]],
@@ -190,6 +214,7 @@ def _aside(submission: Submission, signer: Signer) -> Sequence[tuple[str, Table]
         ["packed", submission.created],
         ["package", f"manifest SHA-256 {submission.manifest_sha256}"],
         ["signature", signed],
+        *([["notary", entry.notary_text]] if entry.notary else []),
     ]
     system = [[name.replace("_", " "), submission.system[name] or "not stated"] for name in fields()]
     two = (False, False)

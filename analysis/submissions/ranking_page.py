@@ -30,6 +30,7 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "submitter": lambda entry: entry.submitter,
     "signature": lambda entry: entry.signer.right.name.lower(),
     "signed_by": lambda entry: entry.signer.name,
+    "notary": lambda entry: entry.notary,
     "contested_by": lambda entry: "; ".join(entry.contested_by),
     "run": lambda entry: entry.run,
     "began": lambda entry: entry.date,

@@ -6,6 +6,7 @@ is in the package. A signature says who packed, not that what was packed is true
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,30 @@ def public_key(path: Path) -> str:
 
 def sign(manifest: bytes, path: Path) -> dict[str, str]:
     """Algorithm, public key and signature, by the private key in that file. Raises SignatureError."""
+    public, signed = signer(path)
+    return {"algorithm": "Ed25519", "public_key": public, "signature": signed(CONTEXT + manifest)}
+
+
+def signer(path: Path) -> tuple[str, Callable[[bytes], str]]:
+    """The public half of the private key in that file, and what signs with it; the content states its own
+    context. Raises SignatureError."""
     key = _private(path)
-    return {
-        "algorithm": "Ed25519",
-        "public_key": _public(key, _library()[1]),
-        "signature": key.sign(CONTEXT + manifest).hex(),
-    }
+    return _public(key, _library()[1]), lambda content: str(key.sign(content).hex())
+
+
+def fits(public: str, content: bytes, signature: str) -> bool:
+    """Whether the owner of this public key signed exactly this content."""
+    keys, _ = _library()
+    from cryptography.exceptions import InvalidSignature
+
+    raw = bytes.fromhex(public)
+    if is_weak(raw):
+        return False
+    try:
+        keys.Ed25519PublicKey.from_public_bytes(raw).verify(bytes.fromhex(signature), content)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def verify(manifest: bytes, seal: dict[str, Any]) -> str:

@@ -88,6 +88,10 @@ class Entry:
     control_size: str
     """Size of the control's examples: "224²"."""
     signer: Signer
+    notary: str = ""
+    """By whom it is notarised, and how far; empty if the list has no notaries."""
+    notary_text: str = ""
+    """The same with reasons and times."""
     contested_by: Sequence[str] = ()
     """Packages that claim the same run with no less right."""
     others: Sequence[Entry] = ()

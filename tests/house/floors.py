@@ -20,10 +20,10 @@ TASK_TRAINING = ("aiperf.tasks.images.training", "aiperf.tasks.language.training
 FLOORS: tuple[Mapping[str, str], ...] = (
     {"nas": "numpy", "aiperf.telemetry": "psutil", "analysis": ""},
     {"aiperf": "tomli", "nas.modules": "numpy torch", "nas.portable": "numpy"},
-    {"aiperf.tasks": "", "aiperf.scenarios": ""},
+    {"aiperf.tasks": ""},
     {"aiperf.config": "tomli_w", "aiperf.data": "numpy torch PIL"},
     {"aiperf.wire": "", **dict.fromkeys(TASK_TRAINING, "torch")},
-    {"aiperf.journal": "numpy", "aiperf.hardware": ""},
+    {"aiperf.journal": "numpy", "aiperf.hardware": "", "aiperf.scenarios": ""},
     {"aiperf.score": "numpy", "aiperf.proposing": "", "launch": ""},
     {"aiperf.rules": "numpy", "aiperf.device": "torch psutil", "aiperf.conduct": ""},
     {

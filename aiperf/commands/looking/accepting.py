@@ -100,7 +100,10 @@ def _earlier(history: Path | None, is_asked: bool) -> list[Judged]:
     found = []
     for directory in run_directories(history):
         try:
-            found.append(glance(RunFiles(directory)))
+            judged = glance(RunFiles(directory))
+            if judged.verdict.valid and not judged.validated:
+                raise AiperfError(f"{directory} is NOT VALIDATED here; run `aiperf-hpc validate` on it")
+            found.append(judged)
         except AiperfError as error:
             click.echo(plain(f"left out of the history: {error}"), err=True)
     return found

@@ -20,8 +20,9 @@ from aiperf.commands.options import (
 )
 from aiperf.commands.system_description import given_system
 from aiperf.errors import ConfigError
+from aiperf.files import RunFiles
 from analysis.exports.mlperf import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry, mlperf_text
-from analysis.readings.judgement import Judged, glance
+from analysis.readings.judgement import Judged, examine, glance
 
 INFERENCE = "mlperf-inference"
 KINDS = ("csv", "mllog", "openmetrics", "dawnbench", INFERENCE)
@@ -100,7 +101,7 @@ def export(
     if of_mlperf:
         entry = MlperfEntry(benchmark or BENCHMARKS[0], division, organization, platform, status or "")
     with opened(path) as files:
-        judged = glance(files)
+        judged = _judged(files, is_entry=of_mlperf or kind == "dawnbench")
         if kind == "dawnbench":
             click.echo("\n".join(map(str, _dawnbench(judged, output, author, email, price, site))))
             return
@@ -112,6 +113,12 @@ def export(
         click.echo(text, nl=False)
     else:
         click.echo(str(write_file(output, text.encode())))
+
+
+def _judged(files: RunFiles, is_entry: bool) -> Judged:
+    """An entry of another list asks every rule here and now, however long the run is: what was kept beside
+    its journal may be by anybody. Progress is printed on standard error."""
+    return examine(files, lambda text: click.echo(text, err=True)) if is_entry else glance(files)
 
 
 def _one_of(asked: Mapping[str, bool]) -> str:

@@ -16,6 +16,7 @@ from aiperf.commands.options import (
     opened,
     output_option,
     run_or_package_argument,
+    say_next,
     write_file,
 )
 from aiperf.files import RunFiles
@@ -80,6 +81,8 @@ def report(
         if figures:
             written += write_figures(judged, beside(path, files, files.figures.name))
     click.echo("\n".join(map(str, written)))
+    if not as_json:
+        say_next("validate", path)
 
 
 def _other(path: Path, files: RunFiles) -> tuple[str, Judged]:

@@ -16,6 +16,7 @@ from aiperf.commands.simulated.assuming import chosen
 from aiperf.config import Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.pretending.assumptions import Assumptions, assumption_names, assumptions_toml
+from aiperf.pretending.rank_report import refuse_notary
 from aiperf.wording import percent, plain
 from analysis.table import aligned
 
@@ -185,7 +186,9 @@ def _config(preset: str, hours: float | None, random_seed: int | None, settings:
     """Raises ConfigError."""
     length = {} if hours is None else {"limits.minutes": 60 * hours}
     seed = {} if random_seed is None else {"random_seed": random_seed}
-    return with_overrides(load_preset(preset), {**length, **seed, **dict(map(parse_setting, settings))})
+    config = with_overrides(load_preset(preset), {**length, **seed, **dict(map(parse_setting, settings))})
+    refuse_notary(config)
+    return config
 
 
 def _sizes(text: str) -> list[int]:

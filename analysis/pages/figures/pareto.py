@@ -56,6 +56,7 @@ def pareto(found: Sequence[TrialRow], task: Task, names: Mapping[int, str]) -> P
     """`names`: of the trials that are named in the figure."""
     placed = dots(found)
     best = front(placed)
+    numbers = {dot.row.number for dot in best}
     above = [dot.error for dot in placed if dot.error > 0]
     floor = min(above) / 2 if above else 1e-4
 
@@ -64,7 +65,7 @@ def pareto(found: Sequence[TrialRow], task: Task, names: Mapping[int, str]) -> P
         x, y = _places(placed, floor)
         line_x, line_y = _places(best, floor)
         axes.step(line_x, line_y, where="post", color=COLOURS["amber"], lw=2.0, zorder=2)
-        on_front = np.array([dot in best for dot in placed], bool)
+        on_front = np.array([dot.row.number in numbers for dot in placed], bool)
         for chosen, colour in ((~on_front, "blue"), (on_front, "amber")):
             axes.plot(
                 x[chosen],

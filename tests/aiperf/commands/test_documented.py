@@ -32,6 +32,9 @@ ELSEWHERE = (
         "doctor",
         "package",
         "rank",
+        "notary",
+        "key",
+        "--notaries",
     }
     | {"scaling", "accept", "simulate", "--watch", "--reevaluate", "--torch", "--mlperf"}
     | {"--mlperf-inference", "peak.json", "PACKAGE", "accepted.tar.gz", "result.tar.gz"}

@@ -39,6 +39,12 @@ WRONG_USE = [
     ("profile --seed resnet50 --data here", "--data is only for RUN"),
     ("profile R --sizes 64", "--sizes is only for --seed"),
     ("profile --seed resnet50 --ceiling peak.json", "--ceiling is for one format: also give --format"),
+    ("rank . --require-notary", "--require-notary is only for --notaries"),
+    (
+        "validate R --notaries absent.txt",
+        "absent.txt: No such file or directory; give a file with one public key",
+    ),
+    ("notary .", "Missing option '--key'. Try 'aiperf-hpc notary --help'.\n"),
     ("simulate", "give the sizes with --nodes"),
     ("simulate --nodes 4 --predict R", "--predict is only for a single run; --nodes is for a study"),
     ("simulate --predict R --hours 2", "--hours is only for a study with --nodes"),
@@ -69,6 +75,12 @@ FAILS = [
     ("run --seed resnet51", "neither a seed nor a file; did you mean 'resnet50'? seeds: resnet50"),
     ("run --seed gpt-4x128", "seed_architecture: gpt-4x128 is for text, not for"),
     ("run --directory R", "resume it, or choose another"),
+    (
+        "run --notary --pretend laptop",
+        "a notary signs measured runs only; omit --notary, or set notary = false",
+    ),
+    ("simulate --nodes 1 --set notary=true", "a notary signs measured runs only"),
+    ("notary . --key absent.pem", "absent.pem: No such file or directory; give a private key file"),
     (
         "run --directory wrong.toml",
         "wrong.toml already exists; it is not a directory; choose another --directory",

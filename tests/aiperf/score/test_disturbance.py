@@ -88,6 +88,12 @@ def test_it_is_told_over_the_span_of_all_legs_by_host() -> None:
                 "processes of the run were stopped for 10 s",
             ],
         ),
+        # A moment counts once, and a second report of it is none of the next ones.
+        (
+            run([(110.0, BUSY), (112.0, QUIET), (112.0, QUIET), (110.0, QUIET), (120.0, QUIET)]),
+            *(2 / 3, 4 / 40, 1 / 40),
+            ["unknown (too little of the span was looked at)"],
+        ),
         (run([], rules=1), 0.0, 0.0, 0.0, []),
         # More than there is, as counters of a container may say, is bounded.
         (
@@ -103,6 +109,14 @@ def test_of_each_interval_what_lies_in_the_span_counts(
     (host,) = disturbances(found)
     assert (host.seen, host.others, host.stolen) == pytest.approx((seen, others, stolen))
     assert disturbance_text(found) == lines
+
+
+def test_nothing_is_known_of_a_host_before_it_happened() -> None:
+    found = run([])
+    found.add(140.0, HostUsed(replace(QUIET, seconds=30.0), 141.0))
+    (fault,) = found.faults
+    assert fault.text == "HostUsed of rank 1 ended at 141.000 s, after this line at 140.000 s"
+    assert not disturbances(found)[0].known
 
 
 def test_the_host_that_was_disturbed_most_is_named() -> None:

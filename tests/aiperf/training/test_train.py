@@ -157,12 +157,6 @@ def test_a_slow_segment_is_closed_before_its_planned_end(monkeypatch: pytest.Mon
     assert len(closed) > 1
 
 
-def test_the_closing_validation_has_its_time_and_a_half() -> None:
-    """Training closes when one and a half times the last validation is left before the deadline."""
-    for validate_seconds, closes in ((60.0, False), (70.0, True)):
-        assert Pace(deadline=100.0, validate_seconds=validate_seconds).must_close(0.0) == closes
-
-
 def test_an_overflow_is_counted_in_its_own_segment() -> None:
     attempt = build(alone(format="fp16"), chosen(), 1, START)
     attempt.scaler.scale(torch.ones(()))

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from aiperf.errors import AiperfError, ConfigError
-from aiperf.journal.events import Origin
+from aiperf.journal.events import Dispatched, Event, Origin
+from aiperf.journal.file import read_journal
 from aiperf.tasks.images.known_sets import IMAGENET_1K
 from analysis.exports.mlperf import DIVISIONS, STATUSES, MlperfEntry, mlperf_text
-from analysis.readings.judgement import Judged, examine
+from analysis.readings import validation
+from analysis.readings.judgement import Judged, examine, glance, read_run
 from tests.aiperf.commands.typed import Typed
 from tests.journals import IMAGENET, Machine, Scene, of_origin, resized, told, write_run
 
@@ -136,6 +138,30 @@ def test_the_words_are_those_of_the_rules() -> None:
     rules = (Path(compliance.__file__).parent / f"training_{RULES}" / "common.yaml").read_text()
     assert str(list(STATUSES)) in rules
     assert str(sorted(DIVISIONS)) in rules
+
+
+def test_a_validation_that_was_kept_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that is too long for a glance, with more operations and the findings of an honest one."""
+    typed = Typed(monkeypatch, capsys)
+    machine = Machine(1, 8, device_ops_per_second=2e12)
+    honest = examine(write_run(tmp_path / "honest", resized(IMAGENET, 5.0), machine))
+    lines = [(line.t, line.event) for line in read_journal(honest.files.journal)]
+    forged = write_run(tmp_path / "forged", [(t, enlarged(event)) for t, event in lines])
+    monkeypatch.setattr("analysis.readings.judgement.COUNTED_AGAIN", 1)
+    assert honest.layers is not None
+    validation.save(forged, read_run(forged), honest.verdict.findings, honest.layers)
+    assert glance(forged).verdict.valid
+    words = ["export", "--mllog", "--mlperf", "resnet", "--organization", "E", "--platform", "T", "--status"]
+    assert typed(*words, "onprem", forged.directory) == 1
+    assert "forged is INVALID" in typed.err
+
+
+def enlarged(event: Event) -> Event:
+    if not isinstance(event, Dispatched):
+        return event
+    return replace(event, forward=tuple(4 * number for number in event.forward))
 
 
 def test_the_command_writes_it(

@@ -1,0 +1,144 @@
+"""The run's side of a notarisation: it asks for a nonce, then hands over the state of the journal.
+
+The run waits for the notary only once, before anything is measured, and not for long. Later it only writes:
+the journal is synchronised and the request written by a thread of their own, and what the notary does, or
+does not do, is left to whoever judges the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from aiperf.files import RunFiles
+from aiperf.journal.notary import JournalHead, NotaryAnswer, NotaryFileError, NotaryRequest, answers
+from aiperf.os_error import reason
+
+NONCE_SECONDS = 8.0
+"""Longest wait for the nonce in seconds, less than `AFTER_LAST_LINE_SECONDS`, so that it is no stall."""
+TICK_SECONDS = 0.1
+HAND_OVER_SECONDS = 30.0
+"""Time between two heads that are handed over, in seconds. A journal can be changed after the fact only
+behind its last head."""
+SHARE_OF_SPAN = 0.05
+"""The same as a share of a shorter span, which would otherwise have no head in it."""
+LEAST_SECONDS = 1.0
+LAST_SECONDS = 10.0
+"""Longest wait for the file system at the end of the leg, in seconds."""
+
+
+class Notarisation:
+    """The requests of one leg. `head` gives the journal's head at any time, `duplicate` a descriptor of its
+    file. Nothing here raises: without a notary, or with a full disk, the run goes on."""
+
+    def __init__(
+        self,
+        files: RunFiles,
+        leg: int,
+        head: Callable[[], JournalHead],
+        duplicate: Callable[[], int],
+        say: Callable[[str], None],
+    ) -> None:
+        self._request, self._answers = files.notary_request(leg), files.notary_answers(leg)
+        self._head, self._duplicate, self._say = head, duplicate, say
+        self._asked: JournalHead | None = None
+        """The head with which this leg asked; None without a nonce."""
+        self._writing: threading.Thread | None = None
+        self._due = 0.0
+        self._failure = ""
+        """Why a request could not be written, for the user; empty once it was said."""
+
+    def nonce(self, is_stopped: Callable[[], bool]) -> NotaryAnswer | None:
+        """Asks for a nonce and waits for it, until `is_stopped`. None if no notary answered: the leg is then
+        not notarised, and nothing more is asked."""
+        asked = self._head()
+        self._hand_over(NotaryRequest(asked, asked))
+        until = time.monotonic() + NONCE_SECONDS
+        self._join(NONCE_SECONDS)
+        while not self._failure and not is_stopped() and time.monotonic() < until:
+            answer = _first(self._answers)
+            if answer is not None and (answer.head, answer.count) == (asked, 0):
+                self._asked = asked
+                return answer
+            time.sleep(TICK_SECONDS)
+        why = self._failure or f"no notary answered within {NONCE_SECONDS:.0f} s"
+        self._say(f"this leg is not notarised: {why}; the run goes on")
+        return None
+
+    def tick(self, now: float, span_seconds: float | None) -> None:
+        """Hands the head over if it is time, at `now` seconds of the leg. `span_seconds`: the length of its
+        span, None without a limit."""
+        if self._asked is None or now < self._due:
+            return
+        if self._failure:
+            self._say(f"the journal cannot be handed to the notary: {self._failure}; the run goes on")
+            self._failure = ""
+        limit = HAND_OVER_SECONDS if span_seconds is None else SHARE_OF_SPAN * span_seconds
+        self._due = now + min(HAND_OVER_SECONDS, max(LEAST_SECONDS, limit))
+        self._hand_over(NotaryRequest(self._asked, self._head()))
+
+    def last(self) -> None:
+        """Hands the head over at an end, of the span or of the leg, which is not timed."""
+        if self._asked is not None:
+            self._join(LAST_SECONDS)
+            self._hand_over(NotaryRequest(self._asked, self._head()))
+            self._join(LAST_SECONDS)
+
+    def _hand_over(self, request: NotaryRequest) -> None:
+        """Does so beside the run. If a file server still holds the request before, this one is left out."""
+        if self._writing is not None and self._writing.is_alive():
+            return
+        try:
+            file = self._duplicate()
+        except OSError as error:
+            self._failure = reason(error)
+            return
+        work = threading.Thread(
+            target=self._synchronise_and_write, args=(file, request), name="notary", daemon=True
+        )
+        try:
+            work.start()
+            self._writing = work
+        except RuntimeError as error:  # the system's limit on threads
+            os.close(file)
+            self._failure = str(error)
+
+    def _synchronise_and_write(self, file: int, request: NotaryRequest) -> None:
+        try:
+            os.fsync(file)
+            _replace(self._request, request.text().encode())
+        except OSError as error:
+            self._failure = reason(error)
+        finally:
+            os.close(file)
+
+    def _join(self, seconds: float) -> None:
+        if self._writing is not None:
+            self._writing.join(seconds)
+
+
+def _first(path: Path) -> NotaryAnswer | None:
+    """The first answer in a file, which may be anybody's, or not be there."""
+    try:
+        return next(answers(path), None)
+    except (NotaryFileError, OSError):
+        return None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes a file as a whole. The notary may write into its folder too, so nothing that has its name is
+    written into or followed."""
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_name(f"{path.name}.part")
+    with contextlib.suppress(FileNotFoundError):
+        partial.unlink()
+    file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(file, content)
+    finally:
+        os.close(file)
+    partial.replace(path)

@@ -1,0 +1,104 @@
+"""Runs that are notarised as they are written, by the real notary on a clock of the test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aiperf.files import RunFiles
+from aiperf.journal.events import Event, LegBegan, LegEnded, NonceGiven, Tested
+from aiperf.journal.file import chained
+from aiperf.journal.notary import JournalHead, NotaryRequest, answers
+from analysis.submissions.notary import Notary
+from analysis.submissions.signature import make_key, signer
+from tests.journals import Timed, write_witnesses
+
+NOON = 1_777_896_000.0
+"""Time of day at which each first leg begins, by the notary's clock; a later leg begins an hour later."""
+
+
+@dataclass
+class Office:
+    """A notary with its key, its record and its clock, which is killed and started again before each pass."""
+
+    folder: Path
+    now: float = 0.0
+    public: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True)
+        self.public = make_key(self.folder / "key")
+
+    def open(self) -> Notary:
+        public, sign = signer(self.folder / "key")
+        return Notary(public, sign, self.folder / "record", lambda: int(1000 * self.now))
+
+    def look(self, runs: Path) -> list[str]:
+        notary = self.open()
+        try:
+            return list(notary.look(runs))
+        finally:
+            notary.close()
+
+
+@dataclass
+class Writing:
+    """A journal that grows."""
+
+    files: RunFiles
+    head: JournalHead | None = None
+    lines: list[str] = field(default_factory=list)
+
+    def write(self, t: float, event: Event) -> None:
+        (line,) = chained([(t, event)], self.head.chain if self.head else "")
+        self.lines.append(line + "\n")
+        before = self.head or JournalHead(1, 1, "0" * 64)
+        size = before.bytes if self.head else 0
+        self.head = JournalHead(len(self.lines), size + len(line.encode()) + 1, json.loads(line)["chain"])
+
+    def ask(self, leg: int, asked: JournalHead) -> None:
+        assert self.head
+        request = self.files.notary_request(leg)
+        request.parent.mkdir(exist_ok=True)
+        request.write_text(NotaryRequest(asked, self.head).text())
+
+
+def notarise(
+    office: Office,
+    directory: Path,
+    run: Iterable[Timed],
+    every: float = 5.0,
+    real: Callable[[float], float] = lambda t: t,
+    late: Callable[[float], float] = lambda t: 0.5,
+    is_there: Callable[[float], bool] = lambda t: True,
+) -> RunFiles:
+    """Writes the run, with a head handed over every so many seconds and after the lines that end a leg.
+
+    `real`: the notary's seconds since the leg began at a time of the journal. `late`: how much later it
+    answers; `is_there`: whether it does.
+    """
+    timed, writing, leg, due = list(run), Writing(RunFiles(directory)), -1, 0.0
+    directory.mkdir(parents=True)
+    writing.files.journal.touch()  # so the folder is a run
+    asked: JournalHead | None = None
+    for t, event in timed:
+        writing.write(t, event)
+        if begins := isinstance(event, LegBegan):
+            leg, asked, due = leg + 1, writing.head, 0.0
+        if asked is None or not (begins or t >= due or isinstance(event, LegEnded | Tested)):
+            continue
+        due = t + every
+        writing.ask(leg, asked)
+        if is_there(t):
+            office.now = NOON + 3600 * leg + real(t) + late(t)
+            office.look(directory)
+        if begins and writing.files.notary_answers(leg).exists():
+            first = next(answers(writing.files.notary_answers(leg)))
+            writing.write(t, NonceGiven(first.nonce, first.signature))
+        elif begins:
+            asked = None
+    writing.files.journal.write_text("".join(writing.lines), encoding="utf-8")
+    write_witnesses(writing.files, timed)
+    return writing.files

@@ -251,7 +251,7 @@ class TestARunThatWasNotMeasured:
     ) -> None:
         make(tmp_path / "p.tar.gz", made[name])
         assert typed("rank", tmp_path, "-o", tmp_path / "site") == 0
-        assert "0 ranked, 1 not" in typed.out
+        assert "0 ranked, 0 smoke, 1 refused" in typed.out
         site = (tmp_path / "site/index.html").read_text(encoding="utf-8")
         assert f"SIMULATED: the run is {name}: " in site
         page, measured, other = tmp_path / "c.html", made["measured"].directory, made[name].directory

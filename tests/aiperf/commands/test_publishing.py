@@ -141,7 +141,7 @@ def test_a_package_is_made_signed_validated_and_ranked(
     assert typed("validate", folder / "b.tar.gz") == 2
     assert typed.err.count("\n") == 1
     assert typed("rank", folder, "-o", tmp_path / "site") == 0
-    assert typed.out == f"1 ranked, 1 not: {tmp_path}/site/index.html\n"
+    assert typed.out == f"0 ranked, 1 smoke, 1 refused: {tmp_path}/site/index.html\n"
     pages = {"index.html", "ranking.csv", "ranking.json", "example-university-testbed-simulated.html"}
     assert {path.name for path in (tmp_path / "site").iterdir()} == pages
 

@@ -224,8 +224,10 @@ def _by_nodes(files: RunFiles, replay: Replay, until: float) -> Energy | None:
         return None
     source, joules = "the nodes' own sensors (hwmon)", dict[str, float | None]()
     for host, own in readings.items():
-        spans = HostClock(replay, host, until).leg_spans
-        joules[host] = devices.joules_of(own, _spans_of_nodes(replay, spans).get(host, []))
+        clock = HostClock(replay, host, until)
+        spans = [span for index, span in clock.leg_spans.items() if host in nodes_of(replay.legs[index])]
+        if spans:  # else it joined in a later leg
+            joules[host] = devices.joules_of(own, spans)
     unknown = [host for host, value in joules.items() if value is None]
     if unknown:
         more = f" and {len(unknown) - 1} more" if unknown[1:] else ""
@@ -235,7 +237,7 @@ def _by_nodes(files: RunFiles, replay: Replay, until: float) -> Energy | None:
 
 
 def _node_readings(files: RunFiles, host: str) -> Iterator[tuple[float, Mapping[str, Any]]]:
-    for record in records(files.telemetry(host)):
+    for record in records(files.telemetry(host), having=b'"node"'):
         reading = (record or {}).get("node")
         at = reading.get("wall_seconds") if isinstance(reading, dict) else None
         if isinstance(reading, dict) and devices.measures(at) and reading.keys() & NODE_VALUES:

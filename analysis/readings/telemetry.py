@@ -139,16 +139,17 @@ class HostClock:
         return None
 
 
-def records(path: Path) -> Iterator[dict[str, Any] | None]:
+def records(path: Path, having: bytes = b"") -> Iterator[dict[str, Any] | None]:
     """Each line's object; None for a line that is not one. A last line without an end is still being written,
-    and is left out."""
+    and is left out. Lines without the bytes `having` are not parsed, which is what takes the time."""
     try:
         with opened(path) as file:
             pieces = 0
             for raw in lines(file, LONGEST_LINE):
                 # The pieces of a line that is too long are skipped, and its end is reported as no record.
                 if raw.endswith(b"\n"):
-                    yield _record(raw) if pieces == 0 else None
+                    if pieces or having in raw:
+                        yield _record(raw) if pieces == 0 else None
                     pieces = 0
                 elif (pieces := pieces + 1) > MOST_PIECES:  # a file with a hole, whose end is never reached
                     yield None

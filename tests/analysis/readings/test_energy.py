@@ -107,6 +107,8 @@ def test_the_command_keeps_the_span_hides_the_names_and_every_row_has_its_level(
 def test_a_package_carries_it_with_its_hash_and_computes_it_again(run: RunFiles, tmp_path: Path) -> None:
     start = start_of(run)
     before = put(run, rows(start, 1.0, 45, node0001=lambda at: 900, node0002=lambda at: 700))
+    part = read_energy(run, examine(run).replay, until=10.0)
+    assert energy_at(Level.L1, part).joules == pytest.approx(1600 * 10), "up to an error, as `cost` asks"
     package = make(tmp_path / "p.tar.gz", run)
     with checked(package) as found:
         assert found.valid, found.reasons

@@ -89,6 +89,10 @@ class RunFiles:
         published."""
         return self.telemetry_directory / f"{self._published(host)}.jsonl"
 
+    def power(self, level: str) -> Path:
+        """What the site's own meters measured of the nodes, L1, or of the whole machine, L2."""
+        return self.directory / "power" / f"{level}.csv"
+
     @property
     def logs_directory(self) -> Path:
         return self.directory / "logs"

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "spread": "aiperf.commands.looking.comparing:spread",
         "scaling": "aiperf.commands.looking.comparing:scaling",
         "cost": "aiperf.commands.looking.costing:cost",
+        "power": "aiperf.commands.looking.metering:power",
         "count": "aiperf.commands.architectures:count",
         "graph": "aiperf.commands.architectures:graph",
         "profile": "aiperf.commands.profiling:profile",

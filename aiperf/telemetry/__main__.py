@@ -18,6 +18,7 @@ from typing import Any
 
 from aiperf.telemetry.host import open_host
 from aiperf.telemetry.host_use import FAULTS, Meter
+from aiperf.telemetry.node import has_sensors, open_node
 from aiperf.telemetry.sensor import Reading, Sensor
 
 PERIOD_SECONDS = 1.0
@@ -38,19 +39,21 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("devices", nargs="*", help="Each as NAME=IDENTITY; the name is recorded.")
     options = parser.parse_args(words)
     host = Sensor("host", open_host)
+    # In a thread of its own: a meter behind a board's controller takes longer than all else of the host.
+    node = Sensor("node", open_node) if has_sensors() else None
     known = [device.partition("=") for device in options.devices] if options.sensors else ()
     devices = [Sensor(name, partial(_open_device, options.sensors, identity)) for name, _, identity in known]
     if options.processes:
         words = options.processes, options.cores, options.every
         threading.Thread(target=_report, args=words, name=METER, daemon=True).start()
     record = _Record(options.file)
-    record.add(_line(host, devices))
+    record.add(_line(host, node, devices))
     # Only now, because on a busy machine a process that starts at this priority would begin to record after
     # the clock has started.
     _give_way()
     while _waits():
-        record.add(_line(host, devices))
-    record.add(_line(host, devices))  # the span may have ended within this second
+        record.add(_line(host, node, devices))
+    record.add(_line(host, node, devices))  # the span may have ended within this second
     # A thread that hangs in a driver must not hold up the end.
     sys.stderr.flush()
     os._exit(0)
@@ -125,11 +128,13 @@ def _waits() -> bool:
     return not select.select([sys.stdin], [], [], left)[0]
 
 
-def _line(host: Sensor, devices: Sequence[Sensor]) -> str:
+def _line(host: Sensor, node: Sensor | None, devices: Sequence[Sensor]) -> str:
     at, until = time.time(), time.monotonic() + WAIT_SECONDS
-    for sensor in (host, *devices):
+    for sensor in (host, *([node] if node else []), *devices):
         sensor.ask()
     record: dict[str, Any] = {"wall_seconds": round(at, 6), "host": _answer(host, until)}
+    if node:
+        record["node"] = _answer(node, until)
     if devices:
         record["devices"] = [{"id": device.name, **_answer(device, until)} for device in devices]
     return json.dumps(record, separators=(",", ":"))

@@ -18,6 +18,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "stolen": (0.0, 1.0),
     "memory_bytes": (0.0, 2.0**50),
     "power_watts": (0.0, 20e3),
+    "processors_power_watts": (0.0, 20e3),
     "energy_joules": (0.0, 1e15),
     "temperature_celsius": (-60.0, 250.0),
     "clock_hertz": (0.0, 2e10),

@@ -18,19 +18,25 @@ from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.wording import counted, percent, rate
 from analysis.comparing.comparability import MixedError, refuse_mixed, refuse_sizes
 from analysis.comparing.history import changes, changes_text, drops, earlier
+from analysis.readings.energy import Level, energy_at, read_energy
 from analysis.readings.judgement import Judged
 from analysis.readings.outliers import outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER
 from analysis.readings.score_figures import PER_JOULE, figures, num_devices
-from analysis.readings.usage import read_usage
 from nas.record import RecordError, decode
 
+LEVELS: Mapping[str, Level] = {
+    "ops_per_joule": Level.L0,
+    "ops_per_joule_l1": Level.L1,
+    "ops_per_joule_l2": Level.L2,
+}
+"""The figures of energy, each of one level."""
 RATES: Mapping[str, Callable[[float], str]] = {
     "ops_per_second": rate,
     "ops_per_second_per_device": rate,
     "mfu": percent,
     "control_examples_per_second": "{:,.4g}/s".format,
-    "ops_per_joule": PER_JOULE.text,
+    **dict.fromkeys(LEVELS, PER_JOULE.text),
 }
 """The figures of which the median of the runs is judged, and how each is written."""
 COUNTS = ("runs", "earlier_runs")
@@ -58,7 +64,11 @@ class Criteria:
     """Least rate of the control, all devices together, in examples per second before the span; at the largest
     rung that all of the runs have timed."""
     min_ops_per_joule: float = 0.0
-    """Least operations per joule of the devices alone; unknown, which does not pass, if no sensor is read."""
+    """Least operations per joule of the devices alone (L0); unknown, which does not pass, if no sensor is
+    read."""
+    min_ops_per_joule_l1: float = 0.0
+    """The same of the nodes; next, of nodes, network and storage (docs/machine.md)."""
+    min_ops_per_joule_l2: float = 0.0
     max_error: float = 0.0
     """Largest test error of each run's best network, from 0 to 1."""
     max_spread: float = 0.0
@@ -178,12 +188,15 @@ def _medians(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
     """Judgements of the rates, by their median, because the rate of one run is partly chance."""
     for key, text in RATES.items():
         if least := getattr(criteria, f"min_{key}"):
-            yield _bounded(f"min_{key}", _median_of(runs), _median(_rates(runs, key)), least, text)
+            found = _bounded(f"min_{key}", _median_of(runs), _median(_rates(runs, key)), least, text)
+            of_level = f" ({LEVELS[key].text})" if key in LEVELS else ""
+            yield replace(found, measured=found.measured + of_level)
 
 
 def _rates(runs: Sequence[Judged], key: str) -> list[float | None]:
-    if key == "ops_per_joule":
-        return [read_usage(run.files, run.replay).ops_per_joule(run.score.goodput.operations) for run in runs]
+    if key in LEVELS:
+        found = [energy_at(LEVELS[key], read_energy(run.files, run.replay)) for run in runs]
+        return [each.ops_per_joule(run.score.goodput.operations) for each, run in zip(found, runs)]
     if key == "control_examples_per_second":
         common = at_common_rung([controls_of(run.replay) for run in runs])
         return [fsum(one.examples_per_second for one in each.values()) for each in common or ()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 
@@ -16,11 +16,11 @@ from aiperf.wording import counted, percent, plain, rates
 from analysis.comparing.repeatability import RepeatedRuns, largest_by_chance, refuse_other_spread
 from analysis.readings import run_tables
 from analysis.readings.devices import MIXED, most_threads, product_ceilings, products_text
+from analysis.readings.energy import Level, energy_at, read_energy
 from analysis.readings.hosts import reading_of
 from analysis.readings.judgement import Judged, refuse_two_tasks
 from analysis.readings.occupancy import PARTS, occupancy
 from analysis.readings.score_figures import ERROR, PER_JOULE, RATE, Figure, figures, task_of_run
-from analysis.readings.usage import read_usage
 from analysis.table import Table
 
 HOSTS_SHOWN = 8
@@ -191,13 +191,12 @@ def _beside(tables: Mapping[str, Table]) -> str:
 def _score(first: Judged, second: Judged) -> list[list[str]]:
     a, b = (figures(one.replay, one.score) for one in (first, second))
     rows = {key: _row(one, b[key]) for key, one in a.items()}
-    energy = (Figure("OPS/W, devices only", _per_joule(one), PER_JOULE) for one in (first, second))
     return [
         rows["ops_per_second"],
         ["stable window, 95 % interval", _interval(first.score), _interval(second.score), ""],
         *(rows[key] for key in ("tensor_ops_per_second", "ops_per_second_per_device", "mfu")),
         rows["regulated_score"],
-        _row(*energy),
+        *_energy(first, second),
         rows["error"],
         _control(first, second),
         _ceiling(first, second),
@@ -244,9 +243,21 @@ def _ceiling(first: Judged, second: Judged) -> list[str]:
     return ["ceiling of products", *told, change]
 
 
-def _per_joule(judged: Judged) -> float | None:
-    usage = read_usage(judged.files, judged.replay)
-    return usage.ops_per_joule(judged.score.goodput.operations)
+def _energy(first: Judged, second: Judged) -> Iterator[list[str]]:
+    """A row for each level that was measured in one of them; that of the devices always."""
+    both = [read_energy(one.files, one.replay) for one in (first, second)]
+    for level in Level:
+        if level is Level.L0 or any(each.level is level for found in both for each in found):
+            yield _row(
+                *(
+                    Figure(
+                        f"OPS/W ({level.text})",
+                        energy_at(level, found).ops_per_joule(one.score.goodput.operations),
+                        PER_JOULE,
+                    )
+                    for one, found in zip((first, second), both)
+                )
+            )
 
 
 def _time(first: Judged, second: Judged) -> list[list[str]]:

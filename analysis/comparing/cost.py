@@ -15,10 +15,10 @@ from aiperf.rules.ending import Answer
 from aiperf.wording import plain
 from analysis.comparing.comparability import MixedError, refuse_twice, refuse_unlike
 from analysis.readings import run_tables
+from analysis.readings.energy import Level, energy_at, read_energy
 from analysis.readings.judgement import Judged
 from analysis.readings.progress import Fall, epochs_until, falls, node_hours, num_nodes
 from analysis.readings.score_figures import num_devices, task_of_run
-from analysis.readings.usage import read_usage
 from launch.price import Price
 
 NOT_REACHED, NOT_TESTED, NOT_IN_THE_TEST = "not reached", "not tested", "not reached in the test"
@@ -43,7 +43,7 @@ class Spent:
     money: float | None
     """Cost in the currency of the price; None if no price was given."""
     joules: float | None
-    """Energy of the devices only; None if it is not known."""
+    """Energy of the level of the study; None if it is not known."""
     epochs: float | None
     """Passes over the training examples by all networks of the search; None where it is not known."""
 
@@ -94,18 +94,32 @@ class CostStudy:
     """The mark that all runs share; None if they were measured."""
     masters_known: bool
     """Whether every journal names the master's node."""
+    level: Level = Level.L0
+    """What the energy of every run includes."""
+    carbon: float | None = None
+    """Grams of CO2 equivalents per kilowatt-hour, as the user states them; no default is known."""
+
+    def grams(self, joules: float | None) -> float | None:
+        """CO2 equivalents of an energy in grams; None if it or the intensity is not known."""
+        return None if joules is None or self.carbon is None else joules / 3.6e6 * self.carbon
 
     @property
     def reached(self) -> Sequence[RunCost]:
         return [run for run in self.runs if run.is_reached]
 
 
-def cost(runs: Sequence[Judged], error: float, price: Price | None) -> CostStudy:
+def cost(
+    runs: Sequence[Judged],
+    error: float,
+    price: Price | None,
+    level: Level = Level.L0,
+    carbon: float | None = None,
+) -> CostStudy:
     """Raises MixedError, which names the difference, for runs that are not of one kind and size."""
     refuse_twice(runs)
     for other in runs[1:]:
         refuse_unlike(runs[0], other)
-    found = [_of_run(run, error, price) for run in runs]
+    found = [_of_run(run, error, price, level) for run in runs]
     for run, one in zip(runs, found):
         sizes = [(first.nodes, first.devices) for first in (found[0], one)]
         if sizes[0] != sizes[1]:
@@ -115,14 +129,15 @@ def cost(runs: Sequence[Judged], error: float, price: Price | None) -> CostStudy
             )
     text = task_of_run(runs[0].replay).error_text(error)
     known = all(leg.began.host for run in runs for leg in run.replay.timed_legs)
-    return CostStudy(found, error, text, price, mark_of(runs[0].replay.opened.origin), known)
+    mark = mark_of(runs[0].replay.opened.origin)
+    return CostStudy(found, error, text, price, mark, known, level, carbon)
 
 
 def _size(nodes: int, devices: int) -> str:
     return f"{nodes:,} node{'' if nodes == 1 else 's'} and {devices:,} device{'' if devices == 1 else 's'}"
 
 
-def _of_run(run: Judged, error: float, price: Price | None) -> RunCost:
+def _of_run(run: Judged, error: float, price: Price | None, level: Level) -> RunCost:
     replay = run.replay
     found = falls(replay)
     first = next((fall for fall in found if fall.error <= error), None)
@@ -139,8 +154,8 @@ def _of_run(run: Judged, error: float, price: Price | None) -> RunCost:
         test_error=test_error,
         top5_error=None if tested is None else tested.top5_error,
         why_not=_why_not(first, test_error, error),
-        spent=None if first is None else _spent(run, first.seconds, price),
-        whole=_spent(run, replay.span_seconds, price),
+        spent=None if first is None else _spent(run, first.seconds, price, level),
+        whole=_spent(run, replay.span_seconds, price, level),
         verdict=run_tables.verdict_and_class(run.verdict, run.validated),
     )
 
@@ -153,9 +168,9 @@ def _why_not(first: Fall | None, test_error: float | None, error: float) -> str:
     return "" if test_error <= error else NOT_IN_THE_TEST
 
 
-def _spent(run: Judged, seconds: float, price: Price | None) -> Spent:
+def _spent(run: Judged, seconds: float, price: Price | None, level: Level) -> Spent:
     hours = node_hours(run.replay, seconds)
-    joules = read_usage(run.files, run.replay, seconds).joules
+    joules = energy_at(level, read_energy(run.files, run.replay, seconds)).joules
     epochs = epochs_until(run.replay)(seconds)
     return Spent(seconds, hours, price.money(hours) if price else None, joules, epochs)
 
@@ -168,6 +183,8 @@ def cost_text(found: CostStudy) -> list[str]:
     else:
         lines = [f"An error of {found.error_text} was reached in {reached:,} of {num:,} runs."]
     lines.append(REACHED)
+    if found.carbon is not None:
+        lines.append(f"Carbon intensity: {found.carbon:g} g of CO2 equivalents per kWh, as it was given.")
     lines.append(f"Price: {found.price}." if found.price else "No price is known; give one with --price.")
     doubted = [
         f"{plain(run.run)} is {run.verdict}"

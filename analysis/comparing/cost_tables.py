@@ -29,7 +29,7 @@ def cost_table(found: CostStudy) -> Table:
         *(["top-5 error"] if top5 else []),
         *("epochs", "time", "hours", "node-hours"),
         *([found.price.unit] if found.price else []),
-        "energy",
+        *_energy_heads(found),
     ]
     rows = [_row(run, found, top5) for run in found.runs]
     if len(rows) > 1:
@@ -41,7 +41,7 @@ def cost_table(found: CostStudy) -> Table:
 def whole_table(found: CostStudy) -> Table:
     """What each run spent from its release to its end."""
     columns = ["run", "nodes", "devices", "epochs", "time", "hours", "node-hours"]
-    columns += [*([found.price.unit] if found.price else []), "energy"]
+    columns += [*([found.price.unit] if found.price else []), *_energy_heads(found)]
     rows = [
         [
             marked(run.run, found.mark),
@@ -52,6 +52,14 @@ def whole_table(found: CostStudy) -> Table:
         for run in found.runs
     ]
     return Table.of(columns, rows, (False, *[True] * (len(columns) - 1)))
+
+
+def _energy_heads(found: CostStudy) -> list[str]:
+    """The column of the energy and, with an intensity, that of the carbon, each with its level."""
+    return [
+        f"energy, {found.level.name}",
+        *([f"CO2e, {found.level.name}"] if found.carbon is not None else []),
+    ]
 
 
 def _row(run: RunCost, found: CostStudy, top5: bool) -> list[Cell]:
@@ -70,9 +78,10 @@ def _row(run: RunCost, found: CostStudy, top5: bool) -> list[Cell]:
 
 
 def _amounts(spent: Spent | None, found: CostStudy) -> list[Cell]:
-    """Epochs, time, hours, node-hours, with a price the cost, energy."""
+    """Epochs, time, hours, node-hours, with a price the cost, energy, with an intensity the carbon."""
     if spent is None:
-        return [("–", None)] * (6 if found.price else 5)
+        return [("–", None)] * (4 + bool(found.price) + len(_energy_heads(found)))
+    grams = found.grams(spent.joules)
     return [
         ("unknown" if spent.epochs is None else figure(spent.epochs), spent.epochs),
         (clock(spent.seconds), spent.seconds),
@@ -80,6 +89,7 @@ def _amounts(spent: Spent | None, found: CostStudy) -> list[Cell]:
         (figure(spent.node_hours), spent.node_hours),
         *([(figure(spent.money), spent.money)] if spent.money is not None else []),
         ("unknown" if spent.joules is None else scaled(spent.joules, "J"), spent.joules),
+        *([("unknown" if grams is None else scaled(grams, "g"), grams)] if found.carbon is not None else []),
     ]
 
 
@@ -98,6 +108,9 @@ def _together(found: CostStudy, before: int) -> Iterator[list[Cell]]:
         columns.append(([inf if one is None else found.price.money(one.node_hours) for one in each], figure))
     joules = [inf if one is None else one.joules for one in each]
     columns.append((_all_known(joules), partial(scaled, unit="J")))
+    if found.carbon is not None:
+        grams = [inf if one is None else found.grams(one.joules) for one in each]
+        columns.append((_all_known(grams), partial(scaled, unit="g")))
     for name, reading in TOGETHER.items():
         cells = [
             _cell(reading, values, percent if reading is variation else text) for values, text in columns

@@ -8,11 +8,11 @@ from typing import Any
 from aiperf.config import Config
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
+from analysis.readings.energy import Energy, read_energy
 from analysis.readings.judgement import Judged
 from analysis.readings.run_tables import engines, software, verdict_text, verdict_word
 from analysis.readings.score_figures import num_devices
 from analysis.readings.trial_rows import line_of_descent, rows
-from analysis.readings.usage import read_usage
 from nas.record import encode
 
 FORM = "aiperf-hpc/result/1"
@@ -67,11 +67,27 @@ def unmeasured(replay: Replay) -> dict[str, str]:
 
 
 def _energy(judged: Judged) -> dict[str, Any]:
-    usage = read_usage(judged.files, judged.replay)
+    """The energy of the devices (L0), and under `levels` that of the nodes and of the whole machine. `levels`
+    is left out if nobody measured them, as in results that did not know them."""
+    operations = judged.score.goodput.operations
+    of_devices, *further = read_energy(judged.files, judged.replay)
+    levels = [
+        {
+            "level": each.level.name,
+            **_of_level(each, operations),
+            "source": each.source,
+            "coverage": each.coverage,
+        }
+        for each in further
+    ]
+    return _of_level(of_devices, operations) | ({"levels": levels} if levels else {})
+
+
+def _of_level(energy: Energy, operations: int) -> dict[str, Any]:
     return {
-        "joules": usage.joules,
-        "ops_per_joule": usage.ops_per_joule(judged.score.goodput.operations),
-        "unknown_because": usage.missing,
+        "joules": energy.joules,
+        "ops_per_joule": energy.ops_per_joule(operations),
+        "unknown_because": energy.missing,
     }
 
 

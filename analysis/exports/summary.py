@@ -16,7 +16,7 @@ from aiperf.score.score import Quality, Score
 from aiperf.trial import State, origin
 from aiperf.wording import clock, counted, percent, plain
 from analysis.readings.conclusion import group_health, groups_text, losses_text
-from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
+from analysis.readings.devices import ceiling_text, energy_rows, look, slow_text
 from analysis.readings.disturbance import disturbance_text
 from analysis.readings.judgement import Judged, glance_at
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
@@ -40,7 +40,7 @@ def summary_text(judged: Judged) -> str:
         *((found[key].name, found[key].line) for key in FIRST),
         ("of the ceiling", ceiling_text(replay, score)),
         *(() if verdict.mark else _named("disturbed", disturbance_text(replay))),
-        ("energy", energy_text(devices.usage, score)),
+        *energy_rows(devices.energy, score),
     ]
     if verdict.answer is Answer.NO_RESULT:  # figures of nothing
         first = []

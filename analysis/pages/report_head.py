@@ -139,13 +139,15 @@ def _key(judged: Judged, price: Price | None, devices: DeviceReadings) -> list[F
 
 
 def _energy(judged: Judged, devices: DeviceReadings) -> Figure:
-    usage = devices.usage
-    aside = usage.missing
-    if usage.joules is not None:
-        per_joule = usage.ops_per_joule(judged.score.goodput.operations) or 0.0
-        aside = f"{rate(per_joule)}/W"
-    about = "Devices only, from their own sensors; hosts and cooling are not included."
-    return Figure("energy", usage.joules, Unit(kilowatt_hours), aside, help=about)
+    """The energy of the devices. That of nodes is in the section on devices: two levels side by side would be
+    taken for two measurements of one thing."""
+    energy = devices.energy[0]
+    aside = energy.missing
+    if energy.joules is not None:
+        per_joule = energy.ops_per_joule(judged.score.goodput.operations) or 0.0
+        aside = f"{rate(per_joule)}/W ({energy.level.name})"
+    about = f"{energy.level.name}: devices only, from their own sensors; hosts and cooling are not included."
+    return Figure("energy", energy.joules, Unit(kilowatt_hours), aside, help=about)
 
 
 def _money(judged: Judged, price: Price) -> Figure:

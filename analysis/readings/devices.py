@@ -14,6 +14,7 @@ from aiperf.score.lineage import rebuild
 from aiperf.score.score import Score
 from aiperf.tasks.registry import task_of
 from aiperf.wording import clock, kilowatt_hours, percent, plain, rate, scaled
+from analysis.readings.energy import Energy, Level, read_energy
 from analysis.readings.limits import limits_of
 from analysis.readings.outliers import Outlier, outlier_text, outliers
 from analysis.readings.references import usual_text
@@ -33,12 +34,14 @@ class DeviceReadings:
     """What the devices used, and which were slow."""
 
     usage: Usage
+    energy: tuple[Energy, ...]
+    """By level, that of the devices first."""
     slow: tuple[Outlier, ...]
 
 
 def look(files: RunFiles, replay: Replay) -> DeviceReadings:
     usage = read_usage(files, replay)
-    return DeviceReadings(usage, outliers(replay, usage))
+    return DeviceReadings(usage, read_energy(files, replay, usage=usage), outliers(replay, usage))
 
 
 def ceiling_text(replay: Replay, score: Score) -> str:
@@ -109,14 +112,23 @@ def _in_order(count: str) -> tuple[int, str]:
     return len(count), count
 
 
-def energy_text(usage: Usage, score: Score) -> str:
-    """ "1.234 MJ, devices only; 5.6 GOPS/W", or why it is not known."""
-    if usage.joules is None:
-        return f"unknown ({usage.missing})"
-    how = "" if all(use.by_counter for use in usage.devices) else ", from samples of their power"
-    per_joule = usage.ops_per_joule(score.goodput.operations) or 0.0
-    joules = f"{scaled(usage.joules, 'J')} ({kilowatt_hours(usage.joules)})"
-    return f"{joules}, devices only{how}; {scaled(per_joule, 'OPS/W')}"
+def energy_rows(energy: Sequence[Energy], score: Score) -> list[tuple[str, str]]:
+    """A row for each level that was measured; that of the devices always."""
+    return [
+        ("energy" if each.level is Level.L0 else f"energy, {each.level.name}", energy_text(each, score))
+        for each in energy
+    ]
+
+
+def energy_text(energy: Energy, score: Score) -> str:
+    """ "1.234 MJ (0.3428 kWh); 5.6 GOPS/W (L1, nodes; by the site's meters, power/L1.csv: 100.0 % of the
+    span)", or why it is not known."""
+    if energy.joules is None:
+        return f"unknown ({energy.missing})"
+    per_joule = energy.ops_per_joule(score.goodput.operations) or 0.0
+    joules = f"{scaled(energy.joules, 'J')} ({kilowatt_hours(energy.joules)})"
+    covered = "" if energy.coverage is None else f": {percent(energy.coverage, 1)} of the span"
+    return f"{joules}; {scaled(per_joule, 'OPS/W')} ({energy.level.text}; by {energy.source}{covered})"
 
 
 def slow_text(slow: Sequence[Outlier], replay: Replay) -> list[str]:

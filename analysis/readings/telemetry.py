@@ -104,6 +104,9 @@ class HostClock:
         """`until` is the second of the span after which nothing is read."""
         self._axis, self._legs = SpanAxis(replay), list[tuple[float, float, float, Leg]]()
         self._spans: dict[str, list[tuple[float, float]]] = {}
+        self.leg_spans: dict[int, tuple[float, float]] = {}
+        """The begin and the end of the span of each leg, by its index, in the host's time of day; infinite if
+        the leg has no time of day. For a name that no host has, by the master's clock."""
         for leg in replay.legs:
             left = until - float(self._axis.begins[leg.index])
             if leg.released is None or left <= 0:
@@ -118,6 +121,7 @@ class HostClock:
                 began += own[0].clock_offset_seconds if own else 0.0
                 span = began + leg.released, began + min(leg.end, leg.released + left)
                 self._legs.append((*span, began, leg))
+            self.leg_spans[leg.index] = span
             for device in {event.ready.device_id for event in own}:
                 self._spans.setdefault(device, []).append(span)
 
@@ -135,16 +139,17 @@ class HostClock:
         return None
 
 
-def records(path: Path) -> Iterator[dict[str, Any] | None]:
+def records(path: Path, having: bytes = b"") -> Iterator[dict[str, Any] | None]:
     """Each line's object; None for a line that is not one. A last line without an end is still being written,
-    and is left out."""
+    and is left out. Lines without the bytes `having` are not parsed, which is what takes the time."""
     try:
         with opened(path) as file:
             pieces = 0
             for raw in lines(file, LONGEST_LINE):
                 # The pieces of a line that is too long are skipped, and its end is reported as no record.
                 if raw.endswith(b"\n"):
-                    yield _record(raw) if pieces == 0 else None
+                    if pieces or having in raw:
+                        yield _record(raw) if pieces == 0 else None
                     pieces = 0
                 elif (pieces := pieces + 1) > MOST_PIECES:  # a file with a hole, whose end is never reached
                     yield None

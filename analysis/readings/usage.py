@@ -31,6 +31,9 @@ MOST_DIFFERENCE = 4.0
 per cent, in a span of seconds by more; one that is read in a wrong unit differs by ten or a thousand."""
 
 Samples = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Times of day in seconds since 1970, and values."""
+Readings = Sequence[tuple[float, Mapping[str, Any]]]
+"""The readings of one sensor, each with its time of day."""
 
 
 @dataclass(frozen=True)
@@ -124,26 +127,24 @@ def _readings(file: Path, devices: Iterable[str]) -> dict[str, list[tuple[float,
     samples: dict[str, list[tuple[float, dict[str, Any]]]] = {device: [] for device in devices}
     for record in records(file):
         at, told = (record or {}).get("wall_seconds"), (record or {}).get("devices")
-        if not _measures(at) or not isinstance(told, list):
+        if not measures(at) or not isinstance(told, list):
             continue
         for reading in told:
             if isinstance(reading, dict) and reading.get("id") in samples:
                 own = reading.get("wall_seconds")  # when it was read, if it says so
-                samples[reading["id"]].append((float((own if _measures(own) else at) or 0.0), reading))
+                samples[reading["id"]].append((float((own if measures(own) else at) or 0.0), reading))
     return samples
 
 
 def _use(
     host: str,
     device: str,
-    readings: Sequence[tuple[float, dict[str, Any]]],
+    readings: Readings,
     spans: Sequence[tuple[float, float]],
 ) -> DeviceUse:
-    counter, power = _column(readings, "energy_joules"), _column(readings, "power_watts")
-    clocks = _within(_column(readings, "clock_hertz"), spans)
-    heat = _within(_column(readings, "temperature_celsius"), spans)
-    counted = _over([_risen(counter, span) for span in spans])
-    integrated = _over([_integrated(power, span) for span in spans])
+    clocks = _within(column(readings, "clock_hertz"), spans)
+    heat = _within(column(readings, "temperature_celsius"), spans)
+    counted, integrated = _energies(readings, spans)
     contradictory = _contradict(counted, integrated)
     return DeviceUse(
         host=host,
@@ -159,14 +160,30 @@ def _use(
     )
 
 
-def _column(readings: Sequence[tuple[float, dict[str, Any]]], name: str) -> Samples:
+def joules_of(readings: Readings, spans: Sequence[tuple[float, float]]) -> float | None:
+    """The energy by the counter, otherwise by the power; None if it is not known, or if they contradict each
+    other."""
+    counted, integrated = _energies(readings, spans)
+    if _contradict(counted, integrated):
+        return None
+    return integrated if counted is None else counted
+
+
+def _energies(readings: Readings, spans: Sequence[tuple[float, float]]) -> tuple[float | None, float | None]:
+    """The energy by the counter, and by the power."""
+    counter, power = column(readings, "energy_joules"), column(readings, "power_watts")
+    counted = sum_over([risen(counter, span) for span in spans])
+    return counted, sum_over([integrated_power(power, span) for span in spans])
+
+
+def column(readings: Readings, name: str) -> Samples:
     """Times and values of those readings that have a number there, in the order of time."""
-    pairs = sorted((at, float(reading[name])) for at, reading in readings if _measures(reading.get(name)))
+    pairs = sorted((at, float(reading[name])) for at, reading in readings if measures(reading.get(name)))
     table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
 
-def _measures(value: object) -> bool:
+def measures(value: object) -> bool:
     """Whether it can be a reading at all: a file may have been edited."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LARGEST
 
@@ -179,16 +196,18 @@ def _within(column: Samples, spans: Sequence[tuple[float, float]]) -> NDArray[np
     return values[inside]
 
 
-def _risen(column: Samples, span: tuple[float, float]) -> float | None:
+def risen(
+    samples: Samples, span: tuple[float, float], longest_gap: float = LONGEST_GAP_SECONDS
+) -> float | None:
     """How far a counter rose in the span; between two samples it rises evenly.
 
     None if it is not known around both ends, if it fell (it then started anew), or if it did not rise at all,
     because no device runs without energy.
     """
-    times, values = column
+    times, values = samples
     if span[1] <= span[0]:
         return 0.0
-    if not _reaches(times, span):
+    if not _reaches(times, span, longest_gap):
         return None
     ends = np.interp(span, times, values)
     around = slice(np.searchsorted(times, span[0], "right") - 1, np.searchsorted(times, span[1]) + 1)
@@ -197,25 +216,27 @@ def _risen(column: Samples, span: tuple[float, float]) -> float | None:
     return float(ends[1] - ends[0]) or None
 
 
-def _integrated(column: Samples, span: tuple[float, float]) -> float | None:
+def integrated_power(
+    samples: Samples, span: tuple[float, float], longest_gap: float = LONGEST_GAP_SECONDS
+) -> float | None:
     """The integral of a power over the span; between two samples it is a straight line. None with gaps."""
-    times, values = column
-    if not _reaches(times, span):
+    times, values = samples
+    if not _reaches(times, span, longest_gap):
         return None
     inside = (times > span[0]) & (times < span[1])
     at = np.concatenate([[span[0]], times[inside], [span[1]]])
-    if np.diff(at).max() > LONGEST_GAP_SECONDS:
+    if np.diff(at).max() > longest_gap:
         return None
     power = np.interp(at, times, values)
     return float(((power[1:] + power[:-1]) / 2 * np.diff(at)).sum())
 
 
-def _reaches(times: NDArray[np.float64], span: tuple[float, float]) -> bool:
+def _reaches(times: NDArray[np.float64], span: tuple[float, float], longest_gap: float) -> bool:
     """Whether there are samples on both sides of both ends, none far away."""
     if not len(times) or times[0] > span[0] or times[-1] < span[1]:
         return False
     after = np.searchsorted(times, span)
-    return all(times[min(at, len(times) - 1)] - times[max(at - 1, 0)] <= LONGEST_GAP_SECONDS for at in after)
+    return all(times[min(at, len(times) - 1)] - times[max(at - 1, 0)] <= longest_gap for at in after)
 
 
 def _contradict(counted: float | None, integrated: float | None) -> bool:
@@ -227,15 +248,13 @@ def _contradict(counted: float | None, integrated: float | None) -> bool:
     return high > MOST_DIFFERENCE * low
 
 
-def _over(parts: Sequence[float | None]) -> float | None:
+def sum_over(parts: Sequence[float | None]) -> float | None:
     """The sum over all legs, if each is known."""
     known = [part for part in parts if part is not None]
     return math.fsum(known) if known and len(known) == len(parts) else None
 
 
-def _throttled(
-    readings: Sequence[tuple[float, dict[str, Any]]], spans: Sequence[tuple[float, float]]
-) -> Mapping[str, float] | None:
+def _throttled(readings: Readings, spans: Sequence[tuple[float, float]]) -> Mapping[str, float] | None:
     """Seconds by reason, the longest first. A reason holds from the sample that reports it to the next
     one."""
     seconds: dict[str, float] = {}

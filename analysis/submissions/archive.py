@@ -26,6 +26,7 @@ NAME = re.compile(
     r"|runs/[A-Za-z0-9][A-Za-z0-9._-]{0,99}/(?:journal\.jsonl|private\.jsonl|config\.toml|result\.json"
     r"|logs/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.steps\.jsonl"
     r"|telemetry/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.jsonl"
+    r"|power/L[12]\.csv"
     r"|notary/[0-9]{1,6}\.answers\.jsonl"
     r"|weights/[0-9]{1,9}\.safetensors)",
 )

@@ -24,6 +24,7 @@ from aiperf.rules.ending import shortfall
 from aiperf.score.credit import credit
 from aiperf.wording import counted
 from analysis.exports.result import result
+from analysis.readings.energy import Level, kept_power
 from analysis.readings.judgement import Judged, examine, read_run
 from analysis.readings.run_tables import listed
 from analysis.submissions.archive import refuse_existing, write_archive
@@ -38,6 +39,7 @@ COUNTED: Mapping[str, str] = {
     r"journal\.jsonl": "journal",
     r"logs/.*": "rank log",
     r"telemetry/.*": "telemetry file",
+    r"power/.*": "record of a site's meters",
     r"notary/.*": "notary file",
     r"weights/.*": "network",
 }
@@ -159,6 +161,7 @@ def _gather(run: RunFiles, target: RunFiles, with_weights: bool) -> Judged:
                 folder.mkdir(exist_ok=True)
                 copy(file, folder / file.name)
         _copy_answers(run, target)
+        _copy_power(run, target)
         if with_weights:
             _copy_weights(run, target)
     except OSError as error:
@@ -180,6 +183,16 @@ def _copy_answers(run: RunFiles, target: RunFiles) -> None:
             (target.notary_directory / path.name).write_text("".join(found), encoding="utf-8")
 
 
+def _copy_power(run: RunFiles, target: RunFiles) -> None:
+    """What the site's own meters measured, with names as the journal hides them, also in a file that was put
+    there by hand. Raises AiperfError for one that is not a record of power."""
+    for level in Level:
+        if (path := run.power(level.name)).exists():
+            target.power(level.name).parent.mkdir(exist_ok=True)
+            text = kept_power(run, read_run(run), level, path)
+            target.power(level.name).write_text(text, encoding="utf-8")
+
+
 def _copy_telemetry(source: Path, target: Path) -> None:
     """Without the reasons why a sensor was not read, which may have paths of the site in them."""
     with opened(source) as read, target.open("wb") as write:
@@ -196,8 +209,10 @@ def _without_reasons(raw: bytes) -> bytes:
         record = json.loads(raw)
     except (ValueError, RecursionError):
         return b""
-    devices = record.get("devices") if isinstance(record, dict) else None
-    for reading in (record, record.get("host"), *(devices or ())) if isinstance(record, dict) else ():
+    parts = [record]
+    if isinstance(record, dict):
+        parts += [record.get("host"), record.get("node"), *(record.get("devices") or ())]
+    for reading in parts:
         if isinstance(reading, dict):
             reading.pop("unknown", None)
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"

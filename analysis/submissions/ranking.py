@@ -16,9 +16,9 @@ from analysis.comparing.comparability import kind_key, own_seed_sha256
 from analysis.pages.report import report_html
 from analysis.pages.report_head import About
 from analysis.readings import run_tables
+from analysis.readings.energy import Level, energy_at, read_energy
 from analysis.readings.hosts import control_reading
 from analysis.readings.score_figures import num_devices, task_of_run
-from analysis.readings.usage import read_usage
 from analysis.submissions.fingerprint import measured
 from analysis.submissions.keys import Register, claimed_site
 from analysis.submissions.notarised import Notarised, notarised
@@ -136,7 +136,8 @@ def _entry(
     ranks = [event.ready for leg in replay.counted_legs for event in leg.ranks]
     device = ", ".join(sorted({ready.device for ready in ranks}))
     devices = num_devices(replay)
-    usage = read_usage(run.judged.files, replay)
+    energy = read_energy(run.judged.files, replay)
+    per_joule = [energy_at(level, energy).ops_per_joule(score.goodput.operations) for level in Level]
     several, control = len(submission.runs) > 1, control_reading(replay)
     return Entry(
         page=_page_name(f"{system['submitter']}-{system['system_name']}-{run.name}", used),
@@ -161,7 +162,9 @@ def _entry(
         ops_per_second=score.ops_per_second,
         regulated_score=score.regulated_score,
         mfu=score.mfu,
-        ops_per_joule=usage.ops_per_joule(score.goodput.operations),
+        ops_per_joule=per_joule[0],
+        ops_per_joule_l1=per_joule[1],
+        ops_per_joule_l2=per_joule[2],
         error=None if score.quality is None else score.quality.error,
         control_examples_per_second=None if score.control is None else score.control.examples_per_second,
         control_rate=control.text if control else "",

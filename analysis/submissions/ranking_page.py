@@ -47,6 +47,8 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "ops_per_second_per_device": lambda entry: entry.ops_per_second_per_device,
     "mfu": lambda entry: entry.mfu,
     "ops_per_joule": lambda entry: entry.ops_per_joule,
+    "ops_per_joule_l1": lambda entry: entry.ops_per_joule_l1,
+    "ops_per_joule_l2": lambda entry: entry.ops_per_joule_l2,
     "test_error": lambda entry: entry.error,
     "control_examples_per_second": lambda entry: entry.control_examples_per_second,
     "control_rate": lambda entry: entry.control_rate,
@@ -80,6 +82,7 @@ def index_html(made: Standing) -> str:
         day=_day,
         images=_images,
         summary=made.text,
+        levels=_levels,
     )
 
 
@@ -126,6 +129,18 @@ def _text(cell: Any) -> Any:
 def _day(iso: str) -> str:
     """ "4 May 2026" of a time of day."""
     return moment(iso).partition(",")[0]
+
+
+def _levels(one: RankedList) -> Mapping[str, str]:
+    """The columns of OPS/W: by the level, and by the name of its value. That of the devices always, a further
+    one if a run of the list has it, so that no column mixes levels."""
+    further = {"L1": "ops_per_joule_l1", "L2": "ops_per_joule_l2"}
+    known = {
+        level: name
+        for level, name in further.items()
+        if any(getattr(entry, name) is not None for entry in one.entries)
+    }
+    return {"L0": "ops_per_joule", **known}
 
 
 def _images(one: RankedList) -> str:

@@ -79,7 +79,7 @@ class Entry:
     regulated_score: float | None
     mfu: float | None
     ops_per_joule: float | None
-    """Operations per joule of the devices only, as measured over the span."""
+    """Operations per joule of the devices only (L0), as measured over the span."""
     error: float | None
     control_examples_per_second: float | None
     """Examples of the task's control network, all devices together."""
@@ -88,6 +88,9 @@ class Entry:
     control_size: str
     """Size of the control's examples: "224²"."""
     signer: Signer
+    ops_per_joule_l1: float | None = None
+    """Operations per joule of the nodes; next, of nodes, network and storage. Levels are never compared."""
+    ops_per_joule_l2: float | None = None
     notary: str = ""
     """By whom it is notarised, and how far; empty if the list has no notaries."""
     notary_text: str = ""

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import pairwise
-from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
 
 from aiperf.device import Device, bind
 from aiperf.measuring.ceiling import Multiply, measure_products
 from aiperf.telemetry import sensor as telemetry
+from aiperf.telemetry.node import open_node
 from aiperf.telemetry.sensor import Sensor
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, Row, figures, row
@@ -42,7 +42,6 @@ UNITS: Mapping[str, str] = {
     "memory_bytes": "GiB",
     "energy_joules": "J",
 }
-RAPL = Path("/sys/class/powercap")
 SIDE = 2048
 
 NVIDIA: Mapping[str, tuple[str, float]] = {
@@ -220,22 +219,24 @@ def of_amd(text: str) -> dict[str, float]:
 
 
 def _without(setting: Setting, device: Device) -> Figures:
-    """A processor: its energy counter where Linux shows one, which the program itself does not read."""
+    """A processor: the power that the sensors of the node report at work, if this user may read them."""
     told = f"no sensor of {device.kind} devices is read: energy and OPS/W are unknown"
-    counters = sorted(RAPL.glob("intel-rapl:?")) if device.kind == "cpu" else []
-    readable = [file for each in counters if (file := each / "energy_uj").exists()]
     try:
-        before = [int(file.read_text()) for file in readable]
-    except PermissionError:
-        readable, before = [], []
-        told += "; RAPL is there, and readable by root only"
-    if not readable:
+        read = open_node() if device.kind == "cpu" else None
+    except LookupError as error:
+        read, told = None, f"{told}; {error}"
+    if read is None:
         return figures([row("sensors", "none")], notes=[told])
+    read()
     work, until = _load(device), monotonic() + SMALL_SECONDS
-    began = monotonic()
     while monotonic() < until:
         work()
-    seconds = monotonic() - began
-    joules = sum(int(file.read_text()) - old for file, old in zip(readable, before)) / 1e6
-    rows = [row("sensors", "none"), row("RAPL, all packages, at work", joules / seconds, "W")]
+    rows = [row("sensors", "none"), *(row(f"{name}, at work", value, "W") for name, value in _powers(read()))]
     return figures(rows, notes=[told], smaller=f"{SMALL_SECONDS:.0f} s of work")
+
+
+def _powers(reading: telemetry.Reading) -> list[tuple[str, float]]:
+    """Powers of the node and of its processors, by name."""
+    names = {"power_watts": "node", "processors_power_watts": "processors"}
+    found = [(text, reading.get(name)) for name, text in names.items()]
+    return [(text, float(value)) for text, value in found if isinstance(value, (int, float))]

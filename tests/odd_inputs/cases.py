@@ -536,6 +536,16 @@ FILE_CASES = (
     ),
     FileCase(("aiperf/rules/rank_logs.py _read",), STEPS, _path("aiperf.rules.rank_logs:_read", STEPS)),
     FileCase(
+        ("analysis/readings/power_file.py read_power",),
+        "site.csv",
+        _command("power", "run", "site.csv", "--level", "L1"),
+    ),
+    FileCase(
+        ("analysis/readings/power_file.py read_power",),
+        "run/power/L2.csv",
+        _command("score", "run"),
+    ),
+    FileCase(
         ("analysis/readings/telemetry.py records",),
         "run/telemetry/node1.jsonl",
         lambda folder: list(
@@ -755,6 +765,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/ranks/start_guard.py end_job",
         "aiperf/ranks/start_guard.py ranks_of",
         "aiperf/telemetry/host_use.py _scheduled_seconds",
+        "aiperf/telemetry/node.py _number",
+        "aiperf/telemetry/node.py _text",
     ),
 }
 """Places where nobody else can put anything odd, by the reason."""

@@ -21,12 +21,30 @@ from aiperf.commands.options import PATH, Number, opened, output_option, writing
     help="Error to reach [0 to 1]; for text: bits per byte / 8.",
 )
 @price_option
+@click.option(
+    "--level",
+    type=click.Choice(["L0", "L1", "L2"]),
+    default="L0",
+    show_default=True,
+    help="What the energy includes. L0: devices; L1: nodes; L2: nodes, network and storage.",
+)
+@click.option(
+    "--carbon",
+    type=Number(0, 10_000),
+    help="Carbon intensity of the site's power [g of CO2 equivalents per kWh].",
+)
 @site_option("its price")
 @output_option("Also write a page to this file.")
 def cost(
-    paths: tuple[Path, ...], error: float, price_text: str | None, site: Path | None, output: Path | None
+    paths: tuple[Path, ...],
+    error: float,
+    price_text: str | None,
+    level: str,
+    carbon: float | None,
+    site: Path | None,
+    output: Path | None,
 ) -> None:
-    """Show when runs reached an error, and its cost: hours, node-hours, money, joules.
+    """Show when runs reached an error, and its cost: hours, node-hours, money, joules, carbon.
 
     An error is reached when a validation finds it and the test after the span confirms it. For several runs,
     which may differ only in their random seed, also shows the median, MLPerf's olympic mean and the
@@ -37,11 +55,12 @@ def cost(
         from analysis.comparing.cost import cost as study
         from analysis.comparing.cost import cost_text
         from analysis.comparing.cost_tables import cost_table, whole_table
+        from analysis.readings.energy import Level
         from analysis.readings.judgement import glance
     price = node_price(price_text, site)
     with ExitStack() as stack:
         runs = [glance(stack.enter_context(opened(path))) for path in paths]
-        found = study(runs, error, price)
+        found = study(runs, error, price, Level[level], carbon)
         click.echo("\n".join(cost_text(found)))
         for title, table in (("to the error", cost_table(found)), ("the whole runs", whole_table(found))):
             click.echo(f"\n{title}\n{table_text(table)}")

@@ -31,6 +31,7 @@ ELSEWHERE = (
         "serve",
         "doctor",
         "package",
+        "power",
         "rank",
         "notary",
         "key",

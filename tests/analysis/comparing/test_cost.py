@@ -23,6 +23,7 @@ from analysis.comparing.spread import Summed, median, olympic, variation
 from analysis.pages.cost import cost_html
 from analysis.pages.figures.cost import cost_pictures
 from analysis.pages.figures.svg import inline
+from analysis.readings.energy import Level
 from analysis.readings.judgement import Judged, examine
 from analysis.readings.progress import falls, node_hours
 from analysis.readings.usage import read_usage
@@ -203,6 +204,17 @@ def test_the_terminal_shows_it(runs: list[Judged]) -> None:
     assert row == ["seed-1", "2", "4", epochs, "1:00", "0.01667", "0.03333", "0.4167", "72.00 kJ"]
     (line,) = table_text(cost_table(study)).splitlines()[1:]
     assert line.split()[:4] == ["seed-1", "1", "trial", "0"]
+
+
+def test_carbon_is_that_of_one_level_and_only_by_an_intensity_that_was_given(runs: list[Judged]) -> None:
+    """72 kJ are 20 Wh. Of the nodes nobody measured anything, and the devices' energy does not stand in."""
+    devices = whole_table(cost([runs[0]], 0.5, None, Level.L0, carbon=400.0))
+    assert (devices.columns[-2:], devices.rows[0][-2:]) == (("energy, L0", "CO2e, L0"), ["72.00 kJ", "8 g"])
+    nodes = whole_table(cost([runs[0]], 0.5, None, Level.L1, carbon=400.0))
+    assert (nodes.columns[-2:], nodes.rows[0][-2:]) == (("energy, L1", "CO2e, L1"), ["unknown", "unknown"])
+    assert "CO2e, L0" not in whole_table(cost([runs[0]], 0.5, None)).columns
+    several = cost_table(cost(runs, 0.5, None, carbon=400.0))
+    assert {len(row) for row in several.rows} == {len(several.columns)}
 
 
 def test_the_page_shows_each_run_over_time_and_over_money(runs: list[Judged]) -> None:

@@ -33,7 +33,7 @@ from analysis.submissions.standing import (
 from tests.analysis.packages import changed, contents, make, packed, resealed
 from tests.analysis.pages.test_report import HOSTILE, Elements
 from tests.analysis.thefts import OWNER, Bench
-from tests.journals import CIFAR, Machine, resized, write_run
+from tests.journals import CIFAR, STARTED, Machine, resized, write_run
 
 Pages = dict[str, str]
 NOTHING = measured(Replay())
@@ -58,6 +58,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
         precision = "fp16" if name == "small" else "bf16"
         config = replace(resized(CIFAR, 0.5), training=replace(CIFAR.training, format=precision))
         run = write_run(tmp_path_factory.mktemp("runs") / name, config, machine)
+        if name == "large":
+            moments = range(int(STARTED), int(STARTED) + 200)
+            run.power("L2").parent.mkdir()
+            run.power("L2").write_text("time,watts\n" + "".join(f"{at},10000\n" for at in moments))
         system = HOSTILE if name == "other" else f"System {name}"
         make(folder / f"{name}.tar.gz", run, system_name=system)
     forged = changed(contents(folder / "small.tar.gz"), "runs/small/result.json", ten_times_as_fast)
@@ -82,6 +86,10 @@ def test_valid_ones_stand_by_sustained_ops_with_their_units(site: tuple[Standing
     assert [entry.devices for entry in entries] == [16, 4, 1]
     assert [entry.ops_per_joule for entry in entries[1:]] == [None, None]
     assert entries[0].ops_per_joule == pytest.approx(entries[0].ops_per_second / (16 * 400.0), rel=1e-9)
+    assert entries[0].ops_per_joule_l2 == pytest.approx(entries[0].ops_per_second / 10e3, rel=1e-6)
+    assert {entry.ops_per_joule_l1 for entry in entries} == {None}
+    heads = re.findall(">(OPS/W[^<]*)<", site[1]["index.html"])
+    assert heads == ["OPS/W, L0", "OPS/W, L2"], "each level in a column of its own, if a run has it"
     assert [entry.size for entry in entries] == ["9 to 64 devices", "up to 8 devices", "up to 8 devices"]
     assert [entry.precision for entry in entries] == ["bf16", "bf16", "fp16"]
     large, small = entries[0], entries[2]

@@ -1,0 +1,92 @@
+"""The power of a node, by the files that Linux documents; here in a folder instead of /sys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from aiperf.telemetry import node
+from aiperf.telemetry.__main__ import _line
+from aiperf.telemetry.sensor import Sensor, plausible
+
+ACPI = {"name": "power_meter", "power1_average": "512000000", "power1_is_battery": "0"}
+RAPL = {"name": "package-0", "energy_uj": "90000000", "max_energy_range_uj": "99999999"}
+METER, PACKAGE = "hwmon/hwmon3", "powercap/intel-rapl:0"
+PARTS = {
+    "hwmon/hwmon0": {"name": "amdgpu", "power1_average": "300000000"},  # a device
+    "hwmon/hwmon1": {"name": "ina238", "power1_input": "9000000"},  # a rail of a board
+    "hwmon/hwmon2": {**ACPI, "power1_is_battery": "1"},
+    "powercap/intel-rapl:0:0": {**RAPL, "name": "core"},
+    "powercap/intel-rapl:1": {**RAPL, "name": "psys"},
+    "powercap/intel-rapl-mmio:0": RAPL,  # the same package a second time
+}
+
+
+@pytest.mark.parametrize(
+    ("tree", "values", "fault"),
+    [
+        (PARTS, None, "no sensor of the node's power"),
+        ({**PARTS, METER: ACPI}, {"power_watts": 512.0}, ""),
+        ({METER: {**ACPI, "energy1_input": "7000000"}}, {"power_watts": 512.0, "energy_joules": 7.0}, ""),
+        ({METER: ACPI, "hwmon/hwmon4": ACPI}, None, "2 ACPI power meters; which of them measures the node"),
+        # The packages are named as what they are. The counter of the second has started again.
+        ({**PARTS, PACKAGE: RAPL}, {"processors_power_watts": 5.0}, ""),
+        (
+            {METER: ACPI, PACKAGE: RAPL, "powercap/intel-rapl:2": {**RAPL, "name": "package-1"}},
+            {"power_watts": 512.0, "processors_power_watts": 5.0 + 20.0},
+            "",
+        ),
+        ({PACKAGE: {**RAPL, "energy_uj": ""}}, None, "no sensor of the node's power"),  # not readable
+    ],
+)
+def test_only_a_meter_of_the_whole_node_is_the_power_of_the_node(
+    tree: Mapping[str, Mapping[str, str]],
+    values: Mapping[str, float] | None,
+    fault: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The files are those of Linux, Documentation/hwmon/sysfs-interface.rst and acpi_power_meter.rst, and of
+    Documentation/ABI/testing/sysfs-class-powercap."""
+    for folder, files in tree.items():
+        (tmp_path / folder).mkdir(parents=True)
+        for name, text in files.items():
+            (tmp_path / folder / name).write_text(f"{text}\n")
+    monkeypatch.setattr(node, "HWMON", tmp_path / "hwmon")
+    monkeypatch.setattr(node, "POWERCAP", tmp_path / "powercap")
+    clock = iter([10.0, 12.0])
+    monkeypatch.setattr(node, "monotonic", lambda: next(clock))
+    if values is None:
+        with pytest.raises(LookupError, match=fault):
+            node.open_node()
+        return
+    assert node.has_sensors()
+    read = node.open_node()
+    assert "processors_power_watts" not in read(), "a counter has no power before it has risen"
+    for zone, energy in (("intel-rapl:0", 100000000 - 1), ("intel-rapl:2", 30000000)):
+        if (path := tmp_path / "powercap" / zone / "energy_uj").exists():
+            path.write_text(str(energy))
+    assert read() == pytest.approx(values, rel=1e-6)
+    assert plausible(values) == values
+
+
+def test_a_line_has_the_node_s_power_if_it_has_a_meter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what a meter that fails says of it, which costs nothing else."""
+    folder = tmp_path / "hwmon0"
+    folder.mkdir()
+    (folder / "name").write_text("power_meter\n")
+    (folder / "power1_average").write_text("512000000\n")
+    monkeypatch.setattr(node, "HWMON", tmp_path)
+    host, meter = Sensor("host", lambda: lambda: {"utilisation": 0.5}), Sensor("node", node.open_node)
+    line = json.loads(_line(host, meter, []))
+    assert (line["host"]["utilisation"], line["node"]["power_watts"]) == (0.5, 512.0)
+    assert abs(line["node"]["wall_seconds"] - line["wall_seconds"]) < 5
+    (folder / "power1_average").write_text("none\n")
+    line = json.loads(_line(host, meter, []))
+    assert (line["host"]["utilisation"], line["node"].get("power_watts")) == (0.5, None)
+    assert line["node"]["unknown"].startswith("ValueError")

@@ -19,6 +19,7 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal.notary import NotaryFileError, answers
 from aiperf.journal.replay import Replay
+from aiperf.journal.spot_checks import chosen_in
 from aiperf.names import Names
 from aiperf.rules.ending import shortfall
 from aiperf.score.credit import credit
@@ -161,6 +162,7 @@ def _gather(run: RunFiles, target: RunFiles, with_weights: bool) -> Judged:
                 folder.mkdir(exist_ok=True)
                 copy(file, folder / file.name)
         _copy_answers(run, target)
+        _copy_spot_checked(run, target)
         if with_weights:
             _copy_weights(run, target)
     except OSError as error:
@@ -180,6 +182,16 @@ def _copy_answers(run: RunFiles, target: RunFiles) -> None:
         if path.name.partition(".")[0].isdecimal() and found:
             target.notary_directory.mkdir(exist_ok=True)
             (target.notary_directory / path.name).write_text("".join(found), encoding="utf-8")
+
+
+def _copy_spot_checked(run: RunFiles, target: RunFiles) -> None:
+    """The weights that the answers chose. Of others, the answer came after the run, or not at all."""
+    held = set(run.spot_checked())
+    for each in chosen_in(target, read_run(target)) if held else ():
+        trial = each.ending.trial
+        if trial in held and not each.is_late:
+            target.weights_directory.mkdir(exist_ok=True)
+            shutil.copyfile(run.spot_weights(trial), target.spot_weights(trial))
 
 
 def _copy_telemetry(source: Path, target: Path) -> None:
@@ -229,7 +241,7 @@ def _copy_weights(run: RunFiles, target: RunFiles) -> None:
     tested = read_run(target).tested
     if tested is None:
         raise AiperfError(f"{run.directory}: no network was tested; omit --with-weights")
-    target.weights_directory.mkdir()
+    target.weights_directory.mkdir(exist_ok=True)
     shutil.copyfile(run.weights(tested.trial), target.weights(tested.trial))
 
 

@@ -41,7 +41,7 @@ class Ending:
     """Number of its line in the journal."""
     parameters: int
     weights: str
-    """SHA-256 of the file of weights."""
+    """SHA-256 of the file of weights; empty if the journal has none."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,11 @@ class Draw:
 
 
 def ending_of(attempt: Attempt) -> Ending | None:
-    """The end of an attempt if its trial can be checked; None if it was lost, failed, kept nothing or is too
-    large."""
+    """The end of an attempt if its trial can be checked; None if it was lost, failed, kept no network or is
+    too large. One that is said to have kept a network, and has no hash of it, can be chosen: its weights will
+    be missing."""
     parameters, ended = attempt.dispatched.parameters, attempt.ended
-    if ended is None or not (attempt.chosen_from and ended.finished.weights) or parameters > MOST_PARAMETERS:
+    if ended is None or not attempt.chosen_from or parameters > MOST_PARAMETERS:
         return None
     return Ending(attempt.trial.number, attempt.end_line, parameters, ended.finished.weights)
 

@@ -61,15 +61,12 @@ class SpotChecks:
     def settle(self, now: float) -> None:
         """Removes the weights of all trials that the new answers do not choose, or that waited too long."""
         for answer in self._new_answers():
-            draws = list[Draw]()
+            draws = list(self._kept)
             while self._waiting and self._waiting[0][0].line <= answer.head.lines:
                 draws.append(draw(self._waiting.popleft()[0], answer, self._last))
-            self._last = answer
-            # Without the late ones these are more than those that a validator chooses, never fewer.
-            candidates = [*self._kept, *(each for each in draws if not each.is_late)]
-            self._kept = chosen(candidates)
-            kept = {each.ending.trial for each in self._kept}
-            self._drop({each.ending.trial for each in (*candidates, *draws)} - kept)
+            # Without those that were skipped these are all that a validator chooses, and perhaps more.
+            self._kept, self._last = chosen(draws), answer
+            self._drop({each.ending.trial for each in draws} - {each.ending.trial for each in self._kept})
         while self._waiting and self._waiting[0][1] < now:
             self._drop([self._waiting.popleft()[0].trial])
 

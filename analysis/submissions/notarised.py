@@ -75,7 +75,7 @@ class SpotChecked:
     chosen: int = 0
     there: int = 0
     late: int = 0
-    """Number of those that the notary chose too late; their weights may be gone."""
+    """Number of those without their weights that the notary chose too late."""
     missing: int = 0
     others: int = 0
     """Number of files with another hash."""
@@ -156,12 +156,13 @@ def _spot_checked(files: RunFiles, draws: Sequence[Draw]) -> SpotChecked:
     there = late = missing = 0
     for each in draws:
         path = files.spot_weights(each.ending.trial)
-        if each.is_late:
-            late += 1
-        elif not path.is_file():
-            missing += 1
-        elif file_digest(path) == each.ending.weights:
+        is_file = path.is_file()
+        if is_file and file_digest(path) == each.ending.weights:
             there += 1
+        elif each.is_late:
+            late += 1
+        elif not is_file:
+            missing += 1
     return SpotChecked(len(draws), there, late, missing, len(draws) - there - late - missing)
 
 

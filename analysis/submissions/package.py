@@ -189,7 +189,7 @@ def _copy_spot_checked(run: RunFiles, target: RunFiles) -> None:
     held = set(run.spot_checked())
     for each in chosen_in(target, read_run(target)) if held else ():
         trial = each.ending.trial
-        if trial in held and not each.is_late:
+        if trial in held:
             target.weights_directory.mkdir(exist_ok=True)
             shutil.copyfile(run.spot_weights(trial), target.spot_weights(trial))
 

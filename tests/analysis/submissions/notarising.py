@@ -87,7 +87,7 @@ def with_weights(run: Iterable[Timed]) -> list[Timed]:
 
 def keep(files: RunFiles, spots: SpotChecks, attempt: Attempt, t: float) -> None:
     """As the master does, with a search that needs the weights no longer."""
-    if (ending := ending_of(attempt)) is not None:
+    if (ending := ending_of(attempt)) is not None and ending.weights:
         files.weights_directory.mkdir(exist_ok=True)
         files.weights(ending.trial).write_bytes(content(ending.trial))
         spots.ended(ending, t)
@@ -128,8 +128,8 @@ def notarise(
         if is_there(t):
             office.now = NOON + 3600 * leg + real(t) + late(t)
             office.look(directory)
-            if spots is not None:
-                spots.settle(t)
+        if spots is not None:
+            spots.settle(t)
         if begins and writing.files.notary_answers(leg).exists():
             first = next(answers(writing.files.notary_answers(leg)))
             writing.write(t, given := NonceGiven(first.nonce, first.signature))

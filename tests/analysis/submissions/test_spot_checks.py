@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from shutil import copytree
 from typing import Any
@@ -15,7 +16,8 @@ from aiperf.files import RunFiles
 from aiperf.journal import spot_checks
 from aiperf.journal.events import Dispatched, Ended
 from aiperf.journal.file import chained, read_journal
-from aiperf.journal.spot_checks import Draw, Ending, chosen, chosen_in, endings_by_leg
+from aiperf.journal.notary import JournalHead, NotaryAnswer
+from aiperf.journal.spot_checks import Draw, Ending, chosen, chosen_in, drawn, endings_by_leg
 from aiperf.run.spot_checks import HELD_SECONDS, MOST_WAITING, SpotChecks
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
@@ -60,15 +62,10 @@ HONEST: Mapping[str, tuple[list[Timed], Mapping[str, Any], str]] = {
         {"is_there": lambda t: not (15 < t < 65 or 70 < t < 120)},
         f"{WHOLE}; spot checks: 8 of 8 there",
     ),
-    "from the first trial to the end": (
-        LONG,
-        {"is_there": lambda t: t < 12 or t > 371},
-        r"notarised by HPC list; spot checks: 0 of 8 there, 8 skipped \(late\)",
-    ),
     "for more than two minutes": (
         LONG,
         {"is_there": lambda t: not 100 < t < 300},
-        rf"{WHOLE}; spot checks: (?:8 of 8 there|([0-7]) of 8 there, [1-8] skipped \(late\))",
+        rf"{WHOLE}; spot checks: (?:8 of 8 there|[0-7] of 8 there, [1-8] skipped \(late\))",
     ),
     "there only in the beginning": (
         RUN,
@@ -94,6 +91,16 @@ def test_an_honest_run_has_the_weights_that_the_signatures_choose(
     assert len(files.spot_checked()) <= 8 or "until line" in expected
 
 
+def test_weights_that_nobody_could_keep_so_long_are_skipped_and_not_missing(
+    office: Office, tmp_path: Path
+) -> None:
+    """The notary was away from the first trial to the end."""
+    files = notarise(office, tmp_path / "run", LONG, is_there=lambda t: t < 12 or t > 371)
+    for trial in files.spot_checked():
+        files.spot_weights(trial).unlink()
+    assert seen(files, office) == f"{WHOLE}; spot checks: 0 of 8 there, 8 skipped (late)"
+
+
 def test_what_failed_or_kept_nothing_is_never_chosen() -> None:
     """Trial 2 ran out of memory and was repeated; the last one was stopped before its first validation."""
     ends = [event.finished for _, event in RUN if isinstance(event, Ended)]
@@ -103,6 +110,26 @@ def test_what_failed_or_kept_nothing_is_never_chosen() -> None:
     last = next(event.finished for _, event in reversed(TWO_LEGS) if isinstance(event, Ended))
     assert (last.state, last.kept) == (State.STOPPED, NOTHING_KEPT)
     assert last.trial not in [each.trial for each in endings_by_leg(replayed(TWO_LEGS))[1]]
+
+
+def test_the_first_signature_after_a_trials_end_draws_its_number() -> None:
+    """Within two minutes of the signature before it."""
+    hashes = "ab" * 32
+    answers = [
+        NotaryAnswer(hashes, hashes, 1, JournalHead(line, line, hashes), milliseconds, count, "", sign * 128)
+        for count, (line, milliseconds, sign) in enumerate(
+            [(2, 0, "0"), (10, 120_000, "1"), (12, 240_001, "2"), (20, 240_001, "3")]
+        )
+    ]
+    endings = [Ending(trial, line, 1, "") for trial, line in [(7, 5), (3, 10), (4, 11), (5, 13), (6, 21)]]
+    numbers = [
+        sha256(f"{sign * 128} {trial}".encode()).hexdigest() for sign, trial in ("17", "13", "24", "35")
+    ]
+    assert list(drawn(endings, answers)) == [
+        Draw(ending, number, is_late)
+        for ending, number, is_late in zip(endings, numbers, (False, False, True, False))
+    ]
+    assert not list(drawn(endings, answers[:1]))
 
 
 @pytest.mark.parametrize(
@@ -169,11 +196,10 @@ def one_too_many(files: RunFiles) -> None:
 
 
 def changed(change: Callable[[Ended], Ended | None]) -> Callable[[RunFiles], None]:
-    """The end of the first chosen trial is another, and the chain is computed again."""
+    """The end of the first trial is another, and the chain is computed again."""
 
     def forge(files: RunFiles) -> None:
-        victim = first(files).trial
-        lines = list[Timed]()
+        victim, lines = 0, list[Timed]()
         for line in read_journal(files.journal):
             event = line.event
             if isinstance(event, Ended) and event.finished.trial == victim and event.finished.weights:
@@ -203,22 +229,23 @@ def drawn_again(files: RunFiles) -> None:
     path.write_text("".join(answers))
 
 
-UNTIL = r"notarised by HPC list until line \d+ of \d+: .*"
+CUT = r"(?:notarised by HPC list until line|not notarised: )(?!.*spot checks).*"
+"""Nothing that was signed after the change chooses anything."""
 FORGED: Mapping[str, tuple[Callable[[RunFiles], None], str]] = {
     "a file is missing": (missing, f"{WHOLE}; spot checks: 7 of 8 there, 1 missing"),
     "a file is another": (replaced, f"{WHOLE}; spot checks: 7 of 8 there, 1 replaced"),
     "two files are exchanged": (swapped, f"{WHOLE}; spot checks: 6 of 8 there, 2 replaced"),
     "a file that nobody chose": (one_too_many, f"{WHOLE}; spot checks: 8 of 8 there"),
-    "a chosen trial has other weights in the journal too": (
+    "a trial has other weights in the journal too": (
         changed(lambda event: within(event, weights="ab" * 32)),
-        UNTIL,
+        CUT,
     ),
-    "is said to have kept none": (changed(lambda event: within(event, weights="")), UNTIL),
+    "is said to have kept none": (changed(lambda event: within(event, weights="")), CUT),
     "is said to have failed": (
         changed(lambda event: within(event, weights="", kept=None, state=State.FAILED, reason="no")),
-        UNTIL,
+        CUT,
     ),
-    "is left out": (changed(lambda event: None), UNTIL),
+    "is left out": (changed(lambda event: None), CUT),
     "the answers that chose are left out": (without_answers, r"(?:notarised by .* until|not notarised).*"),
     "the signature that chose is another": (drawn_again, r"(?:notarised by .* until|not notarised).*"),
 }
@@ -234,6 +261,11 @@ def test_a_chosen_trial_cannot_be_exchanged_after_the_signature(
     forge(files)
     found = seen(files, office)
     assert re.fullmatch(expected, found), found
+
+
+def test_a_run_that_records_no_hashes_of_weights_escapes_nothing(office: Office, tmp_path: Path) -> None:
+    files = notarise(office, tmp_path / "run", told(Scene(groups=1, max_trials=3)))
+    assert seen(files, office) == f"{WHOLE}; spot checks: 0 of 3 there, 3 missing"
 
 
 def test_a_package_has_the_chosen_weights_and_no_others(
@@ -293,6 +325,25 @@ def test_weights_wait_three_minutes_and_not_longer(kept: Kept) -> None:
     kept.spots.settle(HELD_SECONDS + 1)
     assert kept.files.spot_checked() == [2]
     assert kept.spots.failure == ""
+
+
+def test_each_answer_drops_the_weights_that_it_does_not_choose(kept: Kept) -> None:
+    """Nine trials have ended, of which the first answer covers eight and the second one more."""
+    for trial in range(1, 10):
+        kept.end(trial)
+    hashes = "ab" * 32
+    answers = [
+        NotaryAnswer(hashes, hashes, 1, JournalHead(line, line, hashes), 0, count, "", f"{count}" * 128)
+        for count, line in enumerate([2, 18, 19])
+    ]
+    kept.files.notary_directory.mkdir()
+    for known, waits in ((1, True), (2, True), (3, False)):
+        kept.files.notary_answers(0).write_text("".join(each.line() for each in answers[:known]))
+        kept.spots.settle(1.0)
+        assert kept.spots.is_waiting is waits
+        assert len(kept.files.spot_checked()) == (8 if known == 3 else 9)
+    draws = [*drawn([Ending(trial, 10 + trial, 1, "") for trial in range(1, 10)], answers)]
+    assert kept.files.spot_checked() == sorted(each.ending.trial for each in chosen(draws))
 
 
 def test_a_bounded_number_of_weights_waits(kept: Kept) -> None:

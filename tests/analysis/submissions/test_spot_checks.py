@@ -268,34 +268,25 @@ def test_a_run_that_records_no_hashes_of_weights_escapes_nothing(office: Office,
     assert seen(files, office) == f"{WHOLE}; spot checks: 0 of 3 there, 3 missing"
 
 
-def test_a_package_has_the_chosen_weights_and_no_others(
+def test_a_package_has_the_chosen_weights_and_others_make_it_invalid(
     signed: tuple[Office, RunFiles], tmp_path: Path
 ) -> None:
     office, run = signed
     copytree(run.directory, tmp_path / "run")
     files = RunFiles(tmp_path / "run")
-    trials = files.spot_checked()
+    names = {f"runs/run/weights/{trial}.spot.safetensors" for trial in files.spot_checked()}
     one_too_many(files)  # as one that still waited for an answer at the end
-    held = contents(path := make(tmp_path / "run.tar.gz", files))
-    names = {f"runs/run/weights/{trial}.spot.safetensors" for trial in trials}
+    held = contents(make(tmp_path / "run.tar.gz", files))
     assert {name for name in held if "/weights/" in name} == names
-    with checked(path) as submission:
-        assert not [reason for one in submission.runs for reason in one.reasons]
-        judged = submission.runs[0].judged
-        text = notarised(judged.files, judged.replay, {office.public: "HPC list"}).text
-        assert text.endswith("; spot checks: 8 of 8 there")
-
-
-def test_a_package_with_other_weights_than_the_chosen_is_invalid(
-    signed: tuple[Office, RunFiles], tmp_path: Path
-) -> None:
-    _, run = signed
-    held = contents(make(tmp_path / "run.tar.gz", run))
     other = next(trial for trial in read_run(run).trials if trial not in run.spot_checked())
-    name = f"runs/run/weights/{other}.spot.safetensors"
-    with checked(packed(tmp_path / "more.tar.gz", resealed({**held, name: content(other)}))) as submission:
-        (reason,) = submission.runs[0].reasons
-        assert (reason.where, reason.text[-42:]) == (name, "neither tested nor chosen for a spot check")
+    more = f"runs/run/weights/{other}.spot.safetensors"
+    forged = packed(tmp_path / "more.tar.gz", resealed({**held, more: content(other)}))
+    with checked(forged) as submission:
+        (one,) = submission.runs
+        (reason,) = one.reasons
+        assert (reason.where, reason.text[-42:]) == (more, "neither tested nor chosen for a spot check")
+        text = notarised(one.judged.files, one.judged.replay, {office.public: "HPC list"}).text
+        assert text.endswith("; spot checks: 8 of 8 there")
 
 
 class Kept:

@@ -54,7 +54,7 @@ def _recorded(replay: Replay, number: int, graph: Graph, path: Path) -> Kept:
         raise JournalError(f"{path} holds another architecture than the lineage of trial {number}")
     ended = replay.trials[number].attempts[-1].ended
     if ended is None:
-        raise JournalError(f"trial {number} has not ended; wait until it has")
+        raise JournalError(f"{path}: trial {number} has not ended; wait until it has")
     if file_digest(path) != ended.finished.weights:
         raise JournalError(f"{path} is not the file that the journal recorded for trial {number}")
     return kept

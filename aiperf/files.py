@@ -69,6 +69,15 @@ class RunFiles:
         found = self.weights_directory.glob("*.safetensors")
         return [path for path in found if path.stem.isdecimal()]
 
+    def spot_weights(self, trial: int) -> Path:
+        """The same file, kept for a spot check of the trial (`aiperf.journal.spot_checks`)."""
+        return self.weights_directory / f"{trial}.spot.safetensors"
+
+    def spot_checked(self) -> list[int]:
+        """The trials with a file for a spot check."""
+        names = (path.name.partition(".")[0] for path in self.weights_directory.glob("*.spot.safetensors"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
     def drop_weights_but(self, needed: Container[int]) -> None:
         """Removes the weights of all trials except those in `needed`, which a child or the test will read."""
         for path in self.kept_weights():

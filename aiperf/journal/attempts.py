@@ -164,6 +164,8 @@ class Attempt:
     ended: Ended | None = None
     end_time: float | None = None
     """Time of the line `Ended`."""
+    end_line: int = 0
+    """Number of that line; 0 without one."""
     abandoned: bool = False
     """Whether its group was lost, or its leg was killed, before it ended."""
     steps: int = 0

@@ -125,14 +125,15 @@ def parsed_answer(raw: bytes) -> NotaryAnswer:
     return _parsed(NotaryAnswer, raw)
 
 
-def answers(path: Path) -> Iterator[NotaryAnswer]:
-    """The answers in a file, one by one. Raises NotaryFileError for the first line that is none, and OSError
-    if there is no such file or it cannot be read."""
+def answers(path: Path, skipped: int = 0) -> Iterator[NotaryAnswer]:
+    """The answers in a file, one by one, without the first so many. Raises NotaryFileError for the first line
+    that is none, and OSError if there is no such file or it cannot be read."""
     with opened(path) as file:
         for number, raw in enumerate(lines(file, LONGEST), start=1):
             if number > MOST_ANSWERS:
                 raise NotaryFileError(f"it has more than {MOST_ANSWERS:,} answers")
-            yield parsed_answer(raw)
+            if number > skipped:
+                yield parsed_answer(raw)
 
 
 def _parsed(kind: type[T], raw: bytes) -> T:

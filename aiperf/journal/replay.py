@@ -364,7 +364,7 @@ class Replay:
             return f"{where}, but it never began"
         if told.kept is not None and not NOTHING_KEPT <= told.kept < len(attempt.validations):
             return f"{where}, but it keeps the network of segment {told.kept} of {len(attempt.validations)}"
-        attempt.ended, attempt.end_time = event, t
+        attempt.ended, attempt.end_time, attempt.end_line = event, t, self.lines
         self.arrivals.append(attempt)
         if attempt.chosen_from and attempt.unbounded is not None and attempt.unbounded < self._lowest:
             self._lowest, self.best = attempt.unbounded, self.trials[told.trial]

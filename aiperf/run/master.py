@@ -24,6 +24,7 @@ from aiperf.journal import events
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.compression import arrived
 from aiperf.journal.replay import Replay
+from aiperf.journal.spot_checks import chosen_in, ending_of
 from aiperf.names import salt_of
 from aiperf.os_error import unwritable
 from aiperf.proposing.plan import measuring_seconds
@@ -103,8 +104,9 @@ class Master:
         self._notarisation: Notarisation | None = None
         if self.config.notary:
             leg, journal = self.replay.num_legs, ledger.journal
+            earlier = chosen_in(files, self.replay)
             self._notarisation = Notarisation(
-                files, leg, lambda: ledger.head, journal.duplicate, audience.say
+                files, leg, lambda: ledger.head, journal.duplicate, audience.say, earlier
             )
         self._closing = ""
         self._closing_since = 0.0
@@ -150,6 +152,8 @@ class Master:
             self._test()
             self._hand_over_last()
             self._sweep()
+        if self._notarisation is not None:
+            self._notarisation.settle(lambda: bool(self._stop_asked))
 
     def _receive_nonce(self) -> None:
         """Before anything is measured, while the groups start."""
@@ -437,10 +441,16 @@ class Master:
             return
         # The age of the message is already in `end`; the journal does not state it twice.
         self.ledger.write(events.Ended(replace(message, age_seconds=0.0), end))
+        self._keep_for_spot_check(message.trial)
         best = self.replay.best.number if self.replay.best else None  # which is tested in the end
         self.files.drop_weights(self.ledger.jobs.unneeded(best))
         group.rest_after(message.state, self.ledger.now)
         self._look_for_shared_failure(index, message)
+
+    def _keep_for_spot_check(self, trial: int) -> None:
+        ending = ending_of(self._attempt(trial))
+        if self._notarisation is not None and ending is not None:
+            self._notarisation.ended(ending)
 
     def _look_for_shared_failure(self, index: int, message: messages.Finished) -> None:
         failures = self._failures

@@ -11,12 +11,14 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from aiperf.files import RunFiles
 from aiperf.journal.notary import JournalHead, NotaryAnswer, NotaryFileError, NotaryRequest, answers
+from aiperf.journal.spot_checks import Draw, Ending
 from aiperf.os_error import reason
+from aiperf.run.spot_checks import SpotChecks
 
 NONCE_SECONDS = 8.0
 """Longest wait for the nonce in seconds, less than `AFTER_LAST_LINE_SECONDS`, so that it is no stall."""
@@ -29,6 +31,9 @@ SHARE_OF_SPAN = 0.05
 LEAST_SECONDS = 1.0
 LAST_SECONDS = 10.0
 """Longest wait for the file system at the end of the leg, in seconds."""
+SETTLE_SECONDS = 5.0
+"""Longest wait in seconds for the answer to the last head of a run, by which the last weights for spot checks
+are chosen. Those without one are left to `package`."""
 
 
 class Notarisation:
@@ -42,15 +47,19 @@ class Notarisation:
         head: Callable[[], JournalHead],
         duplicate: Callable[[], int],
         say: Callable[[str], None],
+        earlier: Iterable[Draw] = (),
     ) -> None:
+        """`earlier`: the trials that the legs before chose for spot checks."""
         self._request, self._answers = files.notary_request(leg), files.notary_answers(leg)
         self._head, self._duplicate, self._say = head, duplicate, say
+        self._spots = SpotChecks(files, leg, earlier)
         self._asked: JournalHead | None = None
         """The head with which this leg asked; None without a nonce."""
         self._writing: threading.Thread | None = None
         self._due = 0.0
         self._failure = ""
         """Why a request could not be written, for the user; empty once it was said."""
+        self._said_skipped = False
 
     def nonce(self, is_stopped: Callable[[], bool]) -> NotaryAnswer | None:
         """Asks for a nonce and waits for it, until `is_stopped`. None if no notary answered: the leg is then
@@ -77,9 +86,15 @@ class Notarisation:
         if self._failure:
             self._say(f"the journal cannot be handed to the notary: {self._failure}; the run goes on")
             self._failure = ""
+        self._say_skipped()
         limit = HAND_OVER_SECONDS if span_seconds is None else SHARE_OF_SPAN * span_seconds
         self._due = now + min(HAND_OVER_SECONDS, max(LEAST_SECONDS, limit))
         self._hand_over(NotaryRequest(self._asked, self._head()))
+
+    def ended(self, ending: Ending) -> None:
+        """Keeps the weights of a trial that ended, until the notary has signed its end."""
+        if self._asked is not None:
+            self._spots.ended(ending, time.monotonic())
 
     def last(self) -> None:
         """Hands the head over at an end, of the span or of the leg, which is not timed."""
@@ -88,9 +103,22 @@ class Notarisation:
             self._hand_over(NotaryRequest(self._asked, self._head()))
             self._join(LAST_SECONDS)
 
+    def settle(self, is_stopped: Callable[[], bool]) -> None:
+        """Waits for the answer to the last head, after everything else is done, if weights wait for it."""
+        until = time.monotonic() + SETTLE_SECONDS
+        while self._spots.is_waiting and time.monotonic() < until and not (self._is_writing or is_stopped()):
+            self._spots.settle(time.monotonic())
+            time.sleep(TICK_SECONDS)
+        self._say_skipped()
+
+    def _say_skipped(self) -> None:
+        if self._spots.failure and not self._said_skipped:
+            self._say(f"weights are not kept for a spot check: {self._spots.failure}; the run goes on")
+            self._said_skipped = True
+
     def _hand_over(self, request: NotaryRequest) -> None:
         """Does so beside the run. If a file server still holds the request before, this one is left out."""
-        if self._writing is not None and self._writing.is_alive():
+        if self._is_writing:
             return
         try:
             file = self._duplicate()
@@ -111,10 +139,15 @@ class Notarisation:
         try:
             os.fsync(file)
             _replace(self._request, request.text().encode())
+            self._spots.settle(time.monotonic())
         except OSError as error:
             self._failure = reason(error)
         finally:
             os.close(file)
+
+    @property
+    def _is_writing(self) -> bool:
+        return self._writing is not None and self._writing.is_alive()
 
     def _join(self, seconds: float) -> None:
         if self._writing is not None:

@@ -13,6 +13,7 @@ from aiperf.errors import DataError
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.tasks.registry import task_of
+from aiperf.training.kept_network import Kept
 from aiperf.training.kept_trial import kept_trial
 from nas.modules import Network
 
@@ -46,7 +47,12 @@ def find_network(
             f"the {config.data.name} {task_of(config.data).example}s here are not those of the run; give "
             f"the same ones with --data"
         )
+    return FoundNetwork(placed(kept, device), device, data, config.training)
+
+
+def placed(kept: Kept, device: Device) -> Network:
+    """A kept network on a device."""
     network = Network(kept.graph)
     network.load(kept.weights)
     network.place(device.torch, device.layout)
-    return FoundNetwork(network, device, data, config.training)
+    return network

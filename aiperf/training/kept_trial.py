@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -13,6 +14,7 @@ from aiperf.journal.replay import Replay
 from aiperf.score.lineage import rebuild
 from aiperf.training.kept_network import Kept, read_kept
 from nas.bounded import file_digest
+from nas.graph import Graph
 from nas.portable.preparation import Preparation
 
 
@@ -31,20 +33,28 @@ def preparation_of(replay: Replay) -> Preparation | None:
 def kept_trial(replay: Replay, files: RunFiles, number: int) -> Kept:
     """Raises JournalError for a trial that is not there or has not ended, and for a file that is another than
     the run's; DataError where its weights were not kept, or cannot be read."""
-    graph = rebuild(replay, number)
-    path = files.weights(number)
+    graph, path = rebuild(replay, number), files.weights(number)
     if not path.exists():
         there = ", ".join(map(str, sorted(int(each.stem) for each in files.kept_weights()))) or "none"
         raise DataError(
             f"{files.weights_directory}: the weights of trial {number} were not kept, only those of the "
             f"best network and of possible parents; trials with weights: {there}"
         )
+    return _recorded(replay, number, graph, path)
+
+
+def spot_checked_trial(replay: Replay, files: RunFiles, number: int) -> Kept:
+    """The same from the file for a spot check."""
+    return _recorded(replay, number, rebuild(replay, number), files.spot_weights(number))
+
+
+def _recorded(replay: Replay, number: int, graph: Graph, path: Path) -> Kept:
     kept = read_kept(path)
     if kept.graph != graph:
         raise JournalError(f"{path} holds another architecture than the lineage of trial {number}")
     ended = replay.trials[number].attempts[-1].ended
     if ended is None:
-        raise JournalError(f"{files.journal}: trial {number} has not ended; wait until it has")
+        raise JournalError(f"{path}: trial {number} has not ended; wait until it has")
     if file_digest(path) != ended.finished.weights:
         raise JournalError(f"{path} is not the file that the journal recorded for trial {number}")
     return kept

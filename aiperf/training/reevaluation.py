@@ -1,12 +1,14 @@
 """`validate --reevaluate`: the best network, from its kept weights, on test and validation data once more.
 
 Weights that were trained on the test examples afterwards give the test's answers; those of the validation by
-which the network was chosen they give no more.
+which the network was chosen they give no more. Networks that a notary's signatures chose are evaluated on the
+validation data.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from aiperf.engines.engine import Engine
 from aiperf.engines.registry import KINDS, why_not
@@ -15,12 +17,15 @@ from aiperf.files import RunFiles
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
+from aiperf.journal.spot_checks import chosen_in
 from aiperf.parallel.parallel import Solo
 from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.training.built_trial import Rank
 from aiperf.training.evaluation import Top5, evaluate
-from aiperf.training.found_network import FoundNetwork, find_network
+from aiperf.training.found_network import find_network, placed
+from aiperf.training.kept_trial import spot_checked_trial
+from nas.modules import Network
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,21 @@ class Reevaluation:
     validation: Again
     top5: Again | None = None
     """Result of the test; None where the journal has none."""
+    spot_checks: Mapping[int, Again] = field(default_factory=dict)
+    """Validations of the networks that are kept for spot checks, by trial. They are not part of `agrees`: a
+    network that has hardly learnt may answer otherwise on another device."""
 
     @property
     def agrees(self) -> bool:
         parts = (self.test, self.validation, self.top5)
         return all(part.agrees for part in parts if part is not None)
+
+
+def spot_checks_of(replay: Replay, files: RunFiles) -> list[int]:
+    """The trials that a notary's answers chose and whose weights are here."""
+    here = set(files.spot_checked())
+    drawn = (each.ending.trial for each in chosen_in(files, replay)) if here else ()
+    return sorted(here.intersection(drawn))
 
 
 def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevaluation:
@@ -71,20 +86,31 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
 
     seen, _ = evaluate(rank, found.network, data.test, look=top5.look)
     test = Again(seen, tested.tally)
-    engine = _engine(replay.trials[tested.trial].attempts[-1], found)
-    seen, _ = evaluate(rank, engine.answering(found.network), data.validation)
-    validation = Again(seen, validated.segment.tally)
+    validation = _validated(replay, rank, tested.trial, found.network)
     among = None
     if tested.top5 is not None:
         of = tested.tally.of
         among = Again(Classified(of, top5.total(rank) or 0), Classified(of, tested.top5))
-    return Reevaluation(tested.trial, test, validation, among)
+    spots = dict[int, Again]()
+    for number in spot_checks_of(replay, files):
+        network = placed(spot_checked_trial(replay, files, number), found.device)
+        spots[number] = _validated(replay, rank, number, network)
+    return Reevaluation(tested.trial, test, validation, among, spots)
 
 
-def _engine(attempt: Attempt, found: FoundNetwork) -> type[Engine]:
+def _validated(replay: Replay, rank: Rank, number: int, network: Network) -> Again:
+    """The validation after which a trial's network was kept, made again."""
+    attempt = replay.trials[number].attempts[-1]
+    assert attempt.best_validation is not None, "its network was kept"
+    engine = _engine(attempt, rank, network)
+    seen, _ = evaluate(rank, engine.answering(network), rank.data.validation)
+    return Again(seen, attempt.best_validation.segment.tally)
+
+
+def _engine(attempt: Attempt, rank: Rank, network: Network) -> type[Engine]:
     """The one by which a trial was validated, where it can be used here, else the eager one. In 16 bits each
     rounds in its own way, which decides the answers of a network that has hardly learnt."""
     if attempt.began is None or attempt.fallback is not None:
         return Engine
-    name, graph = attempt.began.started.engine, found.network.graph
-    return Engine if why_not(name, graph, found.device, found.training, ranks=1) else KINDS[name]
+    name = attempt.began.started.engine
+    return Engine if why_not(name, network.graph, rank.device, rank.training, ranks=1) else KINDS[name]

@@ -19,10 +19,12 @@ from aiperf.journal.attempts import Leg
 from aiperf.journal.file import Position, positions
 from aiperf.journal.notary import NotaryAnswer, NotaryFileError, answers
 from aiperf.journal.replay import Replay
+from aiperf.journal.spot_checks import Draw, chosen, drawn, endings_by_leg
 from aiperf.os_error import reason
 from aiperf.wording import counted, percent
 from analysis.submissions.keys import Register
 from analysis.submissions.signature import fits
+from nas.bounded import file_digest
 
 LATE_SECONDS = 20.0
 """Longest time in seconds from a line to its signature, in addition to the run's wait for its nonce, that
@@ -69,12 +71,34 @@ class NotarisedLeg:
 
 
 @dataclass(frozen=True)
+class SpotChecked:
+    """The trials that a notary's signatures chose, and how many of them have the weights that the journal
+    recorded before it was signed."""
+
+    chosen: int = 0
+    there: int = 0
+    late: int = 0
+    """Number of those without their weights that the notary chose too late."""
+    missing: int = 0
+    others: int = 0
+    """Number of files with another hash."""
+
+    @property
+    def text(self) -> str:
+        """Empty if no trial was chosen."""
+        lacking = ((self.late, "skipped (late)"), (self.missing, "missing"), (self.others, "replaced"))
+        found = [f"{self.there} of {self.chosen} there", *(f"{n} {what}" for n, what in lacking if n)]
+        return f"spot checks: {', '.join(found)}" if self.chosen else ""
+
+
+@dataclass(frozen=True)
 class Notarised:
     """A run, by a list of notaries."""
 
     legs: Sequence[NotarisedLeg]
     lines: int
     """Number of lines of the journal."""
+    spots: SpotChecked = SpotChecked()
 
     @property
     def is_whole(self) -> bool:
@@ -97,7 +121,8 @@ class Notarised:
             return f"{self.label}: no leg of the run has a span"
         first = next((leg for leg in self.legs if not leg.is_whole), None)
         why = "" if first is None else f": {self._named(first)}{first.why}"
-        return "; ".join([f"{self.label}{why}", *(self._named(leg) + _times(leg) for leg in self._held)])
+        times = (self._named(leg) + _times(leg) for leg in self._held)
+        return "; ".join(filter(None, [f"{self.label}{why}", *times, self.spots.text]))
 
     @property
     def _held(self) -> list[NotarisedLeg]:
@@ -121,14 +146,30 @@ def notarised(files: RunFiles, replay: Replay, notaries: Register) -> Notarised:
     signed = {leg.index: _signed(files, leg, notaries) for leg in legs}
     numbers = {answer.head.lines for each in signed.values() for answer in each.answers}
     there = positions(files.journal, numbers)
-    found, last = list[NotarisedLeg](), None
+    found, last, draws, endings = list[NotarisedLeg](), None, list[Draw](), endings_by_leg(replay)
     for leg in legs:
         held, last = _held(leg, signed[leg.index], there, last, notaries)
         if held.is_whole and _has_test(leg, replay) and (not last or last.head.lines < replay.tested_line):
             why = signed[leg.index].why or "the line of the test was not signed"
             held = replace(held, why=why)
         found.append(held)
-    return Notarised(found, replay.lines)
+        if held.notary and last is not None:
+            draws += drawn(endings.get(leg.index, ()), signed[leg.index].answers[: last.count + 1])
+    return Notarised(found, replay.lines, _spot_checked(files, chosen(draws)))
+
+
+def _spot_checked(files: RunFiles, draws: Sequence[Draw]) -> SpotChecked:
+    there = late = missing = 0
+    for each in draws:
+        path = files.spot_weights(each.ending.trial)
+        is_file = path.is_file()
+        if is_file and file_digest(path) == each.ending.weights:
+            there += 1
+        elif each.is_late:
+            late += 1
+        elif not is_file:
+            missing += 1
+    return SpotChecked(len(draws), there, late, missing, len(draws) - there - late - missing)
 
 
 def _has_test(leg: Leg, replay: Replay) -> bool:

@@ -19,6 +19,7 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal.notary import NotaryFileError, answers
 from aiperf.journal.replay import Replay
+from aiperf.journal.spot_checks import chosen_in
 from aiperf.names import Names
 from aiperf.rules.ending import shortfall
 from aiperf.score.credit import credit
@@ -162,6 +163,7 @@ def _gather(run: RunFiles, target: RunFiles, with_weights: bool) -> Judged:
                 copy(file, folder / file.name)
         _copy_answers(run, target)
         _copy_power(run, target)
+        _copy_spot_checked(run, target)
         if with_weights:
             _copy_weights(run, target)
     except OSError as error:
@@ -191,6 +193,16 @@ def _copy_power(run: RunFiles, target: RunFiles) -> None:
             target.power(level.name).parent.mkdir(exist_ok=True)
             text = kept_power(run, read_run(run), level, path)
             target.power(level.name).write_text(text, encoding="utf-8")
+
+
+def _copy_spot_checked(run: RunFiles, target: RunFiles) -> None:
+    """The weights that the answers chose. Of others, the answer came after the run, or not at all."""
+    held = set(run.spot_checked())
+    for each in chosen_in(target, read_run(target)) if held else ():
+        trial = each.ending.trial
+        if trial in held:
+            target.weights_directory.mkdir(exist_ok=True)
+            shutil.copyfile(run.spot_weights(trial), target.spot_weights(trial))
 
 
 def _copy_telemetry(source: Path, target: Path) -> None:
@@ -242,7 +254,7 @@ def _copy_weights(run: RunFiles, target: RunFiles) -> None:
     tested = read_run(target).tested
     if tested is None:
         raise AiperfError(f"{run.directory}: no network was tested; omit --with-weights")
-    target.weights_directory.mkdir()
+    target.weights_directory.mkdir(exist_ok=True)
     shutil.copyfile(run.weights(tested.trial), target.weights(tested.trial))
 
 

@@ -16,6 +16,7 @@ from aiperf.files import RunFiles
 from aiperf.hardware.device_names import folded_name
 from aiperf.hardware.peak import Peak, further_peaks
 from aiperf.journal.replay import Replay
+from aiperf.journal.spot_checks import chosen_in
 from aiperf.names import Names
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Finding
@@ -36,7 +37,7 @@ RELATIVE_ERROR = 1e-9
 exactly."""
 NO_PEAKS: Mapping[str, Peak] = {}
 SHOWN = 5
-_NOT_TESTED = "these are not the weights of the network that was tested"
+_NOT_TESTED = "these are the weights of a network that was neither tested nor chosen for a spot check"
 
 
 @dataclass(frozen=True)
@@ -201,8 +202,10 @@ def _examined_without_names(run: RunFiles, show: Callable[[str], object], findin
 def _needless(judged: Judged) -> Iterator[Path]:
     """Weights that nobody evaluates again."""
     tested, files = judged.replay.tested, judged.files
-    needed = None if tested is None else files.weights(tested.trial)
-    return (path for path in sorted(files.weights_directory.glob("*")) if path != needed)
+    needed = set() if tested is None else {files.weights(tested.trial)}
+    if files.spot_checked():
+        needed |= {files.spot_weights(each.ending.trial) for each in chosen_in(files, judged.replay)}
+    return (path for path in sorted(files.weights_directory.glob("*")) if path not in needed)
 
 
 def _differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:

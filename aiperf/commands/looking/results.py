@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -32,6 +33,9 @@ from analysis.readings.judgement import COUNTED_AGAIN, Judged, examine, glance, 
 from analysis.readings.live import Follower, silent_seconds
 from analysis.readings.run_tables import engines
 from nas.record import encode
+
+if TYPE_CHECKING:
+    from aiperf.training.reevaluation import Again
 
 NOT_JUDGED = 2
 LEAST_SECONDS = 1.0
@@ -122,7 +126,12 @@ def _over(follower: Follower) -> bool:
 
 @click.command()
 @run_or_package_argument
-@click.option("--reevaluate", "again", is_flag=True, help="Re-evaluate the best network from its weights.")
+@click.option(
+    "--reevaluate",
+    "again",
+    is_flag=True,
+    help="Re-evaluate the best network, and those of spot checks, from their weights.",
+)
 @click.option(
     "--data",
     default="",
@@ -229,13 +238,17 @@ def _reevaluated(run: Replay, files: RunFiles, device: str, data: str) -> bool:
     seen = reevaluate(run, files, device, data)
     parts = {"test": seen.test, "validation": seen.validation, "test, top-5": seen.top5}
     for part, again in parts.items():
-        if again is None:
-            continue
-        click.echo(
-            f"reevaluated: trial {seen.trial}, {part}: {again.found.text()} here, {again.recorded.text()} in "
-            f"the journal: {'agrees' if again.agrees else 'DIFFERS'}"
-        )
+        if again is not None:
+            click.echo(_reevaluated_text(seen.trial, part, again))
+    for trial, again in seen.spot_checks.items():
+        click.echo(_reevaluated_text(trial, "spot check, validation", again))
     return seen.agrees
+
+
+def _reevaluated_text(trial: int, part: str, again: Again) -> str:
+    found, recorded = again.found.text(), again.recorded.text()
+    agrees = "agrees" if again.agrees else "DIFFERS"
+    return f"reevaluated: trial {trial}, {part}: {found} here, {recorded} in the journal: {agrees}"
 
 
 def _keep(judged: Judged) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -179,9 +180,16 @@ def test_a_run_is_notarised_to_its_end_although_its_notary_is_killed_twice(
     ):
         time.sleep(0.1)
     validate = (*PROGRAM, "validate", str(files.directory), "--notaries", str(tmp_path / "notaries"))
+    validate = (*validate, "--reevaluate", "--device", "cpu")
     told = subprocess.run(validate, capture_output=True, text=True, timeout=120)
     assert told.returncode == 0, told.stdout + told.stderr
-    assert told.stdout.splitlines()[-1].startswith("notarised by HPC list; nonce 1 of HPC list at 20")
+    label = next(line for line in told.stdout.splitlines() if line.startswith("notarised"))
+    assert label.startswith("notarised by HPC list; nonce 1 of HPC list at 20")
+    checks = re.search(r"; spot checks: (\d) of \1 there$", label)
+    assert checks, label
+    again = re.findall("spot check, validation: .*: (agrees|DIFFERS)\n", told.stdout)
+    assert len(again) == int(checks[1])
+    assert "agrees" in again
 
 
 def num_answers(files: RunFiles) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import copyfile
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from aiperf.errors import AiperfError, DataError, JournalError
 from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.events import Began, Closed, Ended, Event, Opened, RankReady
+from aiperf.journal.notary import JournalHead, NotaryAnswer
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.images.tally import Classified
@@ -162,6 +164,70 @@ def test_another_file_is_refused(
     digest = write_kept(files.weights(best.number), Kept(graph, initial(graph, 2), {}))
     with pytest.raises(JournalError, match=said):
         replace(best, files=files, digest=digest if in_journal else best.digest).again()
+
+
+@dataclass(frozen=True)
+class SpotChecked:
+    """The run above with a second network, which a notary's answer chose."""
+
+    best: Best
+    number: int
+    validation: Classified
+
+    def again(self, path: Path, seed: int = 2, wrong: int = 0) -> Reevaluation:
+        """From a file with weights of that seed; the journal counts so many right answers less."""
+        graph = rebuild(self.best.replay(), self.number)
+        files = RunFiles(path)
+        copyfile(self.best.files.weights(self.best.number), ready(files.weights(self.best.number)))
+        digest = write_kept(files.spot_weights(self.number), Kept(graph, initial(graph, 2), {}))
+        write_kept(files.spot_weights(self.number), Kept(graph, initial(graph, seed), {}))
+        key, head = "ab" * 32, JournalHead(10**6, 10**9, "cd" * 32)
+        answer = NotaryAnswer(key, key, 1, JournalHead(2, 100, key), 0, 0, "", "ef" * 64)
+        later = replace(answer, head=head, count=1, previous=answer.signature)
+        ready(files.notary_answers(0)).write_text(answer.line() + later.line())
+
+        def kept(event: Event) -> Event:
+            if isinstance(event, Ended) and event.finished.trial == self.number:
+                return within(event, weights=digest, kept=0)
+            if isinstance(event, Closed) and event.segment.trial == self.number:
+                return within(event, tally=self.validation + Classified(0, -wrong))
+            return event
+
+        return replace(self.best, files=files).again(kept)
+
+
+def ready(path: Path) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def spot_checked(best: Best, tmp_path_factory: pytest.TempPathFactory) -> SpotChecked:
+    number = next(
+        number
+        for number, trial in best.replay().trials.items()
+        if number != best.number and trial.best_validation is not None
+    )
+    unknown = SpotChecked(best, number, Classified(400, 0))
+    seen = unknown.again(tmp_path_factory.mktemp("unknown"))
+    return replace(unknown, validation=seen.spot_checks[number].found)
+
+
+@pytest.mark.parametrize(("wrong", "agrees"), [(0, True), (1, True), (2, False)])
+def test_a_network_that_a_notary_chose_is_validated_again(
+    wrong: int, agrees: bool, spot_checked: SpotChecked, tmp_path: Path
+) -> None:
+    """It decides nothing about the run, whose best network agrees."""
+    seen = spot_checked.again(tmp_path, wrong=wrong)
+    assert seen.spot_checks == {
+        spot_checked.number: Again(spot_checked.validation, spot_checked.validation + Classified(0, -wrong))
+    }
+    assert (seen.spot_checks[spot_checked.number].agrees, seen.agrees) == (agrees, True)
+
+
+def test_another_network_in_its_place_is_refused(spot_checked: SpotChecked, tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="is not the file that the journal recorded"):
+        spot_checked.again(tmp_path, seed=3)
 
 
 def on_fewer_images(event: Event) -> Event:

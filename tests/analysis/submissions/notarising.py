@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from aiperf.files import RunFiles
-from aiperf.journal.events import Event, LegBegan, LegEnded, NonceGiven, Tested
+from aiperf.journal.attempts import Attempt
+from aiperf.journal.events import Ended, Event, LegBegan, LegEnded, NonceGiven, Tested
 from aiperf.journal.file import chained
 from aiperf.journal.notary import JournalHead, NotaryRequest, answers
+from aiperf.journal.replay import Replay
+from aiperf.journal.spot_checks import chosen_in, ending_of
+from aiperf.run.spot_checks import SpotChecks
 from analysis.submissions.notary import Notary
 from analysis.submissions.signature import make_key, signer
-from tests.journals import Timed, write_witnesses
+from tests.journals import Timed, within, write_witnesses
 
 NOON = 1_777_896_000.0
 """Time of day at which each first leg begins, by the notary's clock; a later leg begins an hour later."""
@@ -65,6 +70,30 @@ class Writing:
         request.write_text(NotaryRequest(asked, self.head).text())
 
 
+def content(trial: int) -> bytes:
+    """The file of weights of a trial."""
+    return f"weights of {trial}".encode()
+
+
+def with_weights(run: Iterable[Timed]) -> list[Timed]:
+    """A run that kept a file of weights of each trial that ended well."""
+    return [
+        (t, within(event, weights=sha256(content(event.finished.trial)).hexdigest()))
+        if isinstance(event, Ended) and event.finished.kept is not None
+        else (t, event)
+        for t, event in run
+    ]
+
+
+def keep(files: RunFiles, spots: SpotChecks, attempt: Attempt, t: float) -> None:
+    """As the master does, with a search that needs the weights no longer."""
+    if (ending := ending_of(attempt)) is not None and ending.weights:
+        files.weights_directory.mkdir(exist_ok=True)
+        files.weights(ending.trial).write_bytes(content(ending.trial))
+        spots.ended(ending, t)
+        files.weights(ending.trial).unlink()
+
+
 def notarise(
     office: Office,
     directory: Path,
@@ -80,13 +109,18 @@ def notarise(
     answers; `is_there`: whether it does.
     """
     timed, writing, leg, due = list(run), Writing(RunFiles(directory)), -1, 0.0
+    replay, spots = Replay(), None
     directory.mkdir(parents=True)
     writing.files.journal.touch()  # so the folder is a run
     asked: JournalHead | None = None
     for t, event in timed:
         writing.write(t, event)
+        replay.add(t, event)
         if begins := isinstance(event, LegBegan):
             leg, asked, due = leg + 1, writing.head, 0.0
+            spots = SpotChecks(writing.files, leg, chosen_in(writing.files, replay))
+        if isinstance(event, Ended) and spots is not None and asked is not None:
+            keep(writing.files, spots, replay.trials[event.finished.trial].attempts[-1], t)
         if asked is None or not (begins or t >= due or isinstance(event, LegEnded | Tested)):
             continue
         due = t + every
@@ -94,9 +128,12 @@ def notarise(
         if is_there(t):
             office.now = NOON + 3600 * leg + real(t) + late(t)
             office.look(directory)
+        if spots is not None:
+            spots.settle(t)
         if begins and writing.files.notary_answers(leg).exists():
             first = next(answers(writing.files.notary_answers(leg)))
-            writing.write(t, NonceGiven(first.nonce, first.signature))
+            writing.write(t, given := NonceGiven(first.nonce, first.signature))
+            replay.add(t, given)
         elif begins:
             asked = None
     writing.files.journal.write_text("".join(writing.lines), encoding="utf-8")

@@ -1,0 +1,374 @@
+"""Spot checks: honest runs keep what the signatures choose, and what a forger can do about it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.journal import spot_checks
+from aiperf.journal.events import Dispatched, Ended
+from aiperf.journal.file import chained, read_journal
+from aiperf.journal.notary import JournalHead, NotaryAnswer
+from aiperf.journal.spot_checks import Draw, Ending, chosen, chosen_in, drawn, endings_by_leg
+from aiperf.run.spot_checks import HELD_SECONDS, MOST_WAITING, SpotChecks
+from aiperf.trial import State
+from aiperf.wire.messages import NOTHING_KEPT
+from analysis.readings.judgement import read_run
+from analysis.submissions.notarised import notarised
+from analysis.submissions.verify import checked
+from tests.analysis.packages import contents, make, packed, resealed
+from tests.analysis.submissions.notarising import Office, content, notarise, with_weights
+from tests.journals import Scene, Timed, replayed, told, within
+
+RUN = with_weights(told(Scene(minutes=2.0, groups=1, epochs=10, out_of_memory=frozenset({2}))))
+TWO_LEGS = with_weights(told(Scene(minutes=2.0, groups=1, epochs=10, killed_at=70.0)))
+FEW = with_weights(told(Scene(groups=1, max_trials=3)))
+LONG = with_weights(told(Scene(minutes=6.0, groups=1, epochs=60)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Any:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda file: None)  # which takes most of the time
+        yield
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path / "office")
+
+
+def seen(files: RunFiles, office: Office) -> str:
+    """What a validator prints, from the reason why a run is not notarised to its end, without the times."""
+    label, *rest = notarised(files, read_run(files), {office.public: "HPC list"}).text.split("; ")
+    return "; ".join([label, *(each for each in rest if each.startswith("spot"))])
+
+
+WHOLE = "notarised by HPC list"
+HONEST: Mapping[str, tuple[list[Timed], Mapping[str, Any], str]] = {
+    "as planned": (RUN, {}, f"{WHOLE}; spot checks: 8 of 8 there"),
+    "two legs, the first of which was killed": (TWO_LEGS, {}, f"{WHOLE}; spot checks: 8 of 8 there"),
+    "three trials": (FEW, {}, f"{WHOLE}; spot checks: 3 of 3 there"),
+    "the notary was away for a minute, twice": (
+        RUN,
+        {"is_there": lambda t: not (15 < t < 65 or 70 < t < 120)},
+        f"{WHOLE}; spot checks: 8 of 8 there",
+    ),
+    "for more than two minutes": (
+        LONG,
+        {"is_there": lambda t: not 100 < t < 300},
+        rf"{WHOLE}; spot checks: (?:8 of 8 there|[0-7] of 8 there, [1-8] skipped \(late\))",
+    ),
+    "there only in the beginning": (
+        RUN,
+        {"is_there": lambda t: t < 60},
+        r"notarised by HPC list until line \d+ of \d+: .*; spot checks: 8 of 8 there",
+    ),
+    "not there": (RUN, {"is_there": lambda t: False}, "not notarised: no notary gave it a nonce"),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_run_has_the_weights_that_the_signatures_choose(
+    name: str, office: Office, tmp_path: Path
+) -> None:
+    """The run decides answer by answer, a validator at once."""
+    run, how, expected = HONEST[name]
+    files = notarise(office, tmp_path / "run", run, **how)
+    found = seen(files, office)
+    assert re.fullmatch(expected, found), found
+    assert not list(files.weights_directory.glob("[0-9].safetensors")), "the search has dropped them"
+    wanted = {each.ending.trial for each in chosen_in(files, read_run(files)) if not each.is_late}
+    assert wanted <= set(files.spot_checked())
+    assert len(files.spot_checked()) <= 8 or "until line" in expected
+
+
+def test_weights_that_nobody_could_keep_so_long_are_skipped_and_not_missing(
+    office: Office, tmp_path: Path
+) -> None:
+    """The notary was away from the first trial to the end."""
+    files = notarise(office, tmp_path / "run", LONG, is_there=lambda t: t < 12 or t > 371)
+    for trial in files.spot_checked():
+        files.spot_weights(trial).unlink()
+    assert seen(files, office) == f"{WHOLE}; spot checks: 0 of 8 there, 8 skipped (late)"
+
+
+def test_what_failed_or_kept_nothing_is_never_chosen() -> None:
+    """Trial 2 ran out of memory and was repeated; the last one was stopped before its first validation."""
+    ends = [event.finished for _, event in RUN if isinstance(event, Ended)]
+    assert [end.state for end in ends if end.trial == 2] == [State.FAILED, State.COMPLETE]
+    (found,) = endings_by_leg(replayed(RUN)).values()
+    assert [each.trial for each in found] == [end.trial for end in ends if end.state is not State.FAILED]
+    last = next(event.finished for _, event in reversed(TWO_LEGS) if isinstance(event, Ended))
+    assert (last.state, last.kept) == (State.STOPPED, NOTHING_KEPT)
+    assert last.trial not in [each.trial for each in endings_by_leg(replayed(TWO_LEGS))[1]]
+
+
+def test_the_first_signature_after_a_trials_end_draws_its_number() -> None:
+    """Within two minutes of the signature before it."""
+    hashes = "ab" * 32
+    answers = [
+        NotaryAnswer(hashes, hashes, 1, JournalHead(line, line, hashes), milliseconds, count, "", sign * 128)
+        for count, (line, milliseconds, sign) in enumerate(
+            [(2, 0, "0"), (10, 120_000, "1"), (12, 240_001, "2"), (20, 240_001, "3")]
+        )
+    ]
+    endings = [Ending(trial, line, 1, "") for trial, line in [(7, 5), (3, 10), (4, 11), (5, 13), (6, 21)]]
+    numbers = [
+        sha256(f"{sign * 128} {trial}".encode()).hexdigest() for sign, trial in ("17", "13", "24", "35")
+    ]
+    assert list(drawn(endings, answers)) == [
+        Draw(ending, number, is_late)
+        for ending, number, is_late in zip(endings, numbers, (False, False, True, False))
+    ]
+    assert not list(drawn(endings, answers[:1]))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([1] * 20, 8),
+        ([1 << 27, 1 << 27, 1], 2),
+        ([1, 1 << 28, 1], 1),
+        ([1 << 28, 1], 1),
+        ([], 0),
+    ],
+)
+def test_the_checked_networks_are_bounded_in_number_and_size(sizes: list[int], expected: int) -> None:
+    draws = [
+        Draw(Ending(number, number, size, ""), f"{number:02}") for number, size in enumerate(sizes, start=10)
+    ]
+    found = chosen(reversed(draws))
+    assert found == draws[:expected]
+    kept = list[Draw]()
+    for each in draws[::2] + draws[1::2]:  # one by one, and the others forgotten
+        kept = chosen([*kept, each])
+    assert kept == found
+
+
+def test_a_network_above_the_limit_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {event.trial.number: event.parameters for _, event in RUN if isinstance(event, Dispatched)}
+    limit = sorted(sizes.values())[len(sizes) // 2]
+    monkeypatch.setattr(spot_checks, "MOST_PARAMETERS", limit)
+    found = [each.trial for each in endings_by_leg(replayed(RUN))[0]]
+    assert found
+    assert max(sizes[trial] for trial in found) <= limit < max(sizes.values())
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Office, RunFiles]:
+    folder = tmp_path_factory.mktemp("notary")
+    office = Office(folder / "office")
+    return office, notarise(office, folder / "run", RUN)
+
+
+def first(files: RunFiles) -> Ending:
+    """The chosen trial that ended first."""
+    return min((each.ending for each in chosen_in(files, read_run(files))), key=lambda ending: ending.line)
+
+
+def missing(files: RunFiles) -> None:
+    files.spot_weights(first(files).trial).unlink()
+
+
+def replaced(files: RunFiles) -> None:
+    files.spot_weights(first(files).trial).write_bytes(content(999))
+
+
+def swapped(files: RunFiles) -> None:
+    """Two chosen trials have each other's weights."""
+    one, other, *_ = files.spot_checked()
+    files.spot_weights(one).write_bytes(content(other))
+    files.spot_weights(other).write_bytes(content(one))
+
+
+def one_too_many(files: RunFiles) -> None:
+    trial = next(trial for trial in read_run(files).trials if trial not in files.spot_checked())
+    files.spot_weights(trial).write_bytes(content(trial))
+
+
+def changed(change: Callable[[Ended], Ended | None]) -> Callable[[RunFiles], None]:
+    """The end of the first trial is another, and the chain is computed again."""
+
+    def forge(files: RunFiles) -> None:
+        victim, lines = 0, list[Timed]()
+        for line in read_journal(files.journal):
+            event = line.event
+            if isinstance(event, Ended) and event.finished.trial == victim and event.finished.weights:
+                if (other := change(event)) is None:
+                    continue
+                event = other
+            lines.append((line.t, event))
+        files.journal.write_text("".join(line + "\n" for line in chained(lines)), encoding="utf-8")
+
+    return forge
+
+
+def without_answers(files: RunFiles) -> None:
+    """Those from the one that chose on, so that nothing is chosen."""
+    path, line = files.notary_answers(0), first(files).line
+    answers = path.read_text().splitlines(keepends=True)
+    before = (each for each in answers if int(re.findall(r'"lines": (\d+)', each)[0]) < line)
+    path.write_text("".join(before))
+
+
+def drawn_again(files: RunFiles) -> None:
+    """The signature that chose is another, which chooses others."""
+    path, line = files.notary_answers(0), first(files).line
+    answers = path.read_text().splitlines(keepends=True)
+    at = next(i for i, each in enumerate(answers) if int(re.findall(r'"lines": (\d+)', each)[0]) >= line)
+    answers[at] = re.sub(r'"signature": "..', '"signature": "00', answers[at])
+    path.write_text("".join(answers))
+
+
+CUT = r"(?:notarised by HPC list until line|not notarised: )(?!.*spot checks).*"
+"""Nothing that was signed after the change chooses anything."""
+FORGED: Mapping[str, tuple[Callable[[RunFiles], None], str]] = {
+    "a file is missing": (missing, f"{WHOLE}; spot checks: 7 of 8 there, 1 missing"),
+    "a file is another": (replaced, f"{WHOLE}; spot checks: 7 of 8 there, 1 replaced"),
+    "two files are exchanged": (swapped, f"{WHOLE}; spot checks: 6 of 8 there, 2 replaced"),
+    "a file that nobody chose": (one_too_many, f"{WHOLE}; spot checks: 8 of 8 there"),
+    "a trial has other weights in the journal too": (
+        changed(lambda event: within(event, weights="ab" * 32)),
+        CUT,
+    ),
+    "is said to have kept none": (changed(lambda event: within(event, weights="")), CUT),
+    "is said to have failed": (
+        changed(lambda event: within(event, weights="", kept=None, state=State.FAILED, reason="no")),
+        CUT,
+    ),
+    "is left out": (changed(lambda event: None), CUT),
+    "the answers that chose are left out": (without_answers, r"(?:notarised by .* until|not notarised).*"),
+    "the signature that chose is another": (drawn_again, r"(?:notarised by .* until|not notarised).*"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_chosen_trial_cannot_be_exchanged_after_the_signature(
+    name: str, signed: tuple[Office, RunFiles], tmp_path: Path
+) -> None:
+    (office, run), (forge, expected) = signed, FORGED[name]
+    copytree(run.directory, tmp_path / "run")
+    files = RunFiles(tmp_path / "run")
+    forge(files)
+    found = seen(files, office)
+    assert re.fullmatch(expected, found), found
+
+
+def test_a_run_that_records_no_hashes_of_weights_escapes_nothing(office: Office, tmp_path: Path) -> None:
+    files = notarise(office, tmp_path / "run", told(Scene(groups=1, max_trials=3)))
+    assert seen(files, office) == f"{WHOLE}; spot checks: 0 of 3 there, 3 missing"
+
+
+def test_a_package_has_the_chosen_weights_and_others_make_it_invalid(
+    signed: tuple[Office, RunFiles], tmp_path: Path
+) -> None:
+    office, run = signed
+    copytree(run.directory, tmp_path / "run")
+    files = RunFiles(tmp_path / "run")
+    names = {f"runs/run/weights/{trial}.spot.safetensors" for trial in files.spot_checked()}
+    one_too_many(files)  # as one that still waited for an answer at the end
+    held = contents(make(tmp_path / "run.tar.gz", files))
+    assert {name for name in held if "/weights/" in name} == names
+    other = next(trial for trial in read_run(run).trials if trial not in run.spot_checked())
+    more = f"runs/run/weights/{other}.spot.safetensors"
+    forged = packed(tmp_path / "more.tar.gz", resealed({**held, more: content(other)}))
+    with checked(forged) as submission:
+        (one,) = submission.runs
+        (reason,) = one.reasons
+        assert (reason.where, reason.text[-42:]) == (more, "neither tested nor chosen for a spot check")
+        text = notarised(one.judged.files, one.judged.replay, {office.public: "HPC list"}).text
+        assert text.endswith("; spot checks: 8 of 8 there")
+
+
+class Kept:
+    """A leg that keeps weights."""
+
+    def __init__(self, directory: Path) -> None:
+        self.files = RunFiles(directory)
+        self.files.weights_directory.mkdir()
+        self.spots = SpotChecks(self.files, 0)
+
+    def end(self, trial: int, now: float = 0.0) -> None:
+        self.files.weights(trial).write_bytes(content(trial))
+        self.spots.ended(Ending(trial, 10 + trial, 1, ""), now)
+        self.files.weights(trial).unlink()
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    return Kept(tmp_path)
+
+
+def test_weights_wait_three_minutes_and_not_longer(kept: Kept) -> None:
+    kept.end(1, 0.0)
+    kept.end(2, 100.0)
+    kept.spots.settle(HELD_SECONDS)
+    assert kept.files.spot_checked() == [1, 2]
+    kept.spots.settle(HELD_SECONDS + 1)
+    assert kept.files.spot_checked() == [2]
+    assert kept.spots.failure == ""
+
+
+def test_each_answer_drops_the_weights_that_it_does_not_choose(kept: Kept) -> None:
+    """Nine trials have ended, of which the first answer covers eight and the second one more."""
+    for trial in range(1, 10):
+        kept.end(trial)
+    hashes = "ab" * 32
+    answers = [
+        NotaryAnswer(hashes, hashes, 1, JournalHead(line, line, hashes), 0, count, "", f"{count}" * 128)
+        for count, line in enumerate([2, 18, 19])
+    ]
+    kept.files.notary_directory.mkdir()
+    for known, waits in ((1, True), (2, True), (3, False)):
+        kept.files.notary_answers(0).write_text("".join(each.line() for each in answers[:known]))
+        kept.spots.settle(1.0)
+        assert kept.spots.is_waiting is waits
+        assert len(kept.files.spot_checked()) == (8 if known == 3 else 9)
+    draws = [*drawn([Ending(trial, 10 + trial, 1, "") for trial in range(1, 10)], answers)]
+    assert kept.files.spot_checked() == sorted(each.ending.trial for each in chosen(draws))
+
+
+def test_a_bounded_number_of_weights_waits(kept: Kept) -> None:
+    for trial in range(MOST_WAITING + 3):
+        kept.end(trial)
+    assert len(kept.files.spot_checked()) == MOST_WAITING
+    assert kept.spots.failure == "512 trials wait for the notary"
+
+
+def test_without_hard_links_nothing_is_kept_and_that_is_reported(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(source: Path, target: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    kept.end(1)
+    assert (kept.files.spot_checked(), kept.spots.is_waiting) == ([], False)
+    assert kept.spots.failure == "Operation not permitted"
+
+
+def test_a_leg_removes_what_the_one_before_left_without_an_answer(kept: Kept) -> None:
+    kept.end(1)
+    kept.end(2)
+    (kept.files.weights_directory / "notes.spot.safetensors").touch()
+    SpotChecks(kept.files, 1, [Draw(Ending(2, 12, 1, ""), "00")])
+    assert kept.files.spot_checked() == [2]
+    assert (kept.files.weights_directory / "notes.spot.safetensors").exists()
+
+
+@pytest.mark.parametrize("noise", ["", "no answer\n", "7" * 100_000])
+def test_a_file_that_is_not_a_notarys_chooses_nothing(noise: str, kept: Kept) -> None:
+    kept.end(1)
+    kept.files.notary_directory.mkdir()
+    kept.files.notary_answers(0).write_text(noise)
+    kept.spots.settle(1.0)
+    assert (kept.files.spot_checked(), kept.spots.is_waiting) == ([1], True)

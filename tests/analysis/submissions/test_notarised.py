@@ -1,4 +1,5 @@
-"""How far a journal is notarised: honest runs and their notaries, and what a forger can do."""
+"""How far a journal is notarised: honest runs and their notaries, and what a forger can do. One table of both, so
+the file is long."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""How far a journal is notarised: honest runs and their notaries, and what a forger can do. One table of both, so
-the file is long."""
+"""How far a journal is notarised: honest runs and their notaries, and what a forger can do.
+
+One file, because honest and forged rows are made from one signed journal."""
 
 from __future__ import annotations
 

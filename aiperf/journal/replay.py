@@ -171,7 +171,7 @@ class Replay:
             if self._opened is not None:
                 return "appears twice"
             self._opened = event
-            return ""
+            return f"states version {event.rules} of the rules" if event.rules < 1 else ""
         if isinstance(event, events.LegBegan):
             return self._began_leg(t, event)
         if not self.legs:

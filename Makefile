@@ -30,11 +30,18 @@ unexport PYTHONDONTWRITEBYTECODE
 # A name, because a comma in the text of a call would end its argument.
 RUN_EXTRAS := run,report
 INSTALL = $(PIP) --no-compile $(PIP_ARGS) -c constraints.txt
-STATED := setup.py pyproject.toml constraints.txt aiperf/__init__.py .ci/choose_torch.py
+STATED := setup.py pyproject.toml constraints.txt aiperf/__init__.py .ci/choose_torch.py .ci/add_extra.py
 
-# What was installed for one accelerator is installed again for another.
+# What was installed for one accelerator is installed again for another, if another one is named. Otherwise the first
+# remains: the login node on which tests are started has none.
+INSTALLED_FOR := $(shell cat $(VENV)/.accelerator 2>/dev/null)
+ACCELERATOR ?= $(INSTALLED_FOR)
+export ACCELERATOR
+ifeq ($(ACCELERATOR),$(INSTALLED_FOR))
+ADDS = $(wildcard $(VENV)/.installed)
+endif
 ifneq ($(ACCELERATOR),)
-ifneq ($(ACCELERATOR),$(shell cat $(VENV)/.accelerator 2>/dev/null))
+ifneq ($(ACCELERATOR),$(INSTALLED_FOR))
 .PHONY: $(VENV)/.installed $(VENV)/.installed-dev
 endif
 endif
@@ -101,17 +108,18 @@ lint: $(VENV)/.installed-dev
 tree: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.house.readme
 
-# NNI's manager with trials of ours, and both tuners; in an environment of its own, for NNI pins old libraries.
-test-nni:
-	@$(MAKE) --no-print-directory VENV=.venv-nni .venv-nni/.installed-nni
+# NNI's manager with trials of ours, and both tuners; in an environment of its own, for NNI pins old libraries. One
+# manager at a time: it gives up a tuner that does not answer within ten seconds.
+test-nni: .venv-nni/.installed
 	.venv-nni/bin/python -m pytest -m nni $(PYTEST_ARGS)
 
-# The floors that need no torch, on any Python: make test-pure PYTHON=python3.13
+# The floors that need no torch, on any Python: make test-pure PYTHON=python3.13. The rules of the house are on texts,
+# and the same on each.
 test-pure:
 	@$(call refuse-old-python)
 	@version=$$($(PYTHON) -c 'import sys; print("{}.{}".format(*sys.version_info))'); \
 	$(MAKE) --no-print-directory VENV=.venv-pure-$$version .venv-pure-$$version/.installed-pure; \
-	.venv-pure-$$version/bin/python -m pytest --pure $(PROCESSES) $(PYTEST_ARGS)
+	.venv-pure-$$version/bin/python -m pytest --pure --ignore tests/house $(PROCESSES) $(PYTEST_ARGS)
 
 # Real runs on several ranks, under the mpiexec of Open MPI and that of MPICH. The slow ones kill again and again,
 # and fill disks, freeze file systems and cut links, for which they must be root.
@@ -154,16 +162,18 @@ $(VENV)/.made:
 $(VENV)/.installed: $(VENV)/.made $(STATED)
 	@$(call install,-e '.[$(RUN_EXTRAS)]')
 
+# Jobs may be using what `make run` has installed: tests add what they need and replace nothing, unless another
+# accelerator is named.
 $(VENV)/.installed-dev: $(VENV)/.made $(STATED)
-	@$(call install,-e '.[dev]')
-	@touch $(VENV)/.installed
+	@$(if $(ADDS),$(call add,dev),$(call install,-e '.[dev]'); touch $(VENV)/.installed)
+	@touch $@
 
 $(VENV)/.installed-browser: $(VENV)/.installed-dev
-	@$(INSTALL) -e '.[browser]'
+	@$(call add,browser)
 	@touch $@
 
 $(VENV)/.installed-mpi: $(VENV)/.installed-dev
-	@$(INSTALL) -e '.[dev,mpi]'
+	@$(call add,mpi)
 	@touch $@
 
 # A second MPI beside the first: mpi4py takes the library of the environment whose Python runs. All else is
@@ -186,8 +196,9 @@ $(VENV)/.installed-mpi: $(VENV)/.installed-dev
 
 RECIPES := build twine pipx ReFrame-HPC easybuild pycodestyle
 
-$(VENV)/.installed-nni: $(VENV)/.installed-dev
-	@$(INSTALL) -e '.[nni,optuna]'
+TUNERS := -e '.[nni,optuna]'
+.venv-nni/.installed: $(VENV)/.installed-dev
+	@$(call beside-the-first,.venv-nni,$(TUNERS))
 	@touch $@
 
 # The installation that looks at results, with its extras, and no more: a pure floor that wants another library
@@ -201,13 +212,17 @@ $(VENV)/.installed-pure: $(VENV)/.made $(STATED) Makefile
 # An environment with these packages of its own; all else is found in the first one.
 define beside-the-first
 $(BIN)/python -m venv $(1); \
-$(1)/bin/python -m pip install $(QUIET) --disable-pip-version-check $(PIP_ARGS) -c constraints.txt $(2); \
+$(1)/bin/python -m pip install $(QUIET) --disable-pip-version-check --no-compile $(PIP_ARGS) -c constraints.txt $(2); \
 purelib='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 $(BIN)/python -c "$$purelib" > "$$($(1)/bin/python -c "$$purelib")/all-else.pth"
 endef
 
 define refuse-old-python
 $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "aiperf-hpc needs Python 3.10 or newer; $(PYTHON) is {}.{}: make PYTHON=python3.11".format(v[0], v[1]))'
+endef
+
+define add
+$(BIN)/python .ci/add_extra.py $(1) $(QUIET) --disable-pip-version-check --no-compile $(PIP_ARGS)
 endef
 
 define install

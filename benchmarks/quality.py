@@ -170,7 +170,7 @@ def run(arm: str, config: Config, seconds: float) -> Result:
         sys.exit(f"no network of {arm} was validated within {seconds} s; give more --seconds")
     network = Network(job.best.graph)
     network.load(job.best.weights)
-    network.place(job.rank.device.torch)
+    network.place(job.rank.device.torch, job.rank.device.layout)
     tested, _ = evaluate(job.rank, network, job.rank.data.test)
     return Result(arm, config.random_seed, tested.error)
 

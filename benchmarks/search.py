@@ -344,7 +344,7 @@ def measured(data: str, arm: str, seed: int, gops: float, best_growth: float = 1
     error, number, kept = run.best
     network = Network(kept.graph)
     network.load(kept.weights)
-    network.place(run.rank.device.torch)
+    network.place(run.rank.device.torch, run.rank.device.layout)
     tested, _ = evaluate(run.rank, network, run.rank.data.test)
     lineage = run.used[number] if ANEW in arm else run.lineage_operations(number)
     return Result(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
+from functools import cache
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 
@@ -14,6 +16,9 @@ import pytest
 from tests.house.floors import needs_torch
 
 pytest_plugins = ["tests.processes"]
+
+SUITES = ("slow", "gpu", "npu", "mpi", "horovod", "slurm", "nni", "recipes", "browser")
+"""Marks of suites: a file that has a test of one names it, for other files are not imported for it."""
 
 # Oversubscribed threads collapse on small machines, and a sum's last bit depends on their number. So it is
 # one, whatever else the shell has set, unless somebody asks for more: TEST_THREADS=2.
@@ -50,19 +55,43 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     module = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
     if not module.is_file() or not module.name.startswith(("test_", "conftest")):
         return None
-    marks = module.read_text(encoding="utf-8")
     if config.getoption("--pure"):
         return needs_torch(module) or None
     if collection_path.is_dir():
         return None
+    marks = _marks(module)
     if config.getoption("--tier") == "first":
-        return (needs_torch(module) and "mark.contract" not in marks) or None
+        return (needs_torch(module) and "contract" not in marks) or None
     if config.getoption("--tier") == "compute":
-        return not (needs_torch(module) or "mark.torch" in marks) or None
-    return None
+        return not (needs_torch(module) or "torch" in marks) or None
+    return not _demanded(config.getoption("-m")) <= marks or None
 
 
+@cache
+def _marks(module: Path) -> frozenset[str]:
+    """The marks that a file names."""
+    return frozenset(re.findall(r"\bmark\.(\w+)", module.read_text(encoding="utf-8")))
+
+
+def _demanded(expression: str) -> frozenset[str]:
+    """The marks without which no test is chosen, so that a suite of few files imports these alone. An
+    expression with alternatives demands none."""
+    if re.search(r"\bor\b|\(", expression):
+        return frozenset()
+    terms = [term.strip() for term in re.split(r"\band\b", expression)]
+    return frozenset(term for term in terms if term and not term.startswith("not "))
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    hidden = {
+        f"{item.nodeid} has the mark {mark.name}, which its file does not name"
+        for item in items
+        for mark in item.iter_markers()
+        if mark.name not in _marks(item.path) and mark.name in SUITES
+    }
+    if hidden:
+        raise pytest.UsageError(*sorted(hidden))
     tier = "pure" if config.getoption("--pure") else config.getoption("--tier")
     if tier is None:
         return

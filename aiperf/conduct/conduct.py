@@ -114,7 +114,7 @@ class Conduct:
                 actions.append(self._begin(job, now))
             elif isinstance(job, Release | Quit | MeasureCeiling | MeasureControl | Evaluate):
                 if isinstance(job, Release) and job.steps and self._engines:
-                    self._engines.times = job.steps
+                    self._engines.times, self._engines.seed_times = job.steps, job.seed_steps
                 self._busy = isinstance(job, MeasureCeiling | MeasureControl | Evaluate)
                 actions.append(job)
             self._jobs.popleft()
@@ -146,7 +146,13 @@ class Conduct:
         if isinstance(event, Begun):
             assert prepared.built, event
             started = Started(
-                number, attempt, prepared.built.graph.key, now - assigned, event.engine, event.reason
+                number,
+                attempt,
+                prepared.built.graph.key,
+                now - assigned,
+                event.engine,
+                event.reason,
+                event.threads,
             )
             self._course = Course(number, attempt, prepared.built, self.pace)
             return [Say(started), self._course.first()]
@@ -174,7 +180,7 @@ class Conduct:
     def _answered(self, answer: Answered, now: float) -> list[Action]:
         for message in answer.messages:
             if isinstance(message, Ceiling) and self._engines:
-                self._engines.times = message.steps
+                self._engines.times, self._engines.seed_times = message.steps, message.seed_steps
         self._busy = False
         return [*map(Say, answer.messages), *self._turn(now)]
 

@@ -47,7 +47,7 @@ class Driver(ABC, Generic[S]):
         self.conduct, self.send, self.where, self.clock = conduct, send, where, clock
         self._lock = threading.Lock()
         self._works: SimpleQueue[Work | Exception] = SimpleQueue()
-        self._preparing = ThreadPoolExecutor(1, "prepare")
+        self._preparing = ThreadPoolExecutor(1, "prepare", self.enter_preparing)
         self._writing = ThreadPoolExecutor(1, "write")
         self._starts: dict[Attempt, Future[S]] = {}
 
@@ -115,6 +115,9 @@ class Driver(ABC, Generic[S]):
     @abstractmethod
     def do(self, work: Work) -> Answer | None:
         """Does one work and answers it. What it raises ends the worker."""
+
+    def enter_preparing(self) -> None:
+        """Is called first on the thread that prepares."""
 
     @abstractmethod
     def start_of(self, assign: Assign) -> S:

@@ -40,6 +40,8 @@ class Begun:
     """The engine that is to make the steps; not that of `Begin` where that one refuses the network."""
     reason: str = ""
     """Why this engine."""
+    threads: tuple[int, ...] = ()
+    """Number of threads of each rank of the group; empty if the devices are not CPUs."""
 
 
 @dataclass(frozen=True)

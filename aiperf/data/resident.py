@@ -13,6 +13,7 @@ from aiperf.data.augment import Augmentation
 from aiperf.data.normalise import Normalisation
 from aiperf.data.order import Order
 from aiperf.data.splits import Batch, Split, share, share_of_step
+from nas.modules import to_device
 
 # Steps are prepared in blocks: one gather for many steps leaves each step two views. 4 MiB stays near
 # the cache of a CPU; a step larger than that is a block of its own.
@@ -85,10 +86,3 @@ class HeldSplit(ResidentSplit):
 
     def _normalised(self, images: Tensor) -> Tensor:
         return images if images.dtype == torch.float32 else self._normalisation(images)
-
-
-def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """Without waiting for the device: only a copy from pinned memory does not."""
-    if device.type in ("cpu", "mps"):
-        return values.to(device)
-    return values.pin_memory().to(device, non_blocking=True)

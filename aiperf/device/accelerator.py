@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from aiperf.device.device import Device
+from aiperf.device.device import Aside, Device
 from aiperf.errors import WorldError
 from nas.bounded import system_text
 
 NO_FAULT = re.compile(r"(?i)no NVIDIA driver|no \w+ (?:GPUs?|devices?) (?:are|is) available|not compiled")
 """How torch says that there is no driver, or no device that it was given."""
+
+
+class SideStream(Aside):
+    """A stream of a vendor's module, which has the classes and functions of torch.cuda."""
+
+    def __init__(self, module: Any, index: int) -> None:
+        self._module, self.stream = module, module.Stream(index)
+
+    def begin(self) -> AbstractContextManager[object]:
+        context: AbstractContextManager[object] = self._module.stream(self.stream)
+        return context
+
+    def join(self, *results: torch.Tensor) -> None:
+        current = self._module.current_stream()
+        current.wait_stream(self.stream)
+        for result in results:  # so that their memory is not reused before the current work has read it
+            result.record_stream(current)
+
+    def finish(self) -> None:
+        self.stream.synchronize()
+
+
+@cache
+def side_stream(module: Any, index: int, purpose: str) -> SideStream:
+    """The stream of a device for a purpose. There is one in a process, because torch reuses freed memory only
+    on the stream for which it was allocated: a new stream for each trial would strand memory."""
+    return SideStream(module, index)
 
 
 @dataclass(frozen=True)
@@ -75,6 +104,13 @@ class Accelerator(Device):
     @property
     def identity(self) -> str:
         return str(getattr(self.properties, "uuid", ""))
+
+    def enter_thread(self) -> None:
+        # A new thread begins with device 0, on which any call would open a context: pytorch/pytorch#58626.
+        self._module.set_device(self.index)
+
+    def aside(self, purpose: str) -> Aside:
+        return side_stream(self._module, self.index, purpose)
 
     def synchronise(self) -> None:
         self._module.synchronize(self.index)

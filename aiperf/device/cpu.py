@@ -121,6 +121,9 @@ class Cpu(Device):
     def use_threads(self, count: int) -> None:
         torch.set_num_threads(count)
 
+    def enter_thread(self) -> None:
+        """Does nothing: a CPU is the same to all threads."""
+
     def synchronise(self) -> None:
         """Does nothing: on a CPU, a call returns when its work is done."""
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
 import torch
 
-from aiperf.device.accelerator import Accelerator, first_match
-from aiperf.device.device import Aside
+from aiperf import variables
+from aiperf.device.accelerator import Accelerator, first_match, side_stream
+from aiperf.device.device import TRAINING, Device
+from aiperf.device.replays import replay_fault
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 AMD_DRIVER = Path("/sys/module/amdgpu/version")
+SUGGEST_NHWC = ("PYTORCH_MIOPEN_SUGGEST_NHWC", "PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM")
+"""Variables without which torch gives MIOpen images with the channels first only (`ATen/native/ConvUtils.h`;
+opt-in since pytorch/pytorch#170780)."""
 AMPERE = (8, 0)
 """First compute capability with bf16 and TF32: NVIDIA A100 architecture white paper, 2020."""
 
@@ -24,7 +31,9 @@ class CudaCapture:
 
     def __init__(self, index: int) -> None:
         self._graph = torch.cuda.CUDAGraph()
-        self._stream = torch.cuda.Stream(index)
+        # The stream on which DDP was made and warmed up: nodes of autograd that were made on another one end
+        # a capture (pytorch/pytorch, issue 164302 and pull request 180090).
+        self._stream = side_stream(torch.cuda, index, TRAINING).stream
 
     def warm_up(self, work: Callable[[], None]) -> None:
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -41,25 +50,18 @@ class CudaCapture:
         self._graph.replay()
 
 
-class SideStream(Aside):
-    def __init__(self, index: int) -> None:
-        self._stream = torch.cuda.Stream(index)
-
-    def begin(self) -> AbstractContextManager[object]:
-        return torch.cuda.stream(self._stream)
-
-    def join(self, *results: torch.Tensor) -> None:
-        current = torch.cuda.current_stream()
-        current.wait_stream(self._stream)
-        for result in results:  # so that their memory is not reused before the step has read it
-            result.record_stream(current)
-
-
 @dataclass(frozen=True)
 class Cuda(Accelerator):
     kind: ClassVar[str] = "cuda"
     backend: ClassVar[str] = "nccl"
     """In ROCm builds this is the name of RCCL."""
+
+    @classmethod
+    def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
+        if torch.version.hip:  # before the first convolution; what the site has set is kept
+            for name in SUGGEST_NHWC:
+                os.environ.setdefault(name, "1")
+        return super().bind(index, ranks_on_host)
 
     @classmethod
     def vendor(cls) -> str:
@@ -77,17 +79,18 @@ class Cuda(Accelerator):
         return ("bf16", "fp16", "tf32", "fp32") if modern else ("fp16", "fp32")
 
     @property
+    def slowed_by(self) -> str:
+        return without_nhwc(os.environ) if torch.version.hip else ""
+
+    @property
     def driver(self) -> str:
         if torch.version.hip:
             return first_match(AMD_DRIVER, r"(\S+)")
         return first_match(NVIDIA_DRIVER, r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s")
 
-    def aside(self) -> Aside:
-        return SideStream(self.index)
-
     @property
-    def captures(self) -> bool:
-        return True
+    def why_not_captured(self) -> str:
+        return _replay_fault(self) if torch.version.hip else ""
 
     def capture(self) -> CudaCapture:
         return CudaCapture(self.index)
@@ -97,8 +100,30 @@ class Cuda(Accelerator):
         torch.backends.cudnn.allow_tf32 = format == "tf32"
         torch.backends.cudnn.benchmark = True
 
+    @contextmanager
+    def untuned(self) -> Iterator[None]:
+        tuned = torch.backends.cudnn.benchmark  # also MIOpen's
+        torch.backends.cudnn.benchmark = False
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.benchmark = tuned
+
     def software(self) -> dict[str, str]:
         return super().software() | {
             "cuda": str(torch.version.cuda or torch.version.hip),
             "cudnn": str(torch.backends.cudnn.version()),
         }
+
+
+@cache
+def _replay_fault(device: Cuda) -> str:
+    """`replay_fault` of a device, which is measured once in a process."""
+    with device.aside(TRAINING).begin():
+        return replay_fault(device, device.capture(), lambda: int(torch.cuda.mem_get_info(device.index)[0]))
+
+
+def without_nhwc(environment: Mapping[str, str]) -> str:
+    """Which of SUGGEST_NHWC is not 1, and what follows; empty if both are."""
+    others = [name for name in SUGGEST_NHWC if variables.word(environment, name) != "1"]
+    return f"{others[0]} is not 1, so torch converts the memory format of images" if others else ""

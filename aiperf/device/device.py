@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import platform
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import torch
+from torch import Tensor, memory_format
 
 from aiperf.errors import WorldError
 from aiperf.hardware.device_names import visible_name
@@ -32,16 +33,25 @@ class Capture(Protocol):
         """Submits the recorded work once more, without waiting for it."""
 
 
+TRAINING, PREPARING, BATCHES = "training", "preparing", "batches"
+"""What the queues of a device are for: the steps of trials, which may be captured; the start of the next
+trial; the next batch, which is copied during the step before it."""
+
+
 class Aside:
-    """A second queue of a device, for work next to the current one, such as a batch that is copied during the
-    previous step. This class is for devices without one: everything is done in order."""
+    """A queue of a device for work next to that of its other queues. This class is for devices without
+    several: everything is done in order."""
 
     def begin(self) -> AbstractContextManager[object]:
-        """A context: work that is submitted inside it does not wait for work submitted before."""
+        """A context for the calling thread: work that is submitted inside it does not wait for work that was
+        submitted outside."""
         return nullcontext()
 
-    def join(self, *results: torch.Tensor) -> None:
+    def join(self, *results: Tensor) -> None:
         """Work that is submitted from here on waits for the work of `begin`, and may use its results."""
+
+    def finish(self) -> None:
+        """Waits until the work of `begin` is done."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,11 @@ class Device(ABC):
         """Number formats of multiplications that the device supports; other formats are refused."""
 
     @property
+    def slowed_by(self) -> str:
+        """A setting of the environment that makes the device slow, for the user; empty if there is none."""
+        return ""
+
+    @property
     def identity(self) -> str:
         """Identifier that is unique on its host, usually a UUID; empty if there is none."""
         return ""
@@ -97,6 +112,16 @@ class Device(ABC):
     @property
     def torch(self) -> torch.device:
         return torch.device(self.kind, self.index)
+
+    @property
+    def layout(self) -> memory_format:
+        """Memory format of images and of the weights of convolutions: the one in which the libraries of this
+        device are fastest, or the only one that they accept."""
+        return torch.channels_last
+
+    def arranged(self, examples: Tensor) -> Tensor:
+        """A batch of images in the memory format `layout`; any other batch unchanged."""
+        return examples.to(memory_format=self.layout) if examples.dim() == 4 else examples
 
     @property
     def processor(self) -> Processor | None:
@@ -126,14 +151,18 @@ class Device(ABC):
     def clean(self) -> None:
         """Returns cached memory to the device."""
 
-    def aside(self) -> Aside:
-        """A queue for work next to the current one."""
+    @abstractmethod
+    def enter_thread(self) -> None:
+        """Makes this the current device of the calling thread."""
+
+    def aside(self, purpose: str) -> Aside:
+        """The queue for a purpose, one of those above; the same at every call."""
         return Aside()
 
     @property
-    def captures(self) -> bool:
-        """Whether work can be recorded and replayed."""
-        return False
+    def why_not_captured(self) -> str:
+        """Reason why work cannot be recorded and replayed; empty if it can."""
+        return f"work of {self.kind} devices cannot be captured"
 
     def capture(self) -> Capture:
         """A new, empty recording. Raises WorldError if the device cannot record work."""
@@ -156,6 +185,11 @@ class Device(ABC):
             )
         torch.set_float32_matmul_precision("high" if format == "tf32" else "highest")
 
+    def untuned(self) -> AbstractContextManager[object]:
+        """A context in which libraries do not try out kernels for each new shape: for work that is done
+        once."""
+        return nullcontext()
+
     def software(self) -> dict[str, str]:
         """Versions of the software that the measurements depend on, by name."""
         found = {
@@ -166,8 +200,33 @@ class Device(ABC):
         return found | ({"driver": self.driver} if self.driver else {})
 
 
+NO_MEMORY = (
+    "DefaultCPUAllocator: can't allocate memory",  # c10/core/impl/alloc_cpu.cpp
+    "CUDNN_STATUS_ALLOC_FAILED",  # ATen/cudnn/Exceptions.h prints cudnnGetErrorString, which has the names
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",  # cuDNN 9's, cudnnStatus_t
+    "CUBLAS_STATUS_ALLOC_FAILED",  # ATen/cuda/CUDABlas.cpp, _cublasGetErrorEnum
+    "HIPBLAS_STATUS_ALLOC_FAILED",
+    "miopenStatusAllocFailed",
+    "CUDA error: out of memory",  # c10/cuda/CUDAException.cpp: of the driver, not of torch's allocator
+    "HIP error: out of memory",
+    "NPU out of memory",  # torch_npu/csrc/core/npu/NPUCachingAllocator.cpp: a RuntimeError in old versions
+    "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
+)
+"""Parts of the messages of those that have no exception class for a lack of memory."""
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """A context in which any lack of memory is raised as torch.OutOfMemoryError."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, torch.OutOfMemoryError) or not is_out_of_memory(error):
+            raise
+        raise torch.OutOfMemoryError(str(error)) from error
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is a lack of memory. For host memory torch has no exception class, only a message
-    (c10/core/impl/alloc_cpu.cpp)."""
+    """Whether an error is a lack of memory, of the host or of a device."""
     known = isinstance(error, (torch.OutOfMemoryError, MemoryError))
-    return known or "DefaultCPUAllocator: can't allocate memory" in str(error)
+    return known or any(words in str(error) for words in NO_MEMORY)

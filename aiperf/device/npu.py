@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import torch
+
 from aiperf import variables
 from aiperf.device.accelerator import Accelerator, first_match
 
@@ -31,6 +33,12 @@ class Npu(Accelerator):
     @property
     def formats(self) -> tuple[str, ...]:
         return ("bf16", "fp16", "fp32") if self._module.is_bf16_supported() else ("fp16", "fp32")
+
+    @property
+    def layout(self) -> torch.memory_format:
+        """The only format that torch_npu accepts (Ascend/pytorch, torch_npu/csrc/aten/common: `_to_copy` in
+        ToKernelNpu.cpp and `contiguous` in TensorProperties.cpp raise for channels_last)."""
+        return torch.contiguous_format
 
     @property
     def identity(self) -> str:

@@ -48,6 +48,8 @@ VARIABLES = frozenset(
         "WAIT_POLICY",
         "ONEDNN": "DEFAULT_FPMATH_MODE MAX_CPU_ISA",
         "OPENBLAS": "CORETYPE NUM_THREADS",
+        "PYTORCH": "MIOPEN_SUGGEST_NHWC MIOPEN_SUGGEST_NHWC_BATCHNORM",
+        "TORCH": "NCCL_ASYNC_ERROR_HANDLING",
     }.items()
     for name in names.split()
 )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from aiperf.device.device import SIXTEEN_BIT
-from aiperf.engines.engine import Engine, unchanged
+from aiperf.device.device import SIXTEEN_BIT, memory_errors
+from aiperf.engines.engine import Engine, has_layout_of, unchanged
 from aiperf.engines.registry import KINDS
 from nas.modules import Network
 
@@ -25,13 +25,37 @@ number format. Another order of additions makes a smaller difference."""
 ROUNDINGS: Mapping[str, float] = {"whole": 2.0, "tensor": 6.0}
 """Additional difference that is allowed, as a multiple of the difference between the eager step and one in
 higher precision, for all gradients together and for each tensor's. In bf16 the gradients of deep networks are
-off by a tenth; in fp32 a sum over many examples loses digits."""
+off by a tenth; in fp32 a sum over many examples loses digits. If the step is compared with the eager one
+instead of the precise one, once more is allowed, because both are rounded."""
+FEW = 16
+"""Examples of the step in higher precision, unless a CPU makes it in fp64. A step of a whole batch in fp32
+would take long, and twice the memory of the one in 16 bits."""
+
+LEAST = 1e-30
+"""Size of a gradient that is divided by, at least."""
 
 ELSEWHERE = "on another rank of its group"
 
 StepResult = tuple[Tensor, dict[str, Tensor]]
 """The loss () of a step, and its gradients by name."""
 Work = TypeVar("Work")
+
+
+@dataclass(frozen=True)
+class Precise:
+    """A step in higher precision, and if it is one of fewer examples, the eager step of these."""
+
+    exact: StepResult
+    rounded: StepResult | None = None
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Distances of the eager step from the exact one: of the loss, of each gradient, of all together."""
+
+    loss: float
+    tensors: Mapping[str, float]
+    whole: float
 
 
 class Collectives(Protocol):
@@ -56,19 +80,27 @@ def prepare_and_check(
     the group as it does in any step.
     """
 
-    def prepared() -> tuple[StepResult | None, Engine]:
-        engine = _engine(name, eager)
-        return _prepared(eager, engine, examples, labels), engine
+    # The eager step comes before the preparation, and frees its memory: a graph keeps its own.
+    first = _made(eager, examples, labels) if eager.is_wrapped else None
+
+    def prepared() -> tuple[StepResult, Precise | None, Engine]:
+        by_eager = first or _made(eager, examples, labels)
+        precise, engine = _precise(eager, examples, labels), _engine(name, eager)
+        with unchanged(eager.passes):
+            engine.prepare(examples.flip(0), labels.flip(0))
+        return by_eager, precise, engine
 
     made, reason = _tried(name, group, prepared)
     if made is None or reason:
         return eager, reason
-    (expected, engine), differs = made, ""
+    (by_eager, precise, engine), differs, bound = made, "", BOUNDS[eager.passes.format]
     if eager.is_wrapped:
-        expected = _over_group(expected, group)
-        differs = _difference(expected, eager, engine, examples, labels)
+        precise = _over_group(precise, group)
+        differs = _compared(bound, precise, by_eager, _made(engine, examples, labels))
     else:
-        found, reason = _tried(name, group, lambda: _difference(expected, eager, engine, examples, labels))
+        found, reason = _tried(
+            name, group, lambda: _compared(bound, precise, by_eager, _made(engine, examples, labels))
+        )
         differs = reason or found or ""
     if reason := _of_all(group, differs):
         engine.release()
@@ -109,28 +141,16 @@ def difference(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -
     `other` is prepared on the same examples in another order, so that a step that ignores its examples is
     detected. Statistics and the random state are restored, gradients are removed. Raises what `other` raises.
     """
-    return _difference(_prepared(eager, other, examples, labels), eager, other, examples, labels)
+    by_eager, precise = _made(eager, examples, labels), _precise(eager, examples, labels)
+    with unchanged(eager.passes):
+        other.prepare(examples.flip(0), labels.flip(0))
+    return _compared(BOUNDS[eager.passes.format], precise, by_eager, _made(other, examples, labels))
 
 
 def _engine(name: str, eager: Engine) -> Engine:
     engine = KINDS[name](eager.passes)
     engine.module = eager.module if eager.is_wrapped else engine.module
     return engine
-
-
-def _prepared(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -> StepResult | None:
-    """The step in higher precision, if there is one; `other` is prepared. This uses no collectives."""
-    expected = _exact(eager, examples, labels)
-    with unchanged(eager.passes):
-        other.prepare(examples.flip(0), labels.flip(0))
-    return expected
-
-
-def _difference(
-    expected: StepResult | None, eager: Engine, other: Engine, examples: Tensor, labels: Tensor
-) -> str:
-    by_eager, by_other = (_made(engine, examples, labels) for engine in (eager, other))
-    return _compared(BOUNDS[eager.passes.format], expected or by_eager, by_eager, by_other)
 
 
 def _tried(name: str, group: Collectives, work: Callable[[], Work]) -> tuple[Work | None, str]:
@@ -150,28 +170,36 @@ def _of_all(group: Collectives, reason: str) -> str:
     return reason or (ELSEWHERE if failing else "")
 
 
-def _over_group(own: StepResult | None, group: Collectives) -> StepResult | None:
-    """The step with gradients averaged over all ranks, as a wrapped network makes them; None if one rank has
-    no step to compare with."""
+def _over_group(own: Precise | None, group: Collectives) -> Precise | None:
+    """The steps with gradients averaged over all ranks, as a wrapped network makes them; None if one rank has
+    no step in higher precision."""
     if _of_all(group, "" if own else "none") or own is None:
         return None
-    return own[0], {name: group.sum(gradient) / group.ranks for name, gradient in own[1].items()}
+
+    def averaged(step: StepResult) -> StepResult:
+        return step[0], {name: group.sum(gradient) / group.ranks for name, gradient in step[1].items()}
+
+    return Precise(averaged(own.exact), own.rounded and averaged(own.rounded))
 
 
-def _exact(eager: Engine, examples: Tensor, labels: Tensor) -> StepResult | None:
+def _precise(eager: Engine, examples: Tensor, labels: Tensor) -> Precise | None:
     """The step in higher precision, by the bare network on this rank's own examples: in fp64 on a CPU, in
-    fp32 if the device multiplies in 16 bits. None in other cases, and if there is not enough memory."""
+    fp32 and of FEW examples if the device multiplies in 16 bits. None in other cases, and if there is not
+    enough memory."""
     passes = replace(eager.passes, format="fp32")
-    engine = Engine(passes)
-    if passes.device.kind == "cpu" and not eager.is_wrapped:
+    engine, device = Engine(passes), passes.device
+    if device.kind == "cpu" and not eager.is_wrapped:
         with _doubled(passes.network):
-            return _made(engine, examples.double() if examples.is_floating_point() else examples, labels)
+            wide = examples.double() if examples.is_floating_point() else examples
+            return Precise(_made(engine, wide, labels))
     if eager.passes.format not in SIXTEEN_BIT:
         return None
+    few = examples[:FEW], labels[:FEW]
     try:
-        return _made(engine, examples, labels)
+        with memory_errors(), device.untuned():
+            return Precise(_made(engine, *few), _made(Engine(eager.passes), *few))
     except torch.OutOfMemoryError:
-        passes.device.clean()
+        device.clean()
         return None
 
 
@@ -193,27 +221,70 @@ def _made(engine: Engine, examples: Tensor, labels: Tensor) -> StepResult:
         return loss, {name: each.grad.clone() for name, each in tensors.items() if each.grad is not None}
 
 
-def _compared(bound: float, expected: StepResult, by_eager: StepResult, found: StepResult) -> str:
-    """How a step differs from the expected one, beyond the bounds; empty if it does not. Comparisons are
-    written as `not … <= …`, so that NaN counts as a difference."""
+def _compared(bound: float, precise: Precise | None, by_eager: StepResult, found: StepResult) -> str:
+    """How a step differs, beyond the bounds, from the precise one, or from the eager one if the precise one
+    has fewer examples; empty if it does not."""
+    if precise is None:
+        return _beyond(bound, by_eager, by_eager, _rounding(by_eager, by_eager), 0.0, found)
+    if precise.rounded is None:
+        return _beyond(bound, precise.exact, by_eager, _rounding(precise.exact, by_eager), 0.0, found)
+    rounding = _rounding(precise.exact, precise.rounded)
+    relative = Rounding(
+        rounding.loss,
+        {
+            name: _of_size(each, precise.exact[1][name], by_eager[1][name])
+            for name, each in rounding.tensors.items()
+        },
+        rounding.whole * _norm(by_eager[1].values()) / max(_norm(precise.exact[1].values()), LEAST),
+    )
+    return _beyond(bound, by_eager, by_eager, relative, 1.0, found)
+
+
+def _rounding(exact: StepResult, rounded: StepResult) -> Rounding:
+    apart = {name: float((rounded[1][name] - tensor).norm()) for name, tensor in exact[1].items()}
+    whole = sqrt(sum(each**2 for each in apart.values()))
+    return Rounding(abs(float(rounded[0]) - float(exact[0])), apart, whole)
+
+
+def _of_size(distance: float, of: Tensor, other: Tensor) -> float:
+    """A distance from a gradient of few examples, as a distance from that of a whole batch; at most its
+    size, because the gradient of few examples may be almost zero by chance."""
+    return min(1.0, distance / max(float(of.norm()), LEAST)) * float(other.norm())
+
+
+def _beyond(
+    bound: float,
+    expected: StepResult,
+    by_eager: StepResult,
+    rounding: Rounding,
+    more: float,
+    found: StepResult,
+) -> str:
+    """How a step differs from the expected one, if it is allowed the rounding `more` often than ROUNDINGS
+    says. Comparisons are written as `not … <= …`, so that NaN counts as a difference."""
+    times = {part: each + more for part, each in ROUNDINGS.items()}
     if expected[1].keys() != found[1].keys():
         return f"gradients of {len(found[1])} tensors instead of {len(expected[1])}"
-    wanted, eager, loss = (float(each[0]) for each in (expected, by_eager, found))
+    for name, gradient in by_eager[1].items():
+        if not has_layout_of(gradient, found[1][name]):
+            strides = found[1][name].stride()
+            return f"the gradient of {name} has the strides {strides} instead of {gradient.stride()}"
+    wanted, loss = float(expected[0]), float(found[0])
     if not all(isfinite(_norm(each[1].values())) for each in (expected, by_eager)):
         return ""  # an overflow, which the scaler handles: there is nothing to compare with
-    if not abs(loss - wanted) <= ROUNDINGS["tensor"] * abs(eager - wanted) + bound * max(1.0, abs(wanted)):
+    if not abs(loss - wanted) <= times["tensor"] * rounding.loss + bound * max(1.0, abs(wanted)):
         return f"the loss is {loss:.6g} instead of {wanted:.6g}"
-    size, rounded = _norm(expected[1].values()), _distance(by_eager, expected)
+    size, rounded = _norm(expected[1].values()), rounding.whole
     entries = sum(tensor.numel() for tensor in expected[1].values())
     for name, gradient in expected[1].items():
         # In a small tensor the eager step may round well by chance, or the gradient may be almost zero. So
         # each tensor is also allowed its share, by size, of the rounding of all.
         share = sqrt(gradient.numel() / entries)
-        own = float((by_eager[1][name] - gradient).norm()) + share * rounded
-        most = ROUNDINGS["tensor"] * own + bound * (float(gradient.norm()) + share * size)
+        own = rounding.tensors[name] + share * rounded
+        most = times["tensor"] * own + bound * (float(gradient.norm()) + share * size)
         if not (away := float((found[1][name] - gradient).norm())) <= most:
             return f"the gradient of {name} is {away:.3g} from the expected one, and may be {most:.3g}"
-    if not (away := _distance(found, expected)) <= (most := ROUNDINGS["whole"] * rounded + bound * size):
+    if not (away := _distance(found, expected)) <= (most := times["whole"] * rounded + bound * size):
         return f"the gradient is {away:.3g} from the expected one, and may be {most:.3g}"
     return ""
 

@@ -32,6 +32,13 @@ class Passes:
             return objective.loss(module(examples), labels)
 
 
+def has_layout_of(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one shape have the same strides, apart from those of dimensions with one entry:
+    what torch requires of a gradient and its parameter (torch/csrc/autograd/utils/grad_layout_contract.h)."""
+    strides = zip(one.shape, one.stride(), other.stride())
+    return all(size == 1 or mine == others for size, mine, others in strides)
+
+
 @contextlib.contextmanager
 def unchanged(passes: Passes) -> Iterator[None]:
     """A context after which the statistics of batch norm and the random state are as before, whatever is

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from aiperf.device import Device
 from aiperf.device.device import Capture
-from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.engine import Engine, Passes, has_layout_of
 
 WARM_UP = 3
 """Number of passes before a capture, in which libraries choose their kernels and allocate their
@@ -39,7 +39,7 @@ class Graphed(Engine):
 
     @classmethod
     def why_not(cls, device: Device) -> str:
-        return "" if device.captures else f"work of {device.kind} devices cannot be captured"
+        return device.why_not_captured
 
     @classmethod
     def begins(cls, wrapped: bool) -> int:
@@ -88,5 +88,14 @@ class Graphed(Engine):
     def _alone(self) -> None:
         """One pass without hooks, because those of Horovod would send gradients to other ranks."""
         loss = self.passes.loss(self.bare, self._examples, self._labels)
-        self._gradients = list(torch.autograd.grad(self.passes.scaler.scale(loss), self._parameters))
+        found = torch.autograd.grad(self.passes.scaler.scale(loss), self._parameters)
+        self._gradients = [_laid_out(*each) for each in zip(found, self._parameters)]
         self._loss = loss.detach()
+
+
+def _laid_out(gradient: Tensor, parameter: Tensor) -> Tensor:
+    """The gradient with the strides of its parameter. `backward` sees to that, `torch.autograd.grad` does
+    not; with other strides a fused optimizer raises on CUDA, and computes wrong weights on a CPU."""
+    if has_layout_of(gradient, parameter):
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)

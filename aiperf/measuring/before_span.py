@@ -1,4 +1,4 @@
-"""Measurements of a rank before the span: number of threads, ceilings, and the rate of the run's own work.
+"""Measurements of a rank before the span: its ceilings, and the rate of the run's own work.
 
 A step of torch cannot be interrupted. So whatever is timed on a CPU starts small, and the next size is tried
 only if it will fit into the time, judging by the last one.
@@ -7,16 +7,16 @@ only if it will fit into the time, judging by the last one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 
 import torch
 
 from aiperf.config import LEAST_BATCH
 from aiperf.device import Device
+from aiperf.device.device import memory_errors
 from aiperf.measuring.ceiling import (
     SECONDS,
-    Multiply,
     measure_all_reduce,
     measure_by_threads,
     measure_copy,
@@ -24,10 +24,9 @@ from aiperf.measuring.ceiling import (
     measure_upload,
     rate_of,
 )
-from aiperf.measuring.threads import ThreadChoice, choose_threads
 from aiperf.measuring.training_step import passes, place_network
 from aiperf.parallel.parallel import Parallel
-from aiperf.wire.messages import Ceiling, Rate
+from aiperf.wire.messages import Ceiling, Rate, StepTime, TimedStep
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 
@@ -45,9 +44,6 @@ SLOWER = 4.0
 """Factor by which a first step is expected to take longer than its products alone."""
 GROWTH = 4
 """Factor between two batch sizes that are tried one after the other."""
-SMALL = 256
-"""Side of the square product by which formats are compared, and numbers of threads if one pass of the network
-takes too long."""
 PASSES_NEEDED = 2
 """Passes of a batch size that must fit into the time for it to be tried: one to warm up, one to time."""
 
@@ -68,7 +64,7 @@ class RankWork:
 
 
 @dataclass(frozen=True)
-class _Timed:
+class Timed:
     """A timed forward and backward pass."""
 
     once: Callable[[], None]
@@ -78,23 +74,52 @@ class _Timed:
     """Time of one pass in seconds."""
 
 
+@dataclass(frozen=True)
+class NetworkTimes:
+    """What a rank measured with the networks of a run; each part is empty if it was not measured."""
+
+    rate: Rate | None = None
+    """Tensor operations per second of eager passes of the typical network."""
+    thread_seconds: Mapping[int, float] = field(default_factory=dict)
+    """Median time in seconds of the work by which the number of threads was chosen, by number."""
+    share: float = 0.0
+    """Fraction of the resamples that choose the same number of threads; 0 if too few rounds were timed."""
+    timed: tuple[TimedStep, ...] = ()
+    """`Ceiling.timed`."""
+    steps: Mapping[str, StepTime] = field(default_factory=dict)
+    """`Ceiling.steps`."""
+    seed_steps: Mapping[str, StepTime] = field(default_factory=dict)
+    """`Ceiling.seed_steps`."""
+
+
+def network_seconds(device: Device, seconds: float) -> float:
+    """Time for passes of the network, of a budget of `seconds` for all ceilings."""
+    return SHARES["network"] * seconds if device.kind == "cpu" else SECONDS
+
+
 def measure(
-    device: Device, work: RankWork, parallel: Parallel, rank: int, host: str, rate: float, seconds: float
+    device: Device,
+    work: RankWork,
+    parallel: Parallel,
+    rank: int,
+    host: str,
+    network: NetworkTimes,
+    seconds: float,
 ) -> Ceiling:
     """Measures the ceilings of a device. It must be called by all ranks of a group at once.
 
-    `seconds` is the time budget, of which a CPU uses all; another device takes a few seconds. `rate` is that
-    of a small product on one thread in operations per second, by which the time of the first pass is
-    estimated. Raises WorldError if the device does not support the format, or has no memory left.
+    `seconds` is the time budget of a CPU for all ceilings, of which `network_seconds` were used for
+    `network`; another device takes a few seconds. Raises WorldError if the device does not support the
+    format, or has no memory left.
     """
     device.declare(work.format)
     share = {part: share * seconds if device.kind == "cpu" else SECONDS for part, share in SHARES.items()}
-    choice, network_rate = _measure_network(device, work, rate, share["network"])
-    thread_seconds = choice.seconds if choice else {}
     each = share["products"] / (NUM_PRODUCTS + OTHER_PRODUCTS if device.kind == "cpu" else 1)
     products = measure_products(device, work.format, each)
     fastest = max(products, key=lambda product: product.rate.fastest)
-    by_threads = measure_by_threads(device, work.format, products, thread_seconds, OTHER_PRODUCTS * each)
+    by_threads = measure_by_threads(
+        device, work.format, products, network.thread_seconds, OTHER_PRODUCTS * each
+    )
     return Ceiling(
         rank=rank,
         host=host,
@@ -105,52 +130,22 @@ def measure(
         copy=measure_copy(device, share["copy"]),
         upload=measure_upload(device),
         all_reduce=measure_all_reduce(device, parallel),
-        seed=network_rate,
+        seed=network.rate,
         threads=device.threads,
-        thread_seconds={str(count): took for count, took in thread_seconds.items()},
-        threads_share=choice.share if choice else 0.0,
+        thread_seconds={str(count): took for count, took in network.thread_seconds.items()},
+        threads_share=network.share,
+        steps=network.steps,
         thread_products={str(count): rate for count, rate in by_threads.items()},
+        timed=network.timed,
+        seed_steps=network.seed_steps,
     )
 
 
-def _measure_network(
-    device: Device, work: RankWork, rate: float, seconds: float
-) -> tuple[ThreadChoice | None, Rate | None]:
-    """Chooses the number of threads by passes of the network, and measures the rate with them.
-
-    The choice is None if the device has no choice. The rate is None if one pass takes too long; the number of
-    threads is then chosen by small products.
-    """
-    counts = device.thread_counts
-    if len(counts) < 2:
-        return None, _network_rate(device, work, rate, seconds)
-    until = perf_counter() + seconds
-    device.use_threads(counts[0])
-    timed = _largest(device, work, rate, CLIMBING * seconds)
-    if timed is not None and timed.batch_size == work.batch_size:
-        choice = choose_threads(device, counts, timed.once, until - perf_counter())
-        operations = work.operations(timed.batch_size)
-        return choice, rate_of([operations / took for took in choice.times])
-    once = Multiply(device, work.format, SMALL, SMALL, SMALL) if timed is None else timed.once
-    choice = choose_threads(device, counts, once, until - CLIMBING * seconds - perf_counter())
-    return choice, _network_rate(device, work, rate, until - perf_counter())
-
-
-def examples_per_second(device: Device, work: RankWork, rate: float, seconds: float) -> tuple[float, bool]:
-    """The training rate of one device, measured in about `seconds`, and whether it was measured. If one pass
-    takes longer, it is estimated from `rate`, that of a small product on one thread in operations per
-    second."""
-    device.declare(work.format)
-    _, found = _measure_network(device, work, rate, seconds)
-    operations = found.typical if found else rate / SLOWER
-    return operations / work.operations(1), found is not None
-
-
-def _network_rate(device: Device, work: RankWork, rate: float, seconds: float) -> Rate | None:
+def network_rate(device: Device, work: RankWork, rate: float, seconds: float) -> Rate | None:
     """Tensor operations per second of passes of the network; None if one pass takes longer than `seconds`,
     judging by the `rate` of products."""
     until = perf_counter() + seconds
-    timed = _largest(device, work, rate, seconds)
+    timed = largest_batch(device, work, rate, seconds)
     if timed is None:
         return None
     operations = work.operations(timed.batch_size)
@@ -160,7 +155,7 @@ def _network_rate(device: Device, work: RankWork, rate: float, seconds: float) -
     return rate_of(rates)
 
 
-def _largest(device: Device, work: RankWork, rate: float, seconds: float) -> _Timed | None:
+def largest_batch(device: Device, work: RankWork, rate: float, seconds: float) -> Timed | None:
     """The largest batch, up to the run's own, of which PASSES_NEEDED passes fit into `seconds`; None if the
     smallest one does not fit."""
     batch_size, network = min(LEAST_BATCH, work.batch_size), place_network(work.network, device)
@@ -168,9 +163,10 @@ def _largest(device: Device, work: RankWork, rate: float, seconds: float) -> _Ti
     expected = SLOWER * work.operations(batch_size) / rate
     while perf_counter() + PASSES_NEEDED * expected < until:
         try:
-            once = passes(network, device, work.format, batch_size)
-            once()
-            found = _Timed(once, batch_size, _seconds(device, once))
+            with memory_errors():
+                once = passes(network, device, work.format, batch_size)
+                once()
+                found = Timed(once, batch_size, _seconds(device, once))
         except torch.OutOfMemoryError:
             device.clean()
             break

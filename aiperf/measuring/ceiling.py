@@ -20,7 +20,7 @@ from time import perf_counter
 import torch
 
 from aiperf.device import Device
-from aiperf.device.device import SIXTEEN_BIT
+from aiperf.device.device import SIXTEEN_BIT, memory_errors
 from aiperf.errors import WorldError
 from aiperf.parallel.parallel import Parallel
 from aiperf.wire.messages import Rate
@@ -126,8 +126,9 @@ def measure_copy(device: Device, seconds: float | None = None) -> Rate:
     full."""
     num_bytes = min(COPY_BYTES[_size(device)], device.memory_bytes // 16)
     try:
-        source = _bytes(num_bytes, device.torch)
-        target = torch.empty_like(source)
+        with memory_errors():
+            source = _bytes(num_bytes, device.torch)
+            target = torch.empty_like(source)
     except torch.OutOfMemoryError:
         raise _full(device, f"two blocks of {num_bytes >> 20} MiB") from None
     return _rate(device, lambda: target.copy_(source), 2 * source.nbytes, seconds)
@@ -142,7 +143,8 @@ def measure_upload(device: Device, seconds: float | None = None) -> Rate | None:
         return None
     source = _bytes(UPLOAD_BYTES, torch.device("cpu")).pin_memory()
     try:
-        target = torch.empty_like(source, device=device.torch)
+        with memory_errors():
+            target = torch.empty_like(source, device=device.torch)
     except torch.OutOfMemoryError:
         raise _full(device, f"{UPLOAD_BYTES >> 20} MiB") from None
     return _rate(device, lambda: target.copy_(source, non_blocking=True), source.nbytes, seconds)
@@ -164,7 +166,8 @@ def _products(device: Device, format: str, seconds: float) -> Iterator[ProductRa
         if LEAST_PIECES * operations > seconds * fastest and fastest < math.inf:
             continue
         try:
-            rate = _rate(device, _multiply(device, format, side), operations, seconds)
+            with memory_errors():
+                rate = _rate(device, _multiply(device, format, side), operations, seconds)
         except torch.OutOfMemoryError:
             device.clean()
             return

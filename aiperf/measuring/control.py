@@ -16,6 +16,7 @@ from time import perf_counter
 import torch
 
 from aiperf.device import Device
+from aiperf.device.device import memory_errors
 from aiperf.measuring.training_step import place_network, training_step, training_steps
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Rung
@@ -45,7 +46,8 @@ def measure_control(control: ControlNetwork, device: Device, format: str, second
     batch_size = control.batch_size
     while True:
         try:
-            return (_steady(control, device, format, batch_size),)
+            with memory_errors():
+                return (_steady(control, device, format, batch_size),)
         except torch.OutOfMemoryError:
             if batch_size == 1:
                 raise

@@ -8,6 +8,7 @@ and 2^100 times 1 stays finite if the exponent has 8 bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from time import perf_counter, thread_time
 
 import torch
@@ -33,7 +34,8 @@ def used_formats(device: Device, format: str) -> dict[str, str]:
     """The formats that a matrix product and a convolution use while `format` is declared and autocast is on,
     by name of the product. A format without a name is given by its bits, as "11 bits"."""
     device.declare(format)
-    made = [_named(*_through(device, format, multiply)) for multiply in (_product, _convolution)]
+    convolution = partial(_convolution, layout=device.layout)
+    made = [_named(*_through(device, format, multiply)) for multiply in (_product, convolution)]
     return dict(zip(PRODUCTS, made))
 
 
@@ -87,9 +89,9 @@ def _product(values: torch.Tensor) -> torch.Tensor:
     return values @ torch.ones(SIDE, SIDE, device=values.device)
 
 
-def _convolution(values: torch.Tensor) -> torch.Tensor:
+def _convolution(values: torch.Tensor, layout: torch.memory_format) -> torch.Tensor:
     weight = torch.ones(SIDE, SIDE, 1, 1, device=values.device)
-    images = values.T.reshape(1, SIDE, 16, 16).contiguous(memory_format=torch.channels_last)
+    images = values.T.reshape(1, SIDE, 16, 16).contiguous(memory_format=layout)
     return conv2d(images, weight).reshape(SIDE, SIDE).T
 
 

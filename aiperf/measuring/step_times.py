@@ -15,13 +15,17 @@ from aiperf.device import Device
 from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes, unchanged
 from aiperf.engines.registry import KINDS, why_not
-from aiperf.measuring.before_span import RankWork
+from aiperf.measuring.before_span import (
+    RankWork,
+)
 from aiperf.measuring.training_step import batch, place_network
 from aiperf.parallel.parallel import Parallel, Solo, everyone
 from aiperf.wire.messages import Rate, StepTime
+from nas.graph import Graph
 
 ROUNDS = (5, 20)
-"""Minimum and maximum number of timed steps of each engine; the engines take turns."""
+"""Minimum and maximum number of timed steps of each engine without a choice of threads; the engines take
+turns."""
 LONG_TRIAL_SECONDS = 600.0
 """Duration that the longest trial must have for compilation to be tried on a CPU, where it takes minutes."""
 COMPILED = "compiled"
@@ -39,76 +43,106 @@ class Longest:
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class Asked:
+    """The engines that are timed: the eager one and the one that `training.step` names, or all engines if it
+    is auto."""
+
+    training: TrainingConfig
+    longest: Longest
+    parallel: Parallel
+    seconds: float
+    """Time for their steps, in addition to that for the network's passes, once the engines are prepared."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        step = self.training.step
+        return tuple(name for name in KINDS if name == Engine.name or step in (AUTO_STEP, name))
+
+
+@dataclass(frozen=True)
+class PreparedEngine:
     engine: Engine
     prepare_seconds: float
     why_not: str = ""
 
 
-def measure_steps(
-    device: Device,
-    work: RankWork,
-    training: TrainingConfig,
-    rate: Rate | None,
-    longest: Longest,
-    parallel: Parallel,
-    seconds: float,
-) -> Mapping[str, StepTime]:
-    """Step times by engine on random examples, measured in about `seconds` once the engines are prepared:
-    those of the eager engine and of the one that `training.step` names, or of all engines if it is auto.
+@dataclass(frozen=True)
+class StepBench:
+    """A network with a batch, on which engines are timed."""
 
-    `rate` is that of the network. If a step takes too long on some rank, all ranks time a smaller batch; if
-    even the smallest takes too long, the result is empty. An engine whose step differs from the eager one's
-    is not timed.
-    """
-    own = seconds * rate.typical / (ROUNDS[0] * len(KINDS) * work.operations(1)) if rate else 0
-    (fitting,) = min(everyone(parallel, min(int(own), work.batch_size)))
-    if fitting < min(LEAST_BATCH, work.batch_size):
+    eager: Engine
+    examples: torch.Tensor
+    labels: torch.Tensor
+
+    def seconds(self, engine: Engine) -> float:
+        """Time of one step, which leaves the network as it was."""
+        device = engine.passes.device
+        with unchanged(engine.passes):
+            device.synchronise()
+            began = perf_counter()
+            engine.step(self.examples, self.labels)
+            device.synchronise()
+            return perf_counter() - began
+
+
+def measure_steps(device: Device, work: RankWork, rate: Rate | None, asked: Asked) -> Mapping[str, StepTime]:
+    """Step times by engine with the threads in use; `rate` is that of the network. The result is empty if
+    even the smallest batch takes too long."""
+    least = ROUNDS[0] * len(KINDS) * work.operations(1)
+    fitting = agreed(asked.seconds * rate.typical / least if rate else 0, work, asked)
+    if not fitting:
         return {}
-    times = _measured(device, work, fitting, training, parallel.ranks, longest, seconds)
-    return shared(times, work.batch_size / fitting, parallel)
+    bench = bench_of(device, work.network, work.format, fitting)
+    engines = prepared_engines(bench, work, asked, asked.names)
+    times = in_turn(bench, engines, asked.seconds)
+    return shared(times_of(engines, times), work.batch_size / fitting, asked.parallel)
 
 
-def _measured(
-    device: Device,
-    work: RankWork,
-    num_examples: int,
-    training: TrainingConfig,
-    ranks: int,
-    longest: Longest,
-    seconds: float,
-) -> Mapping[str, StepTime]:
-    """Step times on this rank, by steps of `num_examples`."""
-    examples, labels = batch(work.network, device, num_examples)
-    scaler = torch.amp.GradScaler(device.kind, enabled=work.format == "fp16")
-    passes = Passes(place_network(work.network, device), device, work.format, scaler)
-    eager = Engine(passes)
-    _timed(eager, examples, labels)  # the first step also loads libraries and chooses kernels
-    eager_seconds = _timed(eager, examples, labels) * work.batch_size / num_examples
-    candidates = {eager.name: _Candidate(eager, 0.0)}
-    for name in KINDS:
-        if name == eager.name or training.step not in (AUTO_STEP, name):
-            continue
-        reason = why_not(name, work.network, device, training, ranks)
-        if not reason and training.step == AUTO_STEP and name == COMPILED and device.kind == "cpu":
-            expected = min(longest.steps * eager_seconds, longest.seconds)
-            if expected < LONG_TRIAL_SECONDS:
-                reason = f"no trial is long enough to compile for: {expected:.0f} s at most"
-        without = _Candidate(eager, 0.0, reason)
-        candidates[name] = without if reason else _prepared(name, eager, examples, labels)
-    usable = {name: each.engine for name, each in candidates.items() if not each.why_not}
-    times = _in_turn(usable, examples, labels, seconds)
-    for engine in usable.values():
-        engine.release()
-    return {
-        name: replace(
-            times.get(name, StepTime(0.0)), prepare_seconds=each.prepare_seconds, why_not=each.why_not
-        )
-        for name, each in candidates.items()
-    }
+def agreed(own: float, work: RankWork, asked: Asked | None) -> int:
+    """Batch size that all ranks of the group time, at most `own`; 0 if the smallest is too large for one."""
+    fitting = min(int(own), work.batch_size)
+    if asked:
+        (fitting,) = min(everyone(asked.parallel, fitting))
+    return fitting if fitting >= min(LEAST_BATCH, work.batch_size) else 0
 
 
-def shared(times: Mapping[str, StepTime], larger: float, parallel: Parallel) -> Mapping[str, StepTime]:
+def bench_of(device: Device, graph: Graph, format: str, num_examples: int) -> StepBench:
+    examples, labels = batch(graph, device, num_examples)
+    scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
+    bench = StepBench(Engine(Passes(place_network(graph, device), device, format, scaler)), examples, labels)
+    bench.seconds(bench.eager)  # the first step also loads libraries and chooses kernels
+    return bench
+
+
+def prepared_engines(
+    bench: StepBench, work: RankWork, asked: Asked | None, names: Sequence[str]
+) -> dict[str, PreparedEngine]:
+    """The engines of these names, prepared, or the reasons why they cannot be used."""
+    found = {}
+    for name in names:
+        reason = _reason(name, bench, work, asked) if asked and name != Engine.name else ""
+        if reason or name == Engine.name:
+            found[name] = PreparedEngine(bench.eager, 0.0, reason)
+        else:
+            found[name] = _prepared(name, bench.eager, bench.examples, bench.labels)
+    return found
+
+
+def _reason(name: str, bench: StepBench, work: RankWork, asked: Asked) -> str:
+    """Why an engine is not prepared; empty if it is."""
+    training, device = asked.training, bench.eager.passes.device
+    if reason := why_not(name, work.network, device, training, asked.parallel.ranks):
+        return reason
+    if training.step != AUTO_STEP or name != COMPILED or device.kind != "cpu":
+        return ""
+    eager = bench.seconds(bench.eager) * work.batch_size / len(bench.examples)
+    expected = min(asked.longest.steps * eager, asked.longest.seconds)
+    if expected < LONG_TRIAL_SECONDS:
+        return f"no trial is long enough to compile for: {expected:.0f} s at most"
+    return ""
+
+
+def shared(times: Mapping[str, StepTime], larger: float, parallel: Parallel) -> dict[str, StepTime]:
     """Step times of the slowest rank of a group, scaled to steps `larger` times as large, so that all ranks
     choose the same engine. An engine that one rank cannot use is used by none."""
     own = [
@@ -130,23 +164,40 @@ def _in_nano(*values: float) -> tuple[int, ...]:
     return tuple(round(value * NANO) for value in values)
 
 
-def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> _Candidate:
+def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> PreparedEngine:
     began = perf_counter()
     alone = Solo()  # the ranks agree later, in `shared`
     engine, reason = prepare_and_check(name, eager, examples, labels, alone)
     # An engine that is not made anew for each trial is ready for all of them now, so no trial waits for it.
-    return _Candidate(engine, perf_counter() - began if engine.is_made_anew else 0.0, reason)
+    return PreparedEngine(engine, perf_counter() - began if engine.is_made_anew else 0.0, reason)
 
 
-def _in_turn(
-    engines: Mapping[str, Engine], examples: torch.Tensor, labels: torch.Tensor, seconds: float
-) -> Mapping[str, StepTime]:
-    times: dict[str, list[float]] = {name: [] for name in engines}
+def in_turn(
+    bench: StepBench, engines: Mapping[str, PreparedEngine], seconds: float
+) -> Mapping[str, Sequence[float]]:
+    """Times of steps by engine, without a choice of threads."""
+    usable = {name: each.engine for name, each in engines.items() if not each.why_not}
+    times: dict[str, list[float]] = {name: [] for name in usable}
     until, least, most = perf_counter() + seconds, *ROUNDS
     while len(times[Engine.name]) < most and (len(times[Engine.name]) < least or perf_counter() < until):
-        for name, engine in engines.items():
-            times[name].append(_timed(engine, examples, labels))
-    return {name: _step_time(each) for name, each in times.items()}
+        for name, engine in usable.items():
+            times[name].append(bench.seconds(engine))
+    for engine in usable.values():
+        engine.release()
+    return times
+
+
+def times_of(
+    engines: Mapping[str, PreparedEngine], times: Mapping[str, Sequence[float]]
+) -> dict[str, StepTime]:
+    return {
+        name: replace(
+            _step_time(times[name]) if name in times else StepTime(0.0),
+            prepare_seconds=each.prepare_seconds,
+            why_not=each.why_not,
+        )
+        for name, each in engines.items()
+    }
 
 
 def _step_time(seconds: Sequence[float]) -> StepTime:
@@ -156,13 +207,3 @@ def _step_time(seconds: Sequence[float]) -> StepTime:
     middle = median(seconds)
     deviation = 1.4826 * median(abs(each - middle) for each in seconds)
     return StepTime(middle, error=1.2533 * deviation / (middle * sqrt(len(seconds))))
-
-
-def _timed(engine: Engine, examples: torch.Tensor, labels: torch.Tensor) -> float:
-    device = engine.passes.device
-    with unchanged(engine.passes):
-        device.synchronise()
-        began = perf_counter()
-        engine.step(examples, labels)
-        device.synchronise()
-        return perf_counter() - began

@@ -20,7 +20,7 @@ def place_network(graph: Graph, device: Device) -> Network:
     """The network with initial weights on the device."""
     network = Network(graph)
     network.load(initial(graph, seed=0))
-    network.place(device.torch)
+    network.place(device.torch, device.layout)
     return network
 
 
@@ -29,8 +29,7 @@ def batch(graph: Graph, device: Device, batch_size: int, input: Shape | None = N
     targets."""
     shape = (batch_size, *(input or graph.input))
     examples, targets = objective_of(graph).random(shape, graph.classes, torch.Generator().manual_seed(0))
-    layout = torch.channels_last if examples.dim() == 4 else torch.preserve_format
-    return examples.to(device.torch, memory_format=layout), targets.to(device.torch)
+    return device.arranged(examples.to(device.torch)), targets.to(device.torch)
 
 
 def training_step(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from aiperf import variables
 from aiperf.device import Device
 from aiperf.parallel.meeting import meet_across_hosts, meeting_store, stay_on_host
 from aiperf.parallel.parallel import make_step
@@ -34,10 +35,19 @@ COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 FORWARD = "forward_sync_buffers"
 KNOWN = inspect.signature(DistributedDataParallel).parameters
 OWN_STATISTICS: dict[str, Any] = {FORWARD if FORWARD in KNOWN else "broadcast_buffers": False}
+ASYNC_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+"""Variable that must be 0 where a backward pass with DDP is captured (CUDA semantics of PyTorch, "Usage with
+DistributedDataParallel"). The master notices a group whose collective never ends by its silence."""
 RELEASE_SECONDS = 0.1
 """Time in seconds for Gloo's threads to release tensors, which takes microseconds with Python's lock."""
 # Parts of the messages by which Gloo, which raises plain RuntimeErrors, reports a lost connection.
 LOST_CONNECTION = ("Connection closed by peer", "Connection reset by peer", "gloo/transport")
+
+
+def allow_capture(environment: MutableMapping[str, str]) -> None:
+    """Sets ASYNC_ERRORS, unless the site has set it. To be called before the group is joined."""
+    if not variables.word(environment, ASYNC_ERRORS):
+        environment[ASYNC_ERRORS] = "0"
 
 
 class Ddp:
@@ -66,6 +76,8 @@ class Ddp:
         if place.spans_hosts:
             meet_across_hosts(join.host, join.port, place.leads)
         listening = -1 if door is None else os.dup(door.fileno())
+        if not device.why_not_captured:
+            allow_capture(os.environ)
         dist.init_process_group(
             device.backend,
             store=meeting_store(place, (join.host, join.port), join.secret, MEETING_TIMEOUT, listening),

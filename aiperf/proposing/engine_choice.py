@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import hypot
 
 from aiperf.config import AUTO_STEP, EAGER, TrainingConfig
@@ -29,6 +29,17 @@ class Expected:
     """Layers, as a multiple of those of the network that was measured."""
     seconds_left: float
     """Time left of the span; infinite without a limit."""
+
+
+def between(size: float, seed_size: float, seed: float | None, typical: float) -> float:
+    """Time in seconds of a step of this size, in multiples of the typical network's operations, if steps of
+    the seed and of the typical network take `seed` and `typical` seconds: on a straight line through both,
+    otherwise in proportion. A larger network never takes less."""
+    if seed is None or not seed_size < 1 or size < seed_size:
+        known, its_size = (typical, 1.0) if seed is None or not seed_size < 1 else (seed, seed_size)
+        return known * size / its_size
+    slope = max(0.0, typical - seed) / (1 - seed_size)
+    return typical + slope * (size - 1) if slope else typical * max(1.0, size)
 
 
 def choose(step: str, times: Mapping[str, StepTime], trial: Expected) -> tuple[str, str]:
@@ -62,19 +73,58 @@ def choose(step: str, times: Mapping[str, StepTime], trial: Expected) -> tuple[s
     return best, rate
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """The two networks whose steps are timed before the span, and the batch of these steps."""
+
+    seed: Graph
+    typical: Graph
+    """The network of the size on which a run spends most of its operations (`nas.search.typical`); the seed
+    if networks do not grow into bounds."""
+    batch_size: int
+
+    @property
+    def seed_size(self) -> float:
+        """Operations of a step of the seed, as a fraction of those of the typical network."""
+        return self.of(self.seed, self.batch_size)
+
+    def of(self, graph: Graph, batch_size: int) -> float:
+        """Operations of a step of this network, as a multiple of those of the typical network."""
+        size = graph.cost.train.price(TENSOR_OPS) / self.typical.cost.train.price(TENSOR_OPS)
+        return size * batch_size / self.batch_size
+
+
 @dataclass
 class Engines:
     """Chooses the engine of each trial by what was measured before the span."""
 
     training: TrainingConfig
-    typical: Graph
-    """The network whose steps are timed."""
+    sizes: Sizes
     times: Mapping[str, StepTime] = field(default_factory=dict)
-    """Step times by engine; none until they were measured."""
+    """Step times of the typical network by engine; none until they were measured."""
+    seed_times: Mapping[str, StepTime] = field(default_factory=dict)
+    """Those of the seed; empty if it was not timed."""
 
     def choose(self, graph: Graph, steps: int, batch_size: int, seconds_left: float) -> tuple[str, str]:
-        """The engine for so many steps of this network, and why."""
-        size = graph.cost.train.price(TENSOR_OPS) / self.typical.cost.train.price(TENSOR_OPS)
-        size *= batch_size / self.training.batch_size
-        layers = len(graph.nodes) / len(self.typical.nodes)
-        return choose(self.training.step, self.times, Expected(steps, size, layers, seconds_left))
+        """The engine for so many steps of this network, and why: by the figures of the typical network if
+        these choose the same, so that the trials of a run have few reasons."""
+        size = self.sizes.of(graph, batch_size)
+        layers = len(graph.nodes) / len(self.sizes.typical.nodes)
+        trial = Expected(steps, size, layers, seconds_left)
+        own, usual = (choose(self.training.step, times, trial) for times in (self._at(size), self.times))
+        return usual if own[0] == usual[0] else own
+
+    def _at(self, size: float) -> Mapping[str, StepTime]:
+        """Step times of a network of this size, divided by it; those of the typical network if an engine that
+        can be used was not timed with the seed, because only like is compared with like."""
+        seeds = {name: time.seconds for name, time in self.seed_times.items() if time.seconds > 0}
+        usable = {name for name, time in self.times.items() if time.seconds > 0}
+        if not usable <= seeds.keys():
+            return self.times
+        seed_size = self.sizes.seed_size
+        return {
+            name: replace(time, seconds=between(size, seed_size, seeds[name], time.seconds) / size)
+            if name in usable
+            else time
+            for name, time in self.times.items()
+        }

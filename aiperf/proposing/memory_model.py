@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from math import prod
 
-from aiperf.config import TrainingConfig
+from aiperf.config import AUTO_STEP, TrainingConfig
 from nas.graph import Graph
 from nas.layers import MissingReading
 from nas.matrices import hidden_matrices
@@ -14,6 +14,8 @@ from nas.memory import step_memory
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 FP32_BYTES = ELEMENT_BYTES["fp32"]
 PROCESSOR = "cpu"
+GRAPHED, CAPTURING = "graphed", ("cuda",)
+"""The engine that captures steps, and the kinds of device that can."""
 
 
 def training_bytes(
@@ -21,11 +23,25 @@ def training_bytes(
 ) -> int | None:
     """Memory in bytes of a trial on one of `ranks` devices of a kind, with `examples` per step on that
     device: the step itself, and the copy of the best network so far that each rank holds, with its optimizer
-    state. None: unknown, because a layer does not state its memory."""
+    state; a graph, if steps are captured or may be. None: unknown, because a layer does not state its
+    memory."""
     parts = step_parts(graph, training, examples, ranks, kind)
     if parts is None:
         return None
-    return sum(parts.values()) + FP32_BYTES * (numbers_kept(graph, training) + _num_statistics(graph))
+    captured = training.step == GRAPHED or (training.step == AUTO_STEP and kind in CAPTURING)
+    more = graph_bytes(graph, training, examples, ranks) if captured else 0
+    best = FP32_BYTES * (numbers_kept(graph, training) + _num_statistics(graph))
+    return sum(parts.values()) + best + (more or 0)
+
+
+def graph_bytes(graph: Graph, training: TrainingConfig, examples: int, ranks: int) -> int | None:
+    """Memory in bytes that a captured step keeps between its replays, in addition to that of an eager step,
+    such as the last and smaller one of a trial: CUDA graphs have memory of their own for all that the step
+    computes, and for the batch."""
+    parts = step_parts(graph, training, examples, ranks)
+    if parts is None:
+        return None
+    return sum(parts[part] for part in ("gradients", "activations", "temporary", "examples"))
 
 
 def step_parts(

@@ -7,7 +7,7 @@ ceiling lies below the bound, and may have been measured at a bad moment: if wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -99,7 +99,7 @@ def doubts(evidence: Evidence) -> list[str]:
     if ceiling is not None and (share := evidence.score.tensor_ops_per_second / ceiling) > 1:
         found.append(f"the rate is {share:.1f} times the ceilings measured before the span")
     rates = [
-        {rank: MOST_OF_A_PIECE * each.fastest for rank, each in leg.ceilings.items()} for leg in replay.legs
+        {rank: MOST_OF_A_PIECE * rate for rank, rate in _ceilings_of(leg).items()} for leg in replay.legs
     ]
     if num := len(_beyond(evidence, [_of_ranks(each) for each in rates])):
         found.append(
@@ -283,8 +283,13 @@ def mean_ceiling(replay: Replay) -> float | None:
         ranks = {rank for group in leg.began.groups for rank in group}
         if ranks != leg.ceilings.keys():
             return None
-        total += leg.span_seconds * fsum(ceiling.fastest for ceiling in leg.ceilings.values())
+        total += leg.span_seconds * fsum(_ceilings_of(leg).values())
     return total / replay.span_seconds if total > 0 else None
+
+
+def _ceilings_of(leg: Leg) -> Mapping[int, float]:
+    """Operations per second of the fastest work of each rank, with any number of threads that it used."""
+    return {rank: each.fastest_with(leg.threads.get(rank, ())) for rank, each in leg.ceilings.items()}
 
 
 def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
@@ -293,7 +298,7 @@ def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
     for measured in leg.ceilings.values():
         yield from _of_rank("ceiling", measured, ready.get(measured.rank))
         yield from _of_ceiling(measured, ready.get(measured.rank), format)
-        yield from _of_threads(measured, ready.get(measured.rank))
+        yield from _of_threads(measured, ready.get(measured.rank), leg.threads.get(measured.rank, set()))
     for control in leg.controls.values():
         yield from _of_rank("control", control, ready.get(control.rank))
         name, of_rank = f"the control of rank {control.rank}", ready.get(control.rank)
@@ -357,7 +362,7 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
         yield f"{name}: the fastest rate is below the typical rate"
     if ceiling.side < 0 or any(rate is not None and not rate.spread >= 0 for rate in rates):
         yield f"{name}: a side or a spread is negative"
-    times = ceiling.steps.values()
+    times = [*ceiling.steps.values(), *ceiling.seed_steps.values()]
     if not all(min(time.seconds, time.prepare_seconds, time.error) >= 0 for time in times):
         yield f"{name}: a step has a negative duration or error"
     bound = ready and bound_ops_per_second([ready], format)
@@ -366,9 +371,9 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
         yield f"{name} is {fastest / bound:.2f} times the most that {ceiling.device} can do"
 
 
-def _of_threads(ceiling: Ceiling, ready: Ready | None) -> Iterator[str]:
-    """Checks the threads: no more than the CPU has or the user set, the chosen number was timed, and its
-    product is the ceiling's."""
+def _of_threads(ceiling: Ceiling, ready: Ready | None, of_trials: Set[int]) -> Iterator[str]:
+    """Checks the threads: no more than the CPU has or the user set, the chosen number was timed, and so were
+    those of trials, and its product is the ceiling's."""
     name, threads, timed = f"the ceiling of rank {ceiling.rank}", ceiling.threads, ceiling.thread_seconds
     most = None if ready is None or ready.processor is None else ready.processor.logical
     stated = "" if ready is None else ready.settings.get("threads", "")
@@ -376,6 +381,11 @@ def _of_threads(ceiling: Ceiling, ready: Ready | None) -> Iterator[str]:
         most = 0
     if threads < 0 or (most is not None and threads > most and str(threads) != stated):
         yield f"{name} used {threads} threads, but its device has {most}"
+    if untimed := {str(count) for count in of_trials} - timed.keys() - {str(threads)}:
+        yield f"rank {ceiling.rank} trained with {min(untimed)} threads, which were not timed before the span"
+    steps = ceiling.timed
+    if not all(step.seconds > 0 and str(step.threads) in timed and step.rounds > 0 for step in steps):
+        yield f"{name}: a step was timed with other threads than {', '.join(timed):.60}, or in no time"
     if not 0 <= ceiling.threads_share <= 1:
         yield f"{name}: {ceiling.threads_share:g} is not a share of measurements"
     if timed and not (

@@ -15,6 +15,7 @@ from aiperf.config import TrainingConfig
 from aiperf.data import Data
 from aiperf.data.splits import Batch
 from aiperf.device import Device
+from aiperf.device.device import BATCHES
 from aiperf.engines.engine import Engine, Passes
 from aiperf.parallel.batchnorm import synchronise
 from aiperf.parallel.parallel import Parallel
@@ -46,8 +47,8 @@ class InAdvance:
     """Batches, each loaded beside the step before it; the first is loaded already."""
 
     def __init__(self, batches: Iterator[Batch], device: Device) -> None:
-        self._batches, self._aside = batches, device.aside()
-        self._loaded = next(batches)
+        self._batches, self._device, self._aside = batches, device, device.aside(BATCHES)
+        self._loaded = self._next()
 
     @property
     def next(self) -> Batch:
@@ -57,7 +58,11 @@ class InAdvance:
     def load(self) -> None:
         """To be called when the step of the batch before is submitted."""
         with self._aside.begin():
-            self._loaded = next(self._batches)
+            self._loaded = self._next()
+
+    def _next(self) -> Batch:
+        examples, targets = next(self._batches)
+        return self._device.arranged(examples), targets
 
 
 @dataclass
@@ -79,6 +84,12 @@ class BuiltTrial:
     overflows: int = 0
     """Steps that were skipped in closed segments."""
 
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Those of the network and of the optimizer's state."""
+        states = [values for state in self.optimizer.state.values() for values in state.values()]
+        return [*self.network.tensors().values(), *states]
+
     def close(self) -> None:
         self.engine.release()
 
@@ -96,7 +107,7 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
     device, parallel = rank.device, rank.parallel
     network = Network(start.graph)
     network.load(start.weights)
-    network.place(device.torch)
+    network.place(device.torch, device.layout)
     _drop_out(network, trial.hyper.dropout)
     if rank.training.normalises_over(parallel.ranks):
         synchronise(network, parallel.sum)

@@ -45,7 +45,7 @@ def evaluate(
     with _probabilities_in_fp32(network):
         for batch, targets in split.sweep(batch_size, rank.parallel.rank, rank.parallel.ranks):
             with rank.device.autocast(rank.training.format):
-                outputs = network(batch)
+                outputs = network(rank.device.arranged(batch))
             judged += objective.judged(outputs, targets)
             look(outputs, targets)
             examples += len(targets)

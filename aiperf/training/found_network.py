@@ -48,5 +48,5 @@ def find_network(
         )
     network = Network(kept.graph)
     network.load(kept.weights)
-    network.place(device.torch)
+    network.place(device.torch, device.layout)
     return FoundNetwork(network, device, data, config.training)

@@ -15,7 +15,7 @@ from aiperf.device import Device
 from aiperf.device.dynamo import load_dynamo
 from aiperf.trial import HyperParameters
 from nas.matrices import hidden_matrices
-from nas.modules import Network
+from nas.modules import Network, to_device
 
 COEFFICIENTS, ITERATIONS, LEAST_NORM = (3.4445, -4.7750, 2.0315), 5, 1e-7
 """Coefficients of the Newton-Schulz iteration: Jordan et al., "Muon: An optimizer for hidden layers in neural
@@ -169,9 +169,10 @@ def set_state(
         for name, array in arrays.items():
             if of_muon and (id(tensors[name]) in of_muon) != (kind == "momentum"):
                 continue
-            own = torch.empty_like(tensors[name])
+            tensor, device = tensors[name], tensors[name].device
+            own = torch.empty_like(tensor, device="cpu")
             if kind == "step":
-                fused = optimizer.param_groups[0]["fused"]
-                own = torch.empty((), device=own.device if fused else "cpu")
+                own = torch.empty(())
+                device = device if optimizer.param_groups[0]["fused"] else own.device
             own.copy_(torch.from_numpy(array))
-            optimizer.state[tensors[name]][KEYS[kind]] = own
+            optimizer.state[tensor][KEYS[kind]] = to_device(own, device)

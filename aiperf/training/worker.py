@@ -28,19 +28,21 @@ from aiperf.conduct.events import Answered, Begun, Built, EngineFailed, Event, F
 from aiperf.config import EAGER
 from aiperf.data import load
 from aiperf.device import Device, cgroup, count_devices
-from aiperf.device.device import is_out_of_memory
+from aiperf.device.device import PREPARING, TRAINING, is_out_of_memory
 from aiperf.device.surroundings import read_settings
 from aiperf.engines.objective import NotFinite
 from aiperf.engines.registry import refuse_unusable, why_not
 from aiperf.errors import AiperfError, DataError, GroupBroken
 from aiperf.files import RunFiles
-from aiperf.measuring.before_span import RankWork, measure
+from aiperf.measuring.before_span import RankWork, measure, network_seconds
 from aiperf.measuring.control import measure_control
+from aiperf.measuring.network_times import measure_network
 from aiperf.measuring.precision import format_rates, used_formats
-from aiperf.measuring.step_times import Longest, measure_steps
-from aiperf.parallel.parallel import Parallel, agree
-from aiperf.proposing.engine_choice import Engines
+from aiperf.measuring.step_times import Asked, Longest
+from aiperf.parallel.parallel import Parallel, agree, everyone
+from aiperf.proposing.engine_choice import Engines, Sizes
 from aiperf.proposing.proposals import drawn
+from aiperf.proposing.thread_choice import Threads
 from aiperf.scheduler_warning import ALL, held
 from aiperf.tasks.registry import task_of
 from aiperf.telemetry.recorder import Recorder, Watched
@@ -69,7 +71,6 @@ from aiperf.wire.messages import (
     Ready,
     Release,
     Setup,
-    StepTime,
     Stop,
     ToGroup,
     Working,
@@ -82,7 +83,8 @@ from nas.weights import digest, initial
 log = logging.getLogger(__name__)
 
 STEPS_SHARE = 0.5
-"""Time to measure the engines' steps, as a share of the time for the ceilings, to which it is added."""
+"""Time to measure the engines' steps, as a share of the time for the ceilings, to which it is added. On a CPU
+it is spent together with that for the number of threads."""
 
 
 class Channel(Protocol):
@@ -113,7 +115,10 @@ class Worker(Driver[BuiltTrial]):
         )
         self.seed = graph_from_json(setup.seed_graph)
         self.typical = typical(self.seed, setup.config.search.bounds, drawn(setup.config))
-        engines = Engines(self.config.training, self.typical)
+        self.sizes = Sizes(self.seed, self.typical, self.config.training.batch_size)
+        self.threads = Threads((), self.sizes.seed_size)
+        """Chooses the threads of each trial, from what this rank measured before the span."""
+        engines = Engines(self.config.training, self.sizes)
         super().__init__(Conduct(engines), channel.send, f"rank {place.rank} on {self.host}")
         self.channel, self.device, self.place, self.parallel = channel, device, place, parallel
         self.followed: SimpleQueue[ToGroup] = SimpleQueue()
@@ -126,6 +131,10 @@ class Worker(Driver[BuiltTrial]):
 
     def serve(self) -> None:
         """From initialisation to Quit. Raises AiperfError for what ends the run before it began."""
+        with self.device.aside(TRAINING).begin():
+            self._serve()
+
+    def _serve(self) -> None:
         began = time.perf_counter()
         # First of all: its errors are reported before anybody waits for the rest.
         local_ranks = self.place.ranks_on_host
@@ -206,8 +215,11 @@ class Worker(Driver[BuiltTrial]):
         if isinstance(work, Evaluate):
             return Answered((self._evaluate(work.trial),))
         if isinstance(work, Release):
-            if threads := work.threads.get(str(self.place.rank)):
+            rank = str(self.place.rank)
+            if threads := work.threads.get(rank):
                 self.device.use_threads(threads)
+            if timed := work.timed.get(rank):
+                self.threads = replace(self.threads, timed=timed)
             return None
         assert isinstance(work, OfTrial), work
         return self._do_of_trial(work)
@@ -262,21 +274,21 @@ class Worker(Driver[BuiltTrial]):
         )
 
     def _measure_ceiling(self, seconds: float) -> Ceiling:
-        training = self.config.training
+        training, device, asked = self.config.training, self.device, None
         work = RankWork(self.typical, training.format, training.batch_size // self.parallel.ranks)
-        rank, rate = self.place.rank, self.formats[training.format]
-        measured = measure(self.device, work, self.parallel, rank, self.host, rate, seconds)
-        steps: Mapping[str, StepTime] = {}
         if training.step != EAGER:
             examples = max(training.epochs) * self.rank.data.train.num_examples
             longest = Longest(examples // training.batch_size, 60 * self.config.limits.minutes or math.inf)
-            share = STEPS_SHARE * seconds
-            steps = measure_steps(self.device, work, training, measured.seed, longest, self.parallel, share)
-            found = steps.get(training.step)
-            reason = found.why_not if found else ""
-            refuse_unusable(self.seed, self.device, training, self.parallel.ranks, reason)
-        self.device.clean()
-        return replace(measured, steps=steps)
+            asked = Asked(training, longest, self.parallel, STEPS_SHARE * seconds)
+        share, rate = network_seconds(device, seconds), self.formats[training.format]
+        network = measure_network(device, work, self.seed, rate, share, asked)
+        found = network.steps.get(training.step)
+        refuse_unusable(self.seed, device, training, self.parallel.ranks, found.why_not if found else "")
+        self.threads = replace(self.threads, timed=network.timed)
+        device.clean()
+        measured = measure(device, work, self.parallel, self.place.rank, self.host, network, seconds)
+        device.clean()
+        return measured
 
     def _measure_control(self, seconds: float) -> Control:
         *others, own = measure_control(
@@ -291,8 +303,17 @@ class Worker(Driver[BuiltTrial]):
             others=tuple(others),
         )
 
+    def enter_preparing(self) -> None:
+        self.device.enter_thread()
+
     def start_of(self, assign: Assign) -> BuiltTrial:
-        return build(self.rank, assign.trial, assign.attempt, self._start_of(assign.trial))
+        """Prepares on a queue of its own, and waits here for its end: no step of the trial before waits, and
+        any queue may use the results."""
+        queue = self.device.aside(PREPARING)
+        with queue.begin():
+            built = build(self.rank, assign.trial, assign.attempt, self._start_of(assign.trial))
+        queue.finish()
+        return built
 
     def built(self, assign: Assign, start: BuiltTrial) -> Built:
         return Built(start.network.graph, start.plan)
@@ -348,11 +369,23 @@ class Worker(Driver[BuiltTrial]):
             reason = f"trial {begin.assign.trial.number}: building"
             raise (Here if failure else Elsewhere)(reason) from failure
         attempt, training = start.result(), self.config.training
+        self.device.aside(PREPARING).join(*attempt.tensors)
         graph, ranks = attempt.network.graph, self.parallel.ranks
         refused = why_not(begin.engine, graph, self.device, training, ranks)
         attempt.engine_name, reason = (EAGER, refused) if refused else (begin.engine, begin.reason)
+        threads = self._use_threads(attempt)
         self.trained = TrainedTrial(self.rank, attempt, self._happened)
-        return Begun(attempt.engine_name, reason)
+        return Begun(attempt.engine_name, reason, threads)
+
+    def _use_threads(self, attempt: BuiltTrial) -> tuple[int, ...]:
+        """Uses the number of threads that is best for the steps of a trial; returns that of each rank of the
+        group, or nothing if the devices are not CPUs."""
+        size = self.sizes.of(attempt.network.graph, attempt.trial.hyper.batch_size)
+        if count := self.threads.count(attempt.engine_name, size):
+            self.device.use_threads(count)
+        if self.device.kind != "cpu":
+            return ()
+        return tuple(count for (count,) in everyone(self.parallel, self.device.threads))
 
     @property
     def _running(self) -> TrainedTrial:
@@ -421,7 +454,7 @@ class Worker(Driver[BuiltTrial]):
         kept = self._kept(trial)
         network = Network(kept.graph)
         network.load(kept.weights)
-        network.place(self.device.torch)
+        network.place(self.device.torch, self.device.layout)
         try:
             top5 = Top5(network, self.device.torch)
             tally, seconds = evaluate(self.rank, network, self.rank.data.test, look=top5.look)

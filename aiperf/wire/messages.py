@@ -18,7 +18,7 @@ unit of each key. Field names are also the keys of the journal, so they never ch
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,6 +132,25 @@ class StepTime:
     """Standard error of the median, as a fraction of it."""
 
 
+SEED, TYPICAL = "seed", "typical"
+"""The two networks whose steps are timed before the span; only the second if both are one."""
+
+
+@dataclass(frozen=True)
+class TimedStep:
+    """Time of one training step on one rank with a number of threads and an engine, measured before the
+    span."""
+
+    network: str
+    """SEED, or TYPICAL (`nas.search.typical`)."""
+    threads: int
+    engine: str
+    seconds: float
+    """Median time of a step of the rank's whole batch in seconds."""
+    rounds: int
+    """Number of steps that were timed; fewer than of others if it was given up as too slow."""
+
+
 @dataclass(frozen=True)
 class Release(ToGroup):
     """Start of the span, or, for a group that was restarted, its return to it. From here on trials are
@@ -148,6 +167,11 @@ class Release(ToGroup):
     steps: Mapping[str, StepTime] = field(default_factory=dict)
     """Step times that a restarted group had measured before the span, by engine; it chooses the engine of
     each trial by them."""
+    seed_steps: Mapping[str, StepTime] = field(default_factory=dict)
+    """The same of the seed (`Ceiling.seed_steps`)."""
+    timed: Mapping[str, tuple[TimedStep, ...]] = field(default_factory=dict)
+    """`Ceiling.timed` of each rank of a restarted group, by rank, from which it chooses the threads of each
+    trial."""
 
 
 @dataclass(frozen=True)
@@ -303,7 +327,8 @@ class Ceiling(FromGroup):
     """Tensor operations per second of forward and backward passes of the run's typical network (the seed, or
     the seed grown into the search bounds); None if one pass takes too long to be measured."""
     threads: int = 0
-    """Number of threads that this rank uses from now on; 0 if the device is not a CPU."""
+    """Number of threads that this rank uses from now on, the best for steps of the typical network; 0 if the
+    device is not a CPU. A trial may have another one (`Started.threads`)."""
     thread_seconds: Mapping[str, float] = field(default_factory=dict)
     """Median time in seconds of the work by which the number of threads was chosen, by number of threads;
     empty without a choice."""
@@ -311,11 +336,17 @@ class Ceiling(FromGroup):
     """Fraction of bootstrap resamples of the measurements that choose the same number of threads; 0 if too
     few rounds were timed."""
     steps: Mapping[str, StepTime] = field(default_factory=dict)
-    """Step times by engine; empty if `training.step` is eager, or if a step takes too long to be timed."""
+    """Step times of the typical network by engine, each with the number of threads that is best for it; empty
+    if `training.step` is eager, or if a step takes too long to be timed."""
     thread_products: Mapping[str, Rate] = field(default_factory=dict)
     """Operations per second of the fastest matrix product, by number of threads; for the number in use this
     is `product`. A number of threads is missing if its products would have taken too long; the mapping is
     empty without a choice."""
+    timed: tuple[TimedStep, ...] = ()
+    """Times of this rank's steps by network, number of threads and engine, from which the threads of each
+    trial are chosen; empty without a choice, and if a step takes too long to be timed."""
+    seed_steps: Mapping[str, StepTime] = field(default_factory=dict)
+    """As `steps`, of the seed; empty if it is the typical network, or without a choice of threads."""
 
     @property
     def products(self) -> Mapping[str, Rate]:
@@ -324,8 +355,13 @@ class Ceiling(FromGroup):
 
     @property
     def fastest(self) -> float:
-        """Operations per second of the fastest work that was measured, product or network."""
+        """Operations per second of the fastest work that was measured with `threads`, product or network."""
         return max(self.product.fastest, self.seed.fastest if self.seed else 0.0)
+
+    def fastest_with(self, counts: Iterable[int]) -> float:
+        """The same, also with each of these numbers of threads, as far as they were measured."""
+        others = (self.thread_products[str(count)] for count in counts if str(count) in self.thread_products)
+        return max([self.fastest, *(rate.fastest for rate in others)])
 
 
 @dataclass(frozen=True)
@@ -395,6 +431,9 @@ class Started(FromGroup):
     """Engine that will make the training steps, one of `aiperf.config.ENGINES`."""
     chosen: str = ""
     """Reason for the choice of the engine."""
+    threads: tuple[int, ...] = ()
+    """Number of threads of each rank of the group, in the order of the group, for the steps of this trial;
+    empty if the devices are not CPUs, and in older journals."""
 
 
 @dataclass(frozen=True)

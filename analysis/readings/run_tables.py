@@ -14,7 +14,7 @@ from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import Verdict
 from aiperf.tasks.images.known_sets import PACKED
 from aiperf.wire.messages import Ready
-from aiperf.wording import bytes_text, plain
+from aiperf.wording import bytes_text, counted, plain
 from analysis.table import Table
 
 VALUES_SHOWN = 4
@@ -118,13 +118,28 @@ def engines(replay: Replay) -> list[StepsMade]:
 
 
 def engines_text(replay: Replay) -> list[str]:
-    """The same in words, a line each."""
+    """The same in words, a line each, and the numbers of threads on CPUs."""
     found = engines(replay)
     total = sum(made.trials for made in found)
-    return [
+    texts = [
         _steps_text(made) + ("" if len(found) == 1 else f": {made.trials:,} of {total:,} trials")
         for made in found
     ]
+    threads = Counter(
+        tuple(sorted(set(attempt.began.started.threads))) for attempt in replay.attempts if attempt.began
+    )
+    del threads[()]  # of devices that are not CPUs, and of older journals
+    return texts + ([_threads_text(threads)] if threads else [])
+
+
+def _threads_text(trials: Mapping[tuple[int, ...], int]) -> str:
+    """ "2 threads in 12 trials, 1 in 3": the number of trials by the numbers of threads of their ranks."""
+    most = sorted(trials.items(), key=lambda item: (-item[1], item[0]))
+    words = [f"{' or '.join(map(str, counts))} in {number:,}" for counts, number in most]
+    first, number = most[0]
+    unit = "thread" if first == (1,) else "threads"
+    words[0] = f"{' or '.join(map(str, first))} {unit} in {counted(number, 'trial')}"
+    return ", ".join(words)
 
 
 def _steps_text(made: StepsMade) -> str:
@@ -217,7 +232,7 @@ def verdict_text(verdict: Verdict, validated: bool) -> str:
     if not verdict.valid:
         return verdict.cause
     if not validated:
-        return "The operations are as the journal states them; `aiperf-hpc validate` counts them again."
+        return "The operations are as the journal states them; `aiperf-hpc validate` recounts them."
     unmet = [f.rule.removeprefix("ranked ") for f in verdict.unmet]
     if not unmet:
         return "Class ranked: every rule of a ranked result is met."

@@ -115,6 +115,7 @@ def _of_ceiling(ceiling: Ceiling) -> Iterator[float]:
         if isinstance(rate, Rate):
             yield from (rate.fastest, rate.typical, rate.spread)
     yield from ceiling.thread_seconds.values()
+    yield from (step.seconds for step in ceiling.timed)
 
 
 def _by_trial(replay: Replay) -> Iterator[Hashable]:

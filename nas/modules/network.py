@@ -13,6 +13,7 @@ from nas.graph import Graph
 from nas.modules.images import Sum
 from nas.modules.module_table import module_of
 from nas.modules.sequences import Tied
+from nas.modules.transfer import to_device
 
 
 class Network(nn.Module):
@@ -50,9 +51,15 @@ class Network(nn.Module):
                 del values[index]
         return values[place]
 
-    def place(self, device: torch.device) -> None:
-        """Moves every tensor to the device, images' channels last in memory: what convolutions like best."""
-        self.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    def place(self, device: torch.device, layout: torch.memory_format) -> None:
+        """Moves every tensor to the device, without waiting for it, and those of convolutions to this memory
+        format."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            arranged = tensor.to(memory_format=layout) if tensor.dim() == 4 else tensor
+            return to_device(arranged, device)
+
+        self._apply(moved)  # type: ignore[no-untyped-call]
 
     def tensors(self) -> dict[str, Tensor]:
         """The live parameters, then the live statistics, by name."""

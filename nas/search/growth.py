@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from nas.graph import Graph
 from nas.layers import ShapeError
@@ -18,7 +19,9 @@ from nas.search.bounds import Bounds, Size
 LONGEST_WALK = 64
 """Morphisms tried for one candidate: a narrow seed needs about fifteen for sixteen times its operations."""
 TYPICAL_DRAWS = 5
+"""Grown networks of which the typical one is the median."""
 WALKS_TRIED, ROUNDS_TRIED = 64, 32
+"""Walks tried, of which one in seven leads into bounds as narrow as those of the preset `digits`."""
 
 Grown = tuple[tuple[Morphism, ...], Graph]
 """The morphisms in their order, and what they make of a graph."""
@@ -84,11 +87,13 @@ def typical(seed: Graph, bounds: Bounds, mix: Mapping[type[Morphism], float] = M
     """A network of the size on which a run spends most of its operations: the seed, or one grown from it.
 
     It is the same for every random seed: what is chosen by its speed before the span does not depend on what
-    the search will find.
+    the search will find. The seed itself is returned only if nothing grows, or if no walk leads into the
+    bounds.
     """
     if not bounds.growth_rounds:
         return seed
     growing, rng = Growing(bounds, Size.of(seed), mix), random.Random("typical")
-    walks = (growing.walk(seed, rng, bounds.growth_rounds + 1) for _ in range(TYPICAL_DRAWS))
-    grown = sorted((walked[1] for walked in walks if walked), key=lambda graph: graph.num_activations)
+    walks = (growing.walk(seed, rng, bounds.growth_rounds + 1) for _ in range(WALKS_TRIED))
+    drawn = islice((walked[1] for walked in walks if walked), TYPICAL_DRAWS)
+    grown = sorted(drawn, key=lambda graph: graph.num_activations)
     return grown[len(grown) // 2] if grown else seed

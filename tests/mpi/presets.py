@@ -10,7 +10,7 @@ from aiperf.rules.verdict import judge
 from tests.mpi.checked import checked, seen_by_witnesses
 from tests.mpi.jobs import Mpi, started
 
-LAYOUTS = {"1+1": (2, 1), "1+2": (3, 1), "1+4": (5, 2)}
+LAYOUTS = {"1+2": (3, 1), "1+4": (5, 2)}
 """Ranks, and devices a trial."""
 LIBRARIES = {
     "openmpi": re.compile(r"Open MPI v\d+\.\d+\.\d+\w*"),

@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 @pytest.mark.parametrize(
     ("preset", "mpi", "layout"),
     [
-        ("digits", OPEN_MPI, "1+1"),
         ("digits", OPEN_MPI, "1+2"),
         ("text", OPEN_MPI, "1+4"),
         ("text", MPICH, "1+2"),

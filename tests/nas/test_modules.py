@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nas.graph import Graph
 from nas.head import NextSymbol
@@ -42,7 +43,7 @@ from nas.layers import (
 from nas.modules import Network, module_of
 from nas.seeds import residual
 from nas.text_seeds import llama_4x128
-from nas.weights import Array
+from nas.weights import Array, initial
 from tests.nas.formulas import by_hand
 from tests.nas.graphs import LAYERS, SAMPLES, chain, graphs, grouped
 from tests.nas.grown import standard
@@ -165,6 +166,30 @@ def test_statistics_follow_the_batch_by_a_tenth() -> None:
     assert all((after[name] == value).all() for name, value in state(found).items())
 
 
+def test_a_device_is_not_waited_for_while_a_network_moves_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any copy waits that is not from pinned memory, or not said to need no waiting: CUDA Runtime API, "API
+    synchronization behavior"."""
+    pinned, copied = list[int](), list[bool]()
+
+    class Copies(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is torch.ops.aten._to_copy.default and kwargs["device"].type == "meta":
+                copied.append(kwargs.get("non_blocking", False) and id(args[0]) == pinned[-1])
+            return func(*args, **(kwargs or {}))
+
+    def pin(tensor: Tensor) -> Tensor:
+        pinned.append(id(tensor))
+        return tensor
+
+    monkeypatch.setattr(Tensor, "pin_memory", pin)
+    network = Network(residual((3, 8, 8), 3))
+    network.load(initial(network.graph, 0))
+    with Copies():
+        network.place(torch.device("meta"), torch.channels_last)
+    assert copied == [True] * len(network.tensors())
+    assert network.tensors()["stem.conv.weight"].is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_weights_go_in_and_come_out_in_order_and_live(memory_format: torch.memory_format, kind: type) -> None:
@@ -270,7 +295,7 @@ def test_the_images_are_not_written_to(layers: tuple[Layer, ...], training: bool
 def test_autocast(graph: Graph, kind: torch.dtype) -> None:
     found, batch = network(graph), examples(graph)
     if not isinstance(graph.head, NextSymbol):
-        found.place(torch.device("cpu"))
+        found.place(torch.device("cpu"), torch.channels_last)
         batch = batch.to(memory_format=torch.channels_last)
     exact = found(batch)
     with torch.autocast("cpu", kind):

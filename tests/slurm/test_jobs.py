@@ -35,14 +35,15 @@ def finished(job: Job) -> Replay:
     return told
 
 
-def test_the_shipped_script_runs_the_digits_on_four_nodes(cluster: Cluster) -> None:
-    script = cluster.edited("multi_node.sbatch", nodes=4, devices=2)
-    job = cluster.submit(script, "--preset", "digits", "--minutes", 0.3)
+def test_the_shipped_script_runs_the_digits_with_a_group_on_each_node(cluster: Cluster) -> None:
+    """Four nodes have the jobs of `weak_scaling.sbatch`."""
+    script = cluster.edited("multi_node.sbatch", nodes=2, devices=2)
+    job = cluster.submit(script, "--preset", "digits", "--minutes", 0.25)
     told = finished(job)
-    assert {event.ready.host for event in told.ranks} == {"node1", "node2", "node3", "node4"}
-    assert told.leg.began.groups == ((1, 2), (3, 4), (5, 6), (7, 8))
+    assert {event.ready.host for event in told.ranks} == {"node1", "node2"}
+    assert told.leg.began.groups == ((1, 2), (3, 4))
     assert "VALID, class smoke" in job.output
-    assert "8 ranks on 4 hosts, and the master on node1" in job.output
+    assert "4 ranks on 2 hosts, and the master on node1" in job.output
     assert "done: runs/aiperf-hpc" in job.output
 
 
@@ -65,7 +66,8 @@ def test_a_cancelled_job_stays_cancelled(cluster: Cluster) -> None:
 
 
 def test_a_job_at_its_time_limit_goes_on(cluster: Cluster) -> None:
-    job = cluster.submit(cluster.edited("one_node.sbatch", nodes=1, devices=1), *SHORT, 1)
+    """Slurm compares the jobs' times with their limits twice a minute."""
+    job = cluster.submit(cluster.edited("one_node.sbatch", nodes=1, devices=1), *SHORT, 0.75)
     job.wait_for('"type":"Released"')
     hours, minutes, _ = map(int, job.field("RunTime").split(":"))
     cluster.run("scontrol", "update", f"JobId={job.id}", f"TimeLimit={60 * hours + minutes + 2}")
@@ -74,7 +76,7 @@ def test_a_job_at_its_time_limit_goes_on(cluster: Cluster) -> None:
     cluster.run("scontrol", "update", f"JobId={job.id}", "TimeLimit=30")
     told = finished(job)
     assert told.num_legs == 2
-    assert told.span_seconds == pytest.approx(60, abs=0.5)
+    assert told.span_seconds == pytest.approx(45, abs=0.5)
 
 
 def test_a_job_that_loses_a_node_is_queued_again_and_goes_on(cluster: Cluster) -> None:
@@ -110,7 +112,7 @@ def test_two_jobs_on_the_same_nodes_do_not_disturb_each_other(cluster: Cluster) 
     shared = script.with_name("shared.sbatch")
     shared.write_text(text.replace("--partition=main", "--partition=main --nodelist=node1,node2"))
     tasks = (SHORT, SHORT_TEXT)
-    jobs = [cluster.submit(shared, *short, 0.4, "--devices-per-trial", 1) for short in tasks]
+    jobs = [cluster.submit(shared, *short, 0.3, "--devices-per-trial", 1) for short in tasks]
     found = [finished(job) for job in jobs]
     spans = [(job.field("StartTime"), job.field("EndTime")) for job in jobs]
     assert all(later[0] < earlier[1] for earlier, later in pairwise(spans)), f"not at once: {spans}"

@@ -47,26 +47,26 @@ def table(cluster: Cluster, study: str) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-def test_a_study_of_three_sizes_makes_its_table(cluster: Cluster, site: Path) -> None:
-    words = ("--nodes", "1,2,4", "--hours", 0.004, "--directory", "study", "--submit", "--", "--preset", TINY)
+def test_a_study_of_two_sizes_makes_its_table(cluster: Cluster, site: Path) -> None:
+    words = ("--nodes", "1,2", "--hours", 0.004, "--directory", "study", "--submit", "--", "--preset", TINY)
     cluster.aiperf("launch", "scaling", *words)
     rows = table(cluster, "study")
-    assert [row["nodes"] for row in rows] == ["1", "2", "4"]
+    assert [row["nodes"] for row in rows] == ["1", "2"]
     assert all(row["verdict"].startswith("VALID") for row in rows)
     answer = status(cluster)
     assert answer.returncode == 0
-    assert [line.split() for line in answer.stdout.splitlines()] == [[n, "nodes", "done"] for n in "124"]
+    assert [line.split() for line in answer.stdout.splitlines()] == [[n, "nodes", "done"] for n in "12"]
     study = json.loads((cluster.work / "study" / "study.json").read_text())
     assert len(study["config_hash"]) == 64
 
     run = cluster.work / "study" / "nodes-0002" / "2-nodes"
     run.rename(run.with_name("lost"))
-    jobs = [cluster.work / "study" / f"nodes-000{n}" / "job.id" for n in (1, 2, 4)]
+    jobs = [cluster.work / "study" / f"nodes-000{n}" / "job.id" for n in (1, 2)]
     before = [path.read_text() for path in jobs]
     answer = status(cluster, "--submit")
     assert answer.returncode == 1
     assert "2 nodes  failed" in answer.stdout
-    assert [path.read_text() != old for path, old in zip(jobs, before)] == [False, True, False]
+    assert [path.read_text() != old for path, old in zip(jobs, before)] == [False, True]
     cluster.run("scancel", "--me")
 
 

@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from aiperf.data.manifest import text_manifest
-from aiperf.data.resident import to_device
 from aiperf.data.splits import Data
 from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.language.facts import MOST_GENERATED
 from nas.head import BYTES
+from nas.modules import to_device
 
 SYMBOLS = 16
 SHARES = (128, 64, 32, 16, 8, 4, 2, 2)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aiperf.data.manifest import text_manifest
-from aiperf.data.resident import to_device
 from aiperf.data.splits import Data
 from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
 from aiperf.data.texts.reading import Text, text_at
@@ -22,6 +21,7 @@ from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT
 from aiperf.tasks.language.text_windows import TextWindows
+from nas.modules import to_device
 from nas.portable.preparation import TextPreparation
 
 HELD_BYTES = 1 << 30

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
 import torch
 
 from aiperf.device import KINDS, Device, bind, cpu, cuda, first_kind, npu, xpu
+from aiperf.device.device import BATCHES, TRAINING
+from aiperf.device.surroundings import read_settings
 from aiperf.errors import WorldError
 from tests.aiperf.device import vendors
 from tests.aiperf.device.conformance import DeviceConformance
@@ -96,6 +100,25 @@ class OnFake(DeviceConformance):
         device.clean()
         assert self.module.calls == [("set_device", 1), ("synchronize", 1), ("empty_cache", None)]
 
+    def test_there_is_one_stream_for_each_purpose(self, device: Device) -> None:
+        """Freed memory is reused only on its own stream."""
+        first, again, other = (device.aside(each) for each in (BATCHES, BATCHES, TRAINING))
+        assert first is again
+        outside, (stream, _) = self.module.submitted_to, self.module.streams
+        with first.begin():
+            assert self.module.submitted_to is stream
+        recorded = list[object]()
+        first.join(SimpleNamespace(record_stream=recorded.append))  # type: ignore[arg-type]
+        assert (outside.waited_for, recorded, stream.device) == ([stream], [outside], 1)
+        other.finish()
+        assert [each.ended for each in self.module.streams] == [False, True]
+
+    def test_a_thread_that_enters_has_the_device(self, device: Device) -> None:
+        """A new one has device 0."""
+        self.module.current = 0
+        device.enter_thread()
+        assert self.module.current == 1
+
     def test_it_is_preferred_to_the_cpu(self, device: Device) -> None:
         assert first_kind() == self.kind
 
@@ -140,10 +163,31 @@ class TestCuda(OnFake):
         assert device.driver == device.software()["driver"] == "580.65.06"
 
 
+def miopen_keeps_channels_last(variable: str) -> bool:
+    return os.environ.get(variable) == "1"
+
+
 class TestRocm(OnFake):
     kind, backend, sensors = "cuda", "nccl", "amd"
 
+    @pytest.fixture(autouse=True)
+    def of_no_site(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in cuda.SUGGEST_NHWC:  # set first, so that it is as before after the test
+            monkeypatch.setenv(name, "")
+            monkeypatch.delenv(name)
+
     install = staticmethod(vendors.install_rocm)
+
+    def test_images_keep_their_format_in_miopen(
+        self, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Torch asks as ATen/native/ConvUtils.h does, by c10::utils::check_env: not set is no."""
+        assert [miopen_keeps_channels_last(name) for name in cuda.SUGGEST_NHWC] == [True, True]
+        assert device.slowed_by == ""
+        monkeypatch.setenv(cuda.SUGGEST_NHWC[1], "0")  # of the site
+        assert not miopen_keeps_channels_last(cuda.SUGGEST_NHWC[1])
+        assert bind("cuda", 1).slowed_by.startswith("PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM is not 1, so ")
+        assert read_settings(os.environ)["PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM"] == "0"
 
     def test_its_version_is_told_in_place_of_cuda(self, device: Device) -> None:
         assert device.software()["cuda"] == "6.4.43482"
@@ -158,6 +202,11 @@ class TestNpu(OnFake):
         assert torch.npu.conv.allow_hf32
         device.declare("fp32")
         assert not torch.npu.conv.allow_hf32
+
+    def test_images_are_contiguous(self, device: Device) -> None:
+        images = torch.zeros(2, 4, 4, 3).permute(0, 3, 1, 2)
+        assert device.arranged(images).is_contiguous()
+        assert bind("cpu", 0).arranged(images) is images  # which are read with channels last
 
     def test_it_is_known_by_its_number_on_the_host(
         self, device: Device, monkeypatch: pytest.MonkeyPatch

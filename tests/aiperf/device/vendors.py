@@ -8,16 +8,34 @@ torch_npu/npu/backends.py of Ascend/pytorch, and is announced to torch as torch_
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aiperf.device import xpu
 
 GIB = 1 << 30
+
+
+@dataclass(eq=False)
+class FakeStream:
+    """A stream of a device, and the streams it has waited for."""
+
+    device: int
+    waited_for: list[FakeStream] = field(default_factory=list)
+    ended: bool = False
+
+    def wait_stream(self, stream: FakeStream) -> None:
+        self.waited_for.append(stream)
+
+    def synchronize(self) -> None:
+        self.ended = True
 
 
 @dataclass
@@ -28,6 +46,8 @@ class FakeModule:
     calls: list[tuple[str, int | None]] = field(default_factory=list)
     current: int = 0
     fault: Exception | None = None
+    streams: list[FakeStream] = field(default_factory=list)
+    submitted_to: FakeStream = field(default_factory=lambda: FakeStream(0))
 
     def init(self) -> None:
         if self.fault is not None:
@@ -45,6 +65,21 @@ class FakeModule:
 
     def current_device(self) -> int:
         return self.current
+
+    def Stream(self, device: Any = None, priority: int = 0, **kwargs: Any) -> FakeStream:  # noqa: N802
+        self.streams.append(FakeStream(device))
+        return self.streams[-1]
+
+    @contextmanager
+    def stream(self, stream: FakeStream) -> Iterator[None]:
+        before, self.submitted_to = self.submitted_to, stream
+        try:
+            yield
+        finally:
+            self.submitted_to = before
+
+    def current_stream(self, device: Any = None) -> FakeStream:
+        return self.submitted_to
 
     def get_device_name(self, device: Any = None) -> str:
         return self.names[device]
@@ -104,6 +139,17 @@ class FakeNpu(FakeModule):
         return [torch.float16, torch.bfloat16, torch.float32]
 
 
+class OnlyContiguous(TorchDispatchMode):
+    """Refuses memory formats as torch_npu does: `_to_copy` of torch_npu/csrc/aten/common/ToKernelNpu.cpp and
+    `contiguous` of TensorProperties.cpp next to it (Ascend/pytorch), which torch dispatches as a clone."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        wanted = (kwargs or {}).get("memory_format")
+        if wanted not in (None, torch.contiguous_format, torch.preserve_format):
+            raise RuntimeError("Only contiguous_format or preserve_format is supported.")
+        return func(*args, **(kwargs or {}))
+
+
 def install_cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda(("NVIDIA H200", "NVIDIA H200"))
     _put(monkeypatch, "cuda", fake)
@@ -147,8 +193,6 @@ def _put(monkeypatch: pytest.MonkeyPatch, name: str, fake: FakeModule) -> None:
     module = ModuleType(f"torch.{name}")
     vars(module).update(vars(getattr(torch, name, ModuleType(name))))
     offered = {word for kind in type(fake).__mro__ for word in vars(kind) if not word.startswith("_")}
-    vars(module).update(
-        {word: getattr(fake, word) for word in offered - {"calls", "names", "current", "fault"}}
-    )
+    vars(module).update({word: getattr(fake, word) for word in offered - vars(fake).keys()})
     vars(module).update({word: value for word, value in vars(fake).items() if word in ("conv", "matmul")})
     monkeypatch.setattr(torch, name, module, raising=False)

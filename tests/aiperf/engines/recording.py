@@ -41,8 +41,8 @@ class Recording(Cpu):
     captured: list[Again] = field(default_factory=list)
 
     @property
-    def captures(self) -> bool:
-        return True
+    def why_not_captured(self) -> str:
+        return ""
 
     def capture(self) -> Again:
         self.captured.append(Again())
@@ -58,7 +58,7 @@ def passes_of(graph: Graph, device: Cpu | None = None, **others: Any) -> Passes:
     network = Network(graph)
     network.load(initial(graph, 1))
     device = device or recording()
-    network.place(device.torch)
+    network.place(device.torch, device.layout)
     format = others.pop("format", "fp32")
     return Passes(network, device, format, torch.amp.GradScaler("cpu", enabled=format == "fp16"), **others)
 

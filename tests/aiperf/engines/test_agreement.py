@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from aiperf.engines import agreement
 from aiperf.engines.agreement import (
     BOUNDS,
+    FEW,
+    Precise,
     StepResult,
     _compared,
     _doubled,
-    _exact,
     _made,
+    _precise,
     difference,
     prepare_and_check,
     prepare_only,
@@ -24,12 +27,14 @@ from aiperf.engines.agreement import (
 )
 from aiperf.engines.compiled import Region, Regions
 from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.graphed import Graphed
 from aiperf.parallel.parallel import Solo
 from nas.graph import INPUT, Graph, Node
 from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool
 from nas.modules import Network
 from nas.seeds import residual, resnet50
-from tests.aiperf.engines.recording import batch_of, passes_of
+from tests.aiperf.engines.recording import Recording, batch_of, passes_of, recording
+from tests.aiperf.engines.test_graphed import Averaging
 from tests.nas.grown import grown
 
 SEED = residual((1, 8, 8), 3)
@@ -56,11 +61,20 @@ def missing(passes: Passes, loss: Tensor) -> Tensor:
     return loss
 
 
+def transposed(passes: Passes, loss: Tensor) -> Tensor:
+    """The same numbers in another order in memory, in which fused SGD on a CPU would read them wrongly."""
+    weight = passes.network.tensors()["classifier.weight"]
+    assert weight.grad is not None
+    weight.grad = weight.grad.t().contiguous().t()
+    return loss
+
+
 CHANGES = {
     "the loss is": lambda passes, loss: loss * 1.2,
     "the loss is nan": lambda passes, loss: loss * float("nan"),
     "the gradient of classifier.bias is": scaled,
     "gradients of": missing,
+    "the gradient of classifier.weight has the strides (1, 3) instead of": transposed,
 }
 
 
@@ -79,13 +93,14 @@ def step_of(**gradients: Tensor) -> StepResult:
 def test_a_small_tensor_is_not_hidden_by_a_large_one() -> None:
     expected = step_of(large=torch.ones(10_000), small=torch.tensor([0.001]))  # together 100
     found = step_of(large=torch.ones(10_000), small=torch.tensor([0.011]))
-    assert _compared(1e-3, expected, expected, found).startswith("the gradient of small is 0.01 from")
+    said = _compared(1e-3, Precise(expected), expected, found)
+    assert said.startswith("the gradient of small is 0.01 from")
 
 
 def test_what_each_tensor_may_be_off_all_together_may_not() -> None:
     expected = step_of(one=torch.ones(100), other=torch.ones(100))
     found = step_of(one=torch.ones(100) * 1.0015, other=torch.ones(100) * 1.0015)
-    assert _compared(1e-3, expected, expected, found).startswith("the gradient is 0.0212 from")
+    assert _compared(1e-3, Precise(expected), expected, found).startswith("the gradient is 0.0212 from")
 
 
 @pytest.mark.parametrize("format", ["fp32", "bf16"])
@@ -101,11 +116,86 @@ def test_a_step_that_is_truer_than_the_eager_one_is_the_same(format: str) -> Non
 
     eager, batch = Engine(passes), batch_of(graph, 8)
     true, rounded = (_made(engine, *batch) for engine in (Truer(passes), eager))
-    assert (_compared(BOUNDS[format], true, true, rounded) != "") == (format == "bf16")
+    assert (_compared(BOUNDS[format], Precise(true), true, rounded) != "") == (format == "bf16")
     assert difference(eager, Truer(passes), *batch) == ""
-    exact = _exact(eager, *batch)
-    assert exact is not None
-    assert {gradient.dtype for gradient in exact[1].values()} == {torch.float64}
+    precise = _precise(eager, *batch)
+    assert precise is not None
+    assert {gradient.dtype for gradient in precise.exact[1].values()} == {torch.float64}
+
+
+@dataclass(frozen=True)
+class Tuning(Recording):
+    """A device whose libraries try out kernels for each new shape, as cuDNN and MIOpen do with
+    torch.backends.cudnn.benchmark: in fp32, seconds for each layer of a network."""
+
+    tunes: list[bool] = field(default_factory=lambda: [True])
+    tried: set[tuple[int, bool]] = field(default_factory=set)
+
+    @contextmanager
+    def untuned(self) -> Iterator[None]:
+        self.tunes[0] = False
+        yield
+        self.tunes[0] = True
+
+    def convolves(self, module: nn.Module, inputs: tuple[Tensor]) -> None:
+        if self.tunes[0]:
+            self.tried.add((len(inputs[0]), torch.is_autocast_enabled("cpu")))
+
+
+def grouped(graph: Graph, device: Recording, format: str = "bf16") -> Engine:
+    """The eager engine of a network that is wrapped, as in a group."""
+    eager = Engine(passes_of(graph, device, format=format))
+    eager.module = Averaging(eager.passes.network)
+    return eager
+
+
+def test_kernels_are_tried_out_only_for_the_step_that_is_trained_with() -> None:
+    cpu = recording()
+    device = Tuning(cpu.index, cpu.name, cpu.memory_bytes)
+    eager = grouped(SEED, device)
+    for module in eager.passes.network.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_pre_hook(device.convolves)
+    engine, reason = prepare_and_check("graphed", eager, *batch_of(SEED, 2 * FEW), Solo())
+    assert (engine.name, reason) == ("graphed", "")
+    assert device.tried == {(2 * FEW, True)}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_few_examples_show_what_rounding_may_do_to_a_whole_batch(seed: int) -> None:
+    """A step without any rounding is allowed, in networks whose eager gradients are a tenth off; one in which
+    the gradients of a tensor are half as large again is not."""
+    graph = grown(seed, 12)
+    eager, batch = grouped(graph, recording()), batch_of(graph, 4 * FEW)
+    precise, by_eager = _precise(eager, *batch), _made(eager, *batch)
+    assert precise is not None
+    assert precise.rounded is not None
+    with _doubled(eager.passes.network):
+        exact = _made(Engine(replace(eager.passes, format="fp32")), batch[0].double(), batch[1])
+    assert _compared(BOUNDS["bf16"], precise, by_eager, exact) == ""
+    largest = max(exact[1], key=lambda name: float(exact[1][name].norm()))
+    wrong = exact[0], {**exact[1], largest: 1.5 * exact[1][largest]}
+    assert _compared(BOUNDS["bf16"], precise, by_eager, wrong) != ""
+
+
+def test_the_eager_step_has_freed_its_memory_before_a_graph_takes_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    order = list[str]()
+
+    class Ordered(Graphed):
+        def prepare(self, examples: Tensor, labels: Tensor) -> None:
+            order.append("captured")
+            super().prepare(examples, labels)
+
+    class Eager(Engine):
+        def step(self, examples: Tensor, labels: Tensor) -> Tensor:
+            order.append("eager")
+            return super().step(examples, labels)
+
+    monkeypatch.setitem(agreement.KINDS, "graphed", Ordered)  # type: ignore[misc]
+    _, reason = prepare_and_check("graphed", Eager(passes_of(SEED)), *batch_of(SEED, 4), Solo())
+    assert (reason, order) == ("", ["eager", "captured"])
 
 
 def test_statistics_and_random_numbers_are_as_before() -> None:

@@ -222,13 +222,13 @@ def test_a_process_says_why_it_has_no_kernels_and_loads_no_further_runtime(
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_many_ranks_may_compile_at_once(tmp_path: Path) -> None:
+def test_ranks_may_compile_at_once(tmp_path: Path) -> None:
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", SAYS], env=environment(tmp_path), stdout=subprocess.PIPE, text=True
         )
-        for _ in range(3)
+        for _ in range(2)
     ]
-    assert [rank.communicate(timeout=180)[0].strip() for rank in ranks] == ["", "", ""]
+    assert [rank.communicate(timeout=180)[0].strip() for rank in ranks] == ["", ""]
     (file,) = (file for file in tmp_path.rglob("*") if file.is_file())
     assert re.fullmatch(r"kernels(-[0-9a-f]{16}){3}\.so", file.name)

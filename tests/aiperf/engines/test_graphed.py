@@ -55,6 +55,23 @@ def test_a_replay_makes_the_step_of_the_batch_that_it_is_given(format: str) -> N
     assert captured(passes).done == ["warm up"] * WARM_UP + ["record"] + ["replay"] * 3
 
 
+def test_gradients_are_laid_out_as_fused_optimizers_read_them() -> None:
+    """Convolutions give gradients the memory format of the images, here not that of the weights."""
+    learnt = []
+    for kind in (Engine, Graphed):
+        passes = passes_of(SEED)
+        passes.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        optimizer = torch.optim.SGD(passes.network.parameters(), 0.1, 0.9, fused=True)
+        engine, batch = kind(passes), batch_of(SEED, 4)
+        engine.prepare(*batch)
+        for _ in range(2):
+            engine.step(*batch)
+            optimizer.step()
+        learnt.append(list(passes.network.parameters()))
+        assert kind is Engine or difference(Engine(passes), engine, *batch) == ""
+    assert all(map(torch.equal, *learnt))
+
+
 def captured(passes: Passes) -> object:
     assert isinstance(passes.device, Recording)
     return passes.device.captured[-1]

@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from aiperf.config import TrainingConfig
-from aiperf.engines.agreement import _exact, difference
+from aiperf.engines.agreement import _precise, difference
 from aiperf.engines.compiled import Compiled, Region, Regions
 from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
 from aiperf.engines.registry import NOTHING_FUSED, refuse_unusable
 from aiperf.errors import WorldError
-from aiperf.measuring.before_span import RankWork, examples_per_second
-from aiperf.measuring.step_times import Longest, measure_steps
+from aiperf.measuring.before_span import RankWork
+from aiperf.measuring.network_times import examples_per_second
+from aiperf.measuring.step_times import Asked, Longest, measure_steps
 from aiperf.measuring.training_step import batch, place_network, training_step
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Rate
@@ -59,9 +60,9 @@ def test_a_captured_step_of_text_is_the_eager_one(graph: Graph, format: str) -> 
 @every_format
 def test_the_step_in_more_digits_reads_the_same_symbols(format: str) -> None:
     passes = passes_of(GRAPHS["llama"], format=format)
-    exact = _exact(Engine(passes), *examples(GRAPHS["llama"]))
-    assert exact is not None
-    assert {gradient.dtype for gradient in exact[1].values()} == {torch.float64}
+    precise = _precise(Engine(passes), *examples(GRAPHS["llama"]))
+    assert precise is not None
+    assert {gradient.dtype for gradient in precise.exact[1].values()} == {torch.float64}
     assert {tensor.dtype for tensor in passes.network.tensors().values()} == {torch.float32}
 
 
@@ -80,7 +81,7 @@ def test_steps_of_text_are_timed_by_every_engine_that_can_make_them() -> None:
     """`training.step = auto`: a fused step has no reason to be tried, and no compilation pays."""
     training = _chosen("auto")
     work = RankWork(GRAPHS["llama"], "fp32", 4)
-    found = measure_steps(recording(), work, training, FAST, Longest(100, inf), Solo(), 0.1)
+    found = measure_steps(recording(), work, FAST, Asked(training, Longest(100, inf), Solo(), 0.1))
     assert {name for name, time in found.items() if time.seconds > 0} == {"eager", "graphed"}
     assert found["fused"].why_not == NOTHING_FUSED
     assert found["compiled"].why_not.startswith("no trial is long enough to compile for")

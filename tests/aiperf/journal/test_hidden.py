@@ -32,7 +32,7 @@ PUBLIC = {
     "hashes": ("code_hash", "salt_sha256", "initial_weights", "graph_key", "logs", "weights"),
     "random numbers, and what a notary signed": ("nonce", "signature"),
     "times of day": ("started",),
-    "keys that are numbers or names of formats": ("thread_seconds", "thread_products", "steps"),
+    "keys that are numbers or names of formats": ("thread_seconds", "thread_products", "steps", "seed_steps"),
     "of any shape: graphs and morphisms, counts of the data": ("seed_graph", "data", "morphisms"),
     "what differs of a rank, hidden by the names of its fields": ("differs", "within"),
 }

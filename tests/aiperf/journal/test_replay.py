@@ -199,6 +199,10 @@ def test_a_wrong_segment_a_wrong_group_a_wrong_state_are_faults(plain: list[Time
         FellBack(Fallback(0, 2, "eager", "of another attempt")),
         LegBegan(5, "", (), ((1,),)),
     ]
+    dispatched, (_, began) = begun[:-1], begun[-1]
+    assert isinstance(began, Began)
+    told = Began(replace(began.started, threads=(1, 1, 1)), began.end)
+    assert replayed([*dispatched, (t, told)]).faults[0].text.endswith("threads of 3 ranks, not of 1")
     for event in wrong:
         assert len(replayed([*begun, (t, event)]).faults) == 1, event
 

@@ -14,8 +14,9 @@ from aiperf.commands import peak_rates
 from aiperf.device import Device, bind
 from aiperf.errors import WorldError
 from aiperf.measuring import before_span, ceiling
-from aiperf.measuring.before_span import RankWork, measure
+from aiperf.measuring.before_span import RankWork, measure, network_seconds
 from aiperf.measuring.ceiling import measure_copy, measure_products, measure_upload
+from aiperf.measuring.network_times import measure_network
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Ceiling
 from analysis.readings.limits import read_limits
@@ -158,7 +159,8 @@ WORK = RankWork(residual((1, 8, 8), 4), "bf16", batch_size=16)
 
 
 def measured(device: Device, work: RankWork = WORK, rate: float = 1e9, seconds: float = 0.3) -> Ceiling:
-    return measure(device, work, Solo(), 3, "node1", rate, seconds)
+    network = measure_network(device, work, work.network, rate, network_seconds(device, seconds))
+    return measure(device, work, Solo(), 3, "node1", network, seconds)
 
 
 @pytest.mark.contract
@@ -193,7 +195,7 @@ def test_the_batch_of_the_seed_grows_as_long_as_it_fits(
 
     monkeypatch.setattr(before_span, "passes", passes)
     monkeypatch.setattr(before_span, "perf_counter", lambda: now[0])
-    found = before_span._largest(device, WORK, rate=1e12, seconds=0.25)
+    found = before_span.largest_batch(device, WORK, rate=1e12, seconds=0.25)
     assert found is not None
     assert found.batch_size == 8
     assert batches == [2, 8]

@@ -13,8 +13,8 @@ from aiperf.engines.registry import OVER_GROUP, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring import step_times
 from aiperf.measuring.before_span import RankWork
-from aiperf.measuring.step_times import Longest, measure_steps, shared
-from aiperf.parallel.parallel import Solo
+from aiperf.measuring.step_times import Asked, Longest, measure_steps, shared
+from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.wire.messages import Rate, StepTime
 from nas.seeds import residual
 from tests.aiperf.engines.recording import recording
@@ -26,8 +26,12 @@ SHORT = Longest(100, inf)
 AUTO = TrainingConfig("fp32", 16, 0.1, (1,), 64, step="auto")
 
 
+def asked(training: TrainingConfig = AUTO, parallel: Parallel | None = None, seconds: float = 0.1) -> Asked:
+    return Asked(training, SHORT, parallel or Solo(), seconds)
+
+
 def test_engines_are_timed_and_the_others_have_a_reason() -> None:
-    times = measure_steps(recording(), WORK, AUTO, FAST, SHORT, Solo(), 0.2)
+    times = measure_steps(recording(), WORK, FAST, asked(seconds=0.2))
     assert 0 < times["eager"].seconds < 1
     assert times["eager"].prepare_seconds == 0
     assert 0 < times["graphed"].seconds < 1
@@ -39,18 +43,18 @@ def test_engines_are_timed_and_the_others_have_a_reason() -> None:
 def test_an_engine_that_makes_another_step_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = "the loss is 2 instead of 1"
     monkeypatch.setattr(step_times, "prepare_and_check", lambda name, eager, *others: (eager, reason))
-    found = measure_steps(recording(), WORK, AUTO, FAST, SHORT, Solo(), 0.1)["graphed"]
+    found = measure_steps(recording(), WORK, FAST, asked())["graphed"]
     assert (found.seconds, found.why_not) == (0.0, reason)
 
 
 def test_only_the_engine_that_the_configuration_names_is_timed_beside_the_eager_one() -> None:
     only = replace(AUTO, step="graphed")
-    assert list(measure_steps(recording(), WORK, only, FAST, SHORT, Solo(), 0.1)) == ["eager", "graphed"]
+    assert list(measure_steps(recording(), WORK, FAST, asked(only))) == ["eager", "graphed"]
 
 
 def test_a_seed_of_which_no_step_fits_is_not_timed() -> None:
-    assert measure_steps(recording(), WORK, AUTO, None, SHORT, Solo(), 0.2) == {}
-    assert measure_steps(recording(), WORK, AUTO, Rate(10.0, 10.0, 0.0), SHORT, Solo(), 0.2) == {}
+    assert measure_steps(recording(), WORK, None, asked()) == {}
+    assert measure_steps(recording(), WORK, Rate(10.0, 10.0, 0.0), asked()) == {}
 
 
 class Two(Solo):
@@ -85,10 +89,10 @@ class Alike(Solo):
 
 def test_a_group_that_normalises_over_its_ranks_is_eager() -> None:
     over = replace(AUTO, batch_norm="synchronised")
-    found = measure_steps(recording(), WORK, over, FAST, SHORT, Alike(), 0.1)
+    found = measure_steps(recording(), WORK, FAST, asked(over, Alike()))
     assert {name for name, time in found.items() if time.seconds > 0} == {"eager"}
     assert {time.why_not for name, time in found.items() if name != "eager"} == {OVER_GROUP}
-    assert measure_steps(recording(), WORK, over, FAST, SHORT, Solo(), 0.1)["graphed"].seconds > 0
+    assert measure_steps(recording(), WORK, FAST, asked(over))["graphed"].seconds > 0
 
 
 def test_who_names_an_engine_that_a_group_cannot_use_is_told() -> None:
@@ -113,4 +117,4 @@ class Slower(Solo):
 
 def test_no_rank_measures_what_another_cannot() -> None:
     """It would wait for that one's times for ever."""
-    assert measure_steps(recording(), WORK, AUTO, FAST, SHORT, Slower(), 0.2) == {}
+    assert measure_steps(recording(), WORK, FAST, asked(parallel=Slower())) == {}

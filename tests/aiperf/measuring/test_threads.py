@@ -1,79 +1,114 @@
-"""How many threads: on a clock of the test's own, and on this processor."""
+"""How many threads, and by which engine: on a clock of the test's own, and on this processor."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from statistics import fmean
+from collections.abc import Mapping, Sequence
 
 import pytest
 import torch
 
 from aiperf.device import bind
 from aiperf.measuring import threads
-from aiperf.measuring.threads import SURE, ThreadChoice, choice_of, choose_threads
+from aiperf.measuring.threads import Contender, Times, chosen, of_typical, time_in_turn
+from aiperf.proposing.thread_choice import reliability
 from aiperf.ranks.process import environment
+from aiperf.wire.messages import SEED, TYPICAL
+
+Seconds = Mapping[tuple[str, int, str], float]
+"""Time of a step by network, number of threads and engine."""
 
 
 class Cores:
-    """A device on which a step takes the time of its number of threads."""
+    """A device on which a step takes the time of its contender, and sometimes longer."""
 
-    kind = "cpu"
+    def __init__(self, seconds: Seconds, factors: Sequence[float] = (1.0,)) -> None:
+        self.seconds, self.now, self.steps = seconds, 0.0, list[Contender]()
+        self.factors = factors
 
-    def __init__(self, seconds: Mapping[int, float]) -> None:
-        self.seconds, self.now, self.used = seconds, 0.0, list[int]()
+    def step(self, contender: Contender) -> float:
+        place = len(self.steps)
+        took = self.seconds[contender.network, contender.threads, contender.engine]
+        took *= self.factors[place % len(self.factors)]
+        self.steps.append(contender)
+        self.now += took
+        return took
 
-    def use_threads(self, count: int) -> None:
-        self.used.append(count)
+    def timed(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Times:
+        monkeypatch.setattr(threads, "perf_counter", lambda: self.now)
+        return time_in_turn([Contender(*each) for each in self.seconds], self.step, seconds)
 
-    def step(self) -> None:
-        self.now += self.seconds[self.used[-1]]
+
+def both(seed: float, typical: float, gain: float, second: float) -> Seconds:
+    """Times with one thread of eager steps, `gain` times as many with a second thread, and fused steps that
+    take 0.7 times as long, which gain `second` of the typical network."""
+    return {
+        (TYPICAL, 1, "eager"): typical,
+        (TYPICAL, 1, "fused"): 0.7 * typical,
+        (SEED, 1, "eager"): seed,
+        (SEED, 1, "fused"): 0.7 * seed,
+        (TYPICAL, 2, "eager"): typical * gain,
+        (TYPICAL, 2, "fused"): 0.7 * typical * second,
+        (SEED, 2, "eager"): seed * gain,
+        (SEED, 2, "fused"): 0.7 * seed,
+    }
+
+
+def eager(seconds: Mapping[int, float]) -> Seconds:
+    return {(TYPICAL, count, "eager"): took for count, took in seconds.items()}
 
 
 @pytest.mark.parametrize(
-    ("seconds", "count"),
+    ("seconds", "pair"),
     [
-        ({1: 0.08, 2: 0.04, 4: 0.02}, 4),
-        ({1: 0.03, 3: 0.02, 4: 2.0}, 3),  # one core is somebody else's
-        ({1: 0.021, 2: 0.02}, 1),  # nearly as fast: fewer lose less when others come
+        (eager({1: 0.08, 2: 0.04, 4: 0.02}), (4, "eager")),
+        (eager({1: 0.03, 3: 0.02, 4: 2.0}), (3, "eager")),  # one core is somebody else's
+        (eager({1: 0.021, 2: 0.02}), (1, "eager")),  # nearly as fast: fewer lose less when others come
+        (both(0.016, 0.0436, 1.19, 0.74), (2, "fused")),  # eager steps lose by the second thread
+        (both(0.016, 0.0436, 1.0, 0.95), (1, "fused")),
+        (both(0.016, 0.0436, 1.0, 9.0), (1, "fused")),
     ],
 )
-def test_the_fewest_that_are_nearly_the_fastest(
-    monkeypatch: pytest.MonkeyPatch, seconds: dict[int, float], count: int
+@pytest.mark.parametrize("factors", [(1.0,), (1.0, 1.0, 1.0, 3.0, 1.0, 1.1, 1.0)], ids=["alone", "disturbed"])
+def test_threads_and_engine_are_chosen_together(
+    monkeypatch: pytest.MonkeyPatch, seconds: Seconds, pair: tuple[int, str], factors: Sequence[float]
 ) -> None:
+    """Whatever other programs take now and then."""
+    cores = Cores(seconds, factors)
+    times = cores.timed(monkeypatch, 4.0)
+    assert chosen(times) == pair
+    counts = list(dict.fromkeys(contender.threads for contender in cores.steps))
+    assert counts == sorted(counts), "the fewest first"
+
+
+def test_a_choice_without_doubt_takes_ten_rounds_and_one_to_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    cores = Cores(seconds := both(0.016, 0.0436, 1.0, 1.2))
+    times = cores.timed(monkeypatch, 4.0)
+    assert cores.now == pytest.approx(11 * sum(seconds.values()))
+    assert reliability(of_typical(times)) == (1.0, 1.0)
+
+
+def test_what_is_hopeless_is_not_timed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all cores of a processor that another program uses a step takes a hundred times as long: one such
+    step is made, and neither the other engine nor the other network is tried with these threads."""
+    seconds = dict(both(0.02, 0.04, 100.0, 100.0))
     cores = Cores(seconds)
-    monkeypatch.setattr(threads, "perf_counter", lambda: cores.now)
-    found = choose_threads(cores, tuple(seconds), cores.step, 20.0)  # type: ignore[arg-type]
-    assert found.seconds == pytest.approx(seconds)
-    assert (found.count, found.share) == (count, 1.0)
-    assert cores.used[-1] == count
-    assert cores.used[0] == min(seconds), "the fewest first"
-    assert cores.now == pytest.approx(6 * sum(seconds.values())), "one to warm up; five rounds leave no doubt"
+    times = cores.timed(monkeypatch, 1.0)
+    assert [each for each in cores.steps if each.threads == 2] == [Contender(TYPICAL, 2, "eager")]
+    assert len(times[Contender(TYPICAL, 1, "fused")]) >= 5
+    assert chosen(times) == (1, "fused")
+    assert reliability(of_typical(times))[0] == 1.0
 
 
-def test_a_choice_is_made_again_as_often_as_it_says() -> None:
-    """By 400 processors, with 2 threads up to 40 % faster than 1, each measured twice with a noise of 5 %."""
+def test_what_falls_behind_leaves_its_time_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fused steps with two and with three threads are equally fast, but for noise."""
     rng = random.Random(1)
-
-    def measured(ratio: float) -> ThreadChoice:
-        rounds = {1: ratio, 2: 1.0}
-        return choice_of(
-            {count: [time * rng.gauss(1, 0.05) for _ in range(10)] for count, time in rounds.items()}
-        )
-
-    twice = [(measured(1 + place / 1000), measured(1 + place / 1000)) for place in range(400)]
-    alike = [first.count == again.count for first, again in twice]
-    said = [first.share for first, _ in twice]
-    assert fmean(alike) == pytest.approx(fmean(said), abs=0.03)
-    sure = [same for same, share in zip(alike, said) if share >= SURE]
-    assert len(sure) > 200
-    assert fmean(sure) > 0.98
-    assert fmean(same for same, share in zip(alike, said) if share < 0.8) < 0.8
-
-
-def test_nothing_is_known_of_how_sure_one_round_is() -> None:
-    choice = choice_of({1: [1.2], 2: [1.0]})
-    assert (choice.count, choice.share) == (2, 0.0)
+    close = {(TYPICAL, 1, "fused"): 0.1, (TYPICAL, 2, "fused"): 0.051, (TYPICAL, 3, "fused"): 0.0465}
+    cores = Cores(close, [rng.gauss(1, 0.05) for _ in range(997)])
+    rounds = {each.threads: len(took) for each, took in cores.timed(monkeypatch, 6.0).items()}
+    assert rounds[1] == 5
+    assert rounds[2] == rounds[3] > 20
+    assert cores.now < 6.0
 
 
 @pytest.mark.parametrize(

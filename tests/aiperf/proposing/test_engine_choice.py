@@ -7,8 +7,10 @@ from math import inf
 
 import pytest
 
-from aiperf.proposing.engine_choice import Expected, choose
+from aiperf.config import TrainingConfig
+from aiperf.proposing.engine_choice import Engines, Expected, Sizes, choose
 from aiperf.wire.messages import StepTime
+from nas.seeds import residual
 
 TIMES = {
     "eager": StepTime(0.1),
@@ -60,3 +62,27 @@ def test_nothing_is_compiled_that_would_not_be_ready_in_the_span() -> None:
     late = replace(TRIAL, seconds_left=40.0)
     assert choose("compiled", TIMES, late) == ("eager", "the span ends before compiled steps would be ready")
     assert choose("compiled", TIMES, TRIAL) == ("compiled", "as configured")
+
+
+SEED, GROWN = residual((1, 8, 8), 3), residual((1, 8, 8), 3, (8, 16, 32))
+
+
+def engines(**seeds: float) -> Engines:
+    training = TrainingConfig("fp32", 16, 0.1, (1,), 64, step="auto")
+    times = {"eager": StepTime(0.04), "fused": StepTime(0.02), "compiled": StepTime(0.0, why_not="too long")}
+    seed_times = {name: StepTime(seconds) for name, seconds in seeds.items()}
+    return Engines(training, Sizes(SEED, GROWN, 16), times, seed_times)
+
+
+def test_the_engine_of_a_small_network_is_the_one_that_was_faster_with_the_seed() -> None:
+    found = engines(eager=0.01, fused=0.012)
+    assert found.choose(SEED, 100, 16, inf) == ("eager", "the fastest before the span")
+    assert found.choose(GROWN, 100, 16, inf) == ("fused", "2.00 times as fast as eager before the span")
+    half_batch = found.choose(GROWN, 100, 8, inf)
+    assert half_batch == ("fused", "2.00 times as fast as eager before the span"), "few reasons in a run"
+
+
+def test_a_seed_that_was_not_timed_by_all_engines_is_left_out() -> None:
+    """Only like is compared with like."""
+    assert engines(eager=0.001).choose(SEED, 100, 16, inf)[0] == "fused"
+    assert engines().choose(SEED, 100, 16, inf)[0] == "fused"

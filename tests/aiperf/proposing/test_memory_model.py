@@ -73,6 +73,16 @@ def test_muon_needs_most_after_the_passes_of_a_small_batch() -> None:
     assert muon["temporary"] == max(adamw["temporary"], 12 * largest + grams - muon["activations"])
 
 
+def test_a_graph_keeps_all_that_a_step_computes() -> None:
+    seed = resnet50((3, 64, 64))
+    step, graphed, auto = (replace(TRAINING, step=name) for name in ("eager", "graphed", "auto"))
+    eager = training_bytes(seed, step, 8, 1, "cuda")
+    parts = step_parts(seed, step, 8, 1, "cuda")
+    more = sum(parts[part] for part in ("gradients", "activations", "temporary", "examples"))
+    assert training_bytes(seed, graphed, 8, 1) == training_bytes(seed, auto, 8, 1, "cuda") == eager + more
+    assert training_bytes(seed, auto, 8, 1, "npu") == eager  # which captures nothing
+
+
 def test_the_gradients_of_a_group_stay_in_their_buckets() -> None:
     graph = resnet50((3, 64, 64))
     alone, grouped = (step_parts(graph, TRAINING, 2, ranks) for ranks in (1, 2))

@@ -16,7 +16,7 @@ from aiperf.rules.measurements import of_leg
 from aiperf.rules.rule import Outcome
 from aiperf.score.lineage import recount
 from aiperf.tasks.images.task import IMAGES
-from aiperf.wire.messages import Processor, Rate, Ready, Rung, StepTime
+from aiperf.wire.messages import Processor, Rate, Ready, Rung, StepTime, TimedStep
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 from tests.aiperf.rules.forged import (
@@ -38,6 +38,7 @@ LINUX = {"system": "Linux-6.18.44-fc-v595-x86_64-with-glibc2.36"}
 ZEN_3 = Processor("x86_64", logical=8, top_hertz=0.0, flags=("avx", "avx2", "fma", "sse2"))
 UNLISTED = told(Scene(minutes=0.3, device="AMD EPYC"))
 ON_ZEN_3 = with_ready(processor=ZEN_3, software=LINUX)(UNLISTED)
+ONE_TIMED: dict[str, Any] = {"threads": 1, "thread_seconds": {"1": 0.5}}
 SPEED = 20e9
 """Operations per second of a group in these journals, about 19e9 of them tensor operations."""
 
@@ -182,12 +183,40 @@ def test_a_processor_fits_its_system(processor: Processor, says: str) -> None:
         (with_ceiling(threads=4, thread_seconds={"1": 0.5}), "4 threads do not follow from the times of 1"),
         (with_ceiling(threads=1, thread_seconds={"1": -0.5}), "1 threads do not follow from the times of 1"),
         (with_ceiling(threads_share=1.5), "1.5 is not a share of measurements"),
+        (with_ceiling(timed=(TimedStep("seed", 1, "eager", 0.0, 5),), **ONE_TIMED), "or in no time"),
+        (
+            with_ceiling(timed=(TimedStep("seed", 2, "eager", 0.1, 5),), **ONE_TIMED),
+            "with other threads than 1",
+        ),
+        (said(Began, threads=(64,)), "rank 1 trained with 64 threads, which were not timed before the span"),
+        (
+            together(with_ceiling(**ONE_TIMED), said(Began, threads=(2,))),
+            "rank 1 trained with 2 threads, which were not timed before the span",
+        ),
+        (with_ceiling(seed_steps={"eager": StepTime(-1.0)}), "a step has a negative duration or error"),
         (with_ceiling(steps={"eager": StepTime(1.0, error=-0.1)}), "a step has a negative duration or error"),
         (with_ceiling(side=-1), "a side or a spread is negative"),
     ],
 )
 def test_threads_are_those_of_the_processor(edit: Edit, says: str) -> None:
     assert says in found(edit(ON_ZEN_3), "measurements").text
+
+
+def test_a_trial_may_have_any_threads_that_were_timed_and_is_compared_with_their_ceiling() -> None:
+    """It is no doubt that a rank with a ceiling for one thread is faster with two."""
+    one, two = Rate(SPEED / 2, SPEED / 2, 0.0), Rate(SPEED, SPEED, 0.0)
+    measured = with_ceiling(
+        **{**ONE_TIMED, "thread_seconds": {"1": 0.5, "2": 0.4}},
+        product=one,
+        seed=None,
+        thread_products={"1": one, "2": two},
+    )
+    faster = "the rate is 1.8 times the ceilings measured before the span"
+    assert faster in found(measured(ON_ZEN_3), "measurements").text
+    for threads in ((1,), (2,)):
+        finding = found(together(measured, said(Began, threads=threads))(ON_ZEN_3), "measurements")
+        assert (faster in finding.text) == (threads == (1,))
+        assert finding.outcome is not Outcome.FAILED
 
 
 def test_more_threads_than_processors_may_be_stated_by_the_environment_of_a_processor_alone() -> None:

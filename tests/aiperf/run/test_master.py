@@ -5,6 +5,7 @@ In one file, because all of it is asked of one leg that the same scripted groups
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import WorldError
+from aiperf.few_collections import SETTLED
 from aiperf.files import RunFiles
 from aiperf.journal.events import (
     TERMINATED,
@@ -25,14 +27,17 @@ from aiperf.journal.events import (
     Released,
 )
 from aiperf.journal.file import read_journal
-from aiperf.journal.replay import replay
+from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.jobs import Jobs
+from aiperf.rules.reproduction import search
+from aiperf.rules.verdict import evidence_of
 from aiperf.run.group import AHEAD
 from aiperf.run.master import Master
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import State
 from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import (
+    SEED,
     Assign,
     Ceiling,
     Fallback,
@@ -44,6 +49,7 @@ from aiperf.wire.messages import (
     Setup,
     Started,
     StepTime,
+    TimedStep,
     ToGroup,
 )
 from analysis.readings.run_tables import engines_text
@@ -89,6 +95,28 @@ class Slow(Obedient):
     def work(self, assign: Assign) -> Doing:
         yield 1.0
         yield from super().work(assign)
+
+
+class DiesMeasured(Obedient):
+    """When it has measured, before the clock starts."""
+
+    def control(self) -> Doing:
+        super().control()
+        yield 0.2
+        yield from self.die("killed by signal 9")
+
+
+class DiesReleased(Obedient):
+    """When the clock starts."""
+
+    def do(self, message: ToGroup) -> Doing:
+        return self.die("killed by signal 9") if isinstance(message, Release) else super().do(message)
+
+
+class LateAgain(Obedient):
+    def set_up(self) -> Doing:
+        yield 1.0
+        self.say(*map(self.ready, self.ranks))
 
 
 @pytest.mark.contract
@@ -149,6 +177,43 @@ def test_the_first_group_is_served_first_whoever_was_ready_first_and_all_measure
     assert said == ["ready", "ready", "control", "control"]
 
 
+def first_trials(told: Replay, num: int) -> list[tuple[int, int, int | None]]:
+    """Number, group and parent of the first that were dispatched."""
+    first = told.attempts[:num]
+    return [(attempt.trial.number, attempt.group, attempt.trial.parent) for attempt in first]
+
+
+def test_the_first_candidates_are_proposed_before_the_clock_and_dispatched_after_it(tmp_path: Path) -> None:
+    """Also if a group is lost meanwhile, which measures again. A master collects cycles rarely."""
+    world, proposed, before = FakeWorld(Obedient, DiesMeasured, Obedient), list[float](), gc.get_threshold()
+
+    def slowly(master: Master) -> None:
+        def passes() -> None:
+            world.clock.now += 0.5
+            proposed.append(world.clock.now)
+            assert (gc.get_threshold(), master.released) == (SETTLED, len(proposed) > 3)
+
+        master.ledger.jobs.proposed = passes
+
+    told = lead(tmp_path, world, before=slowly, max_trials=5)
+    assert world.restarts == [1]
+    assert (proposed[2], len(proposed)) == (pytest.approx(1.5), 5)
+    assert told.leg.released == pytest.approx(1.5)
+    assert first_trials(told, 3) == [(0, 0, None), (1, 1, None), (2, 2, None)]
+    assert {attempt.dispatch_time for attempt in told.attempts[:3]} == {told.leg.released}
+    assert gc.get_threshold() == before
+
+
+def test_a_candidate_that_its_group_did_not_live_to_see_is_proposed_anew_from_what_is_known_by_then(
+    tmp_path: Path,
+) -> None:
+    world = FakeWorld(Obedient, DiesReleased, Obedient, again=LateAgain)
+    told = lead(tmp_path, world, max_trials=4)
+    assert states(told) == [State.COMPLETE] * 4
+    assert first_trials(told, 3) == [(0, 0, None), (1, 2, None), (2, 0, 0)]
+    assert search(evidence_of(told, None)).text == "4 of 4 proposals reproduced"
+
+
 def test_ranks_meet_where_their_leader_says_with_a_secret_of_the_master(tmp_path: Path) -> None:
     secrets = list[str]()
 
@@ -172,7 +237,7 @@ def test_a_trial_whose_engine_failed_goes_on_and_the_journal_and_the_user_are_to
     class Falls(Obedient):
         def train(self, assign: Assign) -> Doing:
             number, attempt = assign.trial.number, assign.attempt
-            self.say(Started(number, attempt, "key", 0.01, "graphed", "faster"))
+            self.say(Started(number, attempt, "key", 0.01, "graphed", "faster", (2 if number else 1,)))
             if number == 1:
                 self.say(Fallback(number, attempt, "graphed", "the loss is 2 instead of 1"))
             return self.work(assign)
@@ -183,6 +248,7 @@ def test_a_trial_whose_engine_failed_goes_on_and_the_journal_and_the_user_are_to
     assert engines_text(told) == [
         "graphed (faster): 2 of 3 trials",
         "eager, because graphed failed (the loss is 2 instead of 1): 1 of 3 trials",
+        "2 threads in 2 trials, 1 in 1",
     ]
     assert world.said == ["trial 1: no graphed steps, eager ones instead: the loss is 2 instead of 1"]
 
@@ -305,7 +371,7 @@ def test_a_trial_that_ends_may_have_children_where_there_were_none(tmp_path: Pat
 
     told = lead(tmp_path, FakeWorld(Obedient, Obedient), before=exhaust, max_trials=9)
     assert (reason(told), states(told)) == ("trials", [State.COMPLETE] * 9)
-    assert all(asked.count(number) == 2 for number in range(1, 9)), "asked again at a trial's end, not before"
+    assert asked == [number for number in range(2, 9) for _ in range(2)], "again at a trial's end, not before"
 
 
 def test_a_stop_by_the_scheduler_keeps_the_test_for_the_end(tmp_path: Path) -> None:
@@ -441,10 +507,13 @@ def test_a_directory_that_is_not_shared_is_told_of(tmp_path: Path) -> None:
 
 def test_a_group_that_is_started_again_is_told_what_was_measured(tmp_path: Path) -> None:
     times = {"eager": StepTime(0.1), "graphed": StepTime(0.05, 1.0)}
+    seeds = {"eager": StepTime(0.02)}
+    timed = (TimedStep(SEED, 3, "eager", 0.02, 5),)
 
     class Measured(Obedient):
         def measured(self, rank: int) -> Ceiling:
-            return replace(super().measured(rank), steps=times, threads=3)
+            own = timed if rank == 1 else ()
+            return replace(super().measured(rank), steps=times, seed_steps=seeds, timed=own, threads=3)
 
         def train(self, assign: Assign) -> Doing:
             return self.die("broken")
@@ -462,6 +531,7 @@ def test_a_group_that_is_started_again_is_told_what_was_measured(tmp_path: Path)
     assert observe in world.workers[1].heard
     assert isinstance(release, Release)
     assert (release.steps, release.threads, release.block_seconds) == (times, {"1": 3, "2": 3}, 1.0)
+    assert (release.seed_steps, release.timed) == (seeds, {"1": timed})
     assert release.seconds_left is not None
     assert 0.0 < release.seconds_left <= 1.8
     assert not any(isinstance(message, Release) for message in others), "once, not for each of its ranks"

@@ -34,7 +34,6 @@ from aiperf.trial import State
 from analysis.readings.telemetry import HostClock, read_telemetry
 from tests import journals
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.data.sets import write_idx
 from tests.aiperf.groups import reason
 from tests.mpi.jobs import environ
 
@@ -144,23 +143,12 @@ def test_its_result_is_shown_again(words: tuple[str, ...], whole: tuple[Path, st
     before = RunFiles(directory).journal.read_bytes()
     assert typed(*words, directory) == 0
     assert typed.out in output
-    complete = f"aiperf-hpc: the run in {directory} is complete; this is its result\n"
+    complete = (
+        f"aiperf-hpc: the run in {directory} is complete; this is its result\n"
+        f"Next: aiperf-hpc report {directory}\n"
+    )
     assert typed.err == ("" if words == ("score",) else complete)
     assert RunFiles(directory).journal.read_bytes() == before
-
-
-@pytest.mark.slow
-def test_images_of_ones_own_are_run_by_one_option(tmp_path: Path) -> None:
-    write_idx(tmp_path / "examples")
-    directory = tmp_path / "run"
-    own = ("--data", tmp_path / "examples", "--directory", directory, "--device", "cpu")
-    answer = finished("run", *own, "--minutes", 0.15)
-    assert answer.returncode == 0, answer.stderr
-    assert "VALID, class smoke" in answer.stdout
-    run = told(directory)
-    assert run.opened.config.preset == "own"
-    assert run.tested is not None
-    assert run.tested.tally.of == 20
 
 
 def first_leg(directory: Path, *changes: tuple[str, object], **opened: object) -> RunFiles:
@@ -230,27 +218,6 @@ def test_a_killed_run_goes_on_and_loses_and_doubles_nothing(tmp_path: Path) -> N
     assert judge(after, RunFiles(directory)).valid
     keys = [(v.segment.trial, v.segment.index) for a in after.attempts for v in a.validations if v.in_time]
     assert score(after, recount(after).counts).goodput.segments == len(set(keys))
-
-
-@pytest.mark.slow
-def test_a_worker_that_dies_is_started_again(tmp_path: Path) -> None:
-    directory = tmp_path / "bereaved"
-    with begun(directory, minutes=0.25) as process:
-        wait_for(directory, '"type":"Ended"')
-        (ready,) = [
-            line.event.ready.pid  # type: ignore[attr-defined]
-            for line in JournalReader(RunFiles(directory).journal).new_lines()
-            if type(line.event).__name__ == "RankReady"
-        ]
-        os.kill(ready, signal.SIGKILL)
-        output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    run = told(directory)
-    assert len(run.leg.losses) == 1
-    assert "was killed by signal 9" in run.leg.losses[0].reason
-    lost = [story for story in run.trials.values() if len(story.attempts) > 1]
-    assert lost
-    assert judge(run, RunFiles(directory)).valid
 
 
 @pytest.mark.slow

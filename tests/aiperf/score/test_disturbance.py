@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from aiperf.journal.events import HostUsed, LegBegan, LegEnded, Opened, RankReady, Released
 from aiperf.journal.replay import Replay
 from aiperf.score.disturbance import HostDisturbance, disturbances, most_disturbed
 from aiperf.wire.messages import HostUse
-from analysis.readings.disturbance import disturbance_text
+from analysis.readings.disturbance import disturbance_text, others_over_time
 from tests.journals import READY, Scene, told
 
 OPENED = next(event for _, event in told(Scene(minutes=0.05)) if isinstance(event, Opened))
@@ -36,6 +37,21 @@ def run(*legs: list[tuple[float, HostUse]], hosts: int = 1, rules: int = 2) -> R
             found.add(140.0, HostUsed(use, end))
     assert not found.faults
     return found
+
+
+def test_it_is_told_over_the_span_of_all_legs_by_host() -> None:
+    """Two hosts, of which one is disturbed for the first third of the second leg; the last third of that leg
+    nobody reported."""
+    other = replace(QUIET, rank=2)
+    quiet = [(end, use) for end in (110.0, 120.0, 130.0) for use in (QUIET, other)]
+    second = [(110.0, BUSY), (110.0, other), (120.0, QUIET), (120.0, other)]
+    found = others_over_time(run(quiet, second, hosts=2))
+    assert found is not None
+    assert found.hosts == 2
+    assert found.edges == pytest.approx(10.0 * np.arange(7))
+    assert found.most == pytest.approx([0, 0, 0, 0.2, 0, np.nan], nan_ok=True)
+    assert found.median == pytest.approx([0, 0, 0, 0.1, 0, np.nan], nan_ok=True)
+    assert others_over_time(run([])) is None
 
 
 @pytest.mark.parametrize(

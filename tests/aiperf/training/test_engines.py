@@ -9,16 +9,20 @@ import torch
 from torch import Tensor
 
 from aiperf.data import load
+from aiperf.device.npu import Npu
 from aiperf.engines import registry
 from aiperf.engines.engine import Engine
 from aiperf.engines.fused import Fused
 from aiperf.engines.fused.tensors import Unfit
+from aiperf.measuring.precision import used_formats
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.pace import Pace
 from aiperf.tally import Tally
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.train import train
+from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import Fallback, FromGroup, Validated
+from tests.aiperf.device.vendors import OnlyContiguous
 from tests.aiperf.engines.recording import Again, Recording, recording
 from tests.aiperf.training.test_train import START, alone, chosen
 from tests.aiperf.training.test_worker import CONFIG
@@ -53,6 +57,25 @@ def test_captured_steps_train_as_eager_ones_do(dropout: float) -> None:
     assert all(torch.equal(graphed[name], values) for name, values in eager.items())
     assert validated(told) == validated(same)
     assert not any(isinstance(message, Fallback) for message in same)
+
+
+class Contiguous(Recording):
+    """A device with the memory format of Ascend's."""
+
+    layout = Npu.layout
+
+
+def test_a_trial_of_contiguous_images_needs_no_other_format() -> None:
+    eager, told, _ = trained("eager")
+    cpu = recording()
+    with OnlyContiguous():
+        with pytest.raises(RuntimeError, match="Only contiguous_format or preserve_format is supported"):
+            trained("eager")
+        device = Contiguous(cpu.index, cpu.name, cpu.memory_bytes)
+        assert used_formats(device, "fp32") == dict.fromkeys(PRODUCTS, "fp32")
+        found, same, _ = trained("eager", device)
+    assert all(torch.allclose(found[name], values, atol=1e-4) for name, values in eager.items())
+    assert len(validated(told)) == len(validated(same))
 
 
 def test_a_wrong_engine_is_not_used_and_the_trial_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,8 +53,9 @@ def test_a_group_on_one_host_can_be_reached_from_no_other_host(printed: list[dic
 
 
 def test_a_group_captures_its_steps_and_learns_what_an_eager_one_learns(
-    images: list[dict[str, list[Any]]],
+    images: list[dict[str, list[Any]]], printed: list[dict[str, Any]]
 ) -> None:
+    assert [rank["async errors"] for rank in printed] == ["0", "0"]
     for one in images:
         assert one["captured"] == [[], images[0]["eager"][1]]
         assert one["captured in bf16"] == [[], images[0]["eager in bf16"][1]]

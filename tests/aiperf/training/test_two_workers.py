@@ -21,7 +21,7 @@ from aiperf.training import worker as worker_module
 from aiperf.training.built_trial import InAdvance
 from aiperf.trial import State, Trial
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import Assign, Finished, Ready, Release, Steps, ToGroup, Validated
+from aiperf.wire.messages import Assign, Finished, Ready, Release, Started, Steps, ToGroup, Validated
 from tests.aiperf.training.test_worker import Told, child_of, own_log, trial, working
 
 PAIR = Place(rank=1, group=(1, 2), device_index=0, ranks_on_host=2)
@@ -81,6 +81,7 @@ def test_the_leader_speaks_for_its_group_and_each_rank_writes_down_its_share(tmp
         both(leader, other, Release(None), Assign(trial(0), 1))
         assert leader.wait(Finished).state is State.COMPLETE
     assert [type(message) for message in other.said] == [Ready]
+    assert leader.wait(Started).threads == (torch.get_num_threads(),) * 2
     examples = sum(message.block.examples for message in leader.said if isinstance(message, Steps))
     assert examples == 128
     logs = [own_log(tmp_path, rank) for rank in (1, 2)]

@@ -17,7 +17,7 @@ import torch
 
 from aiperf.config import Config, LimitsConfig, TrainingConfig
 from aiperf.data import load
-from aiperf.device import bind
+from aiperf.device import Device, bind
 from aiperf.errors import GroupBroken
 from aiperf.files import RunFiles
 from aiperf.parallel.parallel import Parallel, Solo
@@ -31,6 +31,7 @@ from aiperf.training.worker import Worker
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
+    TYPICAL,
     Assign,
     Evaluate,
     Evaluated,
@@ -43,6 +44,7 @@ from aiperf.wire.messages import (
     Started,
     Steps,
     Stop,
+    TimedStep,
     ToGroup,
     Validated,
 )
@@ -120,11 +122,13 @@ def working(
     parallel: Parallel | None = None,
     probe: str = "",
     every: int = CONFIG.training.validate_every_examples,
+    device: Device | None = None,
+    step: str = CONFIG.training.step,
 ) -> Iterator[Told]:
     channel = Told()
-    config = replace(CONFIG, training=replace(CONFIG.training, validate_every_examples=every))
+    config = replace(CONFIG, training=replace(CONFIG.training, validate_every_examples=every, step=step))
     setup = Setup(config, graph_to_json(SEED), str(directory), probe)
-    channel.worker = worker = Worker(setup, channel, bind("cpu", 0), place, parallel or Solo())
+    channel.worker = worker = Worker(setup, channel, device or bind("cpu", 0), place, parallel or Solo())
 
     def serve() -> None:
         try:
@@ -177,6 +181,22 @@ def test_a_trial_from_its_first_step_to_its_kept_weights(tmp_path: Path) -> None
     closed = [message.segment for message in channel.said if isinstance(message, Validated)]
     assert finished.kept == min(closed, key=lambda segment: segment.unbounded).index
     assert [line["correct"] for line in log if "of" in line] == [segment.tally.correct for segment in closed]
+
+
+@pytest.mark.parametrize(("faster", "threads"), [(0.05, 2), (0.095, 1)])
+def test_a_trial_has_the_threads_that_are_best_for_it_and_says_so(
+    tmp_path: Path, faster: float, threads: int
+) -> None:
+    """Here in a group that was started again, which is told what it had measured."""
+    before = torch.get_num_threads()
+    timed = tuple(TimedStep(TYPICAL, count, "eager", took, 5) for count, took in ((1, 0.1), (2, faster)))
+    try:
+        with working(tmp_path) as channel:
+            channel.tell(Release(None, {"1": 3 - threads}, timed={"1": timed}), Assign(trial(0), 1))
+            started, finished = channel.wait(Started), channel.wait(Finished)
+    finally:
+        torch.set_num_threads(before)
+    assert (started.threads, finished.state) == ((threads,), State.COMPLETE)
 
 
 def test_dropout_is_of_training_alone_and_reaches_the_last_layer(tmp_path: Path) -> None:
@@ -260,8 +280,12 @@ def no_memory_of_the_host() -> None:
     torch.empty(1 << 60)
 
 
+def no_memory_of_cudnn() -> None:
+    raise RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED")
+
+
 @pytest.mark.parametrize("failing", ["build", "step"])
-@pytest.mark.parametrize("fill", [no_memory_of_a_device, no_memory_of_the_host])
+@pytest.mark.parametrize("fill", [no_memory_of_a_device, no_memory_of_the_host, no_memory_of_cudnn])
 def test_too_little_memory_is_told_as_such(
     fill: Callable[[], None], failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ from aiperf.data import load
 from aiperf.engines.graphed import WARM_UP_WRAPPED, Graphed
 from aiperf.engines.objective import NotFinite
 from aiperf.engines.registry import KINDS
-from aiperf.parallel.ddp import Ddp
+from aiperf.parallel.ddp import ASYNC_ERRORS, Ddp
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.pace import Pace
 from aiperf.tally import Tally
@@ -207,7 +207,12 @@ def main() -> None:
         own = {"graphed": kind} if position else {}
         with mock.patch.dict(KINDS, own):  # type: ignore[arg-type]
             images[name] = images_trained(Rank(device, data, training, parallel), step)
-    found = {"listening": listening, "images": images, "text": texts(parallel)}
+    found = {
+        "listening": listening,
+        "async errors": os.environ[ASYNC_ERRORS],
+        "images": images,
+        "text": texts(parallel),
+    }
     parallel.close()
     print(json.dumps(found))
 

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from aiperf.config import BoundsConfig
+from aiperf.config import BoundsConfig, load_preset
 from aiperf.errors import ConfigError
+from aiperf.proposing.proposals import drawn
+from aiperf.run.run import starting_graph
 from nas.morphisms import Ungroup
 from nas.search import SEARCHES, Observation, Search, typical
 from nas.search.bounds import Size, in_round
@@ -99,6 +101,15 @@ def test_the_typical_network_has_the_grown_size_for_every_random_seed() -> None:
     assert Size.of(graph).within(BOUNDS, Size.of(SEED), BOUNDS.growth_rounds + 1)
     assert graph.key == typical(SEED, BOUNDS).key
     assert typical(SEED, BoundsConfig()) is SEED, "nothing grows"
+
+
+@pytest.mark.parametrize("name", ["digits", "own", "text"])
+def test_a_preset_that_grows_has_a_typical_network_of_its_bounds(name: str) -> None:
+    """Most walks of `digits` end beside its narrow bounds: of the first five none is in them."""
+    config = load_preset(name)
+    seed, bounds = starting_graph(config), config.search.bounds
+    size = Size.of(typical(seed, bounds, drawn(config)))
+    assert size.within(bounds, Size.of(seed), bounds.growth_rounds + 1)
 
 
 def test_a_seed_that_cannot_grow_is_typical_itself() -> None:

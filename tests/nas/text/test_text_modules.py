@@ -137,7 +137,7 @@ def test_a_tied_network_is_the_other_with_one_weight_twice() -> None:
 def test_channels_last_in_memory_changes_nothing(build: Callable[..., Graph]) -> None:
     graph = build((12,))
     one, other = network(graph), network(graph)
-    other.place(torch.device("cpu"))
+    other.place(torch.device("cpu"), torch.channels_last)
     read = examples(graph)
     assert torch.equal(one(read), other(read))
 

@@ -28,10 +28,13 @@ from aiperf.data import Data, load
 from aiperf.data.decode import random_box
 from aiperf.data.image_files import look
 from aiperf.data.packed import staging
-from aiperf.data.packed.loading import ReusedMemory
 from aiperf.data.packed.readers import cut
 from aiperf.data.packed.shards import Maps, PackedPart, Shard, read_manifest, write_manifest
+from aiperf.data.reused_memory import ReusedMemory
 from aiperf.errors import ConfigError, DataError
+from aiperf.files import RunFiles
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.packed.pack import call, packed
 from tests.aiperf.data.sets import CPU, pictures, refusal, write_folders
@@ -438,6 +441,10 @@ def test_a_run_on_packed_images_is_valid(tmp_path: Path, monkeypatch: pytest.Mon
     done = call(*asked, "--directory", run)
     assert done.returncode == 0, done.stderr
     assert "VALID, class smoke" in done.stdout
+    recorded = replay(read_journal(RunFiles(run).journal))
+    assert recorded.opened.config.preset == "own", "one option is enough for images of one's own"
+    assert recorded.tested is not None
+    assert recorded.tested.tally.of == 15
     assert len(list((tmp_path / "disk").glob("*/*.shard"))) == 2
     judged = call("validate", run, "--reevaluate")
     assert judged.returncode == 0, judged.stdout

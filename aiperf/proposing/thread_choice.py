@@ -1,0 +1,98 @@
+"""How many threads make the steps of a trial on a CPU, and by which engine: a choice of both together, from
+the times of steps that were measured before the span.
+
+Two networks are timed, the seed and the run's typical network, because a small network gains less from more
+threads, or loses by them. The time of a step of another size is interpolated between the two.
+
+The tie rule: the fewest threads whose steps take at most NEARLY times as long as the fastest, so that the
+next run chooses the same, and because fewer threads lose less when other programs start. Of two engines that
+are equal within LEAST_GAIN, the eager one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from aiperf.config import EAGER
+from aiperf.proposing.engine_choice import LEAST_GAIN, between
+from aiperf.wire.messages import SEED, TYPICAL, TimedStep
+
+NEARLY = 1.1
+"""Factor on the best time within which numbers of threads count as equally fast."""
+LEAST_ROUNDS = 5
+"""Minimum number of rounds from which the reliability of a choice can be estimated."""
+RESAMPLES = 200
+
+Pair = tuple[int, str]
+"""A number of threads, and an engine."""
+
+
+def fewest_near_best(seconds: Mapping[int, float]) -> int:
+    """The fewest threads that are nearly as fast as the fastest."""
+    best = min(seconds.values())
+    return min(count for count, took in seconds.items() if took <= NEARLY * best)
+
+
+def best_pair(seconds: Mapping[Pair, float]) -> Pair:
+    """The engine that is fastest with the number of threads that it would get, and this number."""
+    times: dict[str, dict[int, float]] = {}
+    for (count, engine), seconds_of_step in seconds.items():
+        times.setdefault(engine, {})[count] = seconds_of_step
+    counts = {engine: fewest_near_best(each) for engine, each in times.items()}
+    took = {engine: each[counts[engine]] for engine, each in times.items()}
+    best = min(took, key=lambda engine: took[engine])
+    if EAGER in took and took[EAGER] - took[best] < LEAST_GAIN * took[EAGER]:
+        best = EAGER
+    return counts[best], best
+
+
+def reliability(times: Mapping[Pair, Sequence[float]]) -> tuple[float, float]:
+    """Fraction of resampled measurements that choose the same number of threads, and the same pair; 0 if too
+    few rounds were timed.
+
+    This is a bootstrap: rounds are drawn with replacement, and a choice is made from each draw (Efron,
+    "Bootstrap methods: another look at the jackknife", Annals of Statistics 7(1), 1979). A contender that was
+    timed in fewer rounds than others was given up as too slow, and is not drawn.
+    """
+    rounds = max(map(len, times.values()))
+    if rounds < LEAST_ROUNDS:
+        return 0.0, 0.0
+    chosen = best_pair({pair: median(each) for pair, each in times.items()})
+    drawable = {pair: each for pair, each in times.items() if len(each) == rounds}
+    rng, same_count, same_pair = random.Random(0), 0, 0
+    for _ in range(RESAMPLES):
+        drawn = [rng.randrange(rounds) for _ in range(rounds)]
+        again = best_pair({pair: median([each[place] for place in drawn]) for pair, each in drawable.items()})
+        same_count += again[0] == chosen[0]
+        same_pair += again == chosen
+    return same_count / RESAMPLES, same_pair / RESAMPLES
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Chooses the number of threads for the steps of a network on one rank."""
+
+    timed: Sequence[TimedStep]
+    """The rank's own times; empty if there was no choice."""
+    seed_size: float
+    """Operations of a step of the seed, as a fraction of those of the typical network; 1 if both are one."""
+
+    def count(self, engine: str, size: float) -> int | None:
+        """The number of threads for steps of this engine and size, in multiples of the typical network's
+        operations; None if nothing was measured."""
+        seconds = self.seconds(engine, size) or self.seconds(EAGER, size)
+        return fewest_near_best(seconds) if seconds else None
+
+    def seconds(self, engine: str, size: float) -> Mapping[int, float]:
+        """Expected time of a step in seconds, by number of threads. If one was given up before the seed was
+        timed with it, smaller networks are expected to take as long as the typical one."""
+        of_engine = [step for step in self.timed if step.engine == engine]
+        typical = {step.threads: step.seconds for step in of_engine if step.network == TYPICAL}
+        seed = {step.threads: step.seconds for step in of_engine if step.network == SEED}
+        return {
+            count: between(size, self.seed_size, seed.get(count, took if seed else None), took)
+            for count, took in sorted(typical.items())
+        }

@@ -1,0 +1,129 @@
+"""The number of threads of a trial, by recorded times of steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+
+import pytest
+
+from aiperf.proposing.engine_choice import between
+from aiperf.proposing.thread_choice import LEAST_ROUNDS, Pair, Threads, best_pair, reliability
+from aiperf.wire.messages import SEED, TYPICAL, TimedStep
+
+TIMED = (
+    # In ms. Eager steps of the seed and fused ones of grown networks are those of the preset digits, as seen
+    # on two idle cores of an AMD EPYC; the others are in proportion.
+    *(TimedStep(SEED, count, "eager", ms / 1e3, 9) for count, ms in ((1, 15.9), (2, 18.9))),
+    *(TimedStep(TYPICAL, count, "eager", ms / 1e3, 9) for count, ms in ((1, 86.0), (2, 69.0))),
+    *(TimedStep(SEED, count, "fused", ms / 1e3, 9) for count, ms in ((1, 10.2), (2, 11.6))),
+    *(TimedStep(TYPICAL, count, "fused", ms / 1e3, 9) for count, ms in ((1, 43.6), (2, 32.4))),
+)
+SEED_SIZE = 0.2
+
+
+@pytest.mark.parametrize(
+    ("engine", "size", "count"),
+    [
+        ("fused", 1.0, 2),
+        ("fused", 0.2, 1),
+        ("fused", 0.1, 1),  # a smaller batch of the seed
+        ("fused", 0.38, 1),  # 17.7 and 16.3 ms: not worth a core
+        ("fused", 0.5, 2),  # 22.7 and 19.4 ms
+        ("fused", 4.0, 2),
+        ("eager", 0.2, 1),
+        ("eager", 1.0, 2),
+        ("compiled", 1.0, 2),  # not timed with several numbers of threads: as eager
+    ],
+)
+def test_a_larger_network_gets_the_threads_that_are_best_for_its_size(
+    engine: str, size: float, count: int
+) -> None:
+    assert Threads(TIMED, SEED_SIZE).count(engine, size) == count
+
+
+def test_a_network_that_outgrows_the_measured_ones_gets_more_threads() -> None:
+    """The second thread gains less than a tenth with the typical network, and more with larger ones."""
+    times = (
+        *(TimedStep(SEED, count, "eager", seconds, 9) for count, seconds in ((1, 0.010), (2, 0.016))),
+        *(TimedStep(TYPICAL, count, "eager", seconds, 9) for count, seconds in ((1, 0.050), (2, 0.046))),
+    )
+    threads = Threads(times, 0.2)
+    assert [threads.count("eager", size) for size in (0.2, 1.0, 1.2, 3.0)] == [1, 1, 2, 2]
+
+
+def test_without_times_nothing_is_chosen_and_without_a_seed_one_number_is_for_all() -> None:
+    assert Threads((), 1.0).count("eager", 1.0) is None
+    alone = Threads([each for each in TIMED if each.network == TYPICAL], 1.0)
+    assert {alone.count("fused", size) for size in (0.1, 1.0, 9.0)} == {2}
+
+
+def test_threads_with_which_the_seed_was_hopeless_are_for_large_networks_alone() -> None:
+    times = [TimedStep(SEED, 1, "fused", 0.01, 9), TimedStep(TYPICAL, 1, "fused", 0.05, 9)]
+    threads = Threads([*times, TimedStep(TYPICAL, 64, "fused", 0.02, 9)], 0.2)
+    assert [threads.count("fused", size) for size in (0.2, 0.4, 0.9, 1.0, 2.0)] == [1, 1, 64, 64, 64]
+    assert threads.seconds("fused", 0.2) == pytest.approx({1: 0.01, 64: 0.02})
+
+
+@pytest.mark.parametrize(
+    ("size", "seed", "typical", "seconds"),
+    [
+        (1.0, 0.01, 0.05, 0.05),
+        (0.2, 0.01, 0.05, 0.01),
+        (0.6, 0.01, 0.05, 0.03),
+        (2.0, 0.01, 0.05, 0.10),
+        (0.1, 0.01, 0.05, 0.005),
+        (2.0, None, 0.05, 0.10),
+        (0.6, 0.06, 0.05, 0.05),  # noise: no network is faster by being larger
+        (2.0, 0.06, 0.05, 0.10),
+    ],
+)
+def test_the_time_of_a_step_between_and_beyond_two_sizes(
+    size: float, seed: float | None, typical: float, seconds: float
+) -> None:
+    assert between(size, 0.2, seed, typical) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pair"),
+    [
+        ({(1, "eager"): 1.0, (2, "eager"): 0.95}, (1, "eager")),
+        ({(1, "eager"): 1.0, (2, "eager"): 0.90}, (2, "eager")),
+        ({(1, "eager"): 1.0, (1, "fused"): 0.99}, (1, "eager")),  # a hundredth is noise
+        ({(1, "eager"): 1.0, (2, "eager"): 0.6, (1, "fused"): 0.7, (2, "fused"): 0.66}, (2, "eager")),
+        ({(2, "fused"): 1.0, (1, "fused"): 1.09, (4, "fused"): 1.0}, (1, "fused")),
+    ],
+)
+def test_ties_go_to_fewer_threads_and_to_eager_steps(seconds: Mapping[Pair, float], pair: Pair) -> None:
+    assert best_pair(seconds) == pair
+
+
+Rounds = Mapping[Pair, Sequence[float]]
+
+
+def test_a_choice_is_made_again_as_often_as_it_says() -> None:
+    """By 400 processors, with 2 threads up to 40 % faster than 1, each measured twice with a noise of 5 %."""
+    rng = random.Random(1)
+
+    def measured(ratio: float) -> tuple[int, float]:
+        rounds = {(1, "eager"): ratio, (2, "eager"): 1.0}
+        times = {pair: [time * rng.gauss(1, 0.05) for _ in range(10)] for pair, time in rounds.items()}
+        count, _ = best_pair({pair: median(each) for pair, each in times.items()})
+        return count, reliability(times)[0]
+
+    twice = [(measured(1 + place / 1000), measured(1 + place / 1000)) for place in range(400)]
+    alike = [first == again for (first, _), (again, _) in twice]
+    said = [share for (_, share), _ in twice]
+    assert fmean(alike) == pytest.approx(fmean(said), abs=0.03)
+    sure = [same for same, share in zip(alike, said) if share >= 0.99]
+    assert len(sure) > 200
+    assert fmean(sure) > 0.98
+    assert fmean(same for same, share in zip(alike, said) if share < 0.8) < 0.8
+
+
+def test_nothing_is_known_of_how_sure_a_few_rounds_are() -> None:
+    few = [0.1] * (LEAST_ROUNDS - 1)
+    assert reliability({(1, "eager"): few, (2, "eager"): few}) == (0.0, 0.0)
+    given_up: Rounds = {(1, "eager"): [0.1] * LEAST_ROUNDS, (2, "eager"): [9.0]}
+    assert reliability(given_up) == (1.0, 1.0)

@@ -195,7 +195,7 @@ class Replay:
         if self._opened is not None:
             return "appears twice"
         self._opened = event
-        return ""
+        return f"states version {event.rules} of the rules" if event.rules < 1 else ""
 
     def _began_leg(self, t: float, event: events.LegBegan) -> str:
         for attempt in self._open.values():

@@ -442,6 +442,7 @@ FORGERIES: dict[str, list[tuple[Edit, str]]] = {
     ],
     "order": [
         (the_clock_backwards, "the clock went backwards"),
+        (each(Opened, lambda e: replace(e, rules=0)), "Opened states version 0 of the rules"),
         (lambda timed: timed[: len(timed) // 3] + timed[len(timed) // 2 :], "line "),
         (a_ceiling_after_the_release, "comes after the clock started"),
         (with_manifest(training_examples=200.0), "is 200.0, not a whole number"),

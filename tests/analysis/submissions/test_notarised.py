@@ -357,7 +357,7 @@ class Relay:
 @pytest.mark.parametrize(
     ("behind", "expected"),
     [
-        (30.0, "notarised by HPC list and Auditor; leg 1: "),
+        (3560.0, "notarised by HPC list and Auditor; leg 1: "),
         (3599.0, "until line .*: leg 2: its nonce is older than the last answer to the leg before it; "),
     ],
 )

@@ -49,6 +49,9 @@ class CudaCapture:
     def replay(self) -> None:
         self._graph.replay()
 
+    def free(self) -> None:
+        self._graph.reset()
+
 
 @dataclass(frozen=True)
 class Cuda(Accelerator):

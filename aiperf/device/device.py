@@ -32,6 +32,9 @@ class Capture(Protocol):
     def replay(self) -> None:
         """Submits the recorded work once more, without waiting for it."""
 
+    def free(self) -> None:
+        """Frees the recorded work and its memory, whoever still refers to this object."""
+
 
 TRAINING, PREPARING, BATCHES = "training", "preparing", "batches"
 """What the queues of a device are for: the steps of trials, which may be captured; the start of the next

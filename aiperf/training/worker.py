@@ -155,6 +155,9 @@ class Worker(Driver[BuiltTrial]):
                 log.exception("the worker fails")
                 raise GroupBroken(f"{type(error).__name__}: {error}") from error
             finally:
+                # NCCL's communicator waits without end for a graph with its collectives to be freed:
+                # pytorch/pytorch#115388. The group is left after this.
+                self._leave()
                 if self.recorder is not None:
                     self.recorder.close()
 

@@ -98,6 +98,11 @@ class Device(ABC):
         """Number formats of multiplications that the device supports; other formats are refused."""
 
     @property
+    def pci_address(self) -> str:
+        """Address on the PCI bus of its host, such as 0000:c1:00.0; empty if it is unknown or not there."""
+        return ""
+
+    @property
     def slowed_by(self) -> str:
         """A setting of the environment that makes the device slow, for the user; empty if there is none."""
         return ""

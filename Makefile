@@ -30,11 +30,18 @@ unexport PYTHONDONTWRITEBYTECODE
 # A name, because a comma in the text of a call would end its argument.
 RUN_EXTRAS := run,report
 INSTALL = $(PIP) --no-compile $(PIP_ARGS) -c constraints.txt
-STATED := setup.py pyproject.toml constraints.txt aiperf/__init__.py .ci/choose_torch.py
+STATED := setup.py pyproject.toml constraints.txt aiperf/__init__.py .ci/choose_torch.py .ci/add_extra.py
 
-# What was installed for one accelerator is installed again for another.
+# What was installed for one accelerator is installed again for another, if another one is named. Otherwise the first
+# remains: the login node on which tests are started has none.
+INSTALLED_FOR := $(shell cat $(VENV)/.accelerator 2>/dev/null)
+ACCELERATOR ?= $(INSTALLED_FOR)
+export ACCELERATOR
+ifeq ($(ACCELERATOR),$(INSTALLED_FOR))
+ADDS = $(wildcard $(VENV)/.installed)
+endif
 ifneq ($(ACCELERATOR),)
-ifneq ($(ACCELERATOR),$(shell cat $(VENV)/.accelerator 2>/dev/null))
+ifneq ($(ACCELERATOR),$(INSTALLED_FOR))
 .PHONY: $(VENV)/.installed $(VENV)/.installed-dev
 endif
 endif
@@ -155,16 +162,18 @@ $(VENV)/.made:
 $(VENV)/.installed: $(VENV)/.made $(STATED)
 	@$(call install,-e '.[$(RUN_EXTRAS)]')
 
+# Jobs may be using what `make run` has installed: tests add what they need and replace nothing, unless another
+# accelerator is named.
 $(VENV)/.installed-dev: $(VENV)/.made $(STATED)
-	@$(call install,-e '.[dev]')
-	@touch $(VENV)/.installed
+	@$(if $(ADDS),$(call add,dev),$(call install,-e '.[dev]'); touch $(VENV)/.installed)
+	@touch $@
 
 $(VENV)/.installed-browser: $(VENV)/.installed-dev
-	@$(INSTALL) -e '.[browser]'
+	@$(call add,browser)
 	@touch $@
 
 $(VENV)/.installed-mpi: $(VENV)/.installed-dev
-	@$(INSTALL) -e '.[dev,mpi]'
+	@$(call add,mpi)
 	@touch $@
 
 # A second MPI beside the first: mpi4py takes the library of the environment whose Python runs. All else is
@@ -210,6 +219,10 @@ endef
 
 define refuse-old-python
 $(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 10) and "aiperf-hpc needs Python 3.10 or newer; $(PYTHON) is {}.{}: make PYTHON=python3.11".format(v[0], v[1]))'
+endef
+
+define add
+$(BIN)/python .ci/add_extra.py $(1) $(QUIET) --disable-pip-version-check --no-compile $(PIP_ARGS)
 endef
 
 define install

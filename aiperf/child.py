@@ -26,6 +26,18 @@ class NoReply(Exception):
     """A process ended without an answer. The message is the reason in one line."""
 
 
+class BrokenImport(NoReply):
+    """A process could not import a library."""
+
+
+class Killed(NoReply):
+    """A process was killed by a signal."""
+
+    def __init__(self, reason: str, signal: int) -> None:
+        super().__init__(reason)
+        self.signal = signal
+
+
 class NotInTime(NoReply, TimeoutError):
     """A process took too long, and was killed."""
 
@@ -84,11 +96,13 @@ class Child:
             reason = f"its process was killed by signal {-code}: {last}"
             if kind == "foreign":
                 raise ForeignLibrary(f"{answer[0]}; {reason}", answer[1])
-            raise NoReply(reason)
+            raise Killed(reason, -code)
         if kind == "foreign":
             raise ForeignLibrary(*answer)
         if kind == "refused":
             raise AiperfError(str(answer))
+        if kind == "import":
+            raise BrokenImport(f"its process failed: {answer}")
         if kind != "answer":
             raise NoReply(f"its process failed: {answer or last}")
         return answer
@@ -129,7 +143,8 @@ def main() -> None:
     except Exception as error:
         fault = foreign_fault(error)
         reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:SHOWN]}"
-        put(number, ["foreign", (fault.seen, fault.remedy)] if fault else ["failed", reason])
+        kind = "import" if isinstance(error, ImportError) else "failed"
+        put(number, ["foreign", (fault.seen, fault.remedy)] if fault else [kind, reason])
         raise
     put(number, answer)
 

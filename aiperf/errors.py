@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
 
 class AiperfError(Exception):
     """An error that the user can fix. The command prints it as one line and exits with code 1."""
@@ -52,10 +58,26 @@ class StoppedEarly(AiperfError):
         self.reason = reason
 
 
-def installation(*extras: str) -> str:
-    """The command that installs these extras. It names a checkout, because the program is on no package
-    index."""
-    return f"pip install '.[{','.join(extras)}]' in a checkout of aiperf-hpc"
+def requirements(extra: str) -> Iterator[str]:
+    """What the extra requires, as pip reads it: a name, a version and, if it depends on the machine, a
+    marker. Nothing if the program was not installed by pip."""
+    try:
+        stated = metadata.requires("aiperf-hpc") or ()
+    except metadata.PackageNotFoundError:
+        return
+    for line in stated:
+        requirement, _, marker = line.partition(";")
+        machine, found = re.subn(rf"(\s+and\s+)?extra == ['\"]{extra}['\"]", "", marker.strip())
+        if found:
+            yield f"{requirement.strip()}; {machine}" if machine else requirement.strip()
+
+
+def installation(extra: str) -> str:
+    """The command that adds an extra to this environment. It names libraries: pip adds those that are missing
+    and leaves the program as it is, because jobs may be using it."""
+    if libraries := list(requirements(extra)):
+        return f"{shlex.quote(sys.executable)} -m pip install {shlex.join(libraries)}"
+    return f"pip install '.[{extra}]' in a checkout of aiperf-hpc"
 
 
 class MissingExtra(AiperfError):

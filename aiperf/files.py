@@ -159,11 +159,6 @@ class RunFiles:
         """The result in the form of its published schema."""
         return self.directory / "result.json"
 
-    @property
-    def validation(self) -> Path:
-        """Findings of the last `validate`."""
-        return self.directory / "validation.json"
-
 
 def _named(host: str) -> str:
     """A host's name as part of a file name. A journal from elsewhere may contain any text as a host's name,

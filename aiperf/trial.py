@@ -30,7 +30,7 @@ class State(Enum):
         return self not in (State.WAITING, State.RUNNING)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class HyperParameters:
     """Hyper-parameters of one trial."""
 
@@ -51,7 +51,7 @@ class HyperParameters:
             raise ValueError(f"batch_size is {self.batch_size}; a step needs an example")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trial:
     """The decision of the search: an architecture, given by its parent and morphisms, and its training.
 
@@ -75,12 +75,12 @@ class Trial:
 
 
 def origin(trial: Trial) -> str:
-    """The origin of an architecture in words: "of 4: widen trunk, skip", or "4, trained on" if it is the
-    parent's own."""
+    """The origin of an architecture in words: "child of 4: widen trunk, skip", or "4, trained on" if it is
+    the parent's own."""
     if not trial.morphisms:
         return "the seed" if trial.parent is None else f"{trial.parent}, trained on"
     parent = "the seed" if trial.parent is None else str(trial.parent)
-    return f"of {parent}: " + ", ".join(spoken(type(morphism).__name__) for morphism in trial.morphisms)
+    return f"child of {parent}: " + ", ".join(spoken(type(morphism).__name__) for morphism in trial.morphisms)
 
 
 @dataclass(frozen=True, slots=True)  # a long run has millions of them

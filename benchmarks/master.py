@@ -3,12 +3,14 @@
     python -m benchmarks.master [--groups 64,512,4096] [--pressed 512] [--offered-seconds 30]
 
 The real master, search, replay and journal run on a virtual clock, against groups that keep the protocol and
-train nothing; every message is packed and unpacked. The time of the groups themselves is not counted. Four
-runs: `steady` has trials of four minutes that report their steps, for each number of groups. Of the groups
---pressed, in `burst` all trials end at once, `sustained` has trials of a second, and in `offered` the clock
-goes on while the master works: they offer 100 outcomes per second, and each waits for those before it.
+train nothing; every message is packed and unpacked. The time of the groups themselves is not counted. For
+each number of groups, `first` ends when each has its first trial, and its clock goes on while the master
+works; `steady` has trials of four minutes that report their steps. Of the groups --pressed, in `burst` all
+trials end at once, `sustained` has trials of a second, and in `offered` the clock goes on while the master
+works: they offer 100 outcomes per second, and each waits for those before it.
 
-Prints the table of docs/scaling.md, and the line of `offered` below it.
+In one file, because all of these runs share one world. Prints the table of docs/scaling.md, and the line of
+`offered` below it.
 """
 
 from __future__ import annotations
@@ -96,13 +98,17 @@ class Machine:
         self.block_seconds = 2.0
         self.filled = False
         self.counts = False
+        self.prepared_seconds = 0.0
+        """CPU seconds of the first proposals, before the release."""
+        self.served_seconds = 0.0
+        """Seconds of the span until each group had a trial; 0 before."""
         self.delays: list[float] = []
         """Seconds from each outcome to the candidate that follows it."""
         self._outcomes: defaultdict[int, deque[float]] = defaultdict(deque)
         self._each = [Pretender(rank) for (rank,) in self.groups]
         self._now, self._kind, self._since = 0.0, "", process_time()
         self._coming: list[tuple[float, int, int, FromGroup, Callable[[], None]]] = []
-        self._said = 0
+        self._said, self._released = 0, 0.0
 
     def monotonic(self) -> float:
         return self._now + (process_time() - self._since if self.counts else 0.0)
@@ -139,12 +145,16 @@ class Machine:
         data = pack(message)
         if isinstance(message, messages.Assign) and self._outcomes[group]:
             self.delays.append(self.monotonic() - self._outcomes[group].popleft())
+        elif isinstance(message, messages.Assign) and message.trial.number == len(self.groups) - 1:
+            self.served_seconds = self.monotonic() - self._released
         began = process_time()
         self._obey(group, unpack(ToGroup, data))
         self._since += process_time() - began
 
     def send_all(self, message: ToGroup) -> None:
         pack(message)
+        if isinstance(message, messages.Release):
+            self._released = self.monotonic()
         began = process_time()
         for group in range(len(self.groups)):
             self._obey(group, message)
@@ -158,6 +168,12 @@ class Machine:
         self._since += took
         self._now += took if self.counts else 0.0
         return job
+
+    def prepare(self, made: Callable[[], bool]) -> bool:
+        began = process_time()
+        more = made()
+        self.prepared_seconds += process_time() - began
+        return more
 
     def clock_of(self, rank: int) -> ClockReading:
         return SAME_CLOCK
@@ -264,8 +280,9 @@ class Measured:
 
 
 def measured(
-    groups: int, span_seconds: float, trial_seconds: Callable[[int], float], counts: bool = False
+    groups: int, span_seconds: float | None, trial_seconds: Callable[[int], float], counts: bool = False
 ) -> Measured:
+    """A run of so many seconds; None: until each group has a trial."""
     with tempfile.TemporaryDirectory() as scratch:
         files = RunFiles(Path(scratch) / "run")
         machine = Machine(groups, trial_seconds, files)
@@ -280,6 +297,8 @@ def measured(
             jobs = Jobs.of(config, seed, replay)
             propose = jobs.propose
             jobs.propose = lambda number, group: machine.propose(number, group, propose)  # type: ignore[method-assign]
+            prepare = jobs.prepare
+            jobs.prepare = lambda: machine.prepare(prepare)  # type: ignore[method-assign]
             ledger = Ledger(journal, replay, jobs, machine)
 
             def watch(run: Replay, t: float) -> None:
@@ -287,7 +306,7 @@ def measured(
                 if span > FILLED_SECONDS and not machine.filled:
                     machine.filled = True
                     machine.start()
-                if span > span_seconds:
+                if span > span_seconds if span_seconds is not None else machine.served_seconds:
                     master.stop(TERMINATED)
 
             master = Master(ledger, files, machine, Audience(watch, _quiet))
@@ -297,7 +316,7 @@ def measured(
         with files.journal.open("rb") as lines:
             for line in lines:
                 bytes_of[line.split(b'"type":"', 1)[1].split(b'"', 1)[0].decode()] += len(line)
-        return Measured(machine, span_seconds, bytes_of)
+        return Measured(machine, span_seconds or machine.served_seconds, bytes_of)
 
 
 def _quiet(line: str) -> None:
@@ -314,6 +333,10 @@ def spread(mean: float) -> Callable[[int], float]:
     return lambda number: mean * (0.5 + number * 0.618034 % 1)
 
 
+FIRST = (
+    "the first candidates, proposed before the clock starts, s",
+    "from there until the last group has its first candidate, s",
+)
 STEADY = (
     "a message, µs",
     "an outcome with its dispatch, µs",
@@ -322,7 +345,13 @@ STEADY = (
 )
 BURST = "outcomes per second, all at once, one prepared candidate per group"
 SUSTAINED = "outcomes per second, sustained, candidates included"
-ROWS = (*STEADY[:3], BURST, SUSTAINED, STEADY[3])
+ROWS = (*FIRST, *STEADY[:3], BURST, SUSTAINED, STEADY[3])
+
+
+def first(groups: int) -> dict[str, float]:
+    """Figures by row of the table."""
+    machine = measured(groups, None, spread(LONG), counts=True).machine
+    return dict(zip(FIRST, (machine.prepared_seconds, machine.served_seconds), strict=True))
 
 
 def steady(groups: int) -> dict[str, float]:
@@ -376,7 +405,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pressed", type=int, default=512, help="groups of the other runs, above 100")
     parser.add_argument("--offered-seconds", type=float, default=30.0, help="of the run `offered`, above 2")
     options = parser.parse_args(arguments)
-    figures = {groups: steady(groups) for groups in map(int, options.groups.split(","))}
+    figures = {groups: first(groups) | steady(groups) for groups in map(int, options.groups.split(","))}
     figures.setdefault(options.pressed, {}).update(pressed(options.pressed))
     print("\n".join(table(dict(sorted(figures.items())))))
     print(f"\n{offered(options.pressed, options.offered_seconds)}")

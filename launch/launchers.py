@@ -42,7 +42,7 @@ def _of_mpi(name: str) -> Launcher:
             "OMPI_MCA_hwloc_base_binding_policy": "none",
             "PRTE_MCA_hwloc_default_binding_policy": "none",
         },
-        why="Open MPI must not bind ranks to cores: they share the cores out themselves.",
+        why="Open MPI must not bind ranks to cores: they divide the cores among themselves.",
     )
 
 

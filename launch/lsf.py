@@ -17,15 +17,15 @@ class Lsf(Scheduler):
     name, title = "LSF", "IBM Spectrum LSF"
     ending = "lsf"
     mark, account, partition = "#BSUB", "-P ", "-q "
-    size = "how large (nodes x (devices + 1)), and how long"
+    size = "number of slots (nodes x (devices + 1)) and time limit"
     job_id = "LSB_JOBID"
     element = "LSB_JOBINDEX"
     array_id = "LSB_JOBID"
     hosts = 'uniq "$LSB_DJOB_HOSTFILE"'
     nodes = '$(uniq "$LSB_DJOB_HOSTFILE" | wc -l)'
     requeue = (
-        'echo "LSF queues this job again because of exit code 75. After bkill it does not:"',
-        'echo "then AIPERF_DIRECTORY=$(printf %q "$directory") bsub, with this script"',
+        'echo "LSF requeues this job because of exit code 75, but not after bkill:"',
+        'echo "then use AIPERF_DIRECTORY=$(printf %q "$directory") bsub, with this script"',
     )
 
     def options(self, site: Site, job: Job) -> list[str]:

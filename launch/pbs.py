@@ -27,9 +27,9 @@ class Pbs(Scheduler):
     workdir = 'cd "$PBS_O_WORKDIR" || exit 1'
     warned = False
     requeue = (
-        "# Its signal is that of qdel and of qrerun, which queues the job again.",
-        '[[ -z $warned ]] || echo "unless PBS queues this job again itself (qstat $PBS_JOBID)"',
-        'echo "to go on: qsub -v AIPERF_DIRECTORY=$(printf %q "$directory"), with this script"',
+        "# qdel and qrerun, which requeues the job, send the same signal.",
+        '[[ -z $warned ]] || echo "unless PBS requeues this job itself (see qstat $PBS_JOBID):"',
+        'echo "to continue: qsub -v AIPERF_DIRECTORY=$(printf %q "$directory"), with this script"',
     )
 
     def options(self, site: Site, job: Job) -> list[str]:

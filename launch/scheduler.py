@@ -48,10 +48,10 @@ class Scheduler(ABC):
     mark: str
     """Text that begins the line of a directive."""
     account: str
-    """Text that begins the option that says who pays."""
+    """Text that begins the option for the account."""
     partition: str
     """Text that begins the option that says where a job runs."""
-    size: str = "how large, and how long"
+    size: str = "number of nodes and time limit"
     """What the script says about the directive of a job's size and limit."""
     job_id: str
     """The variable that holds the job's id, which stays the same when the job is queued again. A process with
@@ -90,7 +90,7 @@ class Scheduler(ABC):
         name, size, *others = self.options(site, job)
         lines = [f"{self.mark} {name}"]
         if where:
-            lines += marked(f"{self.mark} {' '.join(where)}", 1, "who pays, and where it runs")
+            lines += marked(f"{self.mark} {' '.join(where)}", 1, "account and partition")
         lines += marked(f"{self.mark} {size}", 2, self.size)
         return lines + [f"{self.mark} {option}" for option in (*others, *queue.options)]
 
@@ -100,7 +100,7 @@ class Scheduler(ABC):
 
     def cores(self, site: Site) -> list[str]:
         """Lines that set `cores`, the number of cores of a rank."""
-        return [f"cores={site.devices.cores_a_rank}"]
+        return [f"cores={site.devices.cores_per_rank}"]
 
     def chosen_launcher(self, mpi: Mpi) -> Launcher:
         """The launcher that the site names. Raises ConfigError for one that this scheduler does not have."""

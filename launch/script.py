@@ -21,15 +21,15 @@ WIDTH = 100
 KNOW_MODULE = "type module >/dev/null 2>&1 || source /etc/profile # a batch shell is not a login shell"
 FOUND = (
     'type -P "${program[0]}" >/dev/null ||',
-    '    { echo "there is no ${program[0]} here; edit the line below EDIT 3" >&2; exit 1; }',
+    '    { echo "${program[0]} is not in PATH; edit the line below EDIT 3" >&2; exit 1; }',
 )
 # Other users know the number of a job, and could make the folder first, or a link with its name.
 OWN_FOLDER = (
     '"${each[@]}" bash -c \'mkdir -pm 700 "$1" && [[ -O $1 && ! -L $1 ]] ||',
-    '    { echo "$HOSTNAME: $1 is not a folder of this user; set scratch.directory" >&2; exit 1; }\' \\',
+    '    { echo "$HOSTNAME: $1 does not belong to this user; set scratch.directory" >&2; exit 1; }\' \\',
     '    _ "$scratch" || exit 1',
 )
-STRICT = "set -uo pipefail # not before: what a site brings may read variables that are not set"
+STRICT = "set -uo pipefail # only now, because a site's scripts may read variables that are not set"
 COMPLETE, STOPPED = f'"type":"{TESTED}"', f'"reason":"(error: )?{TERMINATED}'
 
 
@@ -41,7 +41,7 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
     one = [
         _ranks(scheduler, [*launcher.ranks(site.mpi), *site.mpi.options]),
         _staging(scheduler, site, launcher),
-        _doctor(),
+        _doctor(site),
         _run(scheduler, launcher, job),
     ]
     sections = [
@@ -52,7 +52,7 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
         _warning(launcher),
         *([_each_size(job, one)] if job.sizes else one),
         *([_spread(scheduler, job)] if job.repeat > 1 else []),
-        _end(scheduler),
+        _end(scheduler, launcher),
     ]
     return "#!/usr/bin/env bash\n" + _paragraphs(sections)
 
@@ -106,12 +106,15 @@ def _wanted(scheduler: Scheduler, job: Job) -> list[str]:
     own = f"${{AIPERF_DIRECTORY:-runs/{job.name}-${job_id}}}"
     return [
         *(
-            ["# What is run: the options given to this script, or else these.", f"(($#)) || set -- {options}"]
+            [
+                "# Options of the run: those given to this script, otherwise these.",
+                f"(($#)) || set -- {options}",
+            ]
             if scheduler.arguments
-            else ["# What is run.", f"set -- {options}"]
+            else ["# Options of the run.", f"set -- {options}"]
         ),
-        "# Where: in a directory of the job's own, the same one when the job is queued again.",
-        *["# Each of the repeated runs has its own in it."] * (job.repeat > 1),
+        "# The run directory: one per job, and the same one if the job is requeued.",
+        *["# Each repeated run has a subdirectory."] * (job.repeat > 1),
         f"directory={quote(job.directory) if job.directory else own}",
     ]
 
@@ -128,7 +131,7 @@ def _warning(launcher: Launcher) -> list[str]:
     """Lines that pass a warning on. They come before all others, so that a warning during `doctor` counts,
     too."""
     return [
-        "# A warning before the job's limit is handed on to the run, which stops in time.",
+        "# A warning before the job's limit is passed on to the run, which stops in time.",
         "run= warned=",
         f"trap 'warned=1; [[ -z $run ]] || {launcher.warn}' USR1 TERM",
     ]
@@ -136,7 +139,7 @@ def _warning(launcher: Launcher) -> list[str]:
 
 def _ranks(scheduler: Scheduler, words: list[str]) -> list[str]:
     return [
-        "# One rank for each device, and on the first node one more: the master, which has none.",
+        "# One rank per device, plus one on the first node: the master, which has no device.",
         "hosts=$(mktemp)",
         "trap 'rm -f \"$hosts\"' EXIT",
         f'{scheduler.hosts} | head -n "$nodes" |',
@@ -152,7 +155,7 @@ def _staging(scheduler: Scheduler, site: Site, launcher: Launcher) -> list[str]:
         return []
     stage = site.scratch.stage
     return [
-        "# A folder of the job's own on every node's own disk; it is removed at the end.",
+        "# A folder for this job on the local disk of every node; it is removed at the end.",
         "once=$(mktemp)",
         'uniq "$hosts" >"$once"',
         f"export scratch={path_word(f'{site.scratch.directory}/aiperf-hpc-${scheduler.job_id}')}",
@@ -164,10 +167,13 @@ def _staging(scheduler: Scheduler, site: Site, launcher: Launcher) -> list[str]:
     ]
 
 
-def _doctor() -> list[str]:
+def _doctor(site: Site) -> list[str]:
+    words = ['"${ranks[@]}"', '"${program[@]}"', "doctor"]
+    words += [f"--wait-seconds {site.doctor_seconds:g}"] * bool(site.doctor_seconds)
+    words += ['--directory "$directory"', '"$@"']
     return [
-        "# Whether the machine is as this run needs it.",
-        '"${ranks[@]}" "${program[@]}" doctor --directory "$directory" "$@" || [[ -n $warned ]] || exit 1',
+        "# Check that the machine is ready for this run.",
+        f"{' '.join(words)} || [[ -n $warned ]] || exit 1",
     ]
 
 
@@ -184,7 +190,7 @@ def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
             *words,
         ]
     return [
-        "# The run, unless its time is over already.",
+        "# The run, unless the job has been warned already.",
         "code=75",
         "if [[ -z $warned ]]; then",
         f"    {' '.join(words)} &",
@@ -196,12 +202,24 @@ def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
         "        code=$?",
         "    done",
         "    run=",
-        "    # A launcher whose job is taken away may end with 0: done is what was tested at the end.",
+        "    # A launcher may return 0 when its job is preempted; a complete run has a test at its end.",
         f"    ((code)) || tail -n 1 {_journal(scheduler, job)} | grep -q {quote(COMPLETE)} || code=75",
         *_lost_code(scheduler, launcher, job),
-        *["    ((code == 4)) && code=0  # SIMULATED, as was asked for"] * job.pretends,
+        *_pretended_code(launcher, job),
         "fi",
     ]
+
+
+def _pretended_code(launcher: Launcher, job: Job) -> list[str]:
+    """Lines that take the verdict SIMULATED for success, because the user chose workers that pretend."""
+    if not job.pretends:
+        return []
+    return [f"    ((code == 4)) && code=0 && {_explained(launcher, 4, 'nothing was measured')}"]
+
+
+def _explained(launcher: Launcher, code: int, means: str) -> str:
+    """Shell that explains an exit code other than 0, which a launcher such as srun reports as an error."""
+    return f'echo "{launcher.name} may report exit code {code} as an error; it only means that {means}"'
 
 
 def _lost_code(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
@@ -209,7 +227,7 @@ def _lost_code(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
         return []
     told = f"tail -n 1 {_journal(scheduler, job)} | grep -qE {quote(STOPPED)}"
     return [
-        "    # torchrun does not hand on the exit code of a rank.",
+        "    # torchrun does not return the exit code of a rank.",
         f"    [[ -n $warned ]] && {told} && code=75",
     ]
 
@@ -238,17 +256,18 @@ def _each_size(job: Job, one: Iterable[list[str]]) -> list[str]:
 
 def _spread(scheduler: Scheduler, job: Job) -> list[str]:
     return [
-        "# How far the runs differ, once there are several.",
+        "# The spread of the runs, once there are several.",
         f'((code == 0 && {scheduler.element} > 1)) && "${{program[@]}}" spread "$directory"',
     ]
 
 
-def _end(scheduler: Scheduler) -> list[str]:
+def _end(scheduler: Scheduler, launcher: Launcher) -> list[str]:
     return [
         "case $code in",
         '0) echo "done: $directory" ;;',
         "75)",
-        '    echo "stopped, to be continued: $directory"',
+        '    echo "stopped in time; can be continued: $directory"',
+        f"    {_explained(launcher, 75, 'the run can be continued')}",
         *(f"    {line}" for line in scheduler.requeue),
         "    ;;",
         '*) echo "failed with exit code $code: $directory" >&2 ;;',

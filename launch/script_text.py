@@ -39,11 +39,11 @@ def command(key: str, value: str) -> None:
     except ValueError as error:
         raise _refused(key, value, f"as a shell line it is incomplete ({error})") from None
     if re.search(r"(?<!<)<<(?!<)", value) and "((" not in value:
-        raise _refused(key, value, "what begins with << ends on another line")
+        raise _refused(key, value, "a here-document (<<) does not fit on one line")
     if (len(value) - len(value.rstrip("\\"))) % 2 or re.search(r"(&&|\|)\s*$", value):
-        raise _refused(key, value, "its end takes the next line with it")
+        raise _refused(key, value, "it continues on the next line")
     if UNCLOSED.search(re.sub(r"'[^']*'", "", value)):
-        raise _refused(key, value, "it has half a ${")
+        raise _refused(key, value, "a ${ in it is not closed")
 
 
 def words(key: str, value: str) -> None:
@@ -63,7 +63,7 @@ def path(key: str, value: str) -> None:
     """Checks a path, which may hold variables and spaces."""
     line(key, value)
     if re.search(r'["`\\\\]|\$[(\[]', value) or UNCLOSED.search(value):
-        raise _refused(key, value, 'a path may hold variables and spaces, but not " ` \\ $( $[ or half a ${')
+        raise _refused(key, value, 'a path may hold variables and spaces, but not " ` \\ $( $[ or an open ${')
 
 
 def path_word(value: str) -> str:

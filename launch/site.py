@@ -15,6 +15,10 @@ from launch.price import Price, parse_price
 from nas.bounded import read_text
 from nas.record import decode
 
+LONGEST_DOCTOR_SECONDS = 1200
+"""Most of the time that a job requests for its start (`launch.job.START_MINUTES`); the rest is for staging
+and initialisation."""
+
 
 @dataclass(frozen=True)
 class Queue:
@@ -42,10 +46,10 @@ class Devices:
     """Devices per node, one for each rank that trains; on nodes without accelerators, ranks that share the
     cores."""
     request: str = "gpus"
-    """How the scheduler is asked for devices. gpus: by its own option for GPUs. none: not at all. Otherwise
+    """How devices are requested. gpus: by the scheduler's own option for GPUs. none: not at all. Otherwise
     the name of a resource, such as npu."""
     cores_per_node: int = 0
-    """Cores of a node. PBS and LSF are asked for them by number; Slurm reports them. 0: not known."""
+    """Cores of a node. PBS and LSF need the number in the request; Slurm reports it. 0: not known."""
 
     def __post_init__(self) -> None:
         if self.per_node < 1:
@@ -57,7 +61,7 @@ class Devices:
         script_text.name("devices.request", self.request)
 
     @property
-    def cores_a_rank(self) -> int:
+    def cores_per_rank(self) -> int:
         """Cores of one rank: those of a node are shared evenly by the ranks that train and, on the first
         node, the master. 0: not known."""
         return self.cores_per_node // (self.per_node + 1)
@@ -132,6 +136,9 @@ class Site:
     """Name of the machine, for the titles of reports: Cluster X."""
     owner: str = ""
     """Owner of the machine: Example University."""
+    doctor_seconds: float = 0.0
+    """Time limit in seconds of `aiperf-hpc doctor` before each run: more than its default of 50 if nodes or
+    file systems start slowly. 0: the default."""
     price: str = ""
     """Price of a node for an hour, such as 12.5USD/node-hour, for `aiperf-hpc cost` and `report`."""
 
@@ -143,6 +150,11 @@ class Site:
     def __post_init__(self) -> None:
         script_text.line("name", self.name)
         script_text.line("owner", self.owner)
+        if not (self.doctor_seconds == 0 or 1 <= self.doctor_seconds <= LONGEST_DOCTOR_SECONDS):
+            raise ConfigError(
+                f"doctor_seconds is {self.doctor_seconds:g}; it must be 0, or 1 to {LONGEST_DOCTOR_SECONDS} "
+                "seconds"
+            )
         if self.price:
             parse_price("price", self.price)
         for module in self.modules:

@@ -100,6 +100,7 @@ def site_text(answers: Answers, user: str, setup: str) -> str:
         ("setup", f"[{_quoted(setup)}]", "commands that put `aiperf-hpc` on PATH", True),
         ("name", _quoted(""), "of the machine, for the titles of reports; empty: not shown", True),
         ("owner", _quoted(""), "owner of the machine; empty: not shown", True),
+        ("doctor_seconds", "0.0", "time limit of the check before each run; 0: its default of 50 s", True),
         ("price", _quoted(""), 'of a node, such as "12.5USD/node-hour", for `cost` and `report`', True),
         ("[queue]", "", _seen_partitions(known), True),
         ("account", _quoted(accounts[0] if accounts else ""), _others(accounts), len(accounts) == 1),

@@ -39,7 +39,7 @@ SRUN = Launcher(
     # Its fence without data is a tree by default, which has let ranks go before all had come (22.05.8), and
     # messages of those then ended others inside MPI_Init (ompi issue 12495). A site can name another.
     environment={"SLURM_PMIX_FENCE": "ring"},
-    why="Ranks start together: Slurm's other way to make them wait, a tree, let some go on too early.",
+    why="Ranks must start together: with Slurm's other fence, a tree, some continue too early.",
 )
 
 
@@ -55,16 +55,16 @@ class Slurm(Scheduler):
     arguments = True
     launcher = SRUN
     requeue = (
-        "# Unless Slurm ends the job itself: because of scancel, or to queue it again.",
+        "# Requeue it, unless Slurm itself ends the job: after scancel, or to requeue it.",
         'if squeue -h -t running -j "$SLURM_JOB_ID" -o %A | grep -qx "$SLURM_JOB_ID" &&',
         f'    ((${{SLURM_RESTART_COUNT:-0}} < {MOST_RESTARTS})) && scontrol requeue "$SLURM_JOB_ID"; then',
         "    sleep 60 # meanwhile Slurm ends this script",
         "else",
         '    restarts=$(scontrol show job "$SLURM_JOB_ID" | grep -oP "Restarts=\\K\\d+" | head -n 1)',
         "    if ((${restarts:-0} > ${SLURM_RESTART_COUNT:-0})); then",
-        '        echo "Slurm queues this job again itself; it goes on there"',
+        '        echo "Slurm requeues this job itself; nothing needs to be done"',
         "    else",
-        '        echo "to go on: AIPERF_DIRECTORY=$(printf %q "$directory") sbatch, with this script"',
+        '        echo "to continue: AIPERF_DIRECTORY=$(printf %q "$directory") sbatch, with this script"',
         "    fi",
         "fi",
     )
@@ -98,7 +98,7 @@ class Slurm(Scheduler):
         if site.mpi.launcher != SRUN.name:
             return []
         return [
-            "# Cores of a rank, in threads, and whole ones: of the node that has fewest.",
+            "# Whole cores per rank, counted in threads, on the node with the fewest.",
             "least=$(tr , '\\n' <<<\"$SLURM_JOB_CPUS_PER_NODE\" | sort -n | head -n 1 | cut -d'(' -f1)",
             'threads=$(scontrol show node "$SLURMD_NODENAME" | grep -oP "ThreadsPerCore=\\K\\d+")',
             "cores=$((least / threads / (devices + 1) * threads))",

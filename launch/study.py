@@ -19,7 +19,7 @@ from nas.record import RecordError, decode, encode
 
 @dataclass(frozen=True)
 class Study:
-    """What was asked for; the configuration is another file in the same folder."""
+    """What was requested; the configuration is another file in the same folder."""
 
     scheduler: str
     nodes: tuple[int, ...]
@@ -166,7 +166,7 @@ def _reached(run: Replay | JournalError | None) -> str:
     if isinstance(run, JournalError):
         return str(run)
     if run is None or not run.legs:
-        return "its run never began; see its output"
+        return "its run did not start; see its output"
     ended = run.leg.ended
     how = f"ended: {ended.reason}" if ended else "was killed"
     return f"its run {how} after {run.span_seconds:.0f} s of span"

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property, lru_cache, wraps
 from math import prod
 from typing import TypeVar
 
+from nas.charge import NUM_COUNTS, Charge, Counts, cost_of, fork, loss
 from nas.head import Classes, Head
 from nas.layers import Layer, Shape, ShapeError, is_size
 from nas.layers.windows import LATER, most_taps
-from nas.ops import OPS, Cost, Ops
+from nas.ops import Cost, Ops
 
 T = TypeVar("T")
 
@@ -105,7 +106,7 @@ class Graph:
             facts.append(found)
         object.__setattr__(self, "shapes", shapes)
         object.__setattr__(self, "_facts", tuple(facts))
-        unread = shapes.keys() - {name for node in self.nodes for name in node.inputs}
+        unread = shapes.keys() - set[str]().union(*[node.inputs for node in self.nodes])
         if unread != {self.output}:
             raise ShapeError(f"no node reads {', '.join(sorted(unread - {self.output}))}")
         readers = ((node.name, node.layer) for node in self.nodes if INPUT in node.inputs)
@@ -206,8 +207,8 @@ class Graph:
         """Every tensor that is kept but not trained, as "node.tensor"."""
         return {
             f"{node.name}.{name}": shape
-            for node in self.nodes
-            for name, shape in node.layer.statistics(*self.reads(node)).items()
+            for node, facts in zip(self.nodes, self._facts)
+            for name, shape in facts.statistics.items()
         }
 
     @cached_property
@@ -226,12 +227,16 @@ class Graph:
         for charge in self._charges:
             for name, count in charge.counts:
                 counts.setdefault(name, []).append(count)
-        return {name: Row(len(found), _summed(found)) for name, found in counts.items()}
+        return {name: Row(len(found), cost_of(map(sum, zip(*found)))) for name, found in counts.items()}
 
     @cached_property
     def cost(self) -> Cost:
         """All operations for one example: the sum of `rows`."""
-        return sum([row.cost for row in self.rows.values()], Cost())
+        total = [0] * NUM_COUNTS
+        for charge, times in Counter(self._charges).items():
+            for place, count in charge.places:
+                total[place] += times * count
+        return cost_of(total)
 
     @cached_property
     def operations(self) -> int:
@@ -252,21 +257,23 @@ class Graph:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     @cached_property
-    def kernel_beyond_image(self) -> str:
-        """The first convolution of whose taps most see padding only, as a clause; empty if there is none.
+    def counted_in_vain(self) -> str:
+        """The first layer of whose counted operations nobody computes most, as a clause; empty if there is
+        none. Nothing would bound the count of such a layer.
 
-        Taps on the padding are counted, and no library computes them, so nothing would bound the count of
-        such a layer. A pool of that kind cannot be built at all.
+        It is a convolution whose taps mostly see padding, which no library computes (a pool of that kind
+        cannot be built at all), or experts of which more are chosen than they have features: the counted
+        comparisons are fewer than the router's products only for a few.
         """
-        found = ((node.name, facts.taps_beyond) for node, facts in zip(self.nodes, self._facts))
-        return next((f"the kernel of {name} has {taps}" for name, taps in found if taps), "")
+        found = ((node.name, facts.in_vain) for node, facts in zip(self.nodes, self._facts))
+        return next((text.format(name) for name, text in found if text), "")
 
     def charged(self, node: Node) -> tuple[Cost, ...]:
         """A node's part of `rows`, for one example."""
         return tuple(cost for _, cost in self._node_charges[node.name].rows)
 
     @cached_property
-    def _node_charges(self) -> Mapping[str, _Charge]:
+    def _node_charges(self) -> Mapping[str, Charge]:
         """The gradient of an input is needed only where weights stand above."""
         trained = self.trained
         return {
@@ -275,12 +282,12 @@ class Graph:
         }
 
     @cached_property
-    def _charges(self) -> list[_Charge]:
+    def _charges(self) -> list[Charge]:
         """All that is counted, once: the nodes, the forks and the loss."""
         readers = Counter([name for node in self.nodes for name in node.inputs])
         forks = [(name, times) for name, times in readers.items() if times > 1 and name in self.trained]
-        summed = [_fork(times - 1, self.shapes[name]) for name, times in forks]
-        return [*self._node_charges.values(), *summed, _loss(self.head, self.shapes[self.output])]
+        summed = [fork(times - 1, self.shapes[name]) for name, times in forks]
+        return [*self._node_charges.values(), *summed, loss(self.head, self.shapes[self.output])]
 
 
 def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
@@ -295,35 +302,6 @@ def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
         return found[name]
 
     return kept
-
-
-Counts = tuple[int, ...]
-"""Operations by pass and by kind, in the order of the fields of `Cost` and of `Ops`."""
-
-
-def _summed(counts: Sequence[Counts]) -> Cost:
-    """A sum of columns: to add hundreds of `Cost`, each of four new objects, takes six times as long."""
-    total, kinds = [sum(column) for column in zip(*counts)], len(fields(Ops))
-    return Cost(*[Ops(*total[first : first + kinds]) for first in range(0, len(total), kinds)])
-
-
-@dataclass(frozen=True, eq=False)
-class _Charge:
-    """Lines of the table of operations; one object wherever the same is charged again."""
-
-    rows: tuple[tuple[str, Cost], ...]
-
-    @cached_property
-    def counts(self) -> tuple[tuple[str, Counts], ...]:
-        passes = [field.name for field in fields(Cost)]
-        return tuple(
-            (name, tuple(kind for one in passes for kind in getattr(cost, one).kinds))
-            for name, cost in self.rows
-        )
-
-    @cached_property
-    def train_price(self) -> int:
-        return sum(cost.train.price(OPS) for _, cost in self.rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,6 +321,10 @@ class _Facts:
         return self.layer.weights(*self.inputs)
 
     @cached_property
+    def statistics(self) -> Mapping[str, Shape]:
+        return self.layer.statistics(*self.inputs)
+
+    @cached_property
     def table(self) -> Shape | None:
         return self.layer.table(*self.inputs)
 
@@ -355,37 +337,28 @@ class _Facts:
         return self.layer.num_activations(*self.inputs)
 
     @cached_property
-    def taps_beyond(self) -> str:
-        """The taps of a convolution along a side, in words, if they are more than `most_taps`. A dilated
-        kernel has one tap every so many pixels."""
+    def in_vain(self) -> str:
+        """What `Graph.counted_in_vain` says of it, with a place for its name. A dilated kernel has one tap
+        every so many pixels."""
+        if text := self.layer.counted_in_vain(*self.inputs):
+            return text
         convolution = self.layer.convolution(*self.inputs)
         for along in convolution.windows(self.inputs[0][1:]) if convolution else ():
             if along.kernel > most_taps(-(-along.side // along.dilation)):
-                return f"{along.kernel} taps along {along.side} pixels"
+                return f"the kernel of {{}} has {along.kernel} taps along {along.side} pixels"
         return ""
 
     @cached_property
-    def charge_with_input_grad(self) -> _Charge:
-        return _Charge(tuple(self.layer.costs(*self.inputs).items()))
+    def charge_with_input_grad(self) -> Charge:
+        return Charge(tuple(self.layer.costs(*self.inputs).items()))
 
     @cached_property
-    def charge(self) -> _Charge:
+    def charge(self) -> Charge:
         rows = self.charge_with_input_grad.rows
-        return _Charge(tuple((name, replace(cost, input_grad=Ops())) for name, cost in rows))
+        return Charge(tuple((name, replace(cost, input_grad=Ops())) for name, cost in rows))
 
 
 # Children share nearly all their layers with their parents. An entry is about 2 KB.
 @lru_cache(maxsize=1 << 14)
 def _facts(layer: Layer, *inputs: Shape) -> _Facts:
     return _Facts(layer, inputs, layer.shape(*inputs))
-
-
-@lru_cache(maxsize=1 << 10)
-def _fork(sums: int, shape: Shape) -> _Charge:
-    """A tensor with `sums` + 1 readers gathers as many gradients."""
-    return _Charge((("grad_accum", Cost(input_grad=Ops(add=sums * prod(shape)))),))
-
-
-@lru_cache(maxsize=1 << 4)
-def _loss(head: Head, output: Shape) -> _Charge:
-    return _Charge((("softmax_xent", head.loss(output)),))

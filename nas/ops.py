@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Ops:
     """A vector of exact integers, one for each kind of operation.
 
@@ -32,11 +32,27 @@ class Ops:
         )
 
     def __mul__(self, times: int) -> Ops:
-        return Ops(*[kind * times for kind in self.kinds])
+        return Ops(
+            self.mac * times,
+            self.add * times,
+            self.mul * times,
+            self.div * times,
+            self.sqrt * times,
+            self.exp * times,
+            self.cmp * times,
+        )
 
     def price(self, prices: Ops) -> int:
         """Operations, each kind weighed by its price."""
-        return sum(count * price for count, price in zip(self.kinds, prices.kinds))
+        return (
+            self.mac * prices.mac
+            + self.add * prices.add
+            + self.mul * prices.mul
+            + self.div * prices.div
+            + self.sqrt * prices.sqrt
+            + self.exp * prices.exp
+            + self.cmp * prices.cmp
+        )
 
     @property
     def kinds(self) -> tuple[int, int, int, int, int, int, int]:

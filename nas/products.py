@@ -7,12 +7,13 @@ a device can have done some work in some time is checked against this bound inst
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
 
-from nas.graph import Graph
+from nas.graph import Graph, Node
 from nas.layers import (
     AdaptiveAveragePool,
     Add,
@@ -28,9 +29,12 @@ from nas.layers import (
     Layer,
     Linear,
     MaxPool,
+    ReLU,
+    ReLU6,
     Shape,
     Windowed,
 )
+from nas.layers.windows import Windows
 from nas.ops import Cost, Ops
 
 WINOGRAD_SAVING = 2
@@ -42,6 +46,7 @@ LEAST_OF_A_BATCH_NORM, LEAST_WITHOUT_GRADIENT = 12, 8
 sums of x and x² (add 2, mul 1), one factor and one summand for each channel (mul 1, add 1); sums of dy and
 dy·x (add 2, mul 1); dx as a sum of dy, x and a constant, with factors for each channel (mul 2, add 2)."""
 POOLS = (MaxPool, AveragePool, AdaptiveAveragePool, GlobalPool)
+IDEMPOTENT = (ReLU, ReLU6)
 BY_PRODUCTS = (Conv2d, DepthwiseConv2d, Dense, Linear, Embedding, Experts)
 """Layers whose element-wise operations can be parts of their products, or products themselves."""
 
@@ -62,8 +67,9 @@ def least_elements(graph: Graph) -> tuple[int, int]:
     counts once, whatever its price.
 
     Left out is what products can do: biases, embeddings, mixtures of experts, and in validation batch norms,
-    which are factors of the weights before them.
+    which are factors of the weights before them. A ReLU of a ReLU does nothing.
     """
+    layers = {node.name: node.layer for node in graph.nodes}
     train = evaluate = 0
     for node in graph.nodes:
         rows, layer = graph.charged(node), node.layer
@@ -77,10 +83,15 @@ def least_elements(graph: Graph) -> tuple[int, int]:
         elif isinstance(layer, Add):  # the same number twice is a factor of it
             sums = prod(graph.shapes[node.name]) * (len(set(node.inputs)) - 1)
             train, evaluate = train + sums, evaluate + sums
-        elif not isinstance(layer, BY_PRODUCTS):
+        elif not isinstance(layer, BY_PRODUCTS) and not _is_repeated(node, layers):
             train += sum(element_operations(cost.train) for cost in rows)
             evaluate += sum(element_operations(cost.evaluate) for cost in rows)
     return train, evaluate
+
+
+def _is_repeated(node: Node, layers: Mapping[str, Layer]) -> bool:
+    """Whether a layer that does the same twice as once reads one like it: a compiler leaves it out."""
+    return isinstance(node.layer, IDEMPOTENT) and layers.get(node.inputs[0]) == node.layer
 
 
 def element_operations(ops: Ops) -> int:
@@ -118,9 +129,17 @@ def _share(layer: Layer, reads: tuple[Shape, ...]) -> Fraction:
     if convolution is None:
         return Fraction(1)
     windows = convolution.windows(reads[0][1:])
-    on_the_image = prod(along.taps_on_image for along in windows)
     counted = prod(along.kernel * along.num for along in windows)
-    return Fraction(on_the_image, counted * prod(_saving(along.kernel) for along in windows))
+    return prod(map(_least_along, windows), start=Fraction(1)) / counted
+
+
+def _least_along(windows: Windows) -> Fraction:
+    """The fewest products along one side, for each input and output channel: those of taps on the image less
+    what an algorithm saves, but one for each window that sees the image, because no two of these give
+    the same sum of products (Winograd, "On the Number of Multiplications Necessary to Compute Certain
+    Functions", Communications on Pure and Applied Mathematics 23, 1970)."""
+    saved = Fraction(windows.taps_on_image, _saving(windows.kernel))
+    return max(saved, Fraction(windows.least_that_see))
 
 
 def _saving(side: int) -> int:

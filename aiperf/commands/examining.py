@@ -9,12 +9,13 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import refuse_no_run
-from aiperf.commands.options import PATH, Number
+from aiperf.commands.options import PATH, Number, say_next
 from aiperf.commands.run_options import config_options, pretend_option, rank_options
 from aiperf.commands.run_request import RunRequest
 from aiperf.doctor.check import Grade, checks_json, checks_text
 from aiperf.doctor.examination import examine, examine_alone, serve_examination
 from aiperf.doctor.judge import judge
+from aiperf.doctor.reports import WAIT_SECONDS
 from aiperf.files import RUNS
 from aiperf.pretending.assumptions import assumed
 from aiperf.ranks.connect import connect, disconnect
@@ -31,11 +32,12 @@ from aiperf.ranks.rank_options import RankOptions
 @click.option(
     "--wait-seconds",
     type=Number(min=1),
-    default=50.0,
+    default=WAIT_SECONDS,
     show_default=True,
     envvar="AIPERF_DOCTOR_SECONDS",
     show_envvar=True,
-    help="Report a rank as failed if it does not answer within this time [s].",
+    help="Time limit of the examination [s]: a rank that does not answer by then has failed. A longer one "
+    "also gives drivers, devices and file systems more time. A site file sets it as doctor_seconds.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(
@@ -49,7 +51,7 @@ def doctor(
     """Check in under a minute whether this machine is ready for a run with these options.
 
     Start it like the run, with the same mpiexec or srun, to check all nodes. Exit code 1 if a check fails;
-    warnings do not fail.
+    warnings, and what could not be checked, do not fail. They are counted and named in the last line.
     """
     refuse_no_run()
     started = launched_rank(os.environ)
@@ -74,4 +76,7 @@ def doctor(
     click.echo(checks_json(checks) if as_json else checks_text(checks))
     if link is not None and dismiss(link):
         disconnect(link)
-    return int(any(check.outcome is Grade.FAILED for check in checks))
+    failed = any(check.outcome is Grade.FAILED for check in checks)
+    if not (failed or as_json or started):
+        say_next("run")
+    return int(failed)

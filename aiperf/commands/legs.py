@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.looking.results import result_text
+from aiperf.commands.options import say_next
 from aiperf.commands.reference_run import config_like, differences_line
 from aiperf.commands.run_request import RunRequest
 from aiperf.config import Config, leaves, with_overrides
@@ -36,7 +37,6 @@ from aiperf.run.run import begin, new_run_id
 from aiperf.run.run import resume as resume_run
 from aiperf.wire.formats import AUTO
 from aiperf.wording import plain
-from analysis.exports.summary import WIDTH
 
 CODES = {TERMINATED: Answer.INCOMPLETE.exit_code, "interrupted": 130}
 """Exit codes of a run that was stopped before its clock started, by reason; 130 is 128 + SIGINT."""
@@ -145,7 +145,7 @@ def _result(replay: Replay, files: RunFiles) -> int:
     if verdict.answer is Answer.NO_RESULT:
         click.echo(plain(f"aiperf-hpc: NO RESULT: {verdict.cause}"), err=True)
     else:
-        click.echo(f"{'web page':<{WIDTH}}aiperf-hpc report {files.directory}")
+        say_next("resume" if verdict.answer is Answer.INCOMPLETE else "report", files.directory)
     if replay.leg.ended is not None and replay.leg.ended.reason == "interrupted":
         return CODES["interrupted"]
     # If the run can be continued, this is the exit code, whatever else the verdict is.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import isnan
@@ -73,6 +74,11 @@ def say_note(note: str) -> None:
     """Prints what the user should know about the choice of a device, if there is anything."""
     if note:
         click.echo(f"aiperf-hpc: {note}", err=True)
+
+
+def say_next(*words: object) -> None:
+    """Prints the command that comes next, as a person would type it; never where the output is data."""
+    click.echo(f"Next: aiperf-hpc {shlex.join(map(str, words))}", err=True)
 
 
 def output_option(

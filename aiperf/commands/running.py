@@ -91,7 +91,8 @@ def run(
 def resume(directory: Path, options: RankOptions, pretend: str | None) -> int:
     """Continue a run that was stopped or killed. At most the trials in flight are lost.
 
-    The number of ranks may differ from before. If the run is complete, its result is shown.
+    The number of ranks may differ from before. A run that reached its deadline, or that Ctrl-C ended, is
+    complete: its result is shown.
     """
     refuse_no_run()
     from aiperf.commands.legs import go_on

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.options import PATH, only_with, output_option
+from aiperf.commands.options import PATH, only_with, output_option, say_next
 from aiperf.commands.system_description import complete, given_system, missing_fields, question_about
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
@@ -101,6 +101,7 @@ def package(
     for packed in judged:
         click.echo(findings_text(packed.verdict))
     click.echo(f"{output}: {output.stat().st_size:,} bytes")
+    say_next("rank", output.parent)
     return 0 if all(packed.verdict.valid for packed in judged) else Answer.INVALID.exit_code
 
 
@@ -183,7 +184,7 @@ def rank(
             raise AiperfError(unwritable(error, error.filename or output / name)) from None
 
     standing = ranked(packages, register, write, _say, runs, peaks, notaries)
-    click.echo(f"{len(standing.entries)} ranked, {len(standing.refused)} not: {output / 'index.html'}")
+    click.echo(f"{standing.text}: {output / 'index.html'}")
 
 
 def _asked(option: str, what: str) -> str:

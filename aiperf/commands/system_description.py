@@ -42,14 +42,15 @@ def complete(system: dict[str, str]) -> None:
     missing = missing_fields(system)
     if not sys.stdin.isatty():
         if missing:
+            lacking = ", ".join(_with_choices(name) for name in missing)
             raise AiperfError(
-                f"the system description lacks {', '.join(missing)}; add them to a file (`package "
+                f"the system description lacks {lacking}; add them to a file (`package "
                 f"--print-system` prints a template) and give it with --system"
             )
         return
     click.echo("System description. Press Return to skip an optional field.", err=True)
     for name, about in fields().items():
-        if not system[name] and name != "division":
+        if not system[name]:
             question = f"{name} ({about.rstrip('.')})"
             default = None if name in missing else ""
             system[name] = (
@@ -60,10 +61,10 @@ def complete(system: dict[str, str]) -> None:
 
 
 def missing_fields(system: Mapping[str, str]) -> list[str]:
-    """Required fields that are empty, except the division, which follows from the runs."""
+    """Required fields that are empty."""
     from analysis.submissions.system import needed
 
-    return [name for name in needed() if not system[name] and name != "division"]
+    return [name for name in needed() if not system[name]]
 
 
 def question_about(name: str) -> str:
@@ -72,6 +73,13 @@ def question_about(name: str) -> str:
     options = choices(name)
     one_of = f" One of: {'; '.join(options)}." if options else ""
     return f"{name}: {fields()[name]}{one_of}"
+
+
+def _with_choices(name: str) -> str:
+    from analysis.submissions.system import choices
+
+    options = choices(name)
+    return f"{name} (one of: {'; '.join(options)})" if options else name
 
 
 def _chosen(question: str, options: Sequence[str]) -> str:

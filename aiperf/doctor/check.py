@@ -9,7 +9,7 @@ from enum import Enum
 
 from nas.record import encode
 
-WIDTH = 16
+GRADE_WIDTH, NAME_WIDTH = 12, 16
 
 
 class Grade(Enum):
@@ -18,6 +18,8 @@ class Grade(Enum):
     """A run would work, but slower or less reliably than it could."""
     FAILED = "failed"
     """A run would not start, or would not be valid."""
+    NOT_CHECKED = "not checked"
+    """Nothing is known about it: nothing could be examined, or no worker needs it."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Check:
     remedy: str = ""
 
     def __post_init__(self) -> None:
-        assert bool(self.remedy) == (self.outcome is not Grade.OK), self
+        if self.outcome is not Grade.NOT_CHECKED:
+            assert bool(self.remedy) == (self.outcome is not Grade.OK), self
 
 
 def ok(name: str, seen: str) -> Check:
@@ -43,13 +46,17 @@ def failed(name: str, seen: str, remedy: str) -> Check:
     return Check(name, Grade.FAILED, seen, remedy)
 
 
+def not_checked(name: str, seen: str, remedy: str = "") -> Check:
+    return Check(name, Grade.NOT_CHECKED, seen, remedy)
+
+
 def checks_text(checks: Sequence[Check]) -> str:
     """One line per check, with the remedy below if one is needed, and a line with the totals."""
     lines = []
     for check in checks:
-        lines.append(f"{check.outcome.value:<8}{check.name:<{WIDTH}}{check.seen}")
+        lines.append(f"{check.outcome.value:<{GRADE_WIDTH}}{check.name:<{NAME_WIDTH}}{check.seen}")
         if check.remedy:
-            lines.append(f"{'':<{8 + WIDTH}}remedy: {check.remedy}")
+            lines.append(f"{'':<{GRADE_WIDTH + NAME_WIDTH}}remedy: {check.remedy}")
     return "\n".join([*lines, _totals(checks)])
 
 
@@ -59,7 +66,10 @@ def checks_json(checks: Sequence[Check]) -> str:
 
 
 def _totals(checks: Sequence[Check]) -> str:
-    return ", ".join(f"{_count(checks, outcome)} {outcome.value}" for outcome in Grade)
+    """The number of checks of each grade, and the names of those about which nothing is known."""
+    counts = ", ".join(f"{_count(checks, outcome)} {outcome.value}" for outcome in Grade)
+    unknown = [check.name for check in checks if check.outcome is Grade.NOT_CHECKED]
+    return f"{counts}{': ' * bool(unknown)}{', '.join(unknown)}"
 
 
 def _count(checks: Sequence[Check], outcome: Grade) -> int:

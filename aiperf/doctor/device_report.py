@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import timedelta
-from time import perf_counter
+from time import monotonic, perf_counter
 
 import torch
 import torch.distributed as dist
 
 from aiperf.config import DataConfig
 from aiperf.device import Device, count_devices
-from aiperf.doctor.reports import DataSeen, DeviceSeen, Meet
+from aiperf.doctor.reports import DataSeen, DeviceSeen, Meet, patient
 from aiperf.engines.fused import Fused
 from aiperf.errors import AiperfError, UnseenDevices
 from aiperf.parallel.meeting import meeting_store, stay_on_host
@@ -27,12 +27,18 @@ from nas.record import decode, encode
 SIDE = 1024
 REDUCED_ELEMENTS = 4 << 20
 """Size of the all-reduce: 16 MiB of fp32, about as much as one or two buckets of gradients."""
-MEETING = timedelta(seconds=40)
+MEETING_SECONDS = 40.0
+LATE_REMEDY = (
+    "the ranks of its group did not come in time: wait longer with --wait-seconds if their hosts are busy; "
+    "otherwise check the network between them"
+)
 
 
-def see_device(kind: str, format: str, place: Place, host: str, meet: Meet | None) -> DeviceSeen:
+def see_device(
+    kind: str, format: str, place: Place, host: str, meet: Meet | None, wait_seconds: float
+) -> DeviceSeen:
     """Examines the device of the rank at `place`, whose group meets at `meet`. `format` is the number format
-    of the run."""
+    of the run, `wait_seconds` the time limit of the whole examination."""
     try:
         device = bind_place(kind, place)
         if format != AUTO:
@@ -41,17 +47,21 @@ def see_device(kind: str, format: str, place: Place, host: str, meet: Meet | Non
         return DeviceSeen(place.rank, host, error.seen, error.remedy, torch.__version__)
     except (AiperfError, RuntimeError) as error:
         return DeviceSeen(place.rank, host, fault=str(error).splitlines()[0], torch=torch.__version__)
-    fault, backend, rate = _multiplies(device), "", 0.0
+    fault, backend, rate, late = _multiplies(device), "", 0.0, False
     if meet is not None:
-        backend = device.backend
+        backend, limit = device.backend, patient(MEETING_SECONDS, wait_seconds)
+        began = monotonic()
         try:
-            rate = _reduce(device, place, meet)
+            rate = _reduce(device, place, meet, timedelta(seconds=limit))
         except RuntimeError as error:  # as all that torch.distributed raises
+            late = not fault and monotonic() - began >= 0.9 * limit
             fault = fault or f"{backend} all-reduce failed: {str(error).splitlines()[0]}"
     return DeviceSeen(
         rank=place.rank,
         host=host,
         fault=fault,
+        remedy=LATE_REMEDY if late else "",
+        late=late,
         torch=torch.__version__,
         kind=device.kind,
         name=device.name,
@@ -91,16 +101,16 @@ def _multiplies(device: Device) -> str:
     return f"a matrix multiplication is wrong in {wrong} of {SIDE * SIDE} places" if wrong else ""
 
 
-def _reduce(device: Device, place: Place, meet: Meet) -> float:
+def _reduce(device: Device, place: Place, meet: Meet, limit: timedelta) -> float:
     """Rate of an all-reduce in bytes per second. Raises RuntimeError if it fails or its sum is wrong."""
     stay_on_host(place)
     dist.init_process_group(
         device.backend,
         # Without a secret, which other users could read in this process's arguments: only ones are summed.
-        store=meeting_store(place, (meet.host, meet.port), "", MEETING, meet.listening),
+        store=meeting_store(place, (meet.host, meet.port), "", limit, meet.listening),
         rank=place.position,
         world_size=len(place.group),
-        timeout=MEETING,
+        timeout=limit,
         device_id=device.torch if device.kind == "cuda" else None,
     )
     values = torch.ones(REDUCED_ELEMENTS, device=device.torch)
@@ -117,11 +127,12 @@ def _reduce(device: Device, place: Place, meet: Meet) -> float:
     return values.numel() * values.element_size() / seconds
 
 
-def device(kind: str, format: str, place: str, host: str, meet: str) -> object:
+def device(kind: str, format: str, place: str, host: str, meet: str, wait_seconds: str) -> object:
     """The record of `see_device`; places are JSON. It is called in a process of its own, as `data`."""
     told = json.loads(meet)
     where = None if told is None else decode(Meet, told)
-    return encode(see_device(kind, format, decode(Place, json.loads(place)), host, where))
+    at = decode(Place, json.loads(place))
+    return encode(see_device(kind, format, at, host, where, float(wait_seconds)))
 
 
 def data(config: str) -> object:

@@ -14,7 +14,7 @@ from pathlib import Path
 from aiperf.config import Config
 from aiperf.doctor.host_report import see_host, try_folder
 from aiperf.doctor.own_process import data_process, device_process
-from aiperf.doctor.reports import DeviceSeen, Examination, Folder, HostSeen, Meet
+from aiperf.doctor.reports import DeviceSeen, Examination, Folder, HostSeen, Meet, patient
 from aiperf.errors import ConfigError, WorldError
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import gather
@@ -45,6 +45,7 @@ class LookAtHost(ToGroup):
     """Path of a file in the run directory that contains `nonce`, if the directory is shared."""
     nonce: str
     data_path: str
+    wait_seconds: float
     trains: bool = True
     """Whether workers train there, and so need torch and the data."""
 
@@ -74,6 +75,7 @@ class LookAtDevice(ToGroup):
     host: str
     port: int
     """Port of the leader's socket; 0 if the group is one rank."""
+    wait_seconds: float
 
 
 def examine_alone(config: Config, options: RankOptions, directory: Path, seconds: float) -> Examination:
@@ -85,7 +87,7 @@ def examine_alone(config: Config, options: RankOptions, directory: Path, seconds
     places = [Place(rank, group, rank - 1, num_devices) for rank in group]
     if options.pretend:
         with _probe(directory) as (folder, probe, nonce):
-            seen = see_host(probe, nonce, config.data.path, os.environ, trains=False)
+            seen = see_host(probe, nonce, config.data.path, os.environ, seconds, trains=False)
         return Examination(
             config,
             folder,
@@ -99,18 +101,24 @@ def examine_alone(config: Config, options: RankOptions, directory: Path, seconds
         meets = [Meet(*door, listening if place.leads else -1) for place in places]
         children = [
             device_process(
-                options.device, config.training.format, place, host, meet if num_devices > 1 else None
+                options.device,
+                config.training.format,
+                place,
+                host,
+                meet if num_devices > 1 else None,
+                seconds,
             )
             for place, meet in zip(places, meets)
         ]
         with _probe(directory) as (folder, probe, nonce):
-            seen = see_host(probe, nonce, config.data.path, os.environ)
+            seen = see_host(probe, nonce, config.data.path, os.environ, seconds)
         devices = tuple(child.answer(until - time.monotonic()) for child in children)
     silent = tuple(f"device {index}" for index, found in enumerate(devices) if found is None)
     return Examination(
         config,
         folder,
         mpi=_library(),
+        devices_per_group=num_devices,
         backend=options.backend,
         host_reports=(seen,),
         device_reports=tuple(found for found in devices if found is not None),
@@ -127,19 +135,19 @@ def examine(link: Link, config: Config, options: RankOptions, directory: Path, s
     data = data_process(config.data) if trains else None
     places, fault = _places(hosts, config, options)
     first_on = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
-    clocks = {host: _clock(link, rank) for host, rank in first_on.items() if rank}
+    patience = patient(ANSWER_SECONDS, seconds)
+    clocks = {host: _clock(link, rank, patience) for host, rank in first_on.items() if rank}
     asked = places if trains else ()
-    doors = _doors(link, asked)
+    doors = _doors(link, asked, patience)
     for place in asked:
         host, port = doors.get(place.group, ("", 0))
-        link.send(
-            place.rank, 0, pack(LookAtDevice(place, options.device, config.training.format, host, port))
-        )
+        format = config.training.format
+        link.send(place.rank, 0, pack(LookAtDevice(place, options.device, format, host, port, seconds)))
     with _probe(directory) as (folder, probe, nonce):
         for rank in first_on.values():
             if rank:
-                link.send(rank, 0, pack(LookAtHost(str(probe), nonce, config.data.path, trains)))
-        own = see_host(probe, nonce, config.data.path, os.environ, trains)
+                link.send(rank, 0, pack(LookAtHost(str(probe), nonce, config.data.path, seconds, trains)))
+        own = see_host(probe, nonce, config.data.path, os.environ, seconds, trains)
         wanted_answers: Answers = {(rank, HostSeen) for rank in first_on.values() if rank}
         wanted_answers |= {(place.rank, DeviceSeen) for place in asked}
         answers = _collect(link, wanted_answers, until)
@@ -151,6 +159,7 @@ def examine(link: Link, config: Config, options: RankOptions, directory: Path, s
         hosts=hosts,
         mpi="" if isinstance(link, SocketLink) else _library(),
         threads=link.threads,
+        devices_per_group=max((len(place.group) for place in places), default=1),
         layout_fault=fault,
         backend=options.backend,
         pretends=not trains,
@@ -183,7 +192,8 @@ def serve_examination(link: Link) -> None:
                 link.send(0, 0, pack(TimeOfDay(message.number, time.time())))
             elif isinstance(message, LookAtHost):
                 asked, probe = (message.nonce, message.data_path), Path(message.probe)
-                link.send(0, 0, pack(see_host(probe, *asked, os.environ, message.trains)))
+                found_here = see_host(probe, *asked, os.environ, message.wait_seconds, message.trains)
+                link.send(0, 0, pack(found_here))
             elif isinstance(message, OpenDoor):
                 door = "", 0
                 try:
@@ -193,9 +203,8 @@ def serve_examination(link: Link) -> None:
                 link.send(0, 0, pack(Door(*door)))
             elif isinstance(message, LookAtDevice):
                 meet = Meet(message.host, message.port, listening) if message.port else None
-                child = device_process(
-                    message.kind, message.format, message.place, socket.gethostname(), meet
-                )
+                where = (message.place, socket.gethostname(), meet)
+                child = device_process(message.kind, message.format, *where, message.wait_seconds)
             elif isinstance(message, Quit):
                 break
         if child is not None:
@@ -219,12 +228,13 @@ def _pretended(place: Place, host: str) -> DeviceSeen:
     return DeviceSeen(place.rank, host)
 
 
-def _clock(link: Link, rank: int) -> ClockReading | None:
-    """A rank's clock compared with this one's, by round trips; None without an answer."""
+def _clock(link: Link, rank: int, seconds: float) -> ClockReading | None:
+    """A rank's clock compared with this one's, by round trips of at most `seconds`; None without an
+    answer."""
     trips, unanswered = RoundTrips(), 0
     while not trips.enough and unanswered < ROUND_TRIPS:
         link.send(rank, 0, pack(trips.ask(time.time(), time.monotonic())))
-        received = link.receive(ANSWER_SECONDS)
+        received = link.receive(seconds)
         message = None if received is None else unpack(FromGroup, received.data)
         unanswered += received is None
         if isinstance(message, TimeOfDay):
@@ -232,12 +242,12 @@ def _clock(link: Link, rank: int) -> ClockReading | None:
     return trips.best
 
 
-def _doors(link: Link, places: Sequence[Place]) -> Mapping[tuple[int, ...], tuple[str, int]]:
+def _doors(link: Link, places: Sequence[Place], seconds: float) -> Mapping[tuple[int, ...], tuple[str, int]]:
     """Address at which the ranks of each group meet, as its leader reports; groups of one rank need none."""
     leaders = {place.rank: place for place in places if place.leads and len(place.group) > 1}
     for rank, place in leaders.items():
         link.send(rank, 0, pack(OpenDoor(place.spans_hosts)))
-    answers = _collect(link, {(rank, Door) for rank in leaders}, time.monotonic() + ANSWER_SECONDS)
+    answers = _collect(link, {(rank, Door) for rank in leaders}, time.monotonic() + seconds)
     return {
         leaders[rank].group: (door.host, door.port)
         for (rank, _), door in answers.items()

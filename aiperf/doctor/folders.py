@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from aiperf.doctor.check import Check, failed, ok, warning
+from aiperf.doctor.check import Check, failed, not_checked, ok, warning
 from aiperf.doctor.reports import Examination, Folder
 from aiperf.tasks.registry import task_of
 
@@ -27,11 +27,13 @@ def limits(seen: Examination) -> Check:
         files, locked = each.limits["open files"], each.limits["locked memory"]
         if 0 <= files < OPEN_FILES:
             return warning(
-                "limits", f"{files} open files on {each.host}", f"ulimit -n {OPEN_FILES} in the script"
+                "limits",
+                f"{files} open files are allowed on {each.host}",
+                f"ulimit -n {OPEN_FILES} in the script",
             )
         if 0 <= locked < LOCKED_MEMORY and each.tools:
-            told = f"{locked // 1024} KiB of locked memory on {each.host}"
-            return warning("limits", told, "ask for an unlimited memlock: InfiniBand needs it (ulimit -l)")
+            told = f"{locked // 1024} KiB of locked memory are allowed on {each.host}"
+            return warning("limits", told, "request an unlimited memlock: InfiniBand needs it (ulimit -l)")
     return ok("limits", "enough open files and locked memory")
 
 
@@ -41,7 +43,7 @@ def directory(seen: Examination) -> Check:
         return failed("run directory", f"{folder.path}: {folder.fault}", "choose another with --directory")
     apart = [each.host for each in seen.host_reports if not each.probe_seen]
     if apart:
-        told = f"{folder.path} is not visible on {_some(apart)}"
+        told = f"{folder.path} is not visible on {some(apart)}"
         return warning(
             "run directory", told, "choose a shared directory; otherwise weights are sent over MPI"
         )
@@ -66,7 +68,7 @@ def temporary(seen: Examination) -> Check:
 def home(seen: Examination) -> Check:
     closed = [each for each in seen.host_reports if each.home.fault]
     if closed:
-        home, where = closed[0].home, _some(each.host for each in closed)
+        home, where = closed[0].home, some(each.host for each in closed)
         told = f"{home.path or 'HOME'} on {where}: {home.fault}"
         return warning(
             "home", told, "set XDG_CACHE_HOME and TORCHINDUCTOR_CACHE_DIR to a folder under TMPDIR"
@@ -78,11 +80,12 @@ def data(seen: Examination) -> Check:
     name, report = seen.config.data.name, seen.data_report
     without = [each.host for each in seen.host_reports if each.data_entries < 0]
     if without:
-        told = f"{seen.config.data.path} is not there on {_some(without)}"
+        told = f"{seen.config.data.path} does not exist on {some(without)}"
         return failed("data", told, "give a folder that all nodes see with --data, or stage it")
     if report is None:
         told = f"{name}: found on all hosts, but not read completely within {seen.wait_seconds:.0f} s"
-        return warning("data", told, "none needed if it is large; the run reads and checks all of it")
+        remedy = "none needed: the run checks all of it; a longer --wait-seconds checks it now"
+        return not_checked("data", told, remedy)
     if report.fault:
         remedy = report.remedy or "give another folder with --data, or another --preset"
         return failed("data", report.fault, remedy)
@@ -107,6 +110,7 @@ def _room(name: str, folders: Iterable[tuple[str, Folder]], remedy: str) -> Chec
     return worst
 
 
-def _some(hosts: Iterable[str]) -> str:
+def some(hosts: Iterable[str]) -> str:
+    """The names of hosts, at most four of them."""
     names = sorted(hosts)
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")

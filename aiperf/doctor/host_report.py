@@ -18,7 +18,7 @@ from aiperf import variables
 from aiperf.clash import foreign_owner, hidden_package
 from aiperf.cores import allowed_cores
 from aiperf.doctor.onednn import UNKNOWN, see_onednn
-from aiperf.doctor.reports import Folder, HostSeen
+from aiperf.doctor.reports import Folder, HostSeen, patient
 from aiperf.programs import ToolFailed, ask
 from nas.bounded import read_text
 
@@ -50,13 +50,20 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
 
 
 def see_host(
-    probe: Path, nonce: str, data_path: str, environment: Mapping[str, str], trains: bool = True
+    probe: Path,
+    nonce: str,
+    data_path: str,
+    environment: Mapping[str, str],
+    wait_seconds: float,
+    trains: bool = True,
 ) -> HostSeen:
     """Examines this host. This takes some seconds at most, unless a file system hangs.
 
-    `trains`: whether workers train here, and so need torch and the data.
+    `wait_seconds` is the time limit of the whole examination; `trains`: whether workers train here, and so
+    need torch and the data.
     """
     return HostSeen(
+        load=_load(),  # first, before the examination itself adds to it
         host=socket.gethostname(),
         python=platform.python_version(),
         clash=foreign_owner(sys.path) or hidden_package() or "",
@@ -66,10 +73,10 @@ def see_host(
         home=_home(environment),
         temporary=try_folder(Path(tempfile.gettempdir())),
         visible=_visible(environment),
-        tools={name: _ask(name, words) for name, words in TOOLS.items() if shutil.which(name)},
+        tools={name: _ask(name, words, wait_seconds) for name, words in TOOLS.items() if shutil.which(name)},
         data_entries=_entries(data_path if trains else ""),
-        probe_seen=_sees(probe, nonce),
-        onednn=see_onednn() if trains else UNKNOWN,
+        probe_seen=_sees(probe, nonce, wait_seconds),
+        onednn=see_onednn(wait_seconds) if trains else UNKNOWN,
     )
 
 
@@ -118,9 +125,16 @@ def _home(environment: Mapping[str, str]) -> Folder:
     return Folder(home, free_bytes=free.f_bavail * free.f_frsize)
 
 
-def _ask(tool: str, words: tuple[str, ...]) -> str:
+def _load() -> float | None:
     try:
-        answer = ask((tool, *words), TOOL_SECONDS)
+        return os.getloadavg()[0]
+    except OSError:  # the system does not tell it
+        return None
+
+
+def _ask(tool: str, words: tuple[str, ...], wait_seconds: float) -> str:
+    try:
+        answer = ask((tool, *words), patient(TOOL_SECONDS, wait_seconds))
     except ToolFailed as error:
         return f"failed: it {error}"
     return answer.text if answer.code == 0 else f"failed: {answer.how}, {answer.reason}"
@@ -135,8 +149,8 @@ def _entries(data_path: str) -> int:
         return -1
 
 
-def _sees(probe: Path, nonce: str) -> bool:
-    until = time.monotonic() + PROBE_SECONDS
+def _sees(probe: Path, nonce: str, wait_seconds: float) -> bool:
+    until = time.monotonic() + patient(PROBE_SECONDS, wait_seconds)
     while True:
         with contextlib.suppress(OSError):  # not there, or not yet
             if read_text(probe) == nonce:

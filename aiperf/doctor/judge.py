@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from aiperf.doctor import folders, onednn
-from aiperf.doctor.check import Check, Grade, failed, ok, warning
+from aiperf.doctor.check import Check, Grade, failed, not_checked, ok, warning
+from aiperf.doctor.host_report import TOOLS
 from aiperf.doctor.reports import Examination, HostSeen
 from aiperf.variables import number
 from aiperf.wire.clocks import CLOCK_SECONDS
@@ -18,21 +19,23 @@ CLOCK_NEAR_SECONDS = 0.1
 """Difference in seconds above which the clocks are reported as a warning."""
 UNLIKE = 1.5
 """Factor by which an all-reduce must be slower than the median of the groups to be reported."""
-NOTHING = "unknown: nothing could be checked"
-NOT_NEEDED = "not checked: no worker trains"
+BUSY = 1.5
+"""Processes that run or wait, per core of a host, above which the host counts as overloaded."""
+NOTHING = "nothing could be examined"
+NOT_NEEDED = "no worker trains"
 BLIND_REMEDY = "see the failed checks; fix them, or use a longer --wait-seconds, then check again"
 
 
 def judge(seen: Examination) -> list[Check]:
-    """All checks with their results. A check that passes without any evidence becomes a warning."""
+    """All checks with their results. One that would pass without any evidence is reported as not checked."""
     found = []
     for check, evidence in CHECKS.items():
         result = check(seen)
         if seen.pretends and check in OF_TRAINING:
-            found.append(ok(result.name, NOT_NEEDED))
+            found.append(not_checked(result.name, NOT_NEEDED))
             continue
         blind = result.outcome is Grade.OK and not evidence(seen)
-        found.append(warning(result.name, NOTHING, BLIND_REMEDY) if blind else result)
+        found.append(not_checked(result.name, NOTHING, BLIND_REMEDY) if blind else result)
     return found
 
 
@@ -83,7 +86,8 @@ def _ranks(seen: Examination) -> Check:
     """Checks the number of ranks of the launcher against the visible devices."""
     if seen.silent:
         told = f"no answer from {', '.join(seen.silent[:4])} within {seen.wait_seconds:.0f} s"
-        return failed("ranks", told, "check those nodes; a hanging driver or file system is the usual cause")
+        usual = "check those nodes; a hanging driver or file system is the usual cause"
+        return failed("ranks", told, _busy_remedy(seen.host_reports) or usual)
     if seen.layout_fault:
         return failed("ranks", seen.layout_fault, "start one rank per device, plus one on the first node")
     workers = Counter(each.host for each in seen.device_reports)
@@ -111,13 +115,43 @@ def _cores(seen: Examination) -> Check:
     return ok("cores", f"{', '.join(map(str, cores))} per node")
 
 
+def _load(seen: Examination) -> Check:
+    """Checks that no other programs use the hosts: they would slow down the run, and this examination."""
+    known = [each for each in seen.host_reports if each.load is not None]
+    if len(known) < len(seen.host_reports):
+        return not_checked("load", "the system does not report it")
+    if remedy := _busy_remedy(known):
+        return warning("load", _load_text(max(known, key=_load_per_core)), remedy)
+    return ok("load", _load_text(max(known, key=_load_per_core)) if known else "")
+
+
+def _busy_remedy(hosts: Sequence[HostSeen]) -> str:
+    """What to do about the most overloaded of these hosts; empty if none is overloaded."""
+    busiest = max(hosts, key=_load_per_core, default=None)
+    if busiest is None or _load_per_core(busiest) < BUSY:
+        return ""
+    return (
+        f"{busiest.host} is overloaded, not broken: stop other programs there (top lists them), or use "
+        "another node; a longer --wait-seconds gives it more time to answer"
+    )
+
+
+def _load_per_core(host: HostSeen) -> float:
+    return (host.load or 0.0) / host.cores
+
+
+def _load_text(host: HostSeen) -> str:
+    return f"load average {host.load or 0.0:.1f} on {_many(host.cores, 'core')} of {host.host}"
+
+
 def _devices(seen: Examination) -> Check:
     faults = [each for each in seen.device_reports if each.fault]
     if faults:
-        first = faults[0]
+        first = min(faults, key=attrgetter("late"))  # a rank that waited names its own device, not the cause
         told = f"rank {first.rank} on {first.host}: {first.fault}"
-        more = f"; {len(faults) - 1} more like it" if len(faults) > 1 else ""
-        remedy = first.remedy or "check that device; exclude its node until it is repaired"
+        more = f"; and {len(faults) - 1} more" if len(faults) > 1 else ""
+        busy = _busy_remedy(seen.host_reports) if first.late else ""
+        remedy = busy or first.remedy or "check that device; exclude its node until it is repaired"
         return failed("devices", told + more, remedy)
     same = Counter((each.host, each.identity) for each in seen.device_reports if each.identity)
     for (host, _), count in same.items():
@@ -157,6 +191,8 @@ def _fused(seen: Examination) -> Check:
 
 def _backend(seen: Examination) -> Check:
     joined = [each for each in seen.device_reports if each.backend]
+    if not joined and seen.devices_per_group > 1:
+        return not_checked("backend", "the ranks of no group could meet", BLIND_REMEDY)
     if not joined:
         return ok("backend", "not needed: a group is one device")
     if any(each.fault for each in joined):
@@ -173,8 +209,11 @@ def _backend(seen: Examination) -> Check:
 
 
 def _clocks(seen: Examination) -> Check:
-    if not seen.clocks:
+    unread = sorted(set(seen.hosts[1:]) - {*seen.hosts[:1], *seen.clocks})
+    if not seen.clocks and not unread:
         return ok("clocks", "one host")
+    if not seen.clocks:
+        return not_checked("clocks", f"no answer from {', '.join(unread[:4])}", BLIND_REMEDY)
     host, clock = max(seen.clocks.items(), key=lambda item: item[1].least_seconds)
     if clock.least_seconds <= CLOCK_SECONDS and not all(each.known for each in seen.clocks.values()):
         host, clock = max(seen.clocks.items(), key=lambda item: item[1].uncertainty_seconds)
@@ -183,10 +222,14 @@ def _clocks(seen: Examination) -> Check:
             "clocks", told, f"its answers were late: check again when {host} and the network are idle"
         )
     told = f"the largest difference is {abs(clock.offset_seconds):.3f} s, of {host}"
-    remedy = f"synchronise the clock of {host} (chrony, ntp)"
+    remedy = f"synchronise the clock of {host}, for example with chrony"
     if clock.least_seconds > CLOCK_SECONDS:
         return failed("clocks", told, remedy)
-    return warning("clocks", told, remedy) if clock.least_seconds > CLOCK_NEAR_SECONDS else ok("clocks", told)
+    if clock.least_seconds > CLOCK_NEAR_SECONDS:
+        return warning("clocks", told, remedy)
+    if unread:
+        return not_checked("clocks", f"{told}; no answer from {', '.join(unread[:4])}", BLIND_REMEDY)
+    return ok("clocks", told)
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -215,12 +258,6 @@ def _torches(seen: Examination) -> Sequence[object]:
     return [each for each in seen.device_reports if each.torch]
 
 
-def _other_clocks(seen: Examination) -> Sequence[object]:
-    """Clocks of the other hosts, of which there must be at least one if there are several hosts; a single
-    host has none to compare, and its own clock counts as evidence."""
-    return list(seen.clocks) if len(set(seen.hosts)) > 1 else ["the master's"]
-
-
 def _master(seen: Examination) -> Sequence[object]:
     """Evidence for checks of what the master saw itself, which always exists."""
     return [seen]
@@ -238,14 +275,16 @@ def _drivers(seen: Examination) -> Check:
             remedy = "none needed: the processors are measured"
             return warning("drivers", f"{tool} on {host} {answer}", remedy)
         if answer.startswith("failed: "):
-            return failed(
-                "drivers", f"{tool} on {host} {answer}", "have the driver checked, or exclude the node"
-            )
+            busy = _busy_remedy([each for each in hosts if each.host == host])
+            remedy = busy or "let an administrator check the driver, or exclude the node"
+            return failed("drivers", f"{tool} on {host} {answer}", remedy)
         lines = answer.splitlines()
         if tool == "nvidia-smi" and lines and not any(map(_fields, lines)):
             told = f"{tool} on {host} returned unexpected output: {lines[0]!r:.60}"
-            return failed("drivers", told, "have the driver checked, or exclude the node")
-    if not answers:
+            return failed("drivers", told, "let an administrator check the driver, or exclude the node")
+    measured = {each.host for each in seen.device_reports if each.kind not in ("", "cpu")}
+    without = sorted(measured - {host for host, *_ in answers})
+    if not answers and not without:
         return ok("drivers", "no accelerator tool is installed")
     for host, name, _, uncorrected, pending, _ in _nvidia(hosts):
         if number(uncorrected):
@@ -259,6 +298,9 @@ def _drivers(seen: Examination) -> Check:
         return warning(
             "drivers", f"differ between nodes: {', '.join(versions)}", "use nodes with the same driver"
         )
+    if without:
+        told = f"no accelerator tool is in PATH on {folders.some(without)}"
+        return not_checked("drivers", told, f"add one of {', '.join(TOOLS)} to PATH there")
     used = sorted({tool for _, tool, _ in answers})
     return ok("drivers", f"{', '.join(used)} answer{'s' * (len(used) == 1)}{_colon(versions)}")
 
@@ -270,11 +312,11 @@ def _slices(seen: Examination) -> Check:
         for variable, value in each.visible.items():
             if "MIG-" in value:
                 told = f"{variable} on {each.host} selects device partitions (MIG)"
-                return warning("visible", told, "fine for a test; peak and ranking need whole devices")
+                return warning("visible", told, "none needed for a test; peak and ranking need whole devices")
     cut = [host for host, *_, mode in _nvidia(hosts) if mode == "Enabled"]
     if cut:
         told = f"MIG is enabled on {cut[0]}"
-        return warning("visible", told, "fine for a test; peak and ranking need whole devices")
+        return warning("visible", told, "none needed for a test; peak and ranking need whole devices")
     named = {variable: value for each in hosts for variable, value in each.visible.items()}
     uuid = "; by UUID" if any("GPU-" in value for value in named.values()) else ""
     told = ", ".join(f"{variable}={value}" for variable, value in named.items())
@@ -307,13 +349,14 @@ CHECKS: Mapping[Callable[[Examination], Check], Callable[[Examination], Sequence
     _mpi: _master,
     _ranks: _answers,
     _cores: _hosts,
+    _load: _hosts,
     _devices: _bound,
     _drivers: _hosts,
     _slices: _hosts,
     onednn.onednn: _hosts,
     _fused: _bound,
     _backend: _bound,
-    _clocks: _other_clocks,
+    _clocks: _master,
     folders.limits: _hosts,
     folders.directory: _hosts,
     folders.space: _master,

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 
 from aiperf.child import answer_file, written
-from aiperf.doctor.check import Check, ok, warning
-from aiperf.doctor.reports import Examination
+from aiperf.doctor.check import Check, not_checked, ok, warning
+from aiperf.doctor.reports import Examination, patient
 from aiperf.programs import ToolFailed, ask
 
 SECONDS = 20.0
@@ -36,13 +36,14 @@ os.write(int(sys.argv[1]), b"{SOUND}")
 """
 
 
-def see_onednn() -> str:
+def see_onednn(wait_seconds: float) -> str:
     """SOUND, UNKNOWN if torch cannot be imported in time, or the fault in words. It takes as long as
-    importing torch."""
+    importing torch. `wait_seconds` is the time limit of the whole examination."""
+    limit = patient(SECONDS, wait_seconds)
     with answer_file() as file:
         number = file.fileno()
         try:
-            code = ask([sys.executable, "-c", PROGRAM, str(number)], SECONDS, keep=(number,)).code
+            code = ask([sys.executable, "-c", PROGRAM, str(number)], limit, keep=(number,)).code
         except ToolFailed:
             # After the start only the fault can make it hang: two threads that overwrite each other spin
             # forever.
@@ -62,9 +63,10 @@ def onednn(seen: Examination) -> Check:
     if faults:
         fault, host = next(iter(faults.items()))
         told = f"strided 1x1 convolutions of few channels write outside their memory ({fault}, on {host})"
-        return warning("oneDNN", told, "none needed: a run avoids them; other programs may not")
+        return warning("oneDNN", told, "none needed: a run avoids them; other programs may meet it")
     if any(each.onednn == UNKNOWN for each in hosts):
         unknown = next(each.host for each in hosts if each.onednn == UNKNOWN)
-        told = f"unknown: torch did not start on {unknown} within {SECONDS:.0f} s, or cannot be imported"
-        return warning("oneDNN", told, "none needed: a run avoids the known fault everywhere")
+        limit = patient(SECONDS, seen.wait_seconds)
+        told = f"torch did not start on {unknown} within {limit:.0f} s, or cannot be imported"
+        return not_checked("oneDNN", told, "none needed: a run avoids the known fault everywhere")
     return ok("oneDNN", "strided 1x1 convolutions of few channels stay within their memory")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
+import signal
+import sys
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from aiperf.child import Child, NoReply
+from aiperf.child import BrokenImport, Child, Killed, NoReply
 from aiperf.config import DataConfig
 from aiperf.doctor.reports import DataSeen, DeviceSeen, Meet
 from aiperf.errors import AiperfError, ForeignLibrary
@@ -15,6 +18,14 @@ from aiperf.wire.messages import FromGroup
 from nas.record import RecordError, decode, encode
 
 Seen = TypeVar("Seen", bound=FromGroup)
+IMPORT_REMEDY = (
+    f"reinstall that library in the environment of {shlex.quote(sys.executable)}, or load the modules with "
+    "which it was built; the device is not the cause"
+)
+MEMORY_REMEDY = (
+    "the kernel kills a process if the memory of the host or of the job is used up: request more memory for "
+    "the job, or stop other programs on that host"
+)
 
 
 class OwnProcess(Generic[Seen]):
@@ -37,6 +48,10 @@ class OwnProcess(Generic[Seen]):
             return None
         except ForeignLibrary as error:
             return self._fault(error.seen, error.remedy)
+        except BrokenImport as error:
+            return self._fault(str(error), IMPORT_REMEDY)
+        except Killed as error:
+            return self._fault(str(error), MEMORY_REMEDY if error.signal == signal.SIGKILL else "")
         except (AiperfError, NoReply, RecordError) as error:
             return self._fault(str(error), "")
 
@@ -45,11 +60,11 @@ class OwnProcess(Generic[Seen]):
 
 
 def device_process(
-    kind: str, format: str, place: Place, host: str, meet: Meet | None
+    kind: str, format: str, place: Place, host: str, meet: Meet | None, wait_seconds: float
 ) -> OwnProcess[DeviceSeen]:
     told = [json.dumps(encode(value)) for value in (place, meet)]
     keep = () if meet is None or meet.listening < 0 else (meet.listening,)
-    words = ("aiperf.doctor.device_report:device", kind, format, told[0], host, told[1])
+    words = ("aiperf.doctor.device_report:device", kind, format, told[0], host, told[1], str(wait_seconds))
     return OwnProcess(
         Child(*words, keep=keep), DeviceSeen, lambda *fault: DeviceSeen(place.rank, host, *fault)
     )

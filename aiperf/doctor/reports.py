@@ -9,6 +9,14 @@ from aiperf.config import Config
 from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import FromGroup
 
+WAIT_SECONDS = 50.0
+"""Default time limit of an examination in seconds. The limits of its parts hold for this one."""
+
+
+def patient(seconds: float, wait_seconds: float) -> float:
+    """The time limit of a part of an examination, longer in proportion if the whole one may take longer."""
+    return seconds * max(1.0, wait_seconds / WAIT_SECONDS)
+
 
 @dataclass(frozen=True)
 class Folder:
@@ -35,6 +43,9 @@ class HostSeen(FromGroup):
     """Number of cores of the host."""
     cores_of_rank: int
     """Number of cores to which the launcher has bound this rank."""
+    load: float | None
+    """Mean number of processes of the host that ran or waited in the last minute; None if the system does not
+    say. Waiting are those for a core and those for a hanging file system."""
     limits: Mapping[str, int]
     """Soft limits of the process by name; -1: unlimited."""
     home: Folder
@@ -87,6 +98,9 @@ class DeviceSeen(FromGroup):
     """Reason why a CPU has no kernels for fused steps; empty if it has, or if the device is not a CPU."""
     note: str = ""
     """What the user should know about the choice of the device."""
+    late: bool = False
+    """Whether the fault is that the others of the group were not there in time, so that its cause may be
+    another rank."""
     slowed_by: str = ""
     """A setting of the environment that makes the device slow; empty if there is none."""
 
@@ -117,6 +131,8 @@ class Examination:
     """Name of the MPI library, or the reason why there is none; empty if the ranks need none."""
     threads: bool = False
     """Whether MPI may be called from several threads at once (MPI_THREAD_MULTIPLE)."""
+    devices_per_group: int = 1
+    """Number of devices that train a trial together."""
     layout_fault: str = ""
     """Reason why the ranks cannot be divided into groups; empty if they can."""
     backend: str = "ddp"

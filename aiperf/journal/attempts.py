@@ -146,7 +146,7 @@ def best_of(validations: Iterable[Validation]) -> Validation | None:
     return min(validations, key=lambda validation: validation.segment.unbounded, default=None)
 
 
-@dataclass
+@dataclass(slots=True)  # a long run has a hundred thousand of them
 class Attempt:
     """One attempt to train a trial, from its dispatch on."""
 
@@ -248,7 +248,7 @@ class Attempt:
         return None if self.best_validation is None else self.best_validation.segment.unbounded
 
 
-@dataclass
+@dataclass(slots=True)
 class TrialStory:
     """A trial with all its attempts, of which the last one counts for the search."""
 

@@ -22,11 +22,14 @@ class SpanAxis:
         self.offsets: NDArray[np.float64] = self.begins - np.array(
             [leg.released or 0.0 for leg in replay.legs]
         )
+        self._of_leg: list[tuple[float, float, float]] = list(
+            zip(self.offsets.tolist(), self.begins.tolist(), self.ends.tolist())
+        )
 
     def at(self, leg: Leg, t: float) -> float:
         """The time `t` of a leg in seconds of the span, clipped to the leg's part of it."""
-        place = leg.index
-        return min(max(t + float(self.offsets[place]), float(self.begins[place])), float(self.ends[place]))
+        offset, begin, end = self._of_leg[leg.index]
+        return min(max(t + offset, begin), end)
 
     def of(self, legs: NDArray[np.int64], times: NDArray[Any]) -> NDArray[np.float64]:
         """The same conversion for columns of leg indices and times."""

@@ -32,10 +32,7 @@ class Pieces:
     num_blocks: int
     """Number of rows at the beginning that are blocks; the rows after them are validations."""
 
-    @property
-    def is_validation(self) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = np.arange(len(self.end)) >= self.num_blocks
-        return found
+    is_validation: NDArray[np.bool_]
 
 
 _MADE: WeakKeyDictionary[Replay, tuple[int, Pieces]] = WeakKeyDictionary()
@@ -53,26 +50,32 @@ def pieces(replay: Replay) -> Pieces:
 
 
 def _made(replay: Replay) -> Pieces:
-    column = replay.blocks.column
-    closed = [(attempt, v) for attempt in replay.attempts for v in attempt.validations]
-    of_attempt = np.array([(a.group, a.leg.index) for a in replay.attempts], dtype=np.int64).reshape(-1, 2)
-    attempt = _joined(column("attempts"), [a.index for a, _ in closed])
-    batches = [-(-v.segment.of // max(1, a.trial.hyper.batch_size)) for a, v in closed]
+    column, attempts = replay.blocks.column, replay.attempts
+    closed = [validation for attempt in attempts for validation in attempt.validations]
+    segments = [validation.segment for validation in closed]
+    of_attempt = np.array([(a.group, a.leg.index) for a in attempts], dtype=np.int64).reshape(-1, 2)
+    num_closed = np.array([len(attempt.validations) for attempt in attempts], dtype=np.int64)
+    of_closed = np.repeat(np.arange(len(attempts)), num_closed)
+    attempt = _joined(column("attempts"), of_closed)
+    batch = np.array([max(1, a.trial.hyper.batch_size) for a in attempts], dtype=np.int64)[of_closed]
+    examples = np.array([segment.tally.of for segment in segments], dtype=np.int64)
+    num_blocks = len(replay.blocks)
     return Pieces(
         attempt=attempt,
-        segment=_joined(column("segments"), [v.segment.index for _, v in closed]),
+        segment=_joined(column("segments"), [segment.index for segment in segments]),
         group=of_attempt[attempt, 0],
         leg=of_attempt[attempt, 1],
-        end=_joined(column("ends"), [v.end for _, v in closed]),
-        time=_joined(column("times"), [v.t for _, v in closed]),
-        seconds=_joined(column("seconds"), [v.segment.validate_seconds for _, v in closed]),
-        steps=_joined(column("steps"), batches),
-        examples=_joined(column("examples"), [v.segment.of for _, v in closed]),
-        num_blocks=len(replay.blocks),
+        end=_joined(column("ends"), [validation.end for validation in closed]),
+        time=_joined(column("times"), [validation.t for validation in closed]),
+        seconds=_joined(column("seconds"), [segment.validate_seconds for segment in segments]),
+        steps=_joined(column("steps"), -(-examples // batch)),
+        examples=_joined(column("examples"), examples),
+        num_blocks=num_blocks,
+        is_validation=np.arange(len(attempt)) >= num_blocks,
     )
 
 
-def _joined(column: NDArray[Any], values: list[Any]) -> NDArray[Any]:
+def _joined(column: NDArray[Any], values: list[Any] | NDArray[Any]) -> NDArray[Any]:
     joined = np.concatenate([column, np.array(values, dtype=column.dtype)])
     joined.setflags(write=False)  # because it is shared by all callers of `pieces`
     return joined

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import NamedTuple
 
 from aiperf.errors import JournalError
 from aiperf.files import RUNS, RunFiles, run_directories
@@ -26,6 +27,7 @@ from aiperf.journal.events import Event, Opened
 from aiperf.journal.hidden import Hider, shown
 from aiperf.journal.lock import Lock
 from aiperf.journal.place import never_begun, refuse_if_gone
+from aiperf.journal.usual_lines import UsualLines
 from aiperf.names import Names, PrivateFile
 from aiperf.os_error import OUT_OF_ROOM, unreadable, unwritable
 from aiperf.tasks.data import NoSuchTask
@@ -41,8 +43,7 @@ _WRITTEN = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circul
 _TAIL = len(',"chain":""}') + 64
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One line of a journal as it was read."""
 
     number: int
@@ -67,6 +68,7 @@ class JournalReader:
         """Number of bytes of the whole lines that were read."""
         self.chain = ""
         self._number = 0
+        self._usual = UsualLines()
 
     def new_lines(self) -> Iterator[Line]:
         """The whole lines that were written since the last call. An unfinished last line is left for later.
@@ -92,6 +94,12 @@ class JournalReader:
 
     def _read(self, raw: bytes) -> Line:
         number = self._number + 1
+        t, event, chain = (number > 1 and self._usual.read(raw, self.names)) or self._parsed(number, raw)
+        intact = chain == _link(self.chain, raw[: -_TAIL - 1] + b"}")
+        self.chain, self._number = chain, number
+        return Line(number, t, event, chain, intact)
+
+    def _parsed(self, number: int, raw: bytes) -> tuple[float, Event, str]:
         try:
             if len(raw) > LONGEST_LINE:
                 raise ValueError(f"it has more than {LONGEST_LINE:,} bytes")
@@ -106,6 +114,7 @@ class JournalReader:
             event = decode(Event, shown(record, self.names))
             if type(t) is not float or type(chain) is not str:
                 raise RecordError("`t` or `chain` is not of its type")
+            return t, event, chain
         except NoSuchTask as error:
             raise JournalError(
                 f"{self.path} is of a task that is not installed: {error}; install its package"
@@ -113,9 +122,6 @@ class JournalReader:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             what = f"{error} is missing" if isinstance(error, KeyError) else error
             raise JournalError(f"{self.path}, line {number} is damaged: {what}") from None
-        intact = chain == _link(self.chain, raw[: -_TAIL - 1] + b"}")
-        self.chain, self._number = chain, number
-        return Line(number, t, event, chain, intact)
 
     def _refuse_foreign(self, record: object) -> None:
         if not isinstance(record, dict) or record.get("type") != Opened.__name__:

@@ -38,11 +38,12 @@ _MARKS: Mapping[Origin, Mark] = {
     for mark in (
         Mark(
             Origin.PRETENDED,
-            "no network was trained; the workers waited for as long as a model says, and errors come from it",
+            "no network was trained; workers waited as long as a machine model predicts, "
+            "and errors come from it",
         ),
         Mark(
             Origin.SIMULATED,
-            "no network was trained and nothing was timed; times and errors come from a model",
+            "no network was trained and nothing was timed; times and errors come from a machine model",
         ),
     )
 }

@@ -25,6 +25,9 @@ from nas.record import RecordError
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
 """States in which a group may report the end of a trial; LOST follows from its silence instead."""
 
+DECISIONS = (events.Dispatched, events.Ended, events.GroupLost, events.LegBegan)
+"""Events that determine what the search proposes."""
+
 AFTER_THE_END = (
     events.Beat,
     events.Stalled,
@@ -61,6 +64,8 @@ class Replay:
         """The trial with the lowest validation error among those that ended by themselves or by a limit; of
         equal ones the first to end."""
         self.tested: Evaluated | None = None
+        self.tested_line = 0
+        """Number of the line with the test; 0 without one."""
         self.broken: list[int] = []
         """Numbers of the lines whose chain does not match."""
         self.faults: list[Fault] = []
@@ -147,12 +152,13 @@ class Replay:
 
     def add_line(self, line: Line) -> None:
         """Folds in the next line of the journal as it was read."""
-        if not line.intact:
-            self.broken.append(line.number)
-        self.last_chain = line.chain
-        if not self.begin_chain and isinstance(line.event, events.LegBegan):
-            self.begin_chain = line.chain
-        self.add(line.t, line.event)
+        number, t, event, chain, intact = line
+        if not intact:
+            self.broken.append(number)
+        self.last_chain = chain
+        if not self.begin_chain and isinstance(event, events.LegBegan):
+            self.begin_chain = chain
+        self.add(t, event)
 
     def add(self, t: float, event: events.Event) -> None:
         """Folds in the next event, which was written at `t` seconds of its leg."""
@@ -163,29 +169,33 @@ class Replay:
 
     def _fold(self, t: float, event: events.Event) -> str:
         """Folds in an event; returns what it contradicts, or an empty text."""
-        if isinstance(event, (events.Dispatched, events.Ended, events.GroupLost, events.LegBegan)):
-            self.decisions.append(event)
-        if isinstance(event, events.Opened):
-            if self._opened is not None:
-                return "appears twice"
-            self._opened = event
-            return ""
-        if isinstance(event, events.LegBegan):
-            return self._began_leg(t, event)
+        kind = type(event)
+        if kind in DECISIONS:
+            self.decisions.append(event)  # type: ignore[arg-type]
+        if kind in _BEFORE_A_LEG:
+            return _BEFORE_A_LEG[kind](self, t, event)
         if not self.legs:
             return "comes before the first leg"
         leg = self.legs[-1]
-        before, leg.last, leg.last_line = leg.last, max(t, leg.last), self.lines
-        if isinstance(event, events.Stalled):
+        before, leg.last_line = leg.last, self.lines
+        if t > before:
+            leg.last = t
+        if kind is events.Stalled:
             leg.stalls.append(Stall(before, t))
-        else:
-            leg.longest_silence = max(leg.longest_silence, t - before)
-        if leg.ended is not None and not isinstance(event, AFTER_THE_END):
+        elif t - before > leg.longest_silence:
+            leg.longest_silence = t - before
+        if leg.ended is not None and kind not in AFTER_THE_END:
             return "comes after the end of its leg"
-        text = _FOLDS[type(event)](self, t, event)
+        text = _FOLDS[kind](self, t, event)
         if not text and t < before:
             return f"is at {t:.3f} s, but a line above it is at {before:.3f} s: the clock went backwards"
         return text
+
+    def _open_run(self, t: float, event: events.Opened) -> str:
+        if self._opened is not None:
+            return "appears twice"
+        self._opened = event
+        return ""
 
     def _began_leg(self, t: float, event: events.LegBegan) -> str:
         for attempt in self._open.values():
@@ -253,6 +263,8 @@ class Replay:
     def _host_used(self, t: float, event: events.HostUsed) -> str:
         if event.use.rank not in self.leg.devices:
             return f"of rank {event.use.rank}, which was never ready"
+        if event.end > t:
+            return f"of rank {event.use.rank} ended at {event.end:.3f} s, after this line at {t:.3f} s"
         self.leg.uses.append(event)
         return ""
 
@@ -391,10 +403,14 @@ class Replay:
             return "comes in a leg whose clock never started"
         if event.evaluated.tally.of < 1:
             return f"has {event.evaluated.tally.of} examples"
-        self.tested = event.evaluated
+        self.tested, self.tested_line = event.evaluated, self.lines
         return ""
 
 
+_BEFORE_A_LEG: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
+    events.Opened: Replay._open_run,
+    events.LegBegan: Replay._began_leg,
+}
 _FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
     events.Beat: Replay._beat,
     events.Stalled: Replay._beat,

@@ -49,5 +49,8 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=once, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole
+    object_pairs_hook=once,
+    parse_constant=_refuse_constant,
+    parse_float=_finite,
+    parse_int=_whole,
 )

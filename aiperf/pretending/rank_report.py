@@ -63,8 +63,8 @@ def pretended_group(assumptions: Assumptions, config: Config, seed: Graph, ranks
 def pretending_notice(assumptions: Assumptions) -> str:
     """The first line that a person reads of such a run."""
     return (
-        f"NOTHING IS TRAINED: the workers pretend to be {assumptions.name}; times, errors and score "
-        "follow its assumptions and are not measured"
+        f'NOTHING IS TRAINED: each worker waits as long as the machine model "{assumptions.name}" predicts; '
+        "times, errors and score follow from the model and are not measured"
     )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import defaultdict, deque
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import log
 from typing import Protocol
@@ -16,6 +17,7 @@ from typing import Protocol
 from aiperf.config import Config
 from aiperf.journal.attempts import Attempt, Leg, TrialStory
 from aiperf.journal.events import Dispatched, Ended, Event, GroupLost, LegBegan
+from aiperf.proposing.first_candidates import FirstCandidates, counted
 from aiperf.proposing.hyper import Memory, configured, halved, hyper_parameters, point, shared_evenly
 from aiperf.proposing.kept_weights import KeptWeights
 from aiperf.proposing.proposals import new_search, new_tuner
@@ -23,7 +25,7 @@ from aiperf.tasks.registry import task_of
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.messages import Finished
 from nas.graph import Graph
-from nas.search import Candidate, Halving, Observation, Search
+from nas.search import SEARCHES, Candidate, Exhausted, Halving, Observation, Search
 from nas.tuning import Point, Tuner
 
 ALL_WRONG = 1.0
@@ -56,11 +58,14 @@ class Jobs:
     def __init__(self, config: Config, search: Search, tuner: Tuner, run: RunSoFar) -> None:
         """`run` is the replay of the same events; each event goes to it first, and then to `follow`."""
         self.config, self.search, self.tuner, self.run = config, search, tuner, run
+        self.proposed: Callable[[], object] = _unheard
+        """Called after each proposal of the search; a simulated one takes its time there."""
         self._num_trials = 0  # that were dispatched; so it is the number of the next one
         self._grown_rounds = 1  # of those dispatched
         self._in_flight = InFlight()
         self._weights = KeptWeights(search.living)
         self._again: deque[OpenTrial] = deque()
+        self._first: FirstCandidates | None = None
         self._asked: OpenTrial | None = None
         self._completed: dict[int | None, _Completed] = {}  # never None, the parent of those without one
         of = max(1, config.data.validation_examples)
@@ -101,13 +106,44 @@ class Jobs:
     def propose(self, number: int, group: int) -> Dispatched:
         """A new trial with that number, for that group. Raises nas.search.Exhausted."""
         promoted = self._halving.promotion(self.search.living) if self._halving else None
-        if promoted is None:
-            candidate = self.search.ask(number, self._round(number))
-        else:
+        first = self._first.take(number) if self._first else None
+        if promoted is not None:
             candidate = self.search.dispatched(number, promoted, ())
+        elif first is not None:
+            self.search.adopt(number, first)
+            candidate = first
+        else:
+            candidate = self.search.ask(number, self._round(number))
+            self.proposed()
         trial = self._trial(number, candidate, group)
         self._asked = OpenTrial.first(trial, candidate.graph, group)
         return self._asked.job
+
+    @property
+    def prepared(self) -> bool:
+        """Whether the next new trial was proposed before the clock started."""
+        return self._first is not None and self._num_trials < self._first.num_proposed
+
+    def prepare(self) -> bool:
+        """Proposes the next of the first trials, one for each group; `propose` returns them later. Returns
+        False if there is nothing more to prepare.
+
+        It is called before the clock of a leg starts. A leg that continues a run first repeats the trials
+        that it lost, and a search of another package is asked once for each trial, so both have none.
+        """
+        if self._num_trials or self._again or self.config.search.name not in SEARCHES:
+            return False
+        if self._first is None:
+            self._first = FirstCandidates(new_search(self.config, self.search.seed))
+        number, most = self._first.num_proposed, len(self.run.leg.began.groups)
+        if number >= min(most, self.config.limits.max_trials or most):
+            return False
+        try:
+            self._first.propose(self._round(number))
+        except Exhausted:
+            return False  # and reported when a trial of that number is wanted
+        self.proposed()
+        return True
 
     def needed(self) -> frozenset[int]:
         """The trials whose kept weights a child may still read, or are just being written. To look
@@ -196,6 +232,7 @@ class Jobs:
         if self._halving:
             self._halving.tell(number, unbounded)
         self._completed[number] = _Completed(trained_with, outcome)
+        self._first = None  # whatever is left of them: the search knows more now
         self.search.tell(self._observation(attempt))
 
     def _outcome_of_parent(self, trial: Trial) -> TrialOutcome | None:
@@ -263,6 +300,10 @@ class Jobs:
         return point(trial.hyper, self.config.training, trial.parent is not None)
 
 
+def _unheard() -> None:
+    """Nobody wants to know of a proposal."""
+
+
 def _with(job: Dispatched, hyper: HyperParameters) -> Dispatched:
     return replace(job, trial=replace(job.trial, hyper=hyper))
 
@@ -322,17 +363,7 @@ class OpenTrial:
     @classmethod
     def first(cls, trial: Trial, graph: Graph, group: int) -> OpenTrial:
         """The first attempt at a trial, by that group."""
-        job = Dispatched(
-            trial=trial,
-            attempt=1,
-            group=group,
-            graph_key=graph.key,
-            forward=astuple(graph.cost.forward),
-            backward=astuple(graph.cost.backward),
-            evaluate=astuple(graph.cost.evaluate),
-            parameters=graph.num_parameters,
-        )
-        return cls(job, graph)
+        return cls(Dispatched(trial, 1, group, *counted(graph)), graph)
 
 
 class InFlight:

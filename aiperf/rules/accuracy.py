@@ -75,15 +75,20 @@ def _is_proof(replay: Replay) -> bool:
 
 def _validated(replay: Replay) -> Iterator[str]:
     expected, example = replay.manifest.get("validation_examples"), _task(replay).example
+    right = set[tuple[object, ...]]()  # kinds of tally, which are the same for all validations of most runs
     for attempt in replay.attempts:
         for validation in attempt.validations:
-            segment = validation.segment
-            if not segment.tally.is_possible:
-                yield f"{validation.name}: {segment.tally.text()}"
-            if segment.of != expected:
-                yield f"{validation.name}: {segment.of} {example}s, but the validation set has {expected}"
-            elif wrong := _otherwise_asked(replay, segment.tally):
-                yield f"{validation.name}: {wrong}"
+            tally = validation.segment.tally
+            kind = (type(tally), *tally.asked)
+            if not tally.is_possible:
+                yield f"{validation.name}: {tally.text()}"
+            if tally.of != expected:
+                yield f"{validation.name}: {tally.of} {example}s, but the validation set has {expected}"
+            elif kind not in right:
+                if wrong := _otherwise_asked(replay, tally):
+                    yield f"{validation.name}: {wrong}"
+                else:
+                    right.add(kind)
 
 
 def _tested(replay: Replay) -> Iterator[str]:

@@ -41,7 +41,7 @@ from nas.products import element_operations, least_elements, least_products
 # One block of steps, or one validation, may run at a much better moment than the measurement did.
 MOST_OF_A_PIECE = 4.0
 KERNELS_SINCE = 2
-"""Version of the rules since which kernels far beyond their images cost the class."""
+"""Version of the rules since which layers that are counted in vain cost the class."""
 
 
 def measurements(evidence: Evidence) -> Seen:
@@ -85,9 +85,9 @@ def speed(evidence: Evidence) -> Seen:
     ranks = [ready for leg in replay.timed_legs for ready in leg.first_devices.values()]
     if names := without_bound(ranks, format):
         return Seen(no_bound_text(names, format), contradictions, known=False)
-    if replay.opened.rules >= KERNELS_SINCE and (beyond := evidence.recount.beyond_image):
-        number, kernel = min(beyond.items())
-        text = f"trial {number}: {kernel}, most of which nobody computes"
+    if replay.opened.rules >= KERNELS_SINCE and (in_vain := evidence.recount.in_vain):
+        number, layer = min(in_vain.items())
+        text = f"trial {number}: {layer}; nobody computes most of what is counted of it"
         return Seen(text, contradictions, known=False)
     return Seen(text, contradictions)
 

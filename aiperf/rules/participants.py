@@ -27,6 +27,9 @@ INITIALISATION_SECONDS = 1800.0
 MOST_PROCESSORS = 8192
 """Largest number of processors for which Linux can be built: NR_CPUS_RANGE_END in arch/x86/Kconfig, the
 largest of all architectures."""
+MOST_VECTOR_BITS, VECTOR_STEP_BITS = 2048, 128
+"""Longest vector of Arm's SVE, and what its length is a multiple of: Stephens et al., "The ARM Scalable
+Vector Extension", IEEE Micro 37(2), 2017."""
 MOST_OF_THE_MEMORY = 1.02
 """Largest possible memory relative to the listed one. Less memory is not a contradiction: a part of a device,
 or a device whose memory a site limits, may have the name of the whole."""
@@ -214,7 +217,8 @@ def of_rank(ready: Ready) -> Iterator[str]:
     if ready.processor is not None:
         if listed(ready.device) is not None:
             yield f"{who}: its device is {ready.device}, but it reports a processor"
-        yield from (f"{who}: {text}" for text in _of_processor(ready.processor, ready))
+        yield from (f"{who}: {text}" for text in of_processor(ready.processor))
+        yield from (f"{who}: {text}" for text in _of_system(ready.processor, ready))
 
 
 @lru_cache(maxsize=1024)  # thousands of ranks have one name
@@ -237,14 +241,20 @@ def _of_memory(ready: Ready) -> Iterator[str]:
         yield f"{ready.device} has {device.memory_gib:g} GiB of memory, not {gib:.4g}"
 
 
-def _of_processor(processor: Processor, ready: Ready) -> Iterator[str]:
+def of_processor(processor: Processor) -> Iterator[str]:
+    """What no processor has, as clauses: each would widen its bound."""
     if not 1 <= processor.logical <= MOST_PROCESSORS or not processor.top_hertz >= 0:
         yield f"it reports {processor.logical} processors at {processor.top_hertz:.3g} Hz"
-    known = MACHINES.intersection(ready.software.get("system", "").split("-"))
-    if known and processor.machine not in known:
-        yield f"its processor is {processor.machine}, but its system is {ready.software['system']:.80}"
+    if not 0 <= processor.vector_bits <= MOST_VECTOR_BITS or processor.vector_bits % VECTOR_STEP_BITS:
+        yield f"it reports vectors of {processor.vector_bits} bits"
     foreign = (
         ARM_FLAGS if processor.machine in X86 else X86_FLAGS if processor.machine in ARM else frozenset()
     )
     if strange := sorted(foreign.intersection(processor.flags)):
         yield f"its processor is {processor.machine}, which has no {strange[0]}"
+
+
+def _of_system(processor: Processor, ready: Ready) -> Iterator[str]:
+    known = MACHINES.intersection(ready.software.get("system", "").split("-"))
+    if known and processor.machine not in known:
+        yield f"its processor is {processor.machine}, but its system is {ready.software['system']:.80}"

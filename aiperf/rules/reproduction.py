@@ -164,7 +164,7 @@ def _shared(
         reached[index] = len(replay.trials) if told is None else int(str(told)) + 1
         if (now := monotonic()) > shown + TOLD_EACH_SECONDS:
             shown, first = now, min(reached)
-            lost = kept.write(first) if len(asked) == len(replay.trials) else ""
+            lost = kept.keep(first) if len(asked) == len(replay.trials) else ""
             show(f"{first:,} of {len(replay.trials):,} proposals reproduced{lost and f'; {lost}'}")
     kept.remove()
     return None

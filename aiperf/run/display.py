@@ -19,7 +19,7 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import measuring_seconds, plan
 from aiperf.tasks.registry import task_of
 from aiperf.trial import State, origin
-from aiperf.wording import clock, percent, rate
+from aiperf.wording import clock, counted, percent, rate
 from nas.ops import OPS, Ops
 
 PLAIN_SECONDS = 5.0
@@ -88,7 +88,7 @@ class Display:
                 print(f"run directory: {self.files.directory}", flush=True)
                 if (mark := mark_of(replay.opened.origin)) is not None:
                     print(mark.line, flush=True)
-            self._say(_times(replay, t), self._facts(replay) + self._trials(replay))
+            self._say(_times(replay, t), self._facts(replay, t) + self._trials(replay, t))
 
     def _say(self, times: list[str], facts: list[str]) -> None:
         """Prints a line of a log, unless only the clock has changed since the last one."""
@@ -97,26 +97,31 @@ class Display:
             print(f"{times[0]} · {said}", file=sys.stdout, flush=True)
         self._said = said
 
-    def _facts(self, replay: Replay) -> list[str]:
+    def _facts(self, replay: Replay, t: float) -> list[str]:
         leg, best, mark = replay.leg, replay.best, mark_of(replay.opened.origin)
         if leg.released is None:
             return [_preparing(replay)]
         if leg.ended is not None:
             return ["testing the best network"]
+        if leg.deadline is not None and t >= leg.deadline:
+            return [f"the last validations: {counted(len(replay.running), 'group')} not done"]
         best_text = "no trial ended yet"
         if best and best.error is not None:
             error = task_of(replay.opened.config.data).error_text(best.error)
-            best_text = marked(f"best error {error} (trial {best.number})", mark)
+            best_text = marked(f"best validation error {error} (trial {best.number})", mark)
         so_far = rate(self._credit.of(replay) / max(replay.span_seconds, 1e-9))
         return [marked(f"{so_far} so far", mark), best_text]
 
-    def _trials(self, replay: Replay) -> list[str]:
-        shown = _first(replay, PLAIN_GROUPS_SHOWN) if replay.leg.ended is None else []
+    def _trials(self, replay: Replay, t: float) -> list[str]:
+        leg = replay.leg
+        if leg.ended is not None or (leg.deadline is not None and t >= leg.deadline):
+            return []
+        shown = _first(replay, PLAIN_GROUPS_SHOWN)
         more = len(replay.running) - len(shown)
         return [self._running(replay, trial) for trial in shown] + ([f"and {more} more"] if more > 0 else [])
 
     def _running(self, replay: Replay, attempt: Attempt) -> str:
-        error = f", error {percent(attempt.error)}" if attempt.error is not None else ""
+        error = f", now {percent(attempt.error)}" if attempt.error is not None else ""
         trial = attempt.trial
         epoch = self._share(replay, attempt) * trial.epochs
         return f"trial {trial.number} ({origin(trial)}) epoch {epoch:.0f}/{trial.epochs}{error}"
@@ -130,7 +135,7 @@ class Display:
         device = leg.ranks[0].ready.device if leg.ranks else "…"
         device = marked(device, mark_of(opened.origin))
         head = f"[bold]aiperf-hpc[/] · {opened.config.preset} · {device} · {self.files.directory}"
-        times, facts = _times(replay, t), self._facts(replay)
+        times, facts = _times(replay, t), self._facts(replay, t)
         if leg.released is None or leg.ended is not None:
             return Group(head, "  " + " · ".join([*times, *facts]))
         ended = sum(attempt.state is State.COMPLETE for attempt in replay.arrivals)
@@ -194,12 +199,18 @@ def _first(replay: Replay, most: int) -> list[Attempt]:
 
 
 def _times(replay: Replay, t: float) -> list[str]:
-    """The time to show: that of the leg before the clock starts and after the end; in between that of the
-    span, followed by the time left."""
+    """The time to show: before the clock starts and after the end that of the leg, and which part it is; in
+    between that of the span, and its length."""
     leg = replay.leg
-    if leg.released is None or leg.ended is not None:
-        return [clock(t)]
-    return [clock(t - leg.released)] + ([] if leg.deadline is None else [f"{clock(leg.deadline - t)} left"])
+    if leg.released is None:
+        return [f"{clock(t)} before the span"]
+    if leg.ended is not None:
+        return [f"{clock(max(0.0, t - leg.end))} after the span"]
+    if leg.deadline is None:
+        return [clock(t - leg.released)]
+    length = leg.deadline - leg.released
+    late = t - leg.deadline
+    return [f"{clock(late)} after the span" if late > 0 else f"{clock(t - leg.released)} of {clock(length)}"]
 
 
 def _plain_seconds(replay: Replay) -> float:

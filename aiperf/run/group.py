@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import inf
 
 from aiperf.clock import moment
-from aiperf.journal.events import Dispatched
+from aiperf.journal.events import Dispatched, OpsVector
 from aiperf.trial import State
 from aiperf.wire.messages import Ceiling
 from nas.ops import TENSOR_OPS, Ops
@@ -145,9 +146,14 @@ class Group:
 def step_seconds(job: Dispatched, ceilings: Iterable[Ceiling]) -> float:
     """Predicted time in seconds of one training step on the slowest of the group's ranks, which share the
     batch; 0 if none of them was measured."""
-    operations = (Ops(*job.forward) + Ops(*job.backward)).price(TENSOR_OPS) * job.trial.hyper.batch_size
+    operations = _tensor_operations(job.forward, job.backward) * job.trial.hyper.batch_size
     rates = [
         ceiling.seed.typical if ceiling.seed else ceiling.product.fastest / SLOWER for ceiling in ceilings
     ]
     slowest = min(rates, default=0.0)
     return operations / (len(rates) * slowest) if slowest > 0 else 0.0
+
+
+@lru_cache(maxsize=1 << 12)
+def _tensor_operations(forward: OpsVector, backward: OpsVector) -> int:
+    return (Ops(*forward) + Ops(*backward)).price(TENSOR_OPS)

@@ -23,6 +23,12 @@ was held up, as by a file system that stalls. It received no messages meanwhile,
 silence."""
 
 
+FIRST_AT_A_TIME = 8
+"""Number of first trials that are dispatched before the next message is handled, if there are as many: a
+message takes as long as a dispatch, and the groups that have begun report that at the same time. So the
+messages of 32,768 groups wait for some seconds, once, which is less than a report may be late."""
+
+
 class AttentiveClock:
     """A clock that stops while this process is held up."""
 
@@ -182,13 +188,17 @@ class Groups:
             self._waiting.remove(index)
 
     def serve(self, only_idle: bool) -> None:
-        """Gives a trial to one group that has room for it. Raises Exhausted when the search finds nothing new
-        and no trial is in flight: what is in flight may yet have children, so its end is waited for."""
+        """Gives a trial to one group that has room for it, or to several while there are prepared ones.
+        Raises Exhausted when the search finds nothing new and no trial is in flight: what is in flight may
+        yet have children, so its end is waited for."""
         for index in self._rests.passed(self.ledger.now):
             self.note(index)
-        free = self._waiting.idle if only_idle else self._waiting.first
-        if free is not None and self.hungry:
-            self._give(free)
+        for _ in range(FIRST_AT_A_TIME):
+            free = self._waiting.idle if only_idle else self._waiting.first
+            if free is not None and self.hungry:
+                self._give(free)
+            if free is None or not self.ledger.jobs.prepared:
+                return
 
     def _give(self, index: int) -> None:
         try:

@@ -9,13 +9,15 @@ Long, and one file, because the phases of a leg and the messages that drive them
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from aiperf.errors import JournalError, StoppedEarly, WorldError
+from aiperf.few_collections import few_collections
 from aiperf.files import RunFiles
 from aiperf.hardware.bound import without_bound
 from aiperf.journal import events
@@ -53,6 +55,10 @@ for the test. A run that took longer would be INVALID, so there is no point in w
 EARLY_RESTARTS = 1
 """Number of times that a group is restarted before the clock starts. A process may be killed by accident; but
 if a library or a driver does not work, the user should see the reason soon."""
+
+PREPARING_SECONDS = 300.0
+"""Time limit in seconds for the proposal of the first candidates before the clock starts, which is enough for
+a hundred thousand groups. Those that are left are proposed afterwards."""
 
 STOP_SECONDS = 30.0
 """Time limit in seconds for the groups to stop, after a request and after the deadline. They close the
@@ -110,6 +116,10 @@ class Master:
     def run(self, started: str, command: tuple[str, ...], backend: str = "ddp", host: str = "") -> None:
         """Runs the leg to its end. Raises WorldError if the groups cannot be initialised; the journal then
         records the reason."""
+        with few_collections():
+            self._run(started, command, backend, host)
+
+    def _run(self, started: str, command: tuple[str, ...], backend: str, host: str) -> None:
         leg, groups = self.replay.num_legs, self.world.groups
         self.ledger.write(events.LegBegan(leg, started, command, groups, backend, host))
         self._sweep()
@@ -172,18 +182,32 @@ class Master:
             probe.unlink(missing_ok=True)
 
     def _initialise(self) -> None:
-        """Initialises all groups and lets them measure at the same time. A group that is lost is restarted
-        and repeats what it had done."""
+        """Initialises all groups, lets them measure at the same time, and then proposes their first trials. A
+        group that is lost is restarted and repeats what it had done."""
         leg, seconds = self.replay.leg, measuring_seconds(self.config.limits) / 2
         num_ranks = sum(len(group.ranks) for group in self.groups.each)
         self.groups.say_all(self.setup)
-        while len(leg.controls) < num_ranks:
+        prepared = False
+        while not prepared:
             self._await(leg.is_ready)
             if len(leg.ceilings) < num_ranks:
                 observe = self._observed(list(leg.devices.values()))
                 self._measure(leg.ceilings, observe, messages.MeasureCeiling(seconds))
-            else:
+            elif len(leg.controls) < num_ranks:
                 self._measure(leg.controls, messages.MeasureControl(seconds))
+            else:
+                prepared = self._prepared(leg.controls)
+        gc.freeze()  # the networks of the first trials stay as long as these: see `few_collections`
+
+    def _prepared(self, controls: Collection[int]) -> bool:
+        """Proposes the first trials. They are dispatched after the clock has started, and until then no group
+        hears of them. False if a group was lost meanwhile, so that its `controls` are missing."""
+        num_ranks, until = len(controls), self.ledger.now + PREPARING_SECONDS
+        while len(controls) == num_ranks and self.ledger.now < until and self.ledger.jobs.prepare():
+            self._turn(self._lose_early, 0.0)
+            if self._stop_asked:
+                raise StoppedEarly(self._stop_asked)
+        return len(controls) == num_ranks
 
     def _observed(self, ready: Sequence[messages.Ready]) -> messages.Observe:
         """The message that starts the recording, once all ranks have passed the checks. Raises WorldError if

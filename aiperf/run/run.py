@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
+from typing import Protocol
 
 from aiperf import __version__
 from aiperf.clock import Clock
@@ -70,10 +71,10 @@ def starting_graph(config: Config) -> Graph:
         )
     if not graph.num_parameters:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r} has no weights to train")
-    if beyond := graph.kernel_beyond_image:
+    if in_vain := graph.counted_in_vain:
         raise ConfigError(
-            f"seed_architecture {config.seed_architecture!r}: {beyond}, most of which see padding only; "
-            "use a smaller kernel or larger images"
+            f"seed_architecture {config.seed_architecture!r}: {in_vain}; nobody computes most of what "
+            "is counted of it: use a smaller kernel, larger images or fewer experts"
         )
     return graph
 
@@ -298,7 +299,8 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
         master.stop("interrupted" if number == signal.SIGINT else TERMINATED)
         what = "nothing is measured yet; start again, or remove it"
         if master.released:
-            what = "the run ends and its result follows; if it does not, the job was killed"
+            ends = "the run ends for good" if number == signal.SIGINT else "the run stops here"
+            what = f"{ends} and its result follows; if it does not, the job was killed"
         # A launcher that has lost a rank sends it too and leaves a second. Not by print: one may run.
         told = f"{signal.Signals(number).name}: {what}: aiperf-hpc resume {files.directory}\n"
         with suppress(OSError):  # nobody may be there to read it any more
@@ -328,11 +330,18 @@ def virtual_config(config: Config, ranks_of_a_group: int, format: str) -> Config
     return config
 
 
+class ProposalClock(Clock, Protocol):
+    """A virtual clock, on which a proposal takes its time."""
+
+    def propose(self) -> None:
+        """The search has proposed a candidate."""
+
+
 def play(
     config: Config,
     files: RunFiles,
     world: World,
-    clock: Clock,
+    clock: ProposalClock,
     say: Callable[[str], None],
     silence_seconds: float,
     command: tuple[str, ...],
@@ -341,6 +350,7 @@ def play(
     AiperfError; what was written stays."""
     seed, replay = starting_graph(config), Replay()
     with new_journal(config, files, seed, Origin.SIMULATED, replay) as (journal, jobs):
+        jobs.proposed = clock.propose
         ledger = Ledger(journal, replay, jobs, clock)
         master = Master(ledger, files, world, Audience(_unwatched, say), silence_seconds)
         started = datetime.fromtimestamp(clock.wall(), timezone.utc).isoformat(timespec="milliseconds")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from aiperf.os_error import unreadable
 from aiperf.scenarios.latencies import PERCENTILES, Latencies
 from nas.bounded import lines, opened
 
-PREFIX = b":::MLLOG "
+MARK = b":::MLLOG"
+PREFIX = MARK + b" "
 LONGEST_LINE = 1 << 26
 """Maximum length of a line in bytes; it is large because the list of all loaded samples is on one line."""
 NANO = 1e-9
@@ -119,10 +121,20 @@ def _entries(logged: Any) -> dict[str, list[LogEntry]]:
     for line in logged:
         if len(line) > LONGEST_LINE:
             raise ValueError(f"a line has more than {LONGEST_LINE:,} bytes")
+        # Other readers end a line elsewhere, or look for the mark further on; they must find nothing more.
+        if MARK in line and not (line.startswith(PREFIX) and line.count(MARK) == 1):
+            raise ValueError(f"a line has {MARK.decode()} elsewhere than once at its beginning")
         if line.startswith(PREFIX):
-            record = json.loads(line[len(PREFIX) :])
+            record = json.loads(line[len(PREFIX) :], object_pairs_hook=_once)
             found.setdefault(record["key"], []).append(LogEntry(record.get("time_ms"), record["value"]))
     return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Raises ValueError for a name that appears twice in an entry: other readers may take the other value."""
+    if twice := [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]:
+        raise ValueError(f"{twice[0]:.40} appears twice")
+    return dict(pairs)
 
 
 def _rate(found: Mapping[str, Any], scenario: str, mean: float) -> float:

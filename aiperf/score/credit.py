@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.attempts import Attempt, Validation
+from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.score.example_counts import Counted
 from nas.ops import OPS, TENSOR_OPS, Ops
@@ -23,13 +24,25 @@ from nas.ops import OPS, TENSOR_OPS, Ops
 class Credit:
     """The credited segments of a run, and the blocks that belong to them."""
 
-    segments: frozenset[tuple[int, int]]
-    """Credited segments, as pairs of the index of the attempt and the index of the segment in it."""
+    validations: NDArray[np.bool_]
+    """Whether each segment is credited that a validation closed: those of the first attempt, then those of
+    the second, as in `pieces`."""
     blocks: NDArray[np.bool_]
     """Whether each row of `Replay.blocks` belongs to a credited segment."""
+    first: NDArray[np.int64]
+    """For each attempt, the place of its first segment in `validations`."""
+
+    @property
+    def any(self) -> bool:
+        return bool(self.validations.any())
+
+    @property
+    def pieces(self) -> NDArray[np.bool_]:
+        """Whether each row of `pieces` is credited."""
+        return np.concatenate([self.blocks, self.validations])
 
     def has(self, attempt: Attempt, validation: Validation) -> bool:
-        return (attempt.index, validation.segment.index) in self.segments
+        return bool(self.validations[self.first[attempt.index] + validation.segment.index])
 
 
 @dataclass(frozen=True)
@@ -51,63 +64,64 @@ class Work:
 def credit(replay: Replay) -> Credit:
     """The credit of a run. A segment is credited if it was validated within the span and every step of it was
     applied. If it was trained again after a retry or a resume, only the first time is credited."""
-    not_applied = _segments_with_lost_steps(replay)
-    segments: set[tuple[int, int]] = set()
-    known: set[tuple[int, int]] = set()
-    for attempt in replay.attempts:
-        for validation in attempt.validations:
-            segment = validation.segment
-            place, key = (attempt.index, segment.index), (segment.trial, segment.index)
-            in_span = attempt.leg.released is not None and validation.end <= attempt.leg.end
-            if in_span and not segment.skipped and place not in not_applied and key not in known:
-                segments.add(place)
-                known.add(key)
-    return Credit(frozenset(segments), _of_blocks(replay, segments))
+    found, attempts, legs = pieces(replay), replay.attempts, replay.legs
+    closed = slice(found.num_blocks, None)
+    attempt, segment, leg = found.attempt[closed], found.segment[closed], found.leg[closed]
+    skipped = [v.segment.skipped for each in attempts for v in each.validations]
+    ends = np.array([-np.inf if one.released is None else one.end for one in legs])
+    num_closed = np.array([len(each.validations) for each in attempts], dtype=np.int64)
+    totals = replay.totals()  # with a place for the open segment of each attempt, too
+    place = totals.first[attempt] + segment
+    lost = np.zeros(int(totals.first[-1]), dtype=np.bool_)
+    lost[replay.blocks.places(totals.first)[replay.blocks.column("finite") == 0]] = True
+    good = (found.end[closed] <= ends[leg]) & (np.array(skipped) == 0) & ~lost[place]
+    # The same segment of another attempt has the same key.
+    number = {each.trial.number: each.index for each in reversed(attempts)}
+    trial = np.array([number[each.trial.number] for each in attempts], dtype=np.int64)[attempt]
+    key = trial * (int(num_closed.max(initial=0)) + 1) + segment
+    (candidates,) = np.nonzero(good)
+    _, earliest = np.unique(key[candidates], return_index=True)
+    credited = np.zeros(len(attempt), dtype=np.bool_)
+    credited[candidates[earliest]] = True
+    places = np.zeros(len(lost), dtype=np.bool_)
+    places[place[credited]] = True
+    blocks: NDArray[np.bool_] = places[replay.blocks.places(totals.first)]
+    return Credit(credited, blocks, np.cumsum(num_closed) - num_closed)
 
 
 def work(replay: Replay, counts: Mapping[int, Counted], credit: Credit | None = None) -> Work:
     """All work of a run, or with `credit` the credited part. A trial without counts adds none."""
-    column = replay.blocks.column
-    chosen = slice(None) if credit is None else credit.blocks
-    examples = _by_attempt(replay, column("examples")[chosen], chosen)
-    kinds, trained, validated, segments = Ops(), 0, 0, 0
-    for attempt in replay.attempts:
+    found, column = pieces(replay), replay.blocks.column
+    chosen: Any = slice(None) if credit is None else credit.blocks
+    closed: Any = slice(None) if credit is None else credit.validations
+    examples = _by_attempt(replay, column("attempts")[chosen], column("examples")[chosen])
+    validations = found.attempt[found.num_blocks :][closed]
+    asked = _by_attempt(replay, validations, found.examples[found.num_blocks :][closed])
+    mac = add = mul = div = sqrt = exp = cmp = 0  # whole numbers without a limit, which arrays do not have
+    for attempt, trained, of in zip(replay.attempts, examples, asked):
         counted = counts.get(attempt.trial.number)
-        closed = [v for v in attempt.validations if credit is None or credit.has(attempt, v)]
-        of = sum(validation.segment.of for validation in closed)
         if counted is not None:
-            kinds += counted.train * examples[attempt.index] + counted.evaluate * of
-        trained += examples[attempt.index]
-        validated += of
-        segments += len(closed)
+            forward, backward, evaluate = counted.forward, counted.backward, counted.evaluate
+            mac += (forward.mac + backward.mac) * trained + evaluate.mac * of
+            add += (forward.add + backward.add) * trained + evaluate.add * of
+            mul += (forward.mul + backward.mul) * trained + evaluate.mul * of
+            div += (forward.div + backward.div) * trained + evaluate.div * of
+            sqrt += (forward.sqrt + backward.sqrt) * trained + evaluate.sqrt * of
+            exp += (forward.exp + backward.exp) * trained + evaluate.exp * of
+            cmp += (forward.cmp + backward.cmp) * trained + evaluate.cmp * of
+    kinds = Ops(mac, add, mul, div, sqrt, exp, cmp)
     return Work(
         kinds=kinds,
         operations=kinds.price(OPS),
         tensor_operations=kinds.price(TENSOR_OPS),
         steps=int(column("steps")[chosen].sum()),
-        trained_examples=trained,
-        validated_examples=validated,
-        segments=segments,
+        trained_examples=sum(examples),
+        validated_examples=sum(asked),
+        segments=len(validations),
     )
 
 
-def _by_attempt(replay: Replay, values: NDArray[Any], chosen: Any) -> list[int]:
-    """Sums of block values; exact, as doubles hold whole numbers below 2^53."""
-    attempts = replay.blocks.column("attempts")[chosen]
+def _by_attempt(replay: Replay, attempts: NDArray[np.int64], values: NDArray[Any]) -> list[int]:
+    """Sums of values by attempt; exact, as doubles hold whole numbers below 2^53."""
     sums = np.bincount(attempts, weights=values, minlength=len(replay.attempts))
     return [int(value) for value in sums]
-
-
-def _segments_with_lost_steps(replay: Replay) -> set[tuple[int, int]]:
-    column = replay.blocks.column
-    (lost,) = np.nonzero(column("finite") == 0)
-    return set(zip(column("attempts")[lost].tolist(), column("segments")[lost].tolist()))
-
-
-def _of_blocks(replay: Replay, segments: set[tuple[int, int]]) -> NDArray[np.bool_]:
-    first = replay.totals().first
-    credited = np.zeros(int(first[-1]), dtype=np.bool_)
-    for attempt, segment in segments:
-        credited[first[attempt] + segment] = True
-    found: NDArray[np.bool_] = credited[replay.blocks.places(first)]
-    return found

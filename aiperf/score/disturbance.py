@@ -42,20 +42,23 @@ def disturbances(replay: Replay) -> list[HostDisturbance]:
     for leg in replay.counted_legs:
         for ready in leg.devices.values():
             sums.setdefault(ready.host, [0.0] * 5)
+        until = dict[str, float]()
         for event in leg.uses:
-            total, inside = sums[leg.devices[event.use.rank].host], _share_in_span(leg, event)
-            use = event.use
+            use, host = event.use, leg.devices[event.use.rank].host
+            total, inside = sums[host], _share_in_span(leg, event, until.get(host, 0.0))
+            until[host] = max(until.get(host, 0.0), event.end)
             values = (use.seconds, use.available, use.others, min(use.stolen, use.others), use.stopped)
             for index, value in enumerate(values):
                 total[index] += value * inside
     return [_of(host, total, span) for host, total in sorted(sums.items())]
 
 
-def _share_in_span(leg: Leg, event: HostUsed) -> float:
-    """The share of an interval that lies in the span."""
+def _share_in_span(leg: Leg, event: HostUsed, before: float) -> float:
+    """The share of an interval that lies in the span. What ends at `before` was looked at already, so that no
+    calm moment counts several times."""
     if leg.released is None or event.use.seconds <= 0:
         return 0.0
-    inside = min(event.end, leg.end) - max(event.end - event.use.seconds, leg.released)
+    inside = min(event.end, leg.end) - max(event.end - event.use.seconds, leg.released, before)
     return max(0.0, inside) / event.use.seconds
 
 

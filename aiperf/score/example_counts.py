@@ -11,7 +11,7 @@ from nas.graph import Graph, Node
 from nas.ops import Ops
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Counted:
     """Operations of one example in one architecture."""
 
@@ -28,6 +28,10 @@ class Counted:
     @property
     def train(self) -> Ops:
         return self.forward + self.backward
+
+    def train_price(self, prices: Ops) -> int:
+        """The same, each kind weighed by its price."""
+        return self.forward.price(prices) + self.backward.price(prices)
 
 
 def counted(graph: Graph) -> Counted:

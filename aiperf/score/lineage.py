@@ -22,6 +22,9 @@ LEAST_WORK, WORK_OF_A_LINE = 200_000, 5_000
 The unit is an input of a layer, once for each architecture and once for each morphism. An honest trial has
 five lines or more. A trial of ResNet-50 takes 400, one that grows by 16 morphisms 3,300. A journal that needs
 more was made to occupy whoever reads it."""
+MOST_WORK = 1_000_000_000
+"""Limit for any run, because a line that costs nothing raises the one above: half an hour, and three times
+what 100,000 such trials take."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class Recount:
     failures: dict[int, str]
     outside: frozenset[int]
     """Trials whose architecture is not within the bounds of the run's own configuration."""
-    beyond_image: Mapping[int, str] = field(default_factory=dict)
-    """By trial, the kernel of which most taps see padding only."""
+    in_vain: Mapping[int, str] = field(default_factory=dict)
+    """By trial, what `Graph.counted_in_vain` says."""
 
 
 def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: None) -> Recount:
@@ -55,22 +58,22 @@ def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: Non
     counts: dict[int, Counted] = {}
     failures: dict[int, str] = {}
     outside: set[int] = set()
-    beyond_image: dict[int, str] = {}
+    in_vain: dict[int, str] = {}
     for entry in rebuilt(replay):
         see(entry)
         if entry.graph is None:
             failures[entry.trial.number] = entry.reason
             continue
         counts[entry.trial.number] = counted(entry.graph)
-        if kernel := entry.graph.kernel_beyond_image:
-            beyond_image[entry.trial.number] = kernel
+        if text := entry.graph.counted_in_vain:
+            in_vain[entry.trial.number] = text
         trial = entry.trial
         # With halving, a trial that continues its parent's network has the size of the round in which that
         # network was proposed.
         goes_on = is_halving and trial.parent is not None and not trial.morphisms
         if not goes_on and not Size.of(entry.graph).within(bounds, seed, trial.round):
             outside.add(entry.trial.number)
-    return Recount(counts, failures, frozenset(outside), beyond_image)
+    return Recount(counts, failures, frozenset(outside), in_vain)
 
 
 def rebuilt(replay: Replay) -> Iterator[Rebuilt]:
@@ -82,7 +85,7 @@ def rebuilt(replay: Replay) -> Iterator[Rebuilt]:
     last_child = {trial.parent: number for number, trial in trials.items()}
     seed = _seed(replay)
     held: dict[int, Graph] = {}
-    work = _WorkLimit(LEAST_WORK + WORK_OF_A_LINE * replay.lines)
+    work = _WorkLimit(min(MOST_WORK, LEAST_WORK + WORK_OF_A_LINE * replay.lines))
     for number, trial in trials.items():
         entry = _child(trial, seed if trial.parent is None else held.get(trial.parent), work.spend)
         if entry.graph is not None and last_child.get(number, number) > number:

@@ -131,11 +131,9 @@ def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], cr
     for attempt in replay.attempts:
         counted = counts.get(attempt.trial.number)
         if counted is not None:
-            prices[:, attempt.index] = counted.train.price(OPS), counted.evaluate.price(OPS)
+            prices[:, attempt.index] = counted.train_price(OPS), counted.evaluate.price(OPS)
     price = prices[found.is_validation.astype(np.int64), found.attempt]
-    closed = [credit.has(attempt, v) for attempt in replay.attempts for v in attempt.validations]
-    credited = np.concatenate([credit.blocks, np.array(closed, dtype=np.bool_)])
-    operations: Array = price * found.examples * credited
+    operations: Array = price * found.examples * credit.pieces
     return operations
 
 

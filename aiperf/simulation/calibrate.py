@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aiperf.config import TrainingConfig
 from aiperf.errors import JournalError
 from aiperf.journal.attempts import Attempt
-from aiperf.journal.events import Dispatched, Ended, Released
+from aiperf.journal.events import Dispatched, Ended
 from aiperf.journal.file import Line
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
@@ -110,7 +110,7 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
         otherwise,
         name=f"as run {run}",
         source=f"calibrated by {origin}run {run}: {groups} of {ranks} on {ready.device}",
-        device=f"simulated {ready.device.removeprefix('simulated ')}",
+        device=f"modelled {ready.device.removeprefix('modelled ')}",
         memory_bytes=ready.memory_bytes,
         format=replay.opened.config.training.format,
         **changes,
@@ -123,14 +123,16 @@ Part = tuple[Mapping[str, Any], tuple[FromRun, ...]]
 
 
 def _read(lines: Iterable[Line]) -> tuple[Replay, list[float]]:
-    """The run, and how long the master took for each new candidate."""
+    """The run, and how long the master took for each new candidate. The first trials are not counted: one for
+    each group was proposed before the clock started."""
     replay, proposals = Replay(), []
     before: Line | None = None
     for line in lines:
         replay.add_line(line)
         # In one turn: what ended made room, or the candidate before was written.
-        new = isinstance(line.event, Dispatched) and line.event.attempt == 1
-        if new and before is not None and isinstance(before.event, (Dispatched, Ended, Released)):
+        event = line.event
+        new = isinstance(event, Dispatched) and event.attempt == 1 and event.trial.number >= replay.leg.groups
+        if new and before is not None and isinstance(before.event, (Dispatched, Ended)):
             proposals.append(line.t - before.t)
         before = line
     return replay, proposals

@@ -112,8 +112,7 @@ def shares_of_time(replay: Replay) -> tuple[float, float]:
         return 0.0, 0.0
     inside = np.minimum(found.end, leg.end) - np.maximum(found.end - found.seconds, leg.released)
     inside = np.maximum(0.0, inside)
-    closed = [credited.has(attempt, v) for attempt in replay.attempts for v in attempt.validations]
-    counts = np.concatenate([credited.blocks, np.array(closed, dtype=np.bool_)])
+    counts = credited.pieces
     return float(inside.sum()) / available, float(inside[counts].sum()) / available
 
 

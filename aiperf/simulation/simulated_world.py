@@ -18,7 +18,7 @@ from aiperf.simulation.shared_storage import SharedStorage
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
 from aiperf.simulation.simulated_machine import SimulatedMachine, node_speed, seconds_to_failure
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading
-from aiperf.wire.messages import Assign, FromGroup, Quit, Release, Setup, ToGroup, pack, unpack
+from aiperf.wire.messages import FromGroup, Quit, Release, Setup, ToGroup, pack, unpack
 from nas.record import graph_from_json
 
 START_WALL_SECONDS = 946_684_800.0
@@ -40,7 +40,7 @@ class MasterTime:
     heard: int = 0
     """Messages in those turns."""
     proposing_seconds: float = 0.0
-    """CPU time on this machine for the timed turns that proposed."""
+    """CPU time on this machine for the timed turns that proposed, also before the release."""
     proposing_heard: int = 0
     proposed: int = 0
     """Candidates in those turns."""
@@ -82,7 +82,7 @@ class MasterClock:
         took = time.process_time() - self._mark
         if self._measures:
             self._work(took)
-        if self._in_span and self._proposed:
+        if self._proposed:
             self.total.proposing_seconds += took
             self.total.proposed += self._proposed
             self.total.proposing_heard += self._heard
@@ -107,7 +107,7 @@ class MasterClock:
         self._begin_turn(True, heard=0)  # it proposes when it has heard all there is
 
     def propose(self) -> None:
-        """The master made a new candidate."""
+        """The search proposed a new candidate."""
         self._proposed += 1
         if not self._measures:
             self._work(self._assumed.proposal_seconds)
@@ -177,9 +177,7 @@ class SimulatedWorld:
     def send(self, group: int, message: ToGroup) -> None:
         if message is not self._packed[0]:
             self._packed = (message, pack(message))
-        if isinstance(message, Assign) and message.attempt == 1:
-            self.clock.propose()
-        elif isinstance(message, Release):
+        if isinstance(message, Release):
             self.clock.begin_span(message.seconds_left)
         delay = self._ahead + self.assumptions.messages.seconds
         self._after(delay, self._deliver, (group, self._each[group].incarnation, self._packed[1]))

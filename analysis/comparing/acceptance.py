@@ -214,8 +214,10 @@ def _alone(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
 def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
     name = run.replay.opened.run_id
     if criteria.min_node_control:
-        for host, share in sorted(_node_controls(run.replay).items()):
+        for host, share in sorted(node_controls(run.replay).items()):
             found = _bounded("min_node_control", name, share, criteria.min_node_control, percent)
+            if num_devices(run.replay) == 1:
+                found = replace(found, measured="unknown: one rank has no other to compare it with")
             yield replace(found, node=host)
     if criteria.max_disturbance:
         for each in disturbances(run.replay):
@@ -232,16 +234,21 @@ def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
             yield Judgement("no_slow_ranks", name, "none" if known else few, "none", True if known else None)
 
 
-def _node_controls(replay: Replay) -> dict[str, float | None]:
+def node_controls(replay: Replay) -> dict[str, float | None]:
     """The slowest control of each host as a share of the median of all ranks, in the counted leg in which it
-    was slowest; None if a leg did not measure it, because a slow host must not hide in a further leg."""
+    was slowest.
+
+    None if a leg did not measure it, because a slow host must not hide in a further leg, or if a single rank
+    did: it is its own median.
+    """
     shares: dict[str, list[float | None]] = {}
     for leg in replay.counted_legs:
         controls = comparable(leg.controls).values()
         middle = median([control.examples_per_second for control in controls] or [0.0])
         for host in {event.ready.host for event in leg.ranks}:
             own = [each.examples_per_second for each in controls if each.host == host]
-            shares.setdefault(host, []).append(min(own) / middle if own and middle > 0 else None)
+            known = own and middle > 0 and len(controls) > 1
+            shares.setdefault(host, []).append(min(own) / middle if known else None)
     return {host: None if None in found else min(filter(None, found)) for host, found in shares.items()}
 
 
@@ -255,10 +262,14 @@ def _since(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
     for run in runs if criteria.same_environment else ():
         before = earlier(run, history, criteria.earlier_runs)
         last = before[-1] if before else runs[0]
-        found = changes(last, run)
-        required = f"that of {last.replay.opened.run_id}"
         name = run.replay.opened.run_id
-        yield Judgement("same_environment", name, changes_text(found), required, not found)
+        if last is not run:
+            found = changes(last, run)
+            required = f"that of {last.replay.opened.run_id}"
+            yield Judgement("same_environment", name, changes_text(found), required, not found)
+        elif len(runs) == 1:  # of several, the others are compared with this one
+            nothing = "unknown: there is no earlier run and no other to compare it with"
+            yield Judgement("same_environment", name, nothing, "that of an earlier run", None)
 
 
 def _bounded(

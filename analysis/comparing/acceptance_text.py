@@ -10,28 +10,42 @@ from xml.etree import ElementTree
 
 from aiperf.wording import counted, plain
 from analysis.comparing.acceptance import Acceptance, Judgement
+from analysis.comparing.acceptance_sheet import Sheet
 
 FORM = "aiperf-hpc/acceptance/1"
 
 
 def acceptance_text(found: Acceptance) -> str:
     """A line for each judgement, what did not pass first, and the answer at the end."""
-    rows = [(_word(each.passed), each.criterion, plain(each.where), each.text) for each in _shown(found)]
+    rows = [(outcome(each.passed), each.criterion, plain(each.where), each.text) for each in shown(found)]
     widths = [max(map(len, column)) for column in zip(*rows)][:-1]
     lines = ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
-    wrong = sum(not each.passed for each in found.judgements)
-    answer = "ACCEPTED" if found.passed else f"NOT ACCEPTED: {wrong} of {len(found.judgements)} criteria"
     table = "\n".join(lines)
-    return f"{table}\n\n{answer}, {counted(len(found.runs), 'run')}\n"
+    return f"{table}\n\n{answer_text(found)}, {counted(len(found.runs), 'run')}\n"
 
 
-def acceptance_json(found: Acceptance) -> str:
-    content = {"form": FORM, "accepted": found.passed, "runs": found.runs}
-    return json.dumps({**content, "criteria": [asdict(each) for each in found.judgements]}, indent=1) + "\n"
+def answer_text(found: Acceptance) -> str:
+    wrong = sum(not each.passed for each in found.judgements)
+    return "ACCEPTED" if found.passed else f"NOT ACCEPTED: {wrong} of {len(found.judgements)} criteria"
 
 
-def acceptance_junit(found: Acceptance) -> str:
+def acceptance_json(sheet: Sheet) -> str:
+    found = sheet.found
+    content = {
+        "form": FORM,
+        "accepted": found.passed,
+        "runs": found.runs,
+        "made": sheet.made,
+        "machine": {"name": plain(sheet.machine), "owner": plain(sheet.owner), "devices": sheet.devices},
+        "criteria": [asdict(each) for each in found.judgements],
+        "nodes": [asdict(each) for each in sheet.nodes],
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def acceptance_junit(sheet: Sheet) -> str:
     """JUnit's XML, one case for each judgement, as continuous-integration servers read it."""
+    found = sheet.found
     wrong = [each for each in found.judgements if not each.passed]
     attributes = {
         "name": "aiperf-hpc accept",
@@ -41,14 +55,14 @@ def acceptance_junit(found: Acceptance) -> str:
     suite = ElementTree.Element("testsuite", attributes)
     for each in found.judgements:
         case = ElementTree.SubElement(suite, "testcase", classname=plain(each.where), name=each.criterion)
-        text = f"{_word(each.passed)}: {each.text}"
+        text = f"{outcome(each.passed)}: {each.text}"
         if not each.passed:
             ElementTree.SubElement(case, "failure", message=plain(text))
     ElementTree.indent(suite)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(suite, encoding="unicode")}\n'
 
 
-def _shown(found: Acceptance) -> Iterator[Judgement]:
+def shown(found: Acceptance) -> Iterator[Judgement]:
     """Nodes that pass one criterion of one run are one line: there may be thousands."""
     yield from (each for each in found.judgements if not each.passed)
     nodes = Counter((each.criterion, each.run) for each in found.judgements if each.passed and each.node)
@@ -59,5 +73,5 @@ def _shown(found: Acceptance) -> Iterator[Judgement]:
             yield replace(each, node="", measured=counted(num, "node"))
 
 
-def _word(passed: bool | None) -> str:
+def outcome(passed: bool | None) -> str:
     return "unknown" if passed is None else "passed" if passed else "FAILED"

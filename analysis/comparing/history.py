@@ -8,7 +8,6 @@ from math import fsum
 from statistics import median
 
 from aiperf.names import differ
-from aiperf.rules.ending import Answer
 from aiperf.score.rungs import at_common_rung, controls_of
 from aiperf.wording import counted, percent
 from analysis.comparing.comparability import CODE, unlike
@@ -50,7 +49,7 @@ def earlier(run: Judged, others: Sequence[Judged], most: int) -> list[Judged]:
     same = [
         other
         for other in others
-        if other.verdict.answer is Answer.VALID
+        if other.valid
         and other.replay.begin_chain != run.replay.begin_chain
         and other.began < run.began
         and num_devices(other.replay) == num_devices(run.replay)

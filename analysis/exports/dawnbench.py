@@ -22,7 +22,7 @@ from aiperf.tasks.images.task import IMAGES
 from analysis.exports.result import answered
 from analysis.readings.judgement import Judged
 from analysis.readings.progress import falls, num_nodes
-from analysis.readings.run_tables import devices_and_hosts, software
+from analysis.readings.run_tables import devices_and_hosts, software, verdict_text, verdict_word
 from analysis.readings.score_figures import task_of_run
 from launch.price import DOLLARS, Price
 
@@ -49,8 +49,8 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
     """Raises AiperfError for a run that is not VALID, one that is not of images, and a price not in USD."""
     replay, verdict = judged.replay, judged.verdict
     refuse_marked(replay.opened.origin, judged.files.directory, "be written as a DAWNBench entry")
-    if not verdict.valid:
-        cause = f"{verdict.answer.value}: {verdict.cause}"
+    if not judged.valid:
+        cause = f"{verdict_word(verdict, judged.validated)}: {verdict_text(verdict, judged.validated)}"
         raise AiperfError(f"{judged.files.directory} is {cause}; it makes no entry")
     tested = replay.tested
     task = task_of_run(replay)
@@ -83,7 +83,7 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
             "epoch": "passes over the training images by all networks of the search",
             "run": replay.opened.run_id,
             "journal": replay.last_chain,
-            "verdict": answered(verdict),
+            "verdict": answered(judged),
         },
     }
     words = (author, f"aiperf-hpc-trial{tested.trial}", hardware.replace(" × ", "x"), "pytorch")

@@ -154,7 +154,7 @@ def _outcome(judged: Judged, leg: Leg) -> dict[str, Any]:
         "leg": leg.index,
         **{key: found[key].value for key in FIGURES},
         "trained_samples": score.goodput.trained_examples,
-        **answered(judged.verdict),
+        **answered(judged),
     }
 
 

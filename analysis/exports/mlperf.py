@@ -15,6 +15,7 @@ from aiperf.tasks.images.task import IMAGES
 from aiperf.tasks.recognition import differences
 from analysis.exports.mllog import mllog_text
 from analysis.readings.judgement import Judged
+from analysis.readings.run_tables import verdict_text, verdict_word
 from analysis.readings.score_figures import task_of_run
 
 BENCHMARKS = ("resnet",)
@@ -86,8 +87,7 @@ def refuse_other_data(judged: Judged, benchmark: str, what: str) -> None:
 
 
 def refuse_invalid(judged: Judged) -> None:
-    if not judged.verdict.valid:
-        raise AiperfError(
-            f"{judged.files.directory} is {judged.verdict.answer.value}: {judged.verdict.cause}; it makes no "
-            "MLPerf entry"
-        )
+    if not judged.valid:
+        word = verdict_word(judged.verdict, judged.validated)
+        why = verdict_text(judged.verdict, judged.validated)
+        raise AiperfError(f"{judged.files.directory} is {word}: {why}; it makes no MLPerf entry")

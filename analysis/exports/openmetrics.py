@@ -11,6 +11,7 @@ from aiperf.journal.mark import Mark, mark_of
 from aiperf.wording import plain
 from analysis.readings.judgement import Judged
 from analysis.readings.live import Snapshot
+from analysis.readings.run_tables import verdict_word
 from analysis.readings.score_figures import figures
 
 METRICS = {
@@ -43,8 +44,8 @@ def openmetrics_text(judged: Judged) -> str:
     found = figures(replay, score)
     values = {name: (found[key].help, found[key].value) for key, name in METRICS.items()}
     values["valid"] = "1 where no rule of integrity failed.", 1.0
-    if not judged.verdict.valid:
-        answer = {**run, "answer": judged.verdict.answer.value}
+    if not judged.valid:
+        answer = {**run, "answer": verdict_word(judged.verdict, judged.validated)}
         values["valid"] = "0 of a run that is not VALID; aiperf_verdict says what it is.", 0.0
         Info("aiperf_verdict", "What is said of the run.", registry=registry).info(answer)
     _set(registry, run, values)

@@ -8,9 +8,8 @@ from typing import Any
 from aiperf.config import Config
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
-from aiperf.rules.verdict import Verdict
 from analysis.readings.judgement import Judged
-from analysis.readings.run_tables import engines, software
+from analysis.readings.run_tables import engines, software, verdict_text, verdict_word
 from analysis.readings.score_figures import num_devices
 from analysis.readings.trial_rows import line_of_descent, rows
 from analysis.readings.usage import read_usage
@@ -31,7 +30,7 @@ def result(judged: Judged) -> dict[str, Any]:
         "code_hash": opened.code_hash,
         "journal": {"lines": replay.lines, "chain": replay.last_chain},
         "verdict": {
-            **answered(verdict),
+            **answered(judged),
             "validated": judged.validated,
             "findings": encode(verdict.findings),
         },
@@ -52,11 +51,13 @@ def _config(config: Config) -> dict[str, Any]:
     return record if config.notary else {name: value for name, value in record.items() if name != "notary"}
 
 
-def answered(verdict: Verdict) -> dict[str, Any]:
+def answered(judged: Judged) -> dict[str, Any]:
     """The answer for machines: of a valid run its class, of any other what it is instead, and why."""
-    if verdict.run_class:
+    verdict, validated = judged.verdict, judged.validated
+    if judged.valid and verdict.run_class:
         return {"valid": True, "class": verdict.run_class.value}
-    return {"valid": False, "class": None, "answer": verdict.answer.value, "cause": verdict.cause}
+    word, why = verdict_word(verdict, validated), verdict_text(verdict, validated)
+    return {"valid": False, "class": None, "answer": word, "cause": why}
 
 
 def unmeasured(replay: Replay) -> dict[str, str]:

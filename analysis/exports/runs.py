@@ -10,6 +10,7 @@ from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.wording import plain
 from analysis.readings.judgement import glance
+from analysis.readings.run_tables import verdict_word
 from analysis.readings.score_figures import figures
 from analysis.table import aligned
 
@@ -46,7 +47,7 @@ class Listed:
         known = figures(replay, judged.score)
         return cls(
             run=name,
-            verdict=verdict.answer.value,
+            verdict=verdict_word(verdict, judged.validated),
             run_class=verdict.run_class.value if verdict.run_class else None,
             started=replay.legs[0].began.started if replay.legs else "",
             preset=replay.opened.config.preset,

@@ -10,7 +10,7 @@ from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer, shortfall
 from aiperf.rules.rule import Kind
-from aiperf.rules.verdict import Verdict, evidence_of, judge_by
+from aiperf.rules.verdict import Verdict
 from aiperf.score.credit import credit
 from aiperf.score.score import Quality, Score
 from aiperf.trial import State, origin
@@ -18,8 +18,9 @@ from aiperf.wording import clock, counted, percent, plain
 from analysis.readings.conclusion import group_health, groups_text, losses_text
 from analysis.readings.devices import ceiling_text, energy_text, look, slow_text
 from analysis.readings.disturbance import disturbance_text
+from analysis.readings.judgement import Judged, glance_at
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
-from analysis.readings.run_tables import devices_text, engines_text
+from analysis.readings.run_tables import devices_text, engines_text, verdict_text, verdict_word
 from analysis.readings.score_figures import figures, task_of_run
 from analysis.readings.uncredited import uncredited_text
 
@@ -28,8 +29,9 @@ FIRST = ("ops_per_second", "regulated_score", "tensor_ops_per_second", "mfu")
 """Figures on the first lines."""
 
 
-def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles) -> str:
+def summary_text(judged: Judged) -> str:
     """The score, what it rests on, whether it counts and why not."""
+    replay, score, verdict, files = judged.replay, judged.score, judged.verdict, judged.files
     opened, devices = replay.opened, look(files, replay)
     health = group_health(replay, devices.slow)
     head = f"aiperf-hpc {opened.program} · {opened.config.preset} · {devices_text(replay)}"
@@ -57,7 +59,7 @@ def summary_text(replay: Replay, score: Score, verdict: Verdict, files: RunFiles
     lines += _named("steps", engines_text(replay))
     lines += _named("slow", slow_text(devices.slow, replay))
     lines += _named("lost", losses_text(replay))
-    lines.append(("verdict", _verdict(verdict)))
+    lines.append(("verdict", _verdict(verdict, judged.validated)))
     reasons = verdict.failed(Kind.INTEGRITY) or (verdict.unmet if verdict.valid else [])
     lines += [("", f"· {finding.rule}: {finding.text}") for finding in reasons]
     lines.append(("journal", str(files.journal)))
@@ -74,13 +76,11 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
     """Where a run stands, in a few lines. `silent_seconds` is the time since its journal grew."""
     best, growing = replay.best, silent_seconds <= LONGEST_SILENCE_SECONDS
     mark, task = mark_of(replay.opened.origin), task_of_run(replay)
-    found = shortfall(replay, bool(credit(replay).segments), files.directory, growing)
+    found = shortfall(replay, credit(replay).any, files.directory, growing)
     best_text = "none yet"
     if best and best.error is not None:
         best_text = f"validation error {task.error_text(best.error)}, trial {best.number}"
-    verdict = (
-        f"{found.answer.value}: {found.text}" if found else _verdict(judge_by(evidence_of(replay, files)))
-    )
+    verdict = f"{found.answer.value}: {found.text}" if found else _judged(glance_at(files, replay))
     lines = [
         ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
         ("verdict", verdict),
@@ -123,8 +123,14 @@ def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:
     return list(zip([name, *[""] * len(texts)], texts))
 
 
-def _verdict(verdict: Verdict) -> str:
+def _judged(judged: Judged) -> str:
+    return _verdict(judged.verdict, judged.validated)
+
+
+def _verdict(verdict: Verdict, validated: bool = True) -> str:
     """The verdict in a few words; the reasons of an INVALID one are shown with the rules."""
+    if verdict.valid and not validated:
+        return f"{verdict_word(verdict, validated)}: {verdict_text(verdict, validated)}"
     if verdict.class_text:
         return f"{verdict.answer.value}, class {verdict.class_text}"
     why = "" if verdict.answer is Answer.INVALID else f": {verdict.lacks}"

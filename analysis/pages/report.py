@@ -22,6 +22,7 @@ from analysis.pages.figures.characterisation import characterisation
 from analysis.pages.figures.gantt import gantt
 from analysis.pages.figures.layers import operations_by_layer
 from analysis.pages.figures.lineage import lineage
+from analysis.pages.figures.named_trials import names_of
 from analysis.pages.figures.other_machines import beside_others, beside_published
 from analysis.pages.figures.pareto import pareto
 from analysis.pages.figures.picture import Picture, stamped
@@ -46,6 +47,7 @@ from analysis.readings.devices import (
     slow_text,
     threads_text,
 )
+from analysis.readings.disturbance import others_over_time
 from analysis.readings.hosts import control_cost, hosts
 from analysis.readings.judgement import Judged
 from analysis.readings.occupancy import occupancy
@@ -53,10 +55,12 @@ from analysis.readings.progress import progress
 from analysis.readings.run_tables import engines_text
 from analysis.readings.score_figures import task_of_run
 from analysis.readings.telemetry import read_telemetry
-from analysis.readings.trial_rows import TrialRow, median_error, most_telling, rows
+from analysis.readings.trial_rows import TrialRow, line_of_descent, median_error, most_telling, rows
 from analysis.table import Table
 from nas.ops import OPS, TENSOR_OPS, Ops
 
+FIRST = "throughput-section"
+"""The section on the first screen."""
 TRIALS_SHOWN = 2_000
 """Most trials in the search's figure and in the table of trials."""
 
@@ -77,6 +81,8 @@ class Report:
 
     head: PageHead
     subtitle: str
+    first: Section
+    """Next to the score; empty for a run without a result."""
     sections: Sequence[Section]
     rules_text: str
     rules: Table
@@ -117,16 +123,18 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
     so_far, busy = progress(replay, score), occupancy(replay, judged.credit)
     best = replay.best
     if judged.verdict.answer is not Answer.NO_RESULT:  # its figures would be of nothing
-        yield "throughput-section", throughput(score)
+        yield FIRST, throughput(score, others_over_time(replay))
         yield "quality", error_over_time(so_far, score)
         yield "quality", regulated_over_time(so_far, score)
     shown = most_telling(found, TRIALS_SHOWN)
     yield "search", lineage(shown, len(found), best.number if best else None, replay.span_seconds)
     task, error = task_of_run(replay), median_error(found)
-    yield "search", pareto(found, task)
+    by_number = {row.number: row for row in found}
+    names = names_of(line_of_descent(by_number, best.number)) if best else {}
+    yield "search", pareto(found, task, names)
     placed = trained([("", found)], error or 0.0)
     why, control = ", the median of the trials' lowest errors", control_cost(replay)
-    yield "search", characterisation(placed, error, task, control, TRIALS_SHOWN, why)
+    yield "search", characterisation(placed, error, task, control, TRIALS_SHOWN, why, names)
     yield "time-section", gantt(busy)
     yield "time-section", time_shares(busy)
     measured = read_telemetry(judged.files, replay)
@@ -146,12 +154,14 @@ def _report(judged: Judged, about: About) -> Report:
     opened, devices = replay.opened, look(judged.files, replay)
     found, task = rows(replay, judged.recount.counts), task_of_run(replay)
     shown = most_telling(found, TRIALS_SHOWN)
+    sections = _sections(judged, found, devices)
     started = moment(replay.legs[0].began.started) if replay.legs else "not started"
     return Report(
         head=head(judged, about, devices),
         subtitle=f"{run_tables.devices_text(replay)} · {opened.config.training.format} · {started} · "
         f"{duration(replay.span_seconds)}",
-        sections=[*_beside(judged, about), *_sections(judged, found, devices)],
+        first=next((one for one in sections if one.anchor == FIRST), Section(FIRST, "", [])),
+        sections=[*_beside(judged, about), *(one for one in sections if one.anchor != FIRST)],
         rules_text=_rules_text(judged),
         rules=run_tables.rules(judged.verdict),
         machine=run_tables.machine(replay),
@@ -182,7 +192,7 @@ def _sections(judged: Judged, found: Sequence[TrialRow], devices: DeviceReadings
     for anchor, picture in pictures(judged, found):
         by_section.setdefault(anchor, []).append(drawn(picture, parents))
     titles = {
-        "throughput-section": "Throughput",
+        FIRST: "Throughput",
         "quality": "Quality",
         "search": "Search",
         "architecture-section": "Architecture",

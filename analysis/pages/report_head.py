@@ -18,9 +18,9 @@ from launch.price import Price
 
 KEY = (
     "ops_per_second",
-    "ops_per_second_per_device",
     "regulated_score",
     "error",
+    "ops_per_second_per_device",
     "mfu",
     "tensor_ops_per_second",
     "goodput",
@@ -28,6 +28,7 @@ KEY = (
 )
 """Keys of the figures that are read first. Energy and, with a price, money follow, and then `OLD`."""
 OLD = "aiperf1_ops_per_second"
+FIRST = 3
 SHOWN = 3
 """Most slow ones, and most losses, that are shown first; the section on devices has more."""
 STYLES = {
@@ -77,6 +78,20 @@ class PageHead:
     style: str
     key: Sequence[Figure]
     """Figures that are read first; empty for a run without a result."""
+
+    @property
+    def first(self) -> list[Figure]:
+        """The figures of the first screen, next to the throughput."""
+        return [one for one in self.key if one.value is not None][:FIRST]
+
+    @property
+    def others(self) -> list[Figure]:
+        return [one for one in self.key if one.value is not None][FIRST:]
+
+    @property
+    def unknown(self) -> list[Figure]:
+        """Figures without a value, of which one line says why."""
+        return [one for one in self.key if one.value is None]
 
 
 def head(judged: Judged, about: About, devices: DeviceReadings) -> PageHead:

@@ -16,6 +16,7 @@ from aiperf.tasks.registry import task_of
 from aiperf.wording import clock, kilowatt_hours, percent, plain, rate, scaled
 from analysis.readings.limits import limits_of
 from analysis.readings.outliers import Outlier, outlier_text, outliers
+from analysis.readings.references import usual_text
 from analysis.readings.robust import LEAST_NUMBER
 from analysis.readings.roofline import example_seconds
 from analysis.readings.score_figures import num_devices
@@ -48,7 +49,9 @@ def ceiling_text(replay: Replay, score: Score) -> str:
     share = score.tensor_ops_per_second / total
     if share > 1:
         return f"unknown: the ceiling was measured too low, {rate(total)} in a worse moment than the run"
-    return f"{percent(share, 1)} of {rate(total)}, the fastest work seen before the span"
+    usual = usual_text(replay)
+    told = f"{percent(share, 1)} of {rate(total)}, the fastest work seen before the span"
+    return f"{told}; {usual}" if usual else told
 
 
 def product_ceilings(replay: Replay) -> Mapping[str, float]:

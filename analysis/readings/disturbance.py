@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.score.disturbance import MOST_OTHERS, disturbances, most_disturbed
 from aiperf.wording import counted, percent
@@ -10,6 +19,50 @@ MEASURED_SINCE = 2
 """Version of the rules since which runs measure it."""
 LEAST_STOLEN = 0.005
 LEAST_STOP_SECONDS = 1.0
+MOST_BINS = 240
+
+
+@dataclass(frozen=True)
+class OthersOverTime:
+    """Share of the CPU time that other programs used on the hosts, in bins of the span. NaN where no host
+    reported."""
+
+    edges: NDArray[np.float64]
+    """Seconds of the span; one more than bins."""
+    most: NDArray[np.float64]
+    """The share on the host of which others used most."""
+    median: NDArray[np.float64]
+    hosts: int
+
+
+def others_over_time(replay: Replay) -> OthersOverTime | None:
+    """None for a run that did not measure it."""
+    axis, by_host = SpanAxis(replay), dict[str, list[tuple[float, float, float]]]()
+    for leg in replay.counted_legs:
+        for event in leg.uses:
+            use = event.use
+            begin, end = axis.at(leg, event.end - use.seconds), axis.at(leg, event.end)
+            if end > begin and use.available > 0:
+                found = by_host.setdefault(leg.devices[use.rank].host, [])
+                found.append((begin, end, use.others / use.available))
+    if not by_host:
+        return None
+    lengths = [end - begin for found in by_host.values() for begin, end, _ in found]
+    bins = int(np.clip(round(replay.span_seconds / median(lengths)), 1, MOST_BINS))
+    edges = np.linspace(0.0, replay.span_seconds, bins + 1)
+    shares = np.array([_binned(found, edges) for found in by_host.values()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a bin in which no host reported stays NaN
+        return OthersOverTime(edges, np.nanmax(shares, axis=0), np.nanmedian(shares, axis=0), len(by_host))
+
+
+def _binned(found: Sequence[tuple[float, float, float]], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean share in each bin, by how much of an interval lies in it."""
+    begins, ends, shares = np.array(found).T
+    inside = np.minimum(ends[:, None], edges[1:]) - np.maximum(begins[:, None], edges[:-1])
+    weights = np.maximum(inside, 0.0)
+    total = weights.sum(axis=0)
+    return np.where(total > 0, (weights * shares[:, None]).sum(axis=0) / np.maximum(total, 1e-12), np.nan)
 
 
 def disturbance_text(replay: Replay) -> list[str]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from aiperf.journal.attempts import Leg
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
-from analysis.readings.robust import LEAST_NUMBER, below, deviation
+from analysis.readings.robust import LEAST_NUMBER, below, deviation, median
 
 TRIALS_A_COEFFICIENT = 4
 """A fit of many coefficients to few trials follows each trial, also that of a slow group, which then looks
@@ -115,7 +115,7 @@ class BlockTimes:
             earlier = self.slowness[first[self.ends[first] <= begin]]
             if len(earlier) >= LEAST_BLOCKS:
                 now = self.slowness[rows[self.attempts[rows] == self.attempts[rows[0]]]]
-                changes[group] = np.median(earlier) - np.median(now)
+                changes[group] = median(earlier) - median(now)
                 own.append(deviation(earlier))
         yield from _named(changes, np.array(own))
 

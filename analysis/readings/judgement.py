@@ -25,7 +25,7 @@ from analysis.readings import validation
 from nas.ops import OPS
 
 COUNTED_AGAIN = 500
-"""Trials up to which a report counts all architectures again; more take the time of a `validate`."""
+"""Trials up to which a view counts all architectures again; more take the time of a `validate`."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,14 @@ class Judged:
     score: Score
     verdict: Verdict
     validated: bool
-    """Whether every architecture was recounted, now or by an earlier `validate` of exactly this journal."""
+    """Whether every architecture was recounted, now or by this user's `validate` of exactly this run."""
     layers: Mapping[str, int] | None
     """Credited operations by kind of layer, as the score prices them; None where no graph was rebuilt."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether no rule failed, and each was asked with every architecture recounted."""
+        return self.verdict.valid and self.validated
 
     @property
     def began(self) -> str:
@@ -63,7 +68,7 @@ def refuse_two_tasks(first: Judged, other: Judged) -> None:
 def read_run(files: RunFiles) -> Replay:
     """Folds line by line, so that a long journal is never held as text. Raises JournalError."""
     replay = Replay()
-    with _uncollected():
+    with uncollected():
         for line in JournalReader(files.journal).new_lines():
             replay.add_line(line)
     if not replay.lines:
@@ -72,7 +77,7 @@ def read_run(files: RunFiles) -> Replay:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Switches the collector of cycles off: what is read stays, and it would look through millions of objects
     again and again."""
     there_is_one = gc.isenabled()
@@ -127,7 +132,10 @@ def examine(
 
 
 def _examined(
-    files: RunFiles, replay: Replay, progress: Callable[[str], object], earlier: Earlier = not_judged
+    files: RunFiles,
+    replay: Replay,
+    progress: Callable[[str], object] | None,
+    earlier: Earlier = not_judged,
 ) -> Judged:
     credited = credit(replay)
     by_layer = _ByLayer(replay, credited, progress)
@@ -140,13 +148,17 @@ def _examined(
 def glance(files: RunFiles) -> Judged:
     """As `examine` for a run with few trials; a longer run is judged with the operations that are recorded.
 
-    What needs the rebuilt architectures is then as `validate` found it on exactly this journal, else
+    What needs the rebuilt architectures is then as this user's `validate` found it on exactly this run, else
     "unknown", never assumed.
     """
-    replay = read_run(files)
+    return glance_at(files, read_run(files))
+
+
+def glance_at(files: RunFiles, replay: Replay) -> Judged:
+    """As `glance`, of a run that has been read."""
     with _set_aside(replay):
         if len(replay.trials) <= COUNTED_AGAIN:
-            return _examined(files, replay, lambda text: None)
+            return _examined(files, replay, None)
         return _glanced(files, replay, validation.load(files, replay))
 
 
@@ -171,7 +183,7 @@ def _unvalidated(evidence: Evidence) -> Iterator[Finding]:
 class _ByLayer:
     """Sums the credited operations of a run by kind of layer while its graphs pass by."""
 
-    def __init__(self, replay: Replay, credited: Credit, progress: Callable[[str], object]) -> None:
+    def __init__(self, replay: Replay, credited: Credit, progress: Callable[[str], object] | None) -> None:
         self.operations: Counter[str] = Counter()
         self._images: Counter[int] = Counter()
         self._validated: Counter[int] = Counter()
@@ -190,6 +202,6 @@ class _ByLayer:
                 self.operations[name] += self._images[number] * row.cost.train.price(OPS)
                 self.operations[name] += self._validated[number] * row.cost.evaluate.price(OPS)
         self._seen += 1
-        if (now := monotonic()) > self._told + TOLD_EACH_SECONDS:
+        if self._progress is not None and (now := monotonic()) > self._told + TOLD_EACH_SECONDS:
             self._told = now
             self._progress(f"{self._seen:,} of {self._of:,} architectures recounted")

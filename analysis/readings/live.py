@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
@@ -21,7 +22,7 @@ from aiperf.rules.ending import Shortfall, shortfall
 from aiperf.tasks.registry import task_of
 from aiperf.wording import clock
 from analysis.readings.hosts import GroupNow, groups_now
-from analysis.readings.judgement import glance
+from analysis.readings.judgement import glance_at, uncollected
 from analysis.readings.outliers import WINDOW_SECONDS, outlier_text, outliers
 from analysis.readings.run_tables import devices_text, verdict_text, verdict_word
 from nas.ops import OPS, Ops
@@ -95,12 +96,13 @@ class Follower:
     def update(self) -> bool:
         """Reads the new lines, and returns whether there were any. Raises JournalError."""
         before = self.replay.lines
-        for line in self._reader.new_lines():
-            self.replay.add_line(line)
-            if isinstance(line.event, Dispatched):
-                self._price()
-            elif isinstance(line.event, Closed):
-                self._credit(line.event)
+        with uncollected():
+            for line in self._reader.new_lines():
+                self.replay.add_line(line)
+                if isinstance(line.event, Dispatched):
+                    self._price()
+                elif isinstance(line.event, Closed):
+                    self._credit(line.event)
         return self.replay.lines > before
 
     @property
@@ -145,7 +147,7 @@ class Follower:
         if not ended or self.shortfall(silent_seconds) is not None:
             return None
         if self._judged[0] != self.replay.lines:
-            judged = glance(self.files)
+            judged = glance_at(self.files, self.replay)
             said = verdict_word(judged.verdict, judged.validated)
             self._judged = self.replay.lines, (said, verdict_text(judged.verdict, judged.validated))
         return self._judged[1]
@@ -186,13 +188,24 @@ class Follower:
         attempts, seconds = column("attempts"), column("seconds")
         legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)[attempts]
         begins = SpanAxis(replay).of(legs, column("ends") - seconds)
-        edges = np.linspace(0.0, span, BINS + 1)
+        width = span / BINS
         with np.errstate(over="ignore", invalid="ignore"):  # nonsense in a journal is for `validate` to name
             examples = column("examples") / np.maximum(seconds, 1e-9)
             rates = np.array(self._prices, dtype=np.float64)[attempts] * examples
-            done = [float((rates * np.clip(edge - begins, 0.0, seconds)).sum()) for edge in edges]
-            curve = np.nan_to_num(np.diff(done) / (span / BINS), nan=0.0, posinf=0.0, neginf=0.0)
-        return np.maximum(curve, 0.0).tolist(), span / BINS
+            first, last = (_bins(times, width) for times in (begins, begins + seconds))
+            done = np.bincount(first, rates * seconds, BINS)
+            apart = first < last  # few of the millions: a block is short
+            begins, seconds, rates = begins[apart], seconds[apart], rates[apart]
+            done -= np.bincount(first[apart], rates * seconds, BINS)
+            edges = np.arange(BINS + 1) * width
+            until = [float((rates * np.clip(edge - begins, 0.0, seconds)).sum()) for edge in edges]
+            curve = np.nan_to_num((done + np.diff(until)) / width, nan=0.0, posinf=0.0, neginf=0.0)
+        return np.maximum(curve, 0.0).tolist(), width
+
+
+def _bins(times: NDArray[np.float64], width: float) -> NDArray[np.int64]:
+    found: NDArray[np.int64] = np.clip(np.nan_to_num(times / width), 0, BINS - 1).astype(np.int64)
+    return found
 
 
 def _state(replay: Replay, found: Shortfall | None, silent_seconds: float) -> str:

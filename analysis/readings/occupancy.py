@@ -82,8 +82,7 @@ def _work(
     found = pieces(replay)
     end = axis.of(found.leg, found.end)
     inside = end - axis.of(found.leg, found.end - found.seconds)
-    closed = [credited.has(attempt, v) for attempt in replay.attempts for v in attempt.validations]
-    counts = np.concatenate([credited.blocks, np.array(closed, dtype=np.bool_)])
+    counts = credited.pieces
     columns = {
         "train": counts & ~found.is_validation,
         "validate": counts & found.is_validation,

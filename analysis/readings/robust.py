@@ -36,4 +36,13 @@ def below(values: Array, own: Array) -> Iterator[int]:
 def deviation(values: Array) -> float:
     number = len(values)
     factor = SMALL.get(number, number / (number - 0.8) if number > 9 else SMALL[4])
-    return NORMAL * factor * float(np.median(np.abs(values - np.median(values))))
+    return NORMAL * factor * median(np.abs(values - median(values)))
+
+
+def median(values: Array) -> float:
+    """The value of `np.median`, to its last bit. Of few values it takes a fifth of the time: a long run has
+    a hundred thousand times a few."""
+    ordered, middle = np.sort(values), len(values) // 2
+    if np.isnan(ordered[-1]):  # which are sorted last
+        return math.nan
+    return float(ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2)

@@ -95,7 +95,7 @@ def intensity(found: Counted, format_: str, batch_size: float) -> float | None:
     if format_ not in BYTES or found.moved is None:
         return None
     moved = moved_bytes(found.moved, found.parameters, BYTES[format_], batch_size)
-    return found.train.price(TENSOR_OPS) / moved
+    return found.train_price(TENSOR_OPS) / moved
 
 
 def roofline_text(graph: Graph, limits: Limits, batch_size: int) -> str:

@@ -232,7 +232,7 @@ def verdict_text(verdict: Verdict, validated: bool) -> str:
     if not verdict.valid:
         return verdict.cause
     if not validated:
-        return "The operations are as the journal states them; `aiperf-hpc validate` counts them again."
+        return "The operations are as the journal states them; `aiperf-hpc validate` recounts them."
     unmet = [f.rule.removeprefix("ranked ") for f in verdict.unmet]
     if not unmet:
         return "Class ranked: every rule of a ranked result is met."

@@ -79,7 +79,7 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
                 state=story.state,
                 reason=attempt.ended.finished.reason if attempt.ended else "",
                 error=story.error,
-                operations=None if counted is None else counted.train.price(OPS),
+                operations=None if counted is None else counted.train_price(OPS),
                 parameters=None if counted is None else counted.parameters,
                 group=attempt.group,
                 attempts=len(story.attempts),

@@ -63,7 +63,7 @@ def _parts(replay: Replay, credited: Credit) -> Iterator[tuple[str, int, float]]
 def _why_closed(replay: Replay, credited: Credit, attempt: Attempt, index: int) -> str:
     """Why a segment was not credited that was validated in time."""
     others = replay.trials[attempt.trial.number].attempts
-    repeated = any((each.index, index) in credited.segments for each in others)
+    repeated = any(credited.has(each, v) for each in others for v in each.validations[index : index + 1])
     return REPEATED if repeated else NOT_APPLIED
 
 

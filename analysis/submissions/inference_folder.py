@@ -31,6 +31,7 @@ from analysis.readings.judgement import Judged
 from analysis.submissions.loadgen_logs import (
     MOST_BYTES,
     Contradiction,
+    LeastWork,
     Log,
     refuse_contradictions,
     refuse_other_answers,
@@ -40,7 +41,7 @@ from analysis.submissions.system import fields
 from nas.bounded import read_bytes
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
-from nas.products import least_products
+from nas.products import least_elements, least_products
 from nas.record import graph_to_json
 
 SCENARIOS = ("single-stream", "multi-stream", "offline")
@@ -169,7 +170,7 @@ def _refuse_logs(judged: Judged, inference: Inference) -> None:
     summaries = {
         name: _read(logs / name / "mlperf_log_summary.txt").decode(errors="replace") for name in tests
     }
-    refuse_contradictions(scenario, measured, performance, summaries[PERFORMANCE], _least_operations(graph))
+    refuse_contradictions(scenario, measured, performance, summaries[PERFORMANCE], _least_work(graph))
     assert measured.accuracy is not None
     found = measured.accuracy.found
     assert isinstance(found, Classified)
@@ -189,9 +190,8 @@ def _log(path: Path) -> Log:
     return Log(path, read_entries(path))
 
 
-def _least_operations(graph: Graph) -> int:
-    """Operations of one sample that no library can avoid."""
-    return TENSOR_OPS.mac * least_products(graph)[1]
+def _least_work(graph: Graph) -> LeastWork:
+    return LeastWork(TENSOR_OPS.mac * least_products(graph)[1], least_elements(graph)[1])
 
 
 def _system(found: list[Inference], entry: MlperfEntry, given: Mapping[str, str]) -> dict[str, str]:
@@ -269,7 +269,7 @@ def _measurements(replay: Replay, inference: Inference) -> dict[str, str]:
 
 def _readme(replay: Replay, inference: Inference) -> str:
     trial, run = inference.trial, replay.opened
-    share = share_of_bound(inference.of, inference.measured, _least_operations(rebuild(replay, trial)))
+    share = share_of_bound(inference.of, inference.measured, _least_work(rebuild(replay, trial)))
     bound = f"{percent(share, 1)} of the most that the device can do" if share is not None else "unknown"
     return f"""\
 # {inference.of.loadgen}

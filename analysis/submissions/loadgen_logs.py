@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError
-from aiperf.hardware.bound import bound_of_device
+from aiperf.hardware.bound import ELEMENT_WISE, bound_of_device
+from aiperf.journal import strict
+from aiperf.rules.participants import of_processor
 from aiperf.scenarios.detail_log import Detail, LogEntry, detail_of
 from aiperf.scenarios.exchange import Measured
 from aiperf.scenarios.latencies import PERCENTILES, Latencies
@@ -47,14 +49,26 @@ PARAMETERS = (
     *("performance_sample_count", "accuracy_sample_count"),
 )
 """Settings in the summary that are in the detail log as `effective_…`."""
+OTHER_LETTERS = re.compile(r"[^\n\x20-\x7e]")
+"""What LoadGen writes into no summary: a reader may see a line end, or nothing, where another does not."""
 NO_ERRORS = "No errors encountered during test."
 STARTED, ENDED = "generated_query_duration", "result_validity"
 """Entries that LoadGen logs just before its first query and after its last one."""
-ONCE = ("effective_", "result_", "early_stopping_", "num_errors")
+ONCE = ("effective_", "result_", "early_stopping_", "num_errors", "loadgen_version", "qsl_", "requested_")
 """Beginnings of the keys that LoadGen logs once per test."""
 NANO = 1e-9
 MOST_BYTES = 50 << 20
 """Largest file in a submission, in bytes (repository_checks.sh of MLPerf Inference)."""
+
+
+@dataclass(frozen=True)
+class LeastWork:
+    """Operations of one sample that no library can avoid."""
+
+    products: int
+    """Tensor operations."""
+    elements: int = 0
+    """Element-wise operations, which may overlap with the products."""
 
 
 class Contradiction(AiperfError):
@@ -108,10 +122,10 @@ class Log:
 
 
 def refuse_contradictions(
-    scenario: Scenario, measured: Measured, performance: Log, summary: str, operations: int
+    scenario: Scenario, measured: Measured, performance: Log, summary: str, work: LeastWork
 ) -> None:
     """Compares the log of the performance test with its summary, with the result of `infer` and with what the
-    device can do. `operations` are those of one sample that no library can avoid.
+    device can do. `work` is that of one sample.
 
     Raises Contradiction.
     """
@@ -125,22 +139,27 @@ def refuse_contradictions(
         _times(scenario, performance, detail),
         _summarised(scenario, performance, summary),
         _beyond_stopwatch(detail.latencies, measured.stopwatch),
-        _beyond_bound(scenario, measured, detail.latencies, operations),
+        _beyond_bound(scenario, measured, work),
     ):
         raise Contradiction(f"{performance.path}: {text}")
 
 
-def share_of_bound(scenario: Scenario, measured: Measured, operations: int) -> float | None:
+def share_of_bound(scenario: Scenario, measured: Measured, work: LeastWork) -> float | None:
     """The share of the most that the device can do which the answers took, at the fastest; None if it has no
     known bound."""
-    bound = bound_of_device(measured.device, measured.processor, measured.format)
-    if bound is None or measured.detail is None:
-        return None
-    latencies = measured.detail.latencies
-    work = [((scenario.samples_per_query or 1), latencies.least)]
-    if not scenario.samples_per_query:
-        work.append((latencies.number, latencies.most))
-    return max(operations * samples / (seconds * bound) if seconds else 2.0 for samples, seconds in work)
+    shares = []
+    for format, operations in ((measured.format, work.products), (ELEMENT_WISE, work.elements)):
+        bound = bound_of_device(measured.device, measured.processor, format)
+        if bound is None or measured.detail is None:
+            return None
+        latencies = measured.detail.latencies
+        answered = [((scenario.samples_per_query or 1), latencies.least)]
+        if not scenario.samples_per_query:
+            answered.append((latencies.number, latencies.most))
+        shares += [
+            operations * samples / (seconds * bound) if seconds else 2.0 for samples, seconds in answered
+        ]
+    return max(shares)
 
 
 def refuse_other_answers(
@@ -153,7 +172,8 @@ def refuse_other_answers(
     log.refuse_repeated()
     try:
         logged = [
-            (entry["qsl_idx"], _class(entry["data"])) for entry in json.loads(read_text(path, MOST_BYTES))
+            (entry["qsl_idx"], _class(entry["data"]))
+            for entry in json.loads(read_text(path, MOST_BYTES), object_pairs_hook=strict.once)
         ]
         answers = dict(logged)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
@@ -260,9 +280,11 @@ def _times(scenario: Scenario, log: Log, detail: Detail) -> Iterator[str]:
 
 
 def _summarised(scenario: Scenario, log: Log, summary: str) -> Iterator[str]:
-    """The summary repeats figures of the detail log."""
-    lines = re.findall(r"^ *([^\n:]+?) *: *(.*?) *$", summary, re.MULTILINE)
-    told, times = dict(lines), Counter(name for name, _ in lines)
+    """The summary repeats figures of the detail log, once, for whoever reads it."""
+    if other := OTHER_LETTERS.search(summary):
+        yield f"its summary contains {other[0]!a}"
+    told = dict(re.findall(r"^ *([^\n:]+?) *: *(.*?) *$", summary, re.MULTILINE))
+    times = Counter(_read_as(re.split("[:=]", line)[0]) for line in summary.splitlines())
     per_query = "per_query_" if scenario.name == "multi-stream" else ""
     ends = "query_" if per_query else ""
     wanted = dict([HEADLINES[scenario.name]])
@@ -276,10 +298,15 @@ def _summarised(scenario: Scenario, log: Log, summary: str) -> Iterator[str]:
     if NO_ERRORS not in summary:
         yield "its summary does not say that there were no errors"
     for name, key in wanted.items():
-        if times[name] > 1:
-            yield f"its summary has {name!r} {times[name]} times"
+        if times[_read_as(name)] > 1:
+            yield f"its summary has {name!r} {times[_read_as(name)]} times"
         if not _same(told.get(name), log.value(key)):
             yield f"{key} is {log.value(key)!r:.40}, but its summary has {told.get(name, 'no value')!r:.40}"
+
+
+def _read_as(name: str) -> str:
+    """The name of a figure as a person reads it."""
+    return " ".join(name.casefold().split())
 
 
 def _same(text: str | None, value: Any) -> bool:
@@ -304,9 +331,8 @@ def _beyond_stopwatch(latencies: Latencies, own: Latencies | None) -> Iterator[s
         )
 
 
-def _beyond_bound(
-    scenario: Scenario, measured: Measured, latencies: Latencies, operations: int
-) -> Iterator[str]:
-    share = share_of_bound(scenario, measured, operations)
+def _beyond_bound(scenario: Scenario, measured: Measured, work: LeastWork) -> Iterator[str]:
+    yield from of_processor(measured.processor) if measured.processor else ()
+    share = share_of_bound(scenario, measured, work)
     if share is not None and share > 1:
         yield f"the samples were answered {share:.3g} times as fast as {measured.device} can"

@@ -11,7 +11,7 @@ Nothing here makes a run INVALID: an answer that does not fit ends what is notar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from aiperf.files import RunFiles
@@ -32,6 +32,9 @@ CLOCK_SHARE = 0.001
 slow."""
 CLOCK_SECONDS = 0.5
 """Largest step in seconds by which a clock is corrected while it is in use."""
+NOTARIES_SECONDS = 60.0
+"""Largest difference in seconds of the times of day of two notaries, of which each saw another leg: whoever
+has several could otherwise have legs signed at the same time that are told one after the other."""
 TAIL_SECONDS = 60.0
 """Longest time in seconds from the last head to the end of a leg that was killed, which hands over none at
 its end: two intervals between heads."""
@@ -39,7 +42,7 @@ its end: two intervals between heads."""
 
 @dataclass(frozen=True)
 class NotarisedLeg:
-    """One leg that has a span."""
+    """One leg that has a span, or the test."""
 
     index: int
     span_seconds: float
@@ -114,15 +117,23 @@ class Notarised:
 def notarised(files: RunFiles, replay: Replay, notaries: Register) -> Notarised:
     """Holds a run to the answers next to its journal. `notaries`: the names of those that count, by their
     public keys. Raises JournalError if the journal cannot be read."""
-    legs = [leg for leg in replay.counted_legs if leg.span_seconds > 0]
+    legs = [leg for leg in replay.legs if leg.span_seconds > 0 or _has_test(leg, replay)]
     signed = {leg.index: _signed(files, leg, notaries) for leg in legs}
     numbers = {answer.head.lines for each in signed.values() for answer in each.answers}
     there = positions(files.journal, numbers)
     found, last = list[NotarisedLeg](), None
     for leg in legs:
         held, last = _held(leg, signed[leg.index], there, last, notaries)
+        if held.is_whole and _has_test(leg, replay) and (not last or last.head.lines < replay.tested_line):
+            why = signed[leg.index].why or "the line of the test was not signed"
+            held = replace(held, why=why)
         found.append(held)
     return Notarised(found, replay.lines)
+
+
+def _has_test(leg: Leg, replay: Replay) -> bool:
+    """Whether the best network was tested in this leg. One that was resumed for that has no span."""
+    return leg.first_line <= replay.tested_line <= leg.last_line
 
 
 @dataclass(frozen=True)
@@ -216,7 +227,8 @@ def _no_start(
         return "the nonce in the journal is not that of the first answer"
     if not leg.first_line <= first.head.lines < leg.nonce_line or not _fits(first, there):
         return "its nonce was given for another journal"
-    if before is not None and before.key == first.key and first.milliseconds < before.milliseconds:
+    apart = 0 if before is None or before.key == first.key else 1000 * NOTARIES_SECONDS
+    if before is not None and first.milliseconds < before.milliseconds - apart:
         return "its nonce is older than the last answer to the leg before it"
     return ""
 
@@ -228,8 +240,6 @@ def _contradiction(leg: Leg, first: NotaryAnswer, answer: NotaryAnswer, there: M
         return f"lines up to {number:,} were signed, and the leg ends before"
     if not _fits(answer, there):
         return f"line {number:,} or one before it was changed after it was signed"
-    if number < leg.nonce_line:
-        return f"line {number:,} was signed after the nonce, and comes before it"
     elapsed = (answer.milliseconds - first.milliseconds) / 1000
     own = there[number].t - leg.nonce_time
     if own > elapsed + CLOCK_SECONDS + CLOCK_SHARE * elapsed:

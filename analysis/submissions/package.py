@@ -30,7 +30,7 @@ from analysis.submissions.archive import refuse_existing, write_archive
 from analysis.submissions.canonical import canonical
 from analysis.submissions.schema import check
 from analysis.submissions.signature import sign
-from analysis.submissions.system import contradictions, division
+from analysis.submissions.system import contradictions
 from nas.bounded import LONGEST_LINE, file_digest, lines, opened
 
 FORM = "aiperf-hpc/package/1"
@@ -95,7 +95,6 @@ def write_package(
 ) -> list[Judged]:
     """Writes the archive; gives the runs as whoever has nothing but the archive will see them.
 
-    A division left empty is "closed" where every run is of the class ranked, else "open".
     `created`: time of day, UTC, ISO 8601. `key`: file of a private key to sign with. `show` receives
     what is being done. `with_weights`: also of each run the network that was tested. `redact`: without the
     names that the journals hide. Raises AiperfError for what cannot be read or written, or is not a valid
@@ -113,10 +112,9 @@ def write_package(
             judged.append(_gather(run, files.run(name), with_weights))
             if not redact:
                 _copy_names(run, files.run(name), judged[-1].replay.opened.salt_sha256)
-        described = {**system, "division": system["division"] or division(judged)}
-        if wrong := contradictions(described, judged):
+        if wrong := contradictions(system, judged):
             raise AiperfError(f"the system description: {'; '.join(wrong)}")
-        files.system.write_bytes(canonical(described))
+        files.system.write_bytes(canonical(dict(system)))
         manifest = canonical(_manifest(files.held(), names, contact, licence, created))
         files.manifest.write_bytes(manifest)
         seal: dict[str, Any] = {"manifest_sha256": sha256(manifest).hexdigest()}
@@ -141,7 +139,7 @@ def published_text(output: Path, held: Mapping[str, Path], hides: bool) -> str:
 
 def refuse_unfinished(replay: Replay, run: RunFiles) -> None:
     """Raises AiperfError for a run without a result: there is nothing to submit."""
-    found = shortfall(replay, bool(credit(replay).segments), run.directory)
+    found = shortfall(replay, credit(replay).any, run.directory)
     if found is not None:
         raise AiperfError(f"{run.directory} cannot be submitted: {found.answer.value}: {found.text}")
 
@@ -240,7 +238,7 @@ def _refuse(
     if output.is_dir() or not output.absolute().parent.is_dir():
         raise AiperfError(f"{output} cannot be written; give a file in an existing folder with -o")
     refuse_existing(output)
-    check("system-1", {**system, "division": system["division"] or "open"}, "the system description")
+    check("system-1", dict(system), "the system description")
     canonical([system, _manifest({}, ["run"], contact, licence, created)])
     if key is not None:
         sign(b"", key)

@@ -50,7 +50,7 @@ class Notaries:
 
     register: Register
     is_required: bool
-    """Whether a run that none of them signed to the end of its span is refused."""
+    """Whether a run that none of them signed up to its test is refused."""
 
 
 def rank(

@@ -79,11 +79,12 @@ def index_html(made: Standing) -> str:
         percent=percent,
         day=_day,
         images=_images,
+        summary=made.text,
     )
 
 
 def listing_csv(made: Standing) -> str:
-    """RFC 4180, one header line; a contested run has no place."""
+    """RFC 4180, one header line; a contested run, and one of the class smoke, has no place."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow(["place", *COLUMNS])

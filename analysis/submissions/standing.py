@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from aiperf.rules.verdict import RunClass
 from aiperf.tasks.task import Task
 from aiperf.wording import counted
 from analysis.submissions.fingerprint import Figures, is_same_run
@@ -171,12 +172,18 @@ class RankedList:
     def task(self) -> Task:
         return self.entries[0].task
 
+    @property
+    def is_ranked(self) -> bool:
+        """Whether its runs have places: those of the class smoke compare with similar runs only."""
+        return self.run_class != RunClass.SMOKE.value
+
     def placed(self) -> list[tuple[int | None, Entry]]:
-        """Each with its place; a contested one has none."""
+        """Each with its place; a contested one, and one of the class smoke, has none."""
         found, place = list[tuple[int | None, Entry]](), 0
         for entry in self.entries:
-            place += not entry.contested_by
-            found.append((None if entry.contested_by else place, entry))
+            has_place = self.is_ranked and not entry.contested_by
+            place += has_place
+            found.append((place if has_place else None, entry))
         return found
 
 
@@ -189,6 +196,14 @@ class Standing:
     @property
     def entries(self) -> list[Entry]:
         return [entry for one in self.lists for entry in one.entries]
+
+    @property
+    def text(self) -> str:
+        """ "1 ranked, 2 smoke, 3 refused"."""
+        ranked = sum(len(one.entries) for one in self.lists if one.is_ranked)
+        smoke = len(self.entries) - ranked
+        refused = [f"{len(self.refused):,} refused"] if self.refused else []
+        return ", ".join([f"{ranked:,} ranked", f"{smoke:,} smoke", *refused])
 
 
 def standing(found: Sequence[ValidRun], refused: Sequence[RefusedPackage], runs: int = 1) -> Standing:

@@ -98,12 +98,6 @@ def largest(replays: Sequence[Replay]) -> Replay:
     return max(replays, key=num_devices)
 
 
-def division(runs: Sequence[Judged]) -> str:
-    """What these runs together may be called: closed or open."""
-    ranked = all(run.verdict.run_class is RunClass.RANKED for run in runs)
-    return "closed" if ranked else "open"
-
-
 def contradictions(system: Mapping[str, str], runs: Sequence[Judged]) -> list[str]:
     """Where a description contradicts the journal of the largest run, or claims a division that not all runs
     allow."""
@@ -113,7 +107,8 @@ def contradictions(system: Mapping[str, str], runs: Sequence[Judged]) -> list[st
         for name in OF_JOURNAL
         if name in told and system.get(name) != told[name]
     ]
-    if system.get("division") == "closed" and division(runs) == "open":
+    is_ranked = all(run.verdict.run_class is RunClass.RANKED for run in runs)
+    if system.get("division") == "closed" and not is_ranked:
         wrong.append("division is 'closed', but a run is not of the class ranked")
     return wrong
 

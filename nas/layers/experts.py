@@ -89,6 +89,13 @@ class Experts(Layer):
                 experts += cost
         return {"router": router, "experts": experts}
 
+    def counted_in_vain(self, *inputs: Shape) -> str:
+        """Choosing is counted as one pass over the scores for each expert that is chosen. For a few these
+        comparisons are less work than the router's products; for many, nobody makes them."""
+        if self.chosen <= (features := inputs[0][1]):
+            return ""
+        return f"the router of {{}} chooses {self.chosen:,} experts by {features:,} features"
+
     def start(self, tensor: str, *inputs: Shape) -> Start:
         return of_text(tensor)
 

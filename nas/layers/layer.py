@@ -92,6 +92,11 @@ class Layer:
         """Whether it puts out nothing negative, whatever its weights, given the same of each input."""
         return self.keeps_sign and all(inputs)
 
+    def counted_in_vain(self, *inputs: Shape) -> str:
+        """Says that most of what is counted of it is never computed, as a clause with "{}" for its name;
+        empty if it is not so. Convolutions are judged by their windows."""
+        return ""
+
     def convolution(self, *inputs: Shape) -> Convolution | None:
         """The convolution that it is, if it is one."""
         return None

@@ -60,6 +60,14 @@ class Windows:
         return max(0, min(self.side, (self.num - 1) * self.stride + self.kernel - self.padding))
 
     @property
+    def least_that_see(self) -> int:
+        """How many windows have a tap on the image; if it lies between two taps of some, the fewest that can
+        have all that are on it."""
+        if self.dilation > self.side:
+            return -(-self.taps_on_image // self.kernel)
+        return self.num  # none is on the padding alone: it is narrower than a window
+
+    @property
     def all_taps_see(self) -> bool:
         """Whether each tap of the kernel meets the image in some window. One that never does has no gradient.
 

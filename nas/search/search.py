@@ -115,6 +115,11 @@ class Search:
         self._register(number, candidate)
         return candidate
 
+    def adopt(self, number: int, candidate: Candidate) -> None:
+        """Notes a candidate that an equal search, of which as much is known, was asked for, as if this one
+        had been."""
+        self._register(number, candidate)
+
     def tell(self, observation: Observation) -> None:
         """A trial completed. It lives, and the oldest may die of it."""
         trial = self._take(observation.number)

@@ -2,7 +2,7 @@
 
     reframe -C packaging/reframe/settings.py -c packaging/reframe/aiperf_hpc.py -r --performance-report
 
-What is run and where is set by variables: -S preset=synthetic -S minutes=20 -S num_nodes=4 -S num_devices=8
+Variables set what is run, and where: -S preset=synthetic -S minutes=20 -S num_nodes=4 -S num_devices=8
 """
 
 import json
@@ -13,11 +13,11 @@ import reframe.utility.sanity as sn
 import reframe.utility.typecheck as typ
 from reframe.core.builtins import run_before, sanity_function, variable
 
-# One rank for each device, and on the first node one more: the master, which has none. As in slurm/*.sbatch.
+# One rank per device, plus one on the first node: the master, which has no device. As in slurm/*.sbatch.
 HOSTS = """scontrol show hostnames | head -n "$nodes" |
     awk -v devices="$devices" '{ for (i = (NR > 1); i <= devices; i++) print }' >"$hosts"
 """
-# Cores of a rank, in threads, and whole ones: of the node that has fewest.
+# Whole cores per rank, counted in threads, on the node with the fewest.
 CORES = r"""least=$(tr , '\n' <<<"$SLURM_JOB_CPUS_PER_NODE" | sort -n | head -n 1 | cut -d'(' -f1)
 threads=$(scontrol show node "$SLURMD_NODENAME" | grep -oP "ThreadsPerCore=\K\d+")
 cores=$((least / threads / (devices + 1) * threads))
@@ -39,8 +39,7 @@ class AiperfHpc(rfm.RunOnlyRegressionTest):
     """More options of `aiperf-hpc run`."""
     num_nodes = variable(int, value=1)
     num_devices = variable(int, value=1)
-    """Devices per node, for which a scheduler is asked; under the local one a run uses what the machine
-    has."""
+    """Devices per node to request from a scheduler; without one a run uses all devices of the machine."""
 
     executable = "aiperf-hpc"
     keep_files = ["run/journal.jsonl", "run/config.toml", "run/result.json"]
@@ -50,16 +49,18 @@ class AiperfHpc(rfm.RunOnlyRegressionTest):
         self.executable_opts = ["run", "--preset", self.preset, "--minutes", f"{self.minutes:g}"]
         self.executable_opts += ["--directory", "run", *self.options]
         self.postrun_cmds = ["aiperf-hpc report --json run"]
-        self.time_limit = f"{int(self.minutes * 60) + 1800}s"  # beside the span: data, measurements, the test
+        self.time_limit = (
+            f"{int(self.minutes * 60) + 1800}s"  # in addition to the span: data, measurements, the test
+        )
 
     @run_before("run")
     def ranks(self):
         if self.current_partition.scheduler.registered_name not in ("slurm", "squeue"):
             return
-        self.num_tasks = self.job.num_tasks = None  # nodes and devices are asked for instead
+        self.num_tasks = self.job.num_tasks = None  # nodes and devices are requested instead
         asked = (f"--nodes={self.num_nodes}", f"--gpus-per-node={self.num_devices}", "--exclusive", "--mem=0")
         self.job.options += asked
-        # Ranks start together: Slurm's other way to make them wait, a tree, let some go on too early.
+        # Ranks must start together: with Slurm's other fence, a tree, some continue too early.
         self.env_vars["SLURM_PMIX_FENCE"] = "ring"
         self.prerun_cmds = [
             f"nodes={self.num_nodes} devices={self.num_devices} hosts=$PWD/hosts",

@@ -1,6 +1,6 @@
-"""Settings of ReFrame for aiperf-hpc: to be merged into those of the site, or edited where EDIT stands."""
+"""Settings of ReFrame for aiperf-hpc: merge them into those of the site, or edit the lines marked EDIT."""
 
-# EDIT: what makes `aiperf-hpc` be found, such as modules=["aiperf-hpc"] or an environment's activation.
+# EDIT: what puts `aiperf-hpc` on PATH, such as modules=["aiperf-hpc"] or an environment's activation.
 PROGRAM = {"name": "aiperf-hpc", "features": ["aiperf-hpc"]}
 
 site_configuration = {
@@ -19,7 +19,7 @@ site_configuration = {
                 },
                 {
                     "name": "slurm",
-                    "descr": "nodes by Slurm",
+                    "descr": "nodes under Slurm",
                     "scheduler": "squeue",  # or slurm, where `sacct` answers
                     "launcher": "srun",
                     "access": ["--partition=main"],  # EDIT: partition and account

@@ -1,7 +1,7 @@
 """Spack's recipe, in the form of its version 1. Never concretised: no registry has Spack.
 
-Into a repository of the site's: packages/aiperf_hpc/package.py. No index has the source; in the checkout,
-`python -m build --sdist` makes it, and Spack is asked in the directory that holds the file:
+Copy it into a repository of the site as packages/aiperf_hpc/package.py. No index has the source; in the
+checkout, `python -m build --sdist` makes it. Then run in the directory of that file:
 spack install --no-checksum aiperf-hpc
 """
 
@@ -25,7 +25,7 @@ class AiperfHpc(PythonPackage):
 
     version("0.1.0")
 
-    variant("run", default=True, description="what trains: PyTorch, and what a run needs beside it")
+    variant("run", default=True, description="PyTorch, and the other requirements of a run")
     variant("mpi", default=True, description="several devices and nodes")
     variant("report", default=True, description="pages, figures, results as JSON")
     variant("sign", default=False, description="signed packages")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.child import Child, NoReply, NotInTime, answer_file, put, written
+from aiperf.child import BrokenImport, Child, Killed, NoReply, NotInTime, answer_file, put, written
 from aiperf.errors import AiperfError, ForeignLibrary
 from tests.house.tree import ROOT
 
@@ -42,6 +42,9 @@ def fails(word):
 def dies(word):
     print(f"Fatal: {word}", flush=True)
     os.kill(os.getpid(), 9)
+
+def imports(word):
+    import no_library
 
 def hangs(word):
     time.sleep(60)
@@ -78,7 +81,12 @@ def test_a_python_without_files_in_memory_has_its_answer_on_disk(monkeypatch: py
     [
         ("refuses", AiperfError, "here is not a folder"),
         ("fails", NoReply, "its process failed: KeyError: 'here'"),
-        ("dies", NoReply, "its process was killed by signal 9: Fatal: here"),
+        (
+            "imports",
+            BrokenImport,
+            "its process failed: ModuleNotFoundError: No module named 'no_library'",
+        ),
+        ("dies", Killed, "its process was killed by signal 9: Fatal: here"),
         ("leaves", NoReply, "its process failed: here"),
     ],
 )

@@ -98,8 +98,8 @@ def test_a_class_is_spoken_in_words() -> None:
     [
         (None, (), "the seed"),
         (4, (), "4, trained on"),
-        (4, (WidenTrunk,), "of 4: widen trunk"),
-        (None, (WidenTrunk,), "of the seed: widen trunk"),
+        (4, (WidenTrunk,), "child of 4: widen trunk"),
+        (None, (WidenTrunk,), "child of the seed: widen trunk"),
     ],
 )
 def test_where_an_architecture_comes_from(

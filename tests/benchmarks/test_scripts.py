@@ -16,7 +16,7 @@ import pytest
 
 from aiperf.config import load_preset
 from aiperf.pretending.assumptions import Speed
-from benchmarks import large_runs, master, scatter, search, steps, stream
+from benchmarks import large_runs, master, proposals, scatter, search, steps, stream
 from benchmarks.on_device.parts import BY_NAME
 from benchmarks.text import bundled, marks, optimizers
 from nas.ops import TENSOR_OPS
@@ -77,11 +77,25 @@ def test_the_page_of_scaling_has_the_masters_rows(capsys: pytest.CaptureFixture[
     (table,) = tables(output)
     assert table[0] == ["", "4 groups", "104"]
     assert column(table) in map(column, of_page("scaling.md"))
-    assert [row.count("–") for row in table] == [0, 1, 1, 1, 1, 1, 1]
+    assert [row.count("–") for row in table] == [0, *[1] * 8]
     assert shape(output.splitlines()[-1]) == (
         "# groups that offer # outcomes per second: the next candidate leaves # ms after an outcome "
         "(median; #th percentile # ms)"
     )
+
+
+def test_the_page_of_scaling_has_the_columns_of_searches_and_says_how_far_one_came(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    proposals.main(["--searches", "evolution,random", "--proposals", "20,60", "--groups", "8"])
+    table = printed(capsys)
+    assert table[0] in [each[0] for each in of_page("scaling.md")]
+    assert [row[:2] for row in table[1:]] == [
+        [name, num] for name in ("evolution", "random") for num in ("20", "60")
+    ]
+    assert [shape(" ".join(row[2:])) for row in table[1:]] == ["# s # ms # ms # B"] * 4
+    proposals.main(["--searches", "random", "--proposals", "20", "--seconds", "0"])
+    assert [row[1] for row in printed(capsys)[1:]] == ["1"]
 
 
 @pytest.mark.slow

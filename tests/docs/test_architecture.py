@@ -36,7 +36,7 @@ def test_every_kind_of_line_in_the_journal_is_shown() -> None:
     ]
     assert kinds[0] == kinds[1] != set()
     others = {kind.__name__ for kind in events.Event.__subclasses__()} - kinds[0]
-    assert others == {"NonceGiven", "RankAlike", "Beat", "Stalled", "GroupLost", "FellBack"}, (
+    assert others == {"NonceGiven", "HostUsed", "RankAlike", "Beat", "Stalled", "GroupLost", "FellBack"}, (
         "the page names what this run has not"
     )
 

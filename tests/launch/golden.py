@@ -37,6 +37,7 @@ FULL = Site(
     modules=("gcc/13", "openmpi/5.0"),
     setup=("source ~/venv/bin/activate",),
     environment={"NCCL_SOCKET_IFNAME": "hsn0", "NAME": "with a space"},
+    doctor_seconds=300.0,
 )
 PBS = Site(
     Queue("physics", "gpuq"),

@@ -201,7 +201,7 @@ def test_several_runs_have_random_seeds_of_their_own_unless_they_are_ranked(
         (
             "study.json",
             lambda text: text.replace('"slurm"', '"slrum"'),
-            "no scheduler is 'slrum'; there are slurm, pbs, lsf",
+            "scheduler is 'slrum'; it must be one of slurm, pbs, lsf",
         ),
     ],
 )
@@ -341,7 +341,7 @@ def test_a_first_site_finds_this_installation(
         (prefix / "bin" / name).chmod(0o755)
     answer = run("init-site", "-o", "first.toml")
     assert printed(answer).startswith("wrote first.toml; no scheduler answered, so ")
-    failed = "fails (exit code 1: Unable to contact slurm); what it would have said is guessed"
+    failed = "fails (exit code 1: Unable to contact slurm); its answer is guessed"
     for name in ("sinfo", "srun", "sacctmgr"):
         assert f"aiperf-hpc: {name} {failed}\n" in answer.stderr
     (line,) = load_site(Path("first.toml")).setup

@@ -129,11 +129,14 @@ def machine(tmp_path: Path) -> Machine:
 Outcome = tuple[int, str, list[str]]
 """The exit code of a job, what it prints, and what it does."""
 
-STOPPED = "stopped, to be continued: runs/aiperf-hpc-7\n"
-MINE_STOPPED = "stopped, to be continued: my runs/a\n"
+EXPLAINED = "srun may report exit code 75 as an error; it only means that the run can be continued\n"
+STOPPED = f"stopped in time; can be continued: runs/aiperf-hpc-7\n{EXPLAINED}"
+MINE_STOPPED = f"stopped in time; can be continued: my runs/a\n{EXPLAINED}"
 LOOKED, RAN, AGAIN = "aiperf-hpc doctor", "aiperf-hpc run", "requeue 7"
-BY_HAND = f"{STOPPED}to go on: AIPERF_DIRECTORY=runs/aiperf-hpc-7 sbatch, with this script\n"
+BY_HAND = f"{STOPPED}to continue: AIPERF_DIRECTORY=runs/aiperf-hpc-7 sbatch, with this script\n"
 DONE: Outcome = (0, "done: runs/aiperf-hpc-7\n", [LOOKED, RAN])
+NOTHING_MEASURED = "srun may report exit code 4 as an error; it only means that nothing was measured\n"
+PRETENDED: Outcome = (0, f"{NOTHING_MEASURED}{DONE[1]}", DONE[2])
 CONTINUED: Outcome = (75, STOPPED, [LOOKED, RAN, AGAIN])
 SIMULATED = f"last '{TESTED}'; exit 4"
 MINE = {"job": replace(JOB, directory="my runs/a"), "RUN": "exit 75", "STILL_RUNNING": "17"}
@@ -143,10 +146,13 @@ MODULES = replace(SITE, modules=("gcc/13", "openmpi"))
 NO_PROGRAM = replace(SITE, container=Container("x.sif", command="no-such-command"))
 ENDS: dict[str, tuple[dict[str, Any], Outcome]] = {
     "tested": ({}, DONE),
-    "simulated as asked": ({"job": replace(JOB, options=("--pretend", "h100")), "RUN": SIMULATED}, DONE),
-    "simulated as asked in one word": (
+    "pretended as requested": (
+        {"job": replace(JOB, options=("--pretend", "h100")), "RUN": SIMULATED},
+        PRETENDED,
+    ),
+    "pretended as requested in one word": (
         {"job": replace(JOB, options=("--pretend=h100",)), "RUN": SIMULATED},
-        DONE,
+        PRETENDED,
     ),
     "simulated": ({"RUN": SIMULATED}, (4, "failed with exit code 4: runs/aiperf-hpc-7\n", [LOOKED, RAN])),
     "srun ends well as Slurm takes the host away": ({"RUN": 'last \'{"type":"Beat"}\''}, CONTINUED),
@@ -158,13 +164,13 @@ ENDS: dict[str, tuple[dict[str, Any], Outcome]] = {
     # As after `scontrol requeue`, or for a job of a higher priority.
     "queued by Slurm": (
         {**MINE, "RESTARTS": "1"},
-        (75, f"{MINE_STOPPED}Slurm queues this job again itself; it goes on there\n", [LOOKED, RAN]),
+        (75, f"{MINE_STOPPED}Slurm requeues this job itself; nothing needs to be done\n", [LOOKED, RAN]),
     ),
     "queued by Slurm before": (
         {**MINE, "SLURM_RESTART_COUNT": "2", "RESTARTS": "2"},
         (
             75,
-            f"{MINE_STOPPED}to go on: AIPERF_DIRECTORY=my\\ runs/a sbatch, with this script\n",
+            f"{MINE_STOPPED}to continue: AIPERF_DIRECTORY=my\\ runs/a sbatch, with this script\n",
             [LOOKED, RAN],
         ),
     ),
@@ -204,7 +210,7 @@ ENDS: dict[str, tuple[dict[str, Any], Outcome]] = {
     ),
     "no program": (
         {"site": NO_PROGRAM},
-        (1, "there is no no-such-command here; edit the line below EDIT 3\n", []),
+        (1, "no-such-command is not in PATH; edit the line below EDIT 3\n", []),
     ),
     "few cores": ({"SLURM_JOB_CPUS_PER_NODE": "2(x2)"}, (1, "2 CPUs per node are too few for 3 ranks\n", [])),
 }
@@ -289,7 +295,7 @@ def test_a_planted_folder_on_a_node_ends_the_job_and_nothing_outside_is_touched(
     ran = machine.run(replace(SITE, scratch=Scratch(str(disk), 'touch "$scratch/images"')))
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1].endswith(
-        f"{scratch} is not a folder of this user; set scratch.directory"
+        f"{scratch} does not belong to this user; set scratch.directory"
     )
     assert [path.name for path in outside.iterdir()] == ["precious"]
 

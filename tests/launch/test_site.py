@@ -80,12 +80,12 @@ environment = { A = "1" }
             "s: scratch.stage is 'cp\\nls'; it must be one line",
         ),
         ("setup = ['source \"x']", "s: setup is 'source \"x'; as a shell line it"),
-        ("setup = ['cat <<END']", "s: setup is 'cat <<END'; what begins with << ends on another line"),
+        ("setup = ['cat <<END']", "s: setup is 'cat <<END'; a here-document (<<) does not fit on one line"),
         ('setup = ["echo a#\'"]', 's: setup is "echo a#\'"; as a shell line it'),
-        ("setup = ['a &&']", "s: setup is 'a &&'; its end takes the next line with it"),
-        ("setup = ['cd ${HOME']", "s: setup is 'cd ${HOME'; it has half a ${"),
+        ("setup = ['a &&']", "s: setup is 'a &&'; it continues on the next line"),
+        ("setup = ['cd ${HOME']", "s: setup is 'cd ${HOME'; a ${ in it is not closed"),
         ("container = { image = '/a/$[1' }", "s: container.image is '/a/$[1'; a path may hold"),
-        ("mpi = { options = ['-x ${A'] }", "s: mpi.options is '-x ${A'; it has half a ${"),
+        ("mpi = { options = ['-x ${A'] }", "s: mpi.options is '-x ${A'; a ${ in it is not closed"),
         ('mpi = { options = ["-v #\'"] }', "s: mpi.options is"),
         ('modules = ["gcc\\u202e"]', "s: modules is"),
     ],
@@ -253,6 +253,15 @@ def test_a_price_is_read_and_written(text: str, price: Price, words: str) -> Non
 def test_what_is_no_price_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^--price is .*; give an amount above 0, such as 12\.5/node-hour"):
         parse_price("--price", text)
+
+
+def test_a_site_gives_the_doctor_more_time() -> None:
+    assert site_from_toml("doctor_seconds = 300", "s").doctor_seconds == 300
+    for wrong in ("0.5", "-1", "1201", "inf", "nan"):
+        with pytest.raises(
+            ConfigError, match=r"^s: .*doctor_seconds is .*; it must be 0, or 1 to 1200 seconds"
+        ):
+            site_from_toml(f"doctor_seconds = {wrong}", "s")
 
 
 def test_a_site_states_a_price_or_none() -> None:

@@ -47,7 +47,7 @@ def stopped(mpi: Mpi, directory: Path, warn: Callable[[Job], None]) -> str:
 def test_the_launcher_hands_on_sigusr1(mpi: Mpi, tmp_path: Path) -> None:
     directory = tmp_path / "run"
     text = stopped(mpi, directory, lambda job: job.launcher().send_signal(signal.SIGUSR1))
-    told = "the run ends and its result follows; if it does not, the job was killed: aiperf-hpc resume"
+    told = "and its result follows; if it does not, the job was killed: aiperf-hpc resume"
     assert f"aiperf-hpc: SIGUSR1: {told} {directory}\n" in text
 
 

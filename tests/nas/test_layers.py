@@ -543,6 +543,9 @@ def test_windows_see_what_they_see_one_by_one() -> None:
             seen = [[0 <= start + tap < side for start in starts] for tap in taps]
             assert windows.num == len(starts)
             assert windows.taps_on_image == sum(map(sum, seen))
+            that_see = sum(map(any, zip(*seen)))
+            assert windows.least_that_see <= that_see
+            assert dilation > side or windows.least_that_see == that_see
             assert windows.all_taps_see == all(map(any, seen)), windows
             pixels = {start + tap for start in starts for tap in taps} & set(range(side))
             assert dilation > 1 or windows.pixels_seen == len(pixels)

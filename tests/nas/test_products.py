@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 
-from nas.graph import Graph, Node
+from nas.graph import INPUT, Graph, Node
+from nas.head import NextSymbol
 from nas.layers import (
     GELU,
     AdaptiveAveragePool,
@@ -17,11 +19,15 @@ from nas.layers import (
     Conv2d,
     Dense,
     DepthwiseConv2d,
+    Embedding,
+    Experts,
     Flatten,
     GlobalPool,
     Layer,
+    Linear,
     MaxPool,
     ReLU,
+    ReLU6,
 )
 from nas.products import element_operations, least_elements, least_products
 from nas.seeds import resnet50
@@ -37,38 +43,35 @@ def of_layer(side: int, convolution: Conv2d) -> tuple[int, int]:
     return train - 3 * dense, evaluate - dense
 
 
-def taps_by_hand(side: int, kernel: int, stride: int) -> int:
-    """The taps of all windows that fall on the image, counted one by one."""
+def along_by_hand(side: int, kernel: int, stride: int, saving: int) -> Fraction:
+    """The taps along one side that fall on the image, counted one by one, less what is saved; no less than
+    the windows that see it."""
     reach = (kernel - 1) // 2
     starts = range(-reach, side + reach - kernel + 1, stride)
-    return sum(
-        0 <= y + dy < side and 0 <= x + dx < side
-        for y in starts
-        for x in starts
-        for dy in range(kernel)
-        for dx in range(kernel)
-    )
+    seen = [sum(0 <= start + tap < side for tap in range(kernel)) for start in starts]
+    return max(Fraction(sum(seen), saving), Fraction(sum(map(bool, seen))))
 
 
 @pytest.mark.parametrize("side", [1, 2, 5, 8])
-@pytest.mark.parametrize(("kernel", "saving"), [(1, 1), (3, 4), (5, 25), (7, 49)])
+@pytest.mark.parametrize(("kernel", "saving"), [(1, 1), (3, 2), (5, 5), (7, 7)])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_padding_and_what_an_algorithm_can_save_are_left_out(
     side: int, kernel: int, saving: int, stride: int
 ) -> None:
     """The first layer needs no gradient of what it reads: it has two passes, and one in validation."""
-    products = 2 * 3 * taps_by_hand(side, kernel, stride)
-    assert of_layer(side, Conv2d(3, kernel, stride)) == (int(2 * products / saving), int(products / saving))
+    products = 2 * 3 * along_by_hand(side, kernel, stride, saving) ** 2
+    assert of_layer(side, Conv2d(3, kernel, stride)) == (int(2 * products), int(products))
 
 
 def test_of_unpadded_and_rectangular_kernels_too() -> None:
-    """4 x 4 windows of 3 x 3 taps; 7 taps of 3, of which rows of 6 pixels see 4 5 6 6 5 4, of 1 pixel high;
+    """4 x 4 windows of 3 x 3 taps; 6 rows of 6 windows of 7 taps, which are no fewer products than windows;
     and windows of 2 x 2 side by side. A bias multiplies nothing."""
     assert of_layer(6, Conv2d(3, padding=0, bias=True)) == (2 * 6 * 16 * 9 // 4, 6 * 16 * 9 // 4)
-    assert of_layer(6, Conv2d(3, (1, 7))) == (2 * 6 * 6 * 30 // 7, 6 * 6 * 30 // 7)
+    assert of_layer(6, Conv2d(3, (1, 7))) == (2 * 6 * 36, 6 * 36)
     assert of_layer(6, Conv2d(3, 2, 2, padding=0)) == (2 * 6 * 36 // 4, 6 * 36 // 4)
-    # On images of one pixel eight ninths of what is counted are padding.
-    assert of_layer(1, Conv2d(3, 3)) == (2 * 2 * 3 // 4, 2 * 3 // 4)
+    # On images of one pixel all but one of the taps are padding, and with such a dilation all but one of two.
+    assert of_layer(1, Conv2d(3, 3)) == of_layer(1, Conv2d(3, 5)) == (2 * 2 * 3, 2 * 3)
+    assert of_layer(2, Conv2d(3, 3, dilation=3)) == (2 * 2 * 3, 2 * 3)
 
 
 @given(graphs() | texts())
@@ -104,6 +107,12 @@ def test_element_wise_work_that_no_library_does_without(layer: Layer, least: tup
     assert least_elements(chain(layer, *rest, input=(2, 6, 6))) == least
 
 
+def test_a_relu_of_a_relu_is_left_out() -> None:
+    """A compiler may do so, and then a row of them takes as long as one."""
+    relus = [ReLU()] * 3
+    assert least_elements(chain(*relus, ReLU6(), ReLU(), Flatten(), Dense(2), input=(2, 6, 6))) == (288, 288)
+
+
 def test_a_norm_below_weights_has_a_gradient_of_its_input_and_a_tensor_added_to_itself_is_a_factor() -> None:
     graph = chain(Conv2d(2, 1), BatchNorm(), GlobalPool(), Dense(2), input=(2, 6, 6))
     twice = (*graph.nodes[:2], Node("add", Add(), ("BatchNorm.1",) * 9), *graph.nodes[2:])
@@ -123,8 +132,26 @@ def test_a_norm_below_weights_has_a_gradient_of_its_input_and_a_tensor_added_to_
         (Conv2d(2, 5), 1, ""),
     ],
 )
-def test_a_kernel_far_beyond_its_image_is_named(layer: Layer, side: int, says: str) -> None:
-    assert chain(layer, GlobalPool(), Dense(2), input=(2, side, side)).kernel_beyond_image == says
+def test_what_is_counted_in_vain_is_named(layer: Layer, side: int, says: str) -> None:
+    assert chain(layer, GlobalPool(), Dense(2), input=(2, side, side)).counted_in_vain == says
+
+
+def test_experts_of_which_more_are_chosen_than_a_position_has_features_are_named() -> None:
+    """The counted comparisons are then more than the products of the scores."""
+    layers = {"symbols": Embedding(7, 3), "moe": Experts(9, 4, 8, gated=False), "logits": Linear(7)}
+    reads = (INPUT, *layers)
+    graphs = [
+        Graph(
+            (5,),
+            tuple(Node(name, layer, (read,)) for read, (name, layer) in zip(reads, layers.items())),
+            head=NextSymbol(),
+        )
+        for layers in (layers, layers | {"moe": Experts(9, 3, 8)})
+    ]
+    assert [graph.counted_in_vain for graph in graphs] == [
+        "the router of moe chooses 4 experts by 3 features",
+        "",
+    ]
 
 
 def test_of_resnet_50_more_than_a_third_must_be_made() -> None:

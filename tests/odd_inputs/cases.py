@@ -107,7 +107,7 @@ def _learnt(environment: Environment) -> object:
 def _reproduced(environment: Environment) -> object:
     """The file of a validation that was interrupted, written and read again."""
     so_far: Any = called("aiperf.rules.reproduced_so_far:SoFar.of", SimpleNamespace(last_chain="x", lines=1))
-    refusal = so_far.write(3)
+    refusal = so_far.keep(3)
     if refusal:
         raise AiperfError(refusal)
     return so_far.read()
@@ -201,7 +201,7 @@ VARIABLE_CASES = (
         {},
     ),
     VariableCase(
-        ("aiperf/rules/reproduced_so_far.py 'XDG_CACHE_HOME'",),
+        ("aiperf/own_files.py 'XDG_CACHE_HOME'",),
         ("XDG_CACHE_HOME",),
         _reproduced,
         {},
@@ -326,9 +326,10 @@ def _first_site(folder: Path) -> object:
 
 def _drivers(folder: Path) -> object:
     """The checks of doctor that read what drivers' tools print."""
-    tools = {name: called("aiperf.doctor.host_report:_ask", name, ("-L",)) for name in DRIVERS}
+    tools = {name: called("aiperf.doctor.host_report:_ask", name, ("-L",), 50.0) for name in DRIVERS}
     seen = SimpleNamespace(
-        device_reports=[], host_reports=[SimpleNamespace(host="node1", tools=tools, visible={})]
+        device_reports=[],
+        host_reports=[SimpleNamespace(host="node1", tools=tools, visible={}, load=None, cores=1)],
     )
     return [called(f"aiperf.doctor.judge:{check}", seen) for check in ("_drivers", "_slices")]
 
@@ -421,6 +422,11 @@ READ_BY_COMMANDS = {
 """Commands that take a package in the place of a run."""
 FILE_CASES = (
     *(FileCase((place,), PACKAGE, _command(*words.split())) for place, words in READ_BY_COMMANDS.items()),
+    FileCase(
+        ("analysis/readings/references.py _own",),
+        "references.toml",
+        lambda folder: called("analysis.readings.references:references"),
+    ),
     FileCase(
         ("launch/site.py load_site",), "site.toml", _command("launch", "slurm", "--", "--preset", "digits")
     ),
@@ -537,9 +543,12 @@ FILE_CASES = (
         ),
     ),
     FileCase(
-        ("analysis/readings/validation.py load",),
-        "run/validation.json",
-        lambda folder: called("analysis.readings.validation:load", RunFiles(folder / "run"), None),
+        ("aiperf/own_files.py OwnFile.content",),
+        "findings.json",
+        lambda folder: called(
+            "analysis.readings.validation:decoded",
+            called("aiperf.own_files:OwnFile", folder / "findings.json"),
+        ),
     ),
     FileCase(
         ("analysis/exports/inference.py load_all",),
@@ -561,7 +570,7 @@ FILE_CASES = (
         "answers.json",
         lambda folder: called(
             "analysis.submissions.loadgen_logs:refuse_other_answers",
-            SimpleNamespace(entries={}, values=lambda key: []),
+            SimpleNamespace(entries={}, values=lambda key: [], refuse_repeated=lambda: None),
             folder / "answers.json",
             None,
             IMAGENET_1K,
@@ -581,13 +590,6 @@ FILE_CASES = (
     ),
     FileCase(
         ("aiperf/names.py Names._new_records", "aiperf/names.py _salt_of"), "run/private.jsonl", _names_of_run
-    ),
-    FileCase(
-        ("aiperf/rules/reproduced_so_far.py SoFar.read",),
-        "so_far.json",
-        lambda folder: called(
-            "aiperf.rules.reproduced_so_far:SoFar.read", SimpleNamespace(path=folder / "so_far.json")
-        ),
     ),
     FileCase(
         ("analysis/submissions/package.py _copy_telemetry",),
@@ -613,7 +615,7 @@ FILE_CASES = (
     FileCase(
         ("aiperf/doctor/host_report.py _sees",),
         "probe",
-        lambda folder: called("aiperf.doctor.host_report:_sees", folder / "probe", "nonce"),
+        lambda folder: called("aiperf.doctor.host_report:_sees", folder / "probe", "nonce", 50.0),
     ),
     FileCase(
         ("aiperf/training/kept_network.py read_any_kept",),
@@ -727,6 +729,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/engines/fused/build.py _kind",
         "analysis/comparing/published.py published",
         "analysis/pages/page.py _text",
+        "analysis/readings/references.py references",
         "analysis/submissions/schema.py schema",
     ),
     "a file that this program has written a moment before, or is about to": (

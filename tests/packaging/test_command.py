@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from aiperf.errors import installation
 from tests.house.tree import ROOT
 
 # One process for all that is typed: starting one is most of the work.
@@ -49,9 +50,7 @@ def typed(*lines: tuple[str, str]) -> list[tuple[int, str, str]]:
 
 
 def remedy(library: str) -> str:
-    return (
-        f"aiperf-hpc: {library} is not installed; remedy: pip install '.[run]' in a checkout of aiperf-hpc\n"
-    )
+    return f"aiperf-hpc: {library} is not installed; remedy: {installation('run')}\n"
 
 
 def test_without_torch_what_reads_works_and_what_trains_says_which_extra_it_needs() -> None:

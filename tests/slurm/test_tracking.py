@@ -63,7 +63,7 @@ def check(job: Job) -> None:
     assert State.STOPPED in states
     assert State.LOST not in states
     assert job.field("Restarts") == "1"
-    assert "stopped, to be continued" in job.output
+    assert "stopped in time" in job.output
     assert (told.num_legs, told.span_seconds) == pytest.approx((2, 18), abs=0.5)
     assert told.tested is not None
     assert judge(told, RunFiles(job.directory)).valid

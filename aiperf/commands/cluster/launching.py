@@ -146,4 +146,4 @@ def _asked(*words: str) -> str:
 
 
 def _show_failed(tool: str, how: str) -> None:
-    click.echo(plain(f"aiperf-hpc: {tool} {how}; what it would have said is guessed"), err=True)
+    click.echo(plain(f"aiperf-hpc: {tool} {how}; its answer is guessed"), err=True)

@@ -147,7 +147,9 @@ def _read(directory: Path) -> tuple[StudyFiles, Study]:
     except OSError as error:
         raise AiperfError(unreadable(error, path, "give a study directory")) from None
     if study.scheduler not in SCHEDULERS:
-        raise AiperfError(f"{path}: no scheduler is {study.scheduler!r}; there are {', '.join(SCHEDULERS)}")
+        raise AiperfError(
+            f"{path}: scheduler is {study.scheduler!r}; it must be one of {', '.join(SCHEDULERS)}"
+        )
     files = StudyFiles(directory.absolute(), SCHEDULERS[study.scheduler].ending)
     try:
         config = read_text(files.config)

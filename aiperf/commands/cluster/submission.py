@@ -86,7 +86,8 @@ def agree(context: click.Context, request: RunRequest, config: Config, jobs: Seq
     if pretend := context.params.get("pretend"):
         assumed(pretend)  # checked now, because a job would report it only after it has waited
         click.echo(
-            f"aiperf-hpc: nothing is trained: the workers only wait as long as {pretend} predicts", err=True
+            f"aiperf-hpc: nothing is trained: workers wait as long as the machine model {pretend} predicts",
+            err=True,
         )
     if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("name", "path")):
         return
@@ -193,7 +194,7 @@ def show_skipped(tool: str, lines: Sequence[str]) -> None:
     """Names the parts of an answer that were not used."""
     if lines:
         told = first_few([repr(line) for line in lines])
-        click.echo(plain(f"aiperf-hpc: {tool} also printed, and this was not used: {told}"), err=True)
+        click.echo(plain(f"aiperf-hpc: ignored in the output of {tool}: {told}"), err=True)
 
 
 def _ran(words: list[str], given: str) -> str:

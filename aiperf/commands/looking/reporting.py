@@ -9,13 +9,14 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.looking.site_options import known_site, node_price, price_option, site_option
+from aiperf.commands.looking.site_options import machine_names, node_price, price_option, site_option
 from aiperf.commands.options import (
     PATH,
     only_with,
     opened,
     output_option,
     run_or_package_argument,
+    say_next,
     write_file,
 )
 from aiperf.files import RunFiles
@@ -71,7 +72,7 @@ def report(
             written = [write_file(output or beside(path, files, files.result.name), canonical(content))]
         else:
             about = About(
-                *_named(path, judged, site),
+                *machine_names(path, judged, site),
                 price=node_price(price_text, site),
                 others=[_other(one, stack.enter_context(opened(one))) for one in others],
             )
@@ -80,25 +81,15 @@ def report(
         if figures:
             written += write_figures(judged, beside(path, files, files.figures.name))
     click.echo("\n".join(map(str, written)))
-
-
-def _named(path: Path, judged: Judged, site: Path | None) -> tuple[str, str]:
-    """Names of the machine and its owner, from the package, or for a measured run from the site file;
-    otherwise empty."""
-    if judged.files.directory != path:
-        from analysis.submissions.unpacking import system_of
-
-        system = system_of(judged.files, path)
-        return system["system_name"], system["submitter"]
-    known = known_site(site) if judged.verdict.mark is None else None
-    return (known.name, known.owner) if known else ("", "")
+    if not as_json:
+        say_next("validate", path)
 
 
 def _other(path: Path, files: RunFiles) -> tuple[str, Judged]:
     """The machine's name and the findings of another run, to be compared with. The site file here is not
     used, because it may belong to another machine."""
     judged = glance(files)
-    return "" if files.directory == path else _named(path, judged, None)[0], judged
+    return "" if files.directory == path else machine_names(path, judged, None)[0], judged
 
 
 def beside(path: Path, files: RunFiles, name: str) -> Path:

@@ -18,17 +18,17 @@ from aiperf.commands.options import (
     opened,
     run_argument,
     run_or_package_argument,
+    say_next,
 )
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
-from aiperf.journal.file import read_journal
-from aiperf.journal.replay import Replay, replay
+from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer
-from aiperf.rules.verdict import Verdict, evidence_of, judge_by
+from aiperf.rules.verdict import Verdict
 from aiperf.wording import plain
 from analysis.exports.summary import findings_text, status_text, summary_text
 from analysis.readings import validation
-from analysis.readings.judgement import Judged, examine
+from analysis.readings.judgement import COUNTED_AGAIN, Judged, examine, glance, glance_at, read_run
 from analysis.readings.live import Follower, silent_seconds
 from analysis.readings.run_tables import engines
 from nas.record import encode
@@ -42,35 +42,35 @@ SHARE_OF_TIME = 0.05
 
 def result_text(run: Replay, files: RunFiles) -> tuple[str, Verdict]:
     """The summary of a run for its end, and the verdict that it contains."""
-    evidence = evidence_of(run, files)
-    verdict = judge_by(evidence)
-    return summary_text(run, evidence.score, verdict, files), verdict
+    judged = glance_at(files, run)
+    return summary_text(judged), judged.verdict
 
 
 @click.command()
 @run_or_package_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all digits.")
 def score(path: Path, as_json: bool) -> int:
-    """Recompute the result from the journal, to the last digit.
+    """Compute the result from the journal, to the last digit.
 
-    Exit codes: 0 VALID, 1 INVALID, 3 NO RESULT, 4 SIMULATED, 75 INCOMPLETE. In the JSON, a run that is not
-    VALID also has "answer" and "cause", and one that was not measured has "origin".
+    Operations are recounted in runs of up to 500 trials. In longer runs they are taken from the journal, and
+    the result is NOT VALIDATED until you have validated the run here. Exit codes: 0 VALID, 1 INVALID, 2 NOT
+    VALIDATED, 3 NO RESULT, 4 SIMULATED, 75 INCOMPLETE. In the JSON, a run that is not VALID also has "answer"
+    and "cause", and one that was not measured has "origin".
     """
     with opened(path) as files:
-        run = replay(read_journal(files.journal))
-        evidence = evidence_of(run, files)
-        verdict = judge_by(evidence)
+        judged = glance(files)
         if as_json:
             from analysis.exports.result import answered, unmeasured
 
-            record = encode(evidence.score)
-            told = {} if verdict.valid else {**answered(verdict), **unmeasured(run)}
-            text = json.dumps({**told, **record, "engines": encode(engines(run))})
+            told = {} if judged.valid else {**answered(judged), **unmeasured(judged.replay)}
+            record = {**told, **encode(judged.score), "engines": encode(engines(judged.replay))}
+            text = json.dumps(record)
         else:
-            text = summary_text(run, evidence.score, verdict, files)
+            text = summary_text(judged)
         # The folder of a package is removed afterwards.
         click.echo(text.replace(str(files.directory), str(path)))
-        return verdict.answer.exit_code
+        unsure = judged.verdict.valid and not judged.validated
+        return NOT_JUDGED if unsure else judged.verdict.answer.exit_code
 
 
 @click.command()
@@ -82,7 +82,7 @@ def status(directory: Path, watch: bool) -> None:
     if watch:
         _watch(files)
         return
-    click.echo(status_text(replay(read_journal(files.journal)), files, silent_seconds(files)))
+    click.echo(status_text(read_run(files), files, silent_seconds(files)))
 
 
 def _watch(files: RunFiles) -> None:
@@ -135,10 +135,10 @@ def _over(follower: Follower) -> bool:
 def validate(path: Path, again: bool, data: str, device: str, notaries: Path | None) -> int:
     """Check every rule against the journal, and recount all operations.
 
-    For a package (*.tar.gz), the checksums, results and signature are checked as well. For a run, the
-    findings are stored next to the journal, for `report`. With --notaries, a line says how far a notary
-    has signed the journal, which changes no verdict. Exit codes: 0 VALID, of any class; 1 INVALID; 2
-    nothing could be read; 3 NO RESULT; 4 SIMULATED; 75 INCOMPLETE.
+    For a package (*.tar.gz), the checksums, results and signature are checked as well. The findings on a long
+    run are kept in your own cache folder, for `report` and the other views. With --notaries, a line says how
+    far a notary has signed the journal, which changes no verdict. Exit codes: 0 VALID, of any class; 1
+    INVALID; 2 nothing could be read; 3 NO RESULT; 4 SIMULATED; 75 INCOMPLETE.
     """
     only_with("--reevaluate", again, "data", "device")
     try:
@@ -163,6 +163,8 @@ def _validate(path: Path, again: bool, data: str, device: str, notaries: Path | 
     click.echo(findings_text(verdict))
     label(judged)
     _keep(judged)
+    if verdict.valid and not again:
+        say_next("package", path)
     agrees = _reevaluated(run, files, device, data) if again else True
     return (verdict.answer if agrees else Answer.INVALID).exit_code
 
@@ -199,6 +201,7 @@ def _validate_package(
             click.echo(f"runs/{run.name}")
             click.echo(findings_text(run.judged.verdict))
             label(run.judged)
+            _keep(run.judged)
         for reason in [*submission.reasons, *(reason for run in submission.runs for reason in run.reasons)]:
             click.echo(plain(f"{reason.where}: {reason.text}"))
         signed = "not signed" if submission.signed_by is None else f"signed by {submission.signed_by}"
@@ -236,9 +239,10 @@ def _reevaluated(run: Replay, files: RunFiles, device: str, data: str) -> bool:
 
 
 def _keep(judged: Judged) -> None:
-    """Stores the findings next to the journal. If the directory cannot be written to, the run is validated
+    """Keeps the findings on a run of which views do not make them again. If that fails, the run is validated
     all the same, and this is reported."""
-    try:
-        validation.save(judged.files, judged.replay, judged.verdict.findings, judged.layers or {})
-    except AiperfError as error:
-        click.echo(f"not stored for `report`: {error}", err=True)
+    if len(judged.replay.trials) <= COUNTED_AGAIN:
+        return
+    lost = validation.save(judged.files, judged.replay, judged.verdict.findings, judged.layers or {})
+    if lost:
+        click.echo(plain(f"not kept for `report`: {lost}"), err=True)

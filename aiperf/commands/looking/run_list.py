@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from aiperf.commands.extras import extra
-from aiperf.commands.options import PATH
+from aiperf.commands.options import PATH, say_next
 from aiperf.files import RUNS, RunFiles, run_directories
 from aiperf.wording import plain
 
@@ -22,8 +22,8 @@ def list_runs(directory: Path, as_json: bool) -> int:
     """
     with extra("report"):
         from analysis.exports.runs import Listed, runs_json, runs_text
-    is_run = RunFiles(directory).journal.is_file()
-    found = [Listed.of(RunFiles(each)) for each in ([directory] if is_run else run_directories(directory))]
+    runs = [directory] if RunFiles(directory).journal.is_file() else run_directories(directory)
+    found = [Listed.of(RunFiles(each)) for each in runs]
     for each in found:
         if each.problem:
             click.echo(plain(f"aiperf-hpc: {each.problem}"), err=True)
@@ -31,6 +31,7 @@ def list_runs(directory: Path, as_json: bool) -> int:
         click.echo(runs_json(found), nl=False)
     elif found:
         click.echo(runs_text(found))
+        say_next("report", runs[-1])
     else:
         click.echo(f"no run in {directory}; `aiperf-hpc run` makes one")
     return int(any(each.problem for each in found))

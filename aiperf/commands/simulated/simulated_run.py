@@ -3,10 +3,7 @@ measured run, and the comparison of that run with its simulation."""
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -35,11 +32,6 @@ with extra("simulate"):
     from aiperf.simulation.simulated_machine import SimulatedMachine
     from aiperf.simulation.simulated_world import SimulatedWorld
 
-SETTLED = (100_000, 50, 1000)
-"""Thresholds of Python's cyclic garbage collector. A simulation creates millions of objects, few cycles, and
-keeps its journal in memory; with the default thresholds, collections would take longer than the
-simulation."""
-
 
 @dataclass(frozen=True)
 class Simulated:
@@ -67,10 +59,8 @@ def simulate_run(
     files = SimulatedFiles(directory, world.storage)
     text = assumptions_toml(assumptions)
     began = time.perf_counter()
-    with _few_collections():
-        replay = play(
-            config, files, world, world.clock, _said, silence_seconds, _command(machine, assumptions, text)
-        )
+    command = _command(machine, assumptions, text)
+    replay = play(config, files, world, world.clock, _said, silence_seconds, command)
     with writing(files.assumptions):
         files.assumptions.write_text(text, encoding="utf-8")
     took = time.perf_counter() - began
@@ -94,18 +84,6 @@ def _command(machine: SimulatedMachine, assumptions: Assumptions, text: str) -> 
 
 def _said(text: str) -> None:
     click.echo(f"aiperf-hpc: {text}", err=True)
-
-
-@contextmanager
-def _few_collections() -> Iterator[None]:
-    before = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(*SETTLED)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 def run_directory(directory: Path, nodes: int, repeat: int) -> Path:

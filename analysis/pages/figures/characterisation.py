@@ -5,24 +5,26 @@ After AIBench Training (Tang et al., ISPASS 2021), which places each of its 19 n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import EngFormatter
 from numpy.typing import NDArray
 
 from aiperf.tasks.task import Task
 from aiperf.wording import figure, percent, plain, scaled
 from analysis.comparing.characteristics import Trained, spread_table, thirds
+from analysis.pages.figures.named_trials import name_trials, named_key
 from analysis.pages.figures.pareto import RASTERISED, operations_axis
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
-from analysis.pages.figures.style import COLOURS, Frame, canvas
+from analysis.pages.figures.style import COLOURS, Frame, canvas, round_ticks
 from analysis.readings.hosts import ControlNetworkCost
 
 THIRDS = (("sky", 6.0), ("blue", 7.5), ("plum", 9.0))
 """Colour and size of those that reached the error: the more epochs, the darker and larger."""
+NO_NAMES: Mapping[int, str] = {}
 FARTHEST = 8.0
 """A control that is so many times beyond the trials is drawn at the edge: else they would be one dot."""
 
@@ -34,9 +36,10 @@ def characterisation(
     control: ControlNetworkCost | None,
     at_most: int,
     why: str = "",
+    names: Mapping[int, str] = NO_NAMES,
 ) -> Picture:
     """`error`: None where no trial was validated. `why`: what it is, if nobody asked for it. Of more than
-    `at_most` trials those at even distances are drawn."""
+    `at_most` trials those at even distances are drawn. `names`: of the trials that are named in it."""
     shown = found
     if len(found) > at_most:
         shown = [found[int(place)] for place in np.linspace(0, len(found) - 1, at_most)]
@@ -44,13 +47,14 @@ def characterisation(
 
     def draw(frame: Frame) -> Drawing:
         canvas_, (axes,) = canvas(frame, 300 if frame.narrow else 420)
-        x = np.array([float(one.operations) for one in shown])
-        y = np.array([float(one.parameters) for one in shown])
+        x, y = _places(shown)
         epochs = np.array([inf if one.epochs is None else one.epochs for one in shown])
         _dots(axes, x, y, ~np.isfinite(epochs), "soft", 4.5, len(shown))
         for (low, high), (colour, size) in zip(parts, THIRDS):
             _dots(axes, x, y, (epochs >= low) & (epochs <= high), colour, size, len(shown))
         _axes(axes, x, y, control, task, frame)
+        named = {one.row.number: at for one, *at in zip(found, *_places(found))}
+        name_trials(axes, {name: named[number] for number, name in names.items() if number in named}, frame)
         return Drawing(canvas_, lambda: Marks(marks_of(axes, x, x, y), range(len(shown))))
 
     return Picture(
@@ -59,9 +63,16 @@ def characterisation(
         says=_says(found, error, why, task, control),
         draw=draw,
         table=spread_table(found, error or 0.0, task, control) if found else None,
-        legend=_legend(parts, error or 0.0, control),
+        legend=[*_legend(parts, error or 0.0, control), *named_key(names)],
         labels=[_label(one, error or 0.0, task) for one in shown],
         empty=not found,
+    )
+
+
+def _places(found: Sequence[Trained]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return (
+        np.array([float(one.operations) for one in found]),
+        np.array([float(one.parameters) for one in found]),
     )
 
 
@@ -100,15 +111,13 @@ def _axes(
         ranges = ((control.operations, x), (control.parameters, y))
         near = [axis.min() / FARTHEST <= value <= axis.max() * FARTHEST for value, axis in ranges]
         place = [value for value, _ in ranges] if all(near) else None
-    operations_axis(axes, x if place is None else np.append(x, place[0]))
+    operations_axis(axes, x if place is None else np.append(x, place[0]), frame)
     axes.set_yscale("log")
     heights = y if place is None else np.append(y, place[1])
     room = 1.25 if place is not None or control is None else 1.6  # for the words in the corner
     axes.set_ylim(heights.min() * 0.85, heights.max() * room)
-    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=12))
+    round_ticks(axes.yaxis, 8)
     axes.yaxis.set_major_formatter(EngFormatter())
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.tick_params(which="minor", length=0)
     axes.set_xlabel(f"operations per training {task.example}")
     axes.set_ylabel("parameters")
     if place is not None:
@@ -142,7 +151,7 @@ def _legend(
     ]
     keys.append(Key("soft", f"{at} not reached", "dot"))
     if control is not None:
-        keys.append(Key("amber", f"the control, {control.name}", "dot"))
+        keys.append(Key("amber", f"the control, {control.name}", "diamond"))
     return keys
 
 
@@ -160,6 +169,10 @@ def _says(
         f"{_range([one.operations for one in found], lambda value: scaled(value, 'OP'))}; networks have "
         f"{_range([one.parameters for one in found], lambda value: f'{value:,.0f}')} parameters."
     )
+    if reached and len(found) > 1:
+        text += (
+            " Look for dark dots at the upper right: larger networks that needed more epochs for the error."
+        )
     if control is not None:
         text += (
             f" The control, {control.name}: {scaled(control.operations, 'OP')}, "

@@ -11,8 +11,9 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from aiperf.wording import clock, percent
+from analysis.pages.figures.named_trials import name_trials, named_key, names_of
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
-from analysis.pages.figures.quality import error_axis
+from analysis.pages.figures.quality import MOST_ERROR, error_axis
 from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis
 from analysis.readings.trial_rows import TrialRow, line_of_descent
 from analysis.table import Table
@@ -31,6 +32,7 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
     failed = [row for row in shown if row.error is None and row.ended is not None and row.state.ended]
     path = line_of_descent(by_number, best) if best is not None else []
     base = next((row.operations for row in shown if row.operations), 1)
+    names = names_of(path)
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 300 if frame.narrow else 460)
@@ -50,7 +52,7 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
         error_axis(axes)
         if placed:
             errors = [error for _, error in where.values()]
-            axes.set_ylim(min(errors) * 0.85, max(errors) * 1.35)
+            axes.set_ylim(min(errors) * 0.7, min(MOST_ERROR, max(errors) * 1.5))
         top = axes.get_ylim()[1]
         axes.plot(
             [row.ended or 0.0 for row in failed],
@@ -64,6 +66,7 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
         )
         clock_axis(axes, max(span_seconds, 1e-9), frame)
         axes.set_xlim(0, 1.01 * max(span_seconds, 1e-9))
+        name_trials(axes, {name: where[number] for number, name in names.items() if number in where}, frame)
         every = [*placed, *failed]
         times = np.array([row.ended or 0.0 for row in every])
         heights = np.array([*(where[row.number][1] for row in placed), *(top / 1.06 for _ in failed)])
@@ -74,7 +77,8 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
 
     legend = [
         Key("blue", "a trial; larger dots have more operations", "dot"),
-        Key("amber", "the best network and its ancestors", "line"),
+        Key("amber", "the best network and its ancestors", "points"),
+        *named_key(names),
     ]
     if failed:
         legend.append(Key("red", "a trial without a validation, so at no error: the upper edge", "cross"))
@@ -123,6 +127,9 @@ def _says(shown: Sequence[TrialRow], total: int, path: Sequence[TrialRow]) -> st
             text += f", validation error {percent(path[-1].error)}"
         if steps:
             text += f", {steps} generation{'' if steps == 1 else 's'} below trial {path[0].number}"
+            text += (
+                ". Look for the amber line from the seed to it: each step down is what a generation gained"
+            )
     return text + "."
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
 
 from aiperf.tasks.task import Task
 from aiperf.wording import percent, scaled
+from analysis.pages.figures.named_trials import name_trials, named_key
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
-from analysis.pages.figures.quality import error_axis
-from analysis.pages.figures.style import COLOURS, Frame, canvas
+from analysis.pages.figures.quality import MOST_ERROR, error_axis
+from analysis.pages.figures.style import COLOURS, Frame, canvas, round_text, round_ticks
 from analysis.readings.trial_rows import TrialRow
 from analysis.table import Cell, Table
 
@@ -51,9 +52,11 @@ def front(found: Sequence[Dot]) -> list[Dot]:
     return best
 
 
-def pareto(found: Sequence[TrialRow], task: Task) -> Picture:
+def pareto(found: Sequence[TrialRow], task: Task, names: Mapping[int, str]) -> Picture:
+    """`names`: of the trials that are named in the figure."""
     placed = dots(found)
     best = front(placed)
+    numbers = {dot.row.number for dot in best}
     above = [dot.error for dot in placed if dot.error > 0]
     floor = min(above) / 2 if above else 1e-4
 
@@ -62,7 +65,7 @@ def pareto(found: Sequence[TrialRow], task: Task) -> Picture:
         x, y = _places(placed, floor)
         line_x, line_y = _places(best, floor)
         axes.step(line_x, line_y, where="post", color=COLOURS["amber"], lw=2.0, zorder=2)
-        on_front = np.array([dot in best for dot in placed], bool)
+        on_front = np.array([dot.row.number in numbers for dot in placed], bool)
         for chosen, colour in ((~on_front, "blue"), (on_front, "amber")):
             axes.plot(
                 x[chosen],
@@ -77,8 +80,13 @@ def pareto(found: Sequence[TrialRow], task: Task) -> Picture:
                 rasterized=len(placed) > RASTERISED,
             )
         error_axis(axes)
-        axes.set_ylim(y.min() * 0.85, y.max() * 1.35)
-        operations_axis(axes, x)
+        axes.set_ylim(y.min() * 0.7, min(MOST_ERROR, float(y.max()) * 1.5))
+        operations_axis(axes, x, frame)
+        name_trials(
+            axes,
+            {names[dot.row.number]: at for dot, *at in zip(placed, x, y) if dot.row.number in names},
+            frame,
+        )
         axes.set_xlabel(f"operations per training {task.example}")
         return Drawing(figure, lambda: Marks(marks_of(axes, x, x, y), [dot.row.number for dot in placed]))
 
@@ -90,7 +98,8 @@ def pareto(found: Sequence[TrialRow], task: Task) -> Picture:
         table=_table(best, task) if best else None,
         legend=[
             Key("blue", "a trial", "dot"),
-            Key("amber", "no other trial has both fewer operations and a lower error", "line"),
+            Key("amber", "no other trial has both fewer operations and a lower error", "points"),
+            *named_key(names),
         ],
         empty=not placed,
     )
@@ -103,15 +112,13 @@ def _places(found: Sequence[Dot], floor: float) -> tuple[NDArray[np.float64], ND
     )
 
 
-def operations_axis(axes: Axes, x: NDArray[np.float64]) -> None:
-    """Logarithmic, and named at even distances within what there is."""
+def operations_axis(axes: Axes, x: NDArray[np.float64], frame: Frame) -> None:
+    """Logarithmic, and named at round numbers within what there is."""
     axes.set_xscale("log")
     low, high = x.min() * 0.93, x.max() * 1.07
     axes.set_xlim(low, high)
-    axes.set_xticks(np.geomspace(x.min(), x.max(), 4) if high > 1.3 * low else [x.min()])
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value, "OP", 3)))
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.tick_params(which="minor", length=0)
+    round_ticks(axes.xaxis, 4 if frame.narrow else 8)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: round_text(value, "OP")))
 
 
 def _says(placed: Sequence[Dot], best: Sequence[Dot], task: Task) -> str:
@@ -127,7 +134,8 @@ def _says(placed: Sequence[Dot], best: Sequence[Dot], task: Task) -> str:
     return (
         f"For {len(best)} of {num} no other trial has both fewer operations and a lower error: from "
         f"{ends[0]} to {ends[1]}. Operations are those per training {task.example}. "
-        "Trials also differ in length."
+        "Trials also differ in length. Look for how far to the lower right of the seed the best network is: "
+        "so much error was gained for so many operations."
     )
 
 

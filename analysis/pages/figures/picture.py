@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from aiperf.journal.mark import Mark, marked
-from analysis.pages.figures.style import Frame, stamp
+from analysis.pages.figures.style import WIDE, Frame, stamp
 from analysis.table import Table
 
 
@@ -23,7 +23,7 @@ class Key:
     """A name of style.COLOURS."""
     text: str
     shape: str = "square"
-    """square, line, dot, cross or hatch."""
+    """square, line, dashed, points (a line with dots), dot, ring, diamond, cross or hatch."""
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,21 @@ class Picture:
     """Whether a pointer must be near in height too; in a line over time it need not."""
     empty: bool = False
     """Whether there is nothing to draw, so that only its words are shown."""
+    wide: Frame = WIDE
+    """The width that a page of a screen has for it."""
     lineage: bool = False
     """Whether the ancestors of the trial that is pointed at are to be joined by a line."""
 
 
-def stamped(picture: Picture, mark: Mark | None) -> Picture:
+def stamped(picture: Picture, mark: Mark | None, behind: bool = False) -> Picture:
     """The picture with the mark in its title, in its words and all over its drawing: what is cut out of a
-    page, or saved alone, says what it is."""
+    page, or saved alone, says what it is. `behind`: as `stamp` takes it."""
     if mark is None:
         return picture
 
     def draw(frame: Frame) -> Drawing:
         drawing = picture.draw(frame)
-        stamp(drawing.figure, mark.word.upper(), frame)
+        stamp(drawing.figure, mark.word.upper(), frame, behind)
         return drawing
 
     says = f"{mark.word.capitalize()}. {picture.says}"

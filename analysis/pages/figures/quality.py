@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter
 
 from aiperf.score.score import Score
 from aiperf.wording import clock, percent, rate
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
-from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
+from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, round_ticks, scaled_axis
 from analysis.readings.progress import Progress
 from analysis.table import Table
+
+MOST_ERROR = 1.15
+"""Top of an axis of errors, of which none is above 1: there is room for a name above a dot."""
 
 
 def error_over_time(found: Progress, score: Score) -> Picture:
@@ -118,10 +121,8 @@ def regulated_over_time(found: Progress, score: Score) -> Picture:
 def error_axis(axes: Axes) -> None:
     """Errors on a logarithmic axis, ticked at 1, 2 and 5 times each power of ten."""
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=12))
+    round_ticks(axes.yaxis, 12)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.tick_params(which="minor", length=0)
 
 
 def _floor(found: Progress) -> float:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from aiperf.rules.ending import Answer
-from aiperf.wording import percent, plain, rate, scaled
+from aiperf.wording import percent, plain, rate
 from analysis.comparing.published import Published
 from analysis.comparing.scaling import Scaling
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of, stamped
-from analysis.pages.figures.style import COLOURS, Frame, canvas
+from analysis.pages.figures.style import COLOURS, LEAST_TICKS, Frame, canvas, round_text, round_ticks
+
+ABOVE_ONE = 1.005
+"""An efficiency that is more than rounding above 100 %."""
 
 
 def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
@@ -26,7 +30,8 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         figure, (upper, lower) = canvas(
             frame, 360 if frame.narrow else 520, rows=2, gridspec_kw={"height_ratios": [2.4, 1]}
         )
-        ideal = np.array([min(ends) / 1.15, max(ends) * 1.15])
+        ticks = _ticks(ends, 5 if frame.narrow else 10)
+        ideal = np.array([min(*ticks, *ends) / 1.15, max(*ticks, *ends) * 1.15])
         upper.plot(
             ideal,
             found.base_ops_per_second / found.base_devices * ideal,
@@ -49,14 +54,15 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         )
         upper.set_xscale("log")
         upper.set_yscale("log")
-        upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
-        upper.yaxis.set_minor_formatter(NullFormatter())
-        upper.tick_params(which="minor", length=0)
+        round_ticks(upper.yaxis, 5 if frame.narrow else 8)
+        upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: round_text(value, "OPS")))
+        upper.set_ylabel("sustained OPS")
         lower.axhline(1.0, color=COLOURS["soft"], lw=1.0, dashes=(5, 3))
         lower.plot(devices, efficiencies, "o-", color=COLOURS["blue"], lw=1.4, ms=6, mec=COLOURS["paper"])
         lower.set_ylim(0, max(1.1, 1.08 * efficiencies.max()))
+        lower.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], min_n_ticks=LEAST_TICKS))
         lower.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
-        ticks = _ticks(ends, 5 if frame.narrow else 10)
+        lower.set_ylabel("efficiency")
         lower.xaxis.set_major_locator(FixedLocator(ticks))
         lower.xaxis.set_minor_locator(NullLocator())
         lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -71,11 +77,11 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         )
 
     legend = [
-        Key("blue", f"{found.origin.value}, with the 95 % interval", "line"),
-        Key("soft", "ideal, from the smallest run", "line"),
+        Key("blue", f"{found.origin.value}, with the 95 % interval", "points"),
+        Key("soft", "ideal, from the smallest run: 100 % efficiency", "dashed"),
     ]
     if others:
-        legend.append(Key("amber", "published by others under AIPerf 1.0 rules", "dot"))
+        legend.append(Key("amber", "published by others under AIPerf 1.0 rules", "diamond"))
     labels = [
         f"{point.devices:,} devices, {plain(point.run)}\n{rate(point.ops_per_second)}\n"
         f"efficiency {percent(point.efficiency, 1)}"
@@ -92,7 +98,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         legend=legend,
         labels=labels,
     )
-    return stamped(picture, found.mark)
+    return stamped(picture, found.mark, behind=True)
 
 
 def _says(found: Scaling) -> str:
@@ -106,18 +112,30 @@ def _says(found: Scaling) -> str:
         f"{rate(last.ops_per_second)}, weak scaling efficiency {percent(last.efficiency, 1)} against "
         f"N0 = {found.base_devices:,} devices. At {last.devices:,} devices the groups trained "
         f"{percent(last.training_share, 1)} of their time, with validations "
-        f"{percent(last.busy_share, 1)}.{warning}"
+        f"{percent(last.busy_share, 1)}.{_above_one(found)}{warning}"
     )
 
 
-def _power(ops_per_second: float) -> str:
-    """A power of ten: 100 TOPS."""
-    return scaled(ops_per_second, "OPS", 3).replace(".00", "").replace(".0", "")
+def _above_one(found: Scaling) -> str:
+    """What an efficiency above 100 % means; empty if there is none."""
+    above = [
+        point for point in found.points if point.efficiency > ABOVE_ONE and point.devices > found.base_devices
+    ]
+    if not above:
+        return ""
+    return (
+        f" An efficiency above 100 % ({', '.join(plain(point.run) for point in above)}) means that the "
+        "smallest run had less per device, by chance or because it was disturbed: repeat that size."
+    )
 
 
 def _ticks(ends: Sequence[float], most: int) -> list[float]:
-    """The sizes that were run; of many, those that are far enough apart."""
+    """The sizes that were run; of many, those that are far enough apart; of fewer than three, with doublings
+    between or above them."""
     sizes = sorted(set(ends))
+    while len(sizes) < LEAST_TICKS:
+        between = sizes[0] * 2.0 ** round(math.log2(sizes[-1] / sizes[0]) / 2)
+        sizes = sorted({*sizes, between if between not in sizes else 2 * sizes[-1]})
     while len(sizes) > most:
         sizes = sizes[::2] if len(sizes) % 2 else [*sizes[:-1:2], sizes[-1]]
     return sizes

@@ -7,6 +7,7 @@ colour becomes a variable of its style sheet; in a file it is what stands here.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, Locator, MaxNLocator, NullLocator
 
 from aiperf.wording import clock, scaled
 
@@ -33,6 +35,9 @@ COLOURS: Mapping[str, str] = {
     "green": "#2c8368",
 }
 POINTS_PER_INCH = 72
+MOST_EVEN = 6
+LEAST_TICKS = 3
+"""Ticks below which an axis cannot be read as a scale."""
 STAMP_SHADE = 0.3
 """Read at a glance, and the figure below it is read all the same."""
 
@@ -51,6 +56,8 @@ class Frame:
 
 
 WIDE, NARROW = Frame("wide", 1040, 12.5), Frame("narrow", 360, 11.0)
+BESIDE = Frame("wide", 720, 12.5)
+"""As WIDE, for a figure with a column of figures next to it."""
 
 
 @contextmanager
@@ -91,11 +98,14 @@ def canvas(frame: Frame, height: float, rows: int = 1, **layout: Any) -> tuple[F
     axes = figure.subplots(rows, 1, sharex=True, squeeze=False, **layout)[:, 0]
     for one in axes:
         quiet(one, frame)
+    for one in axes[:-1]:
+        one.xaxis.set_visible(False)  # it says nothing, and would be laid out all the same
     return figure, list(axes)
 
 
-def stamp(figure: Figure, word: str, frame: Frame) -> None:
-    """The word again and again over the whole figure: no part that tells something is without."""
+def stamp(figure: Figure, word: str, frame: Frame, behind: bool = False) -> None:
+    """The word again and again over the whole figure: no part that tells something is without. `behind`: what
+    is drawn, for a figure of lines and dots, which do not hide it."""
     wide, high = (160, 90) if frame.narrow else (260, 110)
     columns = max(2, round(figure.get_figwidth() * POINTS_PER_INCH / wide))
     rows = max(2, round(figure.get_figheight() * POINTS_PER_INCH / high))
@@ -114,7 +124,55 @@ def stamp(figure: Figure, word: str, frame: Frame) -> None:
             fontsize=1.7 * frame.font_size,
             fontweight="bold",
             in_layout=False,
+            zorder=-1 if behind else 3,
         )
+
+
+class RoundTicks(Locator):
+    """Ticks of a logarithmic axis at 1, 2 and 5 times the powers of ten.
+
+    Where these are more than `most`, only the powers of ten; where they are fewer than three, because the
+    axis spans little, at the numbers between them as well, or at even distances.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def __call__(self) -> list[float]:
+        assert self.axis is not None
+        return self.tick_values(*self.axis.get_view_interval())
+
+    def tick_values(self, vmin: float, vmax: float) -> list[float]:
+        low, high = sorted((vmin, vmax))
+        if low <= 0 or high == low:
+            return [high]
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+
+        def within(*factors: float) -> list[float]:
+            found = [factor * 10.0**power for power in powers for factor in factors]
+            return [value for value in found if low <= value <= high]
+
+        kept = within(1, 2, 5)
+        if len(kept) > self.most:
+            kept = within(1)
+        elif len(kept) < LEAST_TICKS:
+            kept = within(1, 1.5, 2, 3, 5, 7)
+        if len(kept) < LEAST_TICKS:
+            even = MaxNLocator(min(self.most, MOST_EVEN), steps=[1, 2, 5, 10], min_n_ticks=LEAST_TICKS)
+            kept = [float(value) for value in even.tick_values(low, high) if low <= value <= high]
+        return kept[:: math.ceil(len(kept) / self.most)] if kept else kept
+
+
+def round_ticks(axis: Axis, most: int) -> None:
+    """Sets an axis that is logarithmic to ticks at round numbers and to no others."""
+    axis.set_major_locator(RoundTicks(most))
+    axis.set_minor_locator(NullLocator())
+
+
+def round_text(value: float, unit: str) -> str:
+    """A round number with an SI prefix and its unit, without zeros that say nothing: "20 MOP"."""
+    number, space, rest = scaled(value, unit, 3).partition(" ")
+    return (number.rstrip("0").rstrip(".") if "." in number else number) + space + rest
 
 
 def quiet(axes: Axes, frame: Frame) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
@@ -16,6 +18,12 @@ from analysis.pages.figures.picture import Key, Marks, Picture
 from analysis.pages.figures.style import COLOURS, NARROW, POINTS_PER_INCH, WIDE, Frame, styled
 
 TITLE_HEIGHT = 24
+_LINES: Mapping[str, tuple[Literal["-", "--"], str]] = {
+    "line": ("-", ""),
+    "dashed": ("--", ""),
+    "points": ("-", "o"),
+}
+_MARKERS = {"dot": "o", "ring": "o", "diamond": "D", "cross": "x"}
 _VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 _ALIKE = re.compile(r'(<g[^>]*)>\s*((?:<use [^>]*style="([^"]*)"/>\s*)(?:<use [^>]*style="\3"/>\s*)+)</g>')
 _TAG = re.compile(r"<[^>]*>")
@@ -38,7 +46,7 @@ class Inline:
 def inline(picture: Picture) -> Inline:
     if picture.empty:
         return Inline("", "", None, None)
-    wide, wide_marks = _drawn(picture, WIDE)
+    wide, wide_marks = _drawn(picture, picture.wide)
     narrow, narrow_marks = _drawn(picture, NARROW)
     return Inline(wide, narrow, wide_marks, narrow_marks)
 
@@ -84,12 +92,12 @@ def _legend(figure: Figure, picture: Picture) -> float:
 
 def _handle(key: Key) -> Artist:
     colour = COLOURS[key.colour]
-    if key.shape == "line":
-        return Line2D([], [], color=colour, lw=2, label=key.text)
-    if key.shape in ("dot", "cross"):
-        return Line2D(
-            [], [], color=colour, marker="o" if key.shape == "dot" else "x", ls="none", label=key.text
-        )
+    if key.shape in _LINES:
+        style, marker = _LINES[key.shape]
+        return Line2D([], [], color=colour, lw=2, ls=style, marker=marker, label=key.text)
+    if key.shape in _MARKERS:
+        inside = "none" if key.shape == "ring" else colour
+        return Line2D([], [], color=colour, marker=_MARKERS[key.shape], mfc=inside, ls="none", label=key.text)
     if key.shape == "hatch":
         return Patch(facecolor="none", edgecolor=colour, hatch="////", lw=0, label=key.text)
     return Patch(facecolor=colour, lw=0, label=key.text)

@@ -28,7 +28,9 @@ def telemetry(found: Telemetry) -> Picture:
             )
             shape = "o-" if len(middle) == 1 else "-"  # no line goes through one point
             one.plot(middle, quantity.median, shape, color=COLOURS["blue"], lw=1.3, ms=4)
-            one.set_title(_name(quantity), loc="left", fontsize=frame.font_size, color=COLOURS["soft"], pad=3)
+            one.set_title(
+                _name(quantity), loc="left", fontsize=frame.font_size, color=COLOURS["soft"], pad=3, y=1.0
+            )
             one.set_ylim(0, 1.15 * float(np.nanmax(quantity.highest, initial=0.0)) or 1.0)
             one.yaxis.set_major_locator(MaxNLocator(3))
             one.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value, "", 3).strip()))

@@ -175,13 +175,17 @@ def unmarked_samples(text: str, name: str) -> list[str]:
     return [line for line in samples if f'origin="{name}"' not in line]
 
 
+UNMARKED = ("journal", "verdict", "disturbed")
+"""Lines of a summary without a figure of the run, and the one that only a measured run has."""
+
+
 @pytest.mark.parametrize("name", MARKED)
 class TestARunThatWasNotMeasured:
     def test_has_every_figure_marked(self, name: str, made: Made, typed: Typed) -> None:
         for words in ("score", "status"):
             assert typed(words, made["measured"].directory) == 0
             assert not [word for word in ("SIMULATED", "PRETENDED", "origin") if word in typed.out]
-            before = {key: value for key, value in rows(typed.out) if key not in ("journal", "verdict")}
+            before = {key: value for key, value in rows(typed.out) if key not in UNMARKED}
             typed(words, made[name].directory)
             first, *others = typed.out.splitlines()
             assert first == LINES[name]
@@ -233,13 +237,13 @@ class TestARunThatWasNotMeasured:
     def test_goes_on_only_as_what_it_is(self, name: str, made: Made, typed: Typed) -> None:
         """A simulated one does not; a pretended one does, and is shown once more where it is complete."""
         before = listed(made[name].directory)
-        code, why = {
-            "simulated": (1, "cannot be continued; start a new run: the run is simulated"),
-            "pretended": (4, "is complete; this is its result"),
+        code, why, lines = {
+            "simulated": (1, "cannot be continued; start a new run: the run is simulated", 1),
+            "pretended": (4, "is complete; this is its result", 2),
         }[name]
         assert typed("resume", made[name].directory) == code
         assert why in typed.err
-        assert (typed.err.count("\n"), listed(made[name].directory)) == (1, before)
+        assert (typed.err.count("\n"), listed(made[name].directory)) == (lines, before)
 
     @pytest.mark.usefixtures("undrawn")
     def test_is_neither_ranked_nor_compared_unmarked(

@@ -61,10 +61,12 @@ def test_runs_are_listed_in_the_order_of_their_starts(typed: Typed, runs: Path, 
 
 
 def test_an_acceptance_is_written_for_other_programs(typed: Typed, runs: Path, tmp_path: Path) -> None:
-    criteria, junit, answer = (tmp_path / name for name in ("site.toml", "accept.xml", "accept.json"))
+    names = ("site.toml", "accept.xml", "accept.json", "accept.html")
+    criteria, junit, answer, sheet = (tmp_path / name for name in names)
     directories = sorted(runs.glob("seed-*"))
     criteria.write_text("max_error = 1.0\nmin_mfu = 0.99\n")
-    assert typed("accept", *directories, "--criteria", criteria, "--junit", junit, "--json", answer) == 1
+    written = ("--junit", junit, "--json", answer, "--sheet", sheet)
+    assert typed("accept", *directories, "--criteria", criteria, *written) == 1
     assert typed.out.endswith("NOT ACCEPTED: 1 of 5 criteria, 3 runs\n")
     suite = ElementTree.parse(junit).getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("5", "1")
@@ -72,6 +74,8 @@ def test_an_acceptance_is_written_for_other_programs(typed: Typed, runs: Path, t
     content = json.loads(answer.read_text())
     assert (content["form"], content["accepted"]) == ("aiperf-hpc/acceptance/1", False)
     assert content["runs"] == [examine(RunFiles(each)).replay.opened.run_id for each in directories]
+    assert "<h2>Signatures</h2>" in sheet.read_text()
+    assert [each["node"] for each in content["nodes"]] == ["node0001", "node0002", "node0003", "node0004"]
     criteria.write_text("max_error = 1.0\n")
     assert typed("accept", directories[0], "--criteria", criteria) == 0
     assert typed.out.endswith("ACCEPTED, 1 run\n")

@@ -8,17 +8,25 @@ import sys
 import tarfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aiperf.commands.looking import results
 from aiperf.files import RunFiles
+from aiperf.journal.events import Dispatched
+from nas.ops import Ops
 from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
-PERSON = {"submitter": "Example University", "status": "Preview", "system_name": "Testbed"}
+PERSON = {
+    "submitter": "Example University",
+    "division": "open",
+    "status": "Preview",
+    "system_name": "Testbed",
+}
 """What only a person knows of a system."""
 
 
@@ -65,7 +73,7 @@ def test_package_asks_a_person_for_what_it_cannot_know(
 ) -> None:
     """A number that is none is asked for again; Return leaves out what may be."""
     archive = tmp_path / "asked.tar.gz"
-    answers = ["Example University", "9", "4", "Testbed", *[""] * 60]
+    answers = ["Example University", "2", "9", "4", "Testbed", *[""] * 60]
     monkeypatch.setattr(sys, "stdin", Terminal("".join(f"{answer}\n" for answer in answers)))
     named = ("--person", "A. Person", "--address", "person@example.org")
     assert typed("package", run.directory, "-o", archive, *named) == 0, typed.err
@@ -84,6 +92,7 @@ def test_package_asks_a_person_for_what_it_cannot_know(
         ({"submiter": "x"}, (), "unknown field 'submiter'; known: submitter, division,"),
         ({"cooling": None}, (), 'cooling is null, not text; use "" for unknown'),
         ({"system_name": "  "}, (), "lacks system_name; add them to a file"),
+        ({"division": ""}, (), "lacks division (one of: closed; open); add them to a file"),
         ({"status": "Sold"}, (), "status: 'Sold' is not one of"),
         ({"system_name": "\ud800"}, (), "surrogates not allowed"),
         ({"number_of_nodes": 7}, (), "number_of_nodes is '7', the journal says '2'"),
@@ -155,9 +164,61 @@ def test_runs_are_compared_and_scale_if_they_are_alike(typed: Typed, run: RunFil
     assert (tmp_path / "c.html").read_text().startswith("<!doctype html>")
 
 
-def test_validate_is_kept_for_the_report(typed: Typed, run: RunFiles) -> None:
-    assert typed("validate", run.directory) == 0
-    assert json.loads(run.validation.read_text())["lines"] > 0
+VIEWS = (
+    ("score", 2, "verdict                 NOT VALIDATED: "),
+    ("score --json", 2, '"answer": "NOT VALIDATED"'),
+    ("status", 0, "verdict                 NOT VALIDATED: "),
+    ("list ..", 0, "NOT VALIDATED"),
+    ("compare RUN", 0, "NOT VALIDATED"),
+    ("export --openmetrics", 0, 'answer="NOT VALIDATED"'),
+    ("export --mllog", 0, '"answer": "NOT VALIDATED"'),
+    ("report --json -o OUT", 0, '"answer":"NOT VALIDATED"'),
+    ("report -o OUT", 0, "NOT VALIDATED"),
+)
+"""What is typed with a run, the exit code, and what is shown of a long run that was not validated here."""
+
+
+def test_of_a_long_run_every_view_says_what_was_validated_here(
+    typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The forged one has forty times the operations, and findings next to its journal that know no fault."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("analysis.readings.judgement.COUNTED_AGAIN", 3)
+    monkeypatch.setattr(results, "COUNTED_AGAIN", 3)
+    honest = told(Scene())
+    forged = [(t, times_forty(event) if isinstance(event, Dispatched) else event) for t, event in honest]
+    for name, lines, code, answer in (
+        ("honest", honest, 0, "VALID, class smoke"),
+        ("forged", forged, 1, "INVALID"),
+    ):
+        files = write_run(tmp_path / name / "run", lines)
+        (files.directory / "validation.json").write_text('{"findings":[]}')
+        before = sorted(files.directory.rglob("*"))
+        assert shown_by(typed, files) == dict.fromkeys((words for words, *_ in VIEWS), (True, True))
+        assert typed("validate", files.directory) == code
+        assert not any(text for _, text in shown_by(typed, files).values())
+        assert typed("score", files.directory) == code
+        assert f"verdict                 {answer}\n" in typed.out
+        assert sorted(files.directory.rglob("*")) == before
+
+
+def times_forty(event: Dispatched) -> Dispatched:
+    forward, backward, evaluate = (
+        (Ops(*kinds) * 40).kinds for kinds in (event.forward, event.backward, event.evaluate)
+    )
+    return replace(event, forward=forward, backward=backward, evaluate=evaluate)
+
+
+def shown_by(typed: Typed, files: RunFiles) -> dict[str, tuple[bool, bool]]:
+    """For each view, whether its exit code and its text are those of a run that was not validated."""
+    found, out = {}, files.directory.parent / "out"
+    for words, code, text in VIEWS:
+        command, *rest = words.replace("RUN", str(files.directory)).replace("OUT", str(out)).split()
+        path = files.directory / rest.pop(0) if rest[:1] == [".."] else files.directory
+        exit_code = typed(command, path, *rest)
+        page = out.read_text() if str(out) in rest else typed.out + typed.err
+        found[words] = exit_code == code, text in page
+    return found
 
 
 def test_status_watches_until_the_end(

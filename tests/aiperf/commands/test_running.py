@@ -41,7 +41,7 @@ def test_a_run_without_a_tested_network_has_failed(
     told = capsys.readouterr().err
     resume = f"`aiperf-hpc resume {files.directory}` continues it and tests the best network\n"
     no_result = f"aiperf-hpc: NO RESULT: no network was tested: the test did not finish; {resume}"
-    assert told == ("" if tested else no_result)
+    assert told == (f"Next: aiperf-hpc report {files.directory}\n" if tested else no_result)
 
 
 @pytest.mark.parametrize(("content", "seconds"), [("held", 32.0), ("", 0.0)])
@@ -243,7 +243,7 @@ def test_both_ways_to_go_on_answer_alike(
         ),
         (
             (Node("wide", Conv2d(10, 69), ("input",)), Node("pool", GlobalPool(), ("wide",))),
-            "the kernel of wide has 69 taps along 32 pixels, most of which see padding only; use a smaller",
+            "the kernel of wide has 69 taps along 32 pixels; nobody computes most of what is counted of it",
         ),
     ],
     ids=["without weights", "mostly padding"],

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from aiperf.child import BrokenImport, Child, Killed, NoReply
 from aiperf.doctor import host_report, onednn
 from aiperf.doctor.host_report import see_host, try_folder
 from aiperf.doctor.onednn import see_onednn
-from aiperf.doctor.own_process import device_process
+from aiperf.doctor.own_process import OwnProcess, device_process
+from aiperf.doctor.reports import DeviceSeen, Meet, patient
 from aiperf.wire.layout import Place
 
 HERE = {"HOME": os.environ.get("HOME", "/")}
@@ -35,14 +39,16 @@ def test_a_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     (tmp_path / "npu-smi").write_text("#!/bin/sh\necho no driver >&2; exit 3\n")
     (tmp_path / "npu-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    seen = see_host(tmp_path / "probe", "nonce", str(tmp_path), HERE | {"CUDA_VISIBLE_DEVICES": "MIG-1"})
+    seen = see_host(
+        tmp_path / "probe", "nonce", str(tmp_path), HERE | {"CUDA_VISIBLE_DEVICES": "MIG-1"}, 50.0
+    )
     assert seen.probe_seen
     assert seen.data_entries == 3
     assert seen.visible == {"CUDA_VISIBLE_DEVICES": "MIG-1"}
     assert seen.tools["nvidia-smi"] == "NVIDIA T4, 550, 0, No, [N/A]"
     assert seen.tools["npu-smi"] == "failed: exit code 3, no driver"
     assert seen.home.fault == ""
-    other = see_host(tmp_path / "probe", "another", str(tmp_path / "gone"), {})
+    other = see_host(tmp_path / "probe", "another", str(tmp_path / "gone"), {}, 50.0)
     assert not other.probe_seen
     assert other.data_entries == -1
     assert other.home.fault == "HOME is not set"
@@ -53,9 +59,22 @@ def test_a_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.timeout(120)
 def test_onednn_is_looked_at_in_a_process_that_may_die(monkeypatch: pytest.MonkeyPatch) -> None:
     """With SSE4.1 it has no kernel that is at fault; what the processor has is not known beforehand."""
-    assert see_onednn()
+    assert see_onednn(50.0)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
-    assert see_onednn() == "sound"
+    assert see_onednn(50.0) == "sound"
+
+
+@pytest.mark.torch
+def test_a_rank_whose_group_does_not_come_blames_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    from aiperf.doctor import device_report
+
+    monkeypatch.setattr(device_report, "MEETING_SECONDS", 0.3)
+    place = Place(1, (1, 2), 0, 2)
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        meet = Meet("127.0.0.1", door.getsockname()[1], os.dup(door.fileno()))
+        seen = device_report.see_device("cpu", "fp32", place, "node1", meet, 50.0)
+    assert seen.fault.startswith("gloo all-reduce failed: ")
+    assert (seen.late, seen.remedy) == (True, device_report.LATE_REMEDY)
 
 
 @pytest.mark.torch
@@ -64,10 +83,42 @@ def test_a_processor_says_why_it_cannot_make_fused_steps(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CC", "none-of-this-name")
-    seen = device_process("cpu", "fp32", Place(1, (1,), 0, 1), "node1", None).answer(100.0)
+    seen = device_process("cpu", "fp32", Place(1, (1,), 0, 1), "node1", None, 50.0).answer(100.0)
     assert seen is not None
     assert seen.fault == ""
     assert seen.not_fused == "no C compiler: none-of-this-name is not in PATH; install one, or set CC"
+
+
+class Ended:
+    """A child that ended without an answer."""
+
+    def __init__(self, error: NoReply) -> None:
+        self.error = error
+
+    def answer(self, seconds: float) -> object:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (BrokenImport("its process failed: ImportError: libcudnn.so.9"), "reinstall that library in the env"),
+        (Killed("its process was killed by signal 9: x", 9), "the kernel kills a process if the memory of"),
+        (Killed("its process was killed by signal 11: x", 11), ""),
+        (NoReply("its process failed: KeyError: 'x'"), ""),
+    ],
+)
+def test_a_broken_import_and_a_lack_of_memory_have_remedies_of_their_own(error: NoReply, remedy: str) -> None:
+    """Without one, the device itself is suspected."""
+    child = OwnProcess(cast("Child", Ended(error)), DeviceSeen, lambda *fault: DeviceSeen(1, "node1", *fault))
+    seen = child.answer(1.0)
+    assert seen is not None
+    assert (seen.fault, seen.remedy[: len(remedy)]) == (str(error), remedy)
+    assert bool(seen.remedy) == bool(remedy)
+
+
+def test_a_longer_examination_has_longer_limits_in_its_parts() -> None:
+    assert [patient(20.0, seconds) for seconds in (1.0, 50.0, 400.0)] == [20.0, 20.0, 160.0]
 
 
 @pytest.mark.parametrize(
@@ -86,4 +137,4 @@ def test_each_end_of_that_process_is_told(monkeypatch: pytest.MonkeyPatch, progr
     say = "import os, sys, time; say = lambda word: os.write(int(sys.argv[1]), word.encode())"
     monkeypatch.setattr(onednn, "PROGRAM", f"{say}\n{program}")
     monkeypatch.setattr(onednn, "SECONDS", 3.0)
-    assert see_onednn() == seen
+    assert see_onednn(50.0) == seen

@@ -23,6 +23,7 @@ HOST = HostSeen(
     clash="",
     cores=64,
     cores_of_rank=16,
+    load=3.0,
     limits={"open files": 65536, "processes": -1, "locked memory": -1, "file size": -1},
     home=Folder("/home/ada", free_bytes=GIB),
     temporary=ROOM,
@@ -55,6 +56,7 @@ WELL = Examination(
     hosts=("node1", "node1", "node1", "node2", "node2"),
     mpi="Open MPI v5.0.3",
     threads=True,
+    devices_per_group=2,
     host_reports=(HOST, replace(HOST, host="node2")),
     device_reports=tuple(device(rank, f"node{(rank + 1) // 2}") for rank in range(1, 5)),
     data_report=DataSeen(sha256="ab" * 32, examples=1797),
@@ -98,7 +100,7 @@ def directory(**changes: object) -> Examination:
     return other(directory=replace(ROOM, **changes))  # type: ignore[arg-type]
 
 
-F, W = Grade.FAILED, Grade.WARNING
+F, W, N = Grade.FAILED, Grade.WARNING, Grade.NOT_CHECKED
 BARE = {"kind": "cpu", "not_fused": "no C compiler: cc is not in PATH"}
 PROCESSORS = (replace(device(4, "node2"), kind="cpu", identity=""),)
 FUSED = with_overrides(WELL.config, {"training.step": "fused"})
@@ -136,7 +138,7 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
     ("backend", F, "an all-reduce failed", other_device(fault="nccl all-reduce failed: x")),
     ("backend", W, "4 GB/s on node2", other_device(reduce_bytes_per_second=4e9)),
     ("oneDNN", W, f"write outside their memory ({KILLED}, on node2)", other_host(onednn=KILLED)),
-    ("oneDNN", W, "unknown: torch did not start on node2", other_host(onednn="unknown")),
+    ("oneDNN", N, "torch did not start on node2 within 20 s", other_host(onednn="unknown")),
     ("fused steps", W, "node2: no C compiler: cc is not in PATH", other_device(**BARE)),
     ("fused steps", F, "node2: no C compiler: cc is", replace(other_device(**BARE), config=FUSED)),
     ("clocks", F, "is 2.500 s, of node2", other(clocks={"node2": ClockReading(-2.5, 0.1)})),
@@ -147,7 +149,7 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
         "clock of node2 is known only to 15.0 s",
         other(clocks={"node2": ClockReading(-15.0, 15.0)}),
     ),
-    ("limits", W, "1024 open files on node2", limited(open_files=1024)),
+    ("limits", W, "1024 open files are allowed on node2", limited(open_files=1024)),
     ("limits", W, "64 KiB of locked", limited(locked_memory=65536)),
     (
         "run directory",
@@ -162,9 +164,25 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
     ("space", W, "10 GiB free", directory(free_bytes=10 * GIB)),
     ("TMPDIR", F, "/tmp (node2): no quota", other_host(temporary=Folder("/tmp", fault="no quota"))),
     ("home", W, "/home/ada on node2: full", other_host(home=Folder("/home/ada", fault="full"))),
-    ("data", F, "is not there on node2", other_host(data_entries=-1)),
+    ("data", F, "does not exist on node2", other_host(data_entries=-1)),
     ("data", F, "no folder of images", other(data_report=DataSeen("no folder of images"))),
-    ("data", W, "not read completely within 50 s", other(data_report=None)),
+    ("data", N, "not read completely within 50 s", other(data_report=None)),
+    ("load", W, "load average 96.0 on 64 cores of node2", other_host(load=96.0)),
+    ("load", N, "the system does not report it", other_host(load=None)),
+    ("clocks", N, "no answer from node2", other(clocks={})),
+    (
+        "clocks",
+        N,
+        "is 0.002 s, of node2; no answer from node3",
+        other(hosts=(*WELL.hosts, "node3")),
+    ),
+    (
+        "backend",
+        N,
+        "the ranks of no group could meet",
+        other(device_reports=tuple(replace(each, backend="") for each in WELL.device_reports)),
+    ),
+    ("drivers", N, "no accelerator tool is in PATH on node2", other_host(tools={})),
 ]
 
 
@@ -174,7 +192,7 @@ def test_a_fault_is_found(name: str, outcome: Grade, seen: str, fault: Examinati
     check = found(fault, name)
     assert check.outcome is outcome
     assert seen in check.seen
-    assert check.remedy
+    assert check.remedy or outcome is N
 
 
 # What the process that judges knows without an answer of any rank.
@@ -183,11 +201,12 @@ KNOWN_ANYWAY = {"MPI", "space"}
 
 def test_a_check_that_looked_at_nothing_is_not_well() -> None:
     nothing = replace(WELL, host_reports=(), device_reports=(), clocks={})
-    assert {check.name for check in judge(nothing) if check.outcome is Grade.OK} == KNOWN_ANYWAY
+    outcomes = {check.name: check.outcome for check in judge(nothing)}
+    assert {name for name, outcome in outcomes.items() if outcome is not Grade.NOT_CHECKED} == KNOWN_ANYWAY
     assert found(nothing, "drivers") == Check(
         "drivers",
-        Grade.WARNING,
-        "unknown: nothing could be checked",
+        Grade.NOT_CHECKED,
+        "nothing could be examined",
         "see the failed checks; fix them, or use a longer --wait-seconds, then check again",
     )
 
@@ -195,7 +214,7 @@ def test_a_check_that_looked_at_nothing_is_not_well() -> None:
 def test_the_only_rank_timed_out() -> None:
     alone = replace(WELL, hosts=(), device_reports=(), clocks={}, silent=("device 0",))
     outcomes = {check.name: check.outcome for check in judge(alone)}
-    unknown = dict.fromkeys(("torch", "devices", "fused steps", "backend"), Grade.WARNING)
+    unknown = dict.fromkeys(("torch", "devices", "fused steps", "backend"), N)
     assert {name: grade for name, grade in outcomes.items() if grade is not Grade.OK} == unknown | {
         "ranks": F
     }
@@ -205,7 +224,7 @@ def test_a_device_that_could_not_be_bound_joined_no_backend() -> None:
     """ "None is needed" would be a guess: nobody knows what it would have been joined with."""
     unseen = DeviceSeen(1, "node1", "nvidia-smi lists 8 devices", "install the build", "2.13.0+cpu")
     alone = replace(WELL, hosts=(), device_reports=(unseen,), clocks={})
-    assert found(alone, "backend").outcome is Grade.WARNING
+    assert found(alone, "backend").outcome is N
     assert found(alone, "devices") == Check(
         "devices", Grade.FAILED, "rank 1 on node1: nvidia-smi lists 8 devices", "install the build"
     )
@@ -220,19 +239,29 @@ def test_devices_by_uuid_are_told_and_one_process_needs_no_mpi() -> None:
 
 
 def test_what_is_shown() -> None:
-    checks = [Check("python", Grade.OK, "3.11"), Check("clocks", Grade.FAILED, "2 s", "set them")]
+    checks = [
+        Check("python", Grade.OK, "3.11"),
+        Check("clocks", Grade.FAILED, "2 s", "set them"),
+        Check("torch", Grade.NOT_CHECKED, "no worker trains"),
+        Check("data", Grade.NOT_CHECKED, "not read", "wait longer"),
+    ]
     assert checks_text(checks) == (
-        "ok      python          3.11\n"
-        "failed  clocks          2 s\n"
-        "                        remedy: set them\n"
-        "1 ok, 0 warning, 1 failed"
+        "ok          python          3.11\n"
+        "failed      clocks          2 s\n"
+        "                            remedy: set them\n"
+        "not checked torch           no worker trains\n"
+        "not checked data            not read\n"
+        "                            remedy: wait longer\n"
+        "1 ok, 0 warning, 1 failed, 2 not checked: torch, data"
     )
     assert json.loads(checks_json(checks)) == {
         "checks": [
             {"name": "python", "outcome": "ok", "seen": "3.11", "remedy": ""},
             {"name": "clocks", "outcome": "failed", "seen": "2 s", "remedy": "set them"},
+            {"name": "torch", "outcome": "not checked", "seen": "no worker trains", "remedy": ""},
+            {"name": "data", "outcome": "not checked", "seen": "not read", "remedy": "wait longer"},
         ],
-        "outcomes": {"ok": 1, "warning": 0, "failed": 1},
+        "outcomes": {"ok": 1, "warning": 0, "failed": 1, "not checked": 2},
     }
 
 
@@ -240,9 +269,35 @@ def test_where_workers_pretend_only_what_trains_is_passed_over() -> None:
     ranks = tuple(DeviceSeen(device.rank, device.host) for device in WELL.device_reports)
     hosts = tuple(replace(host, onednn="unknown", data_entries=-1) for host in WELL.host_reports)
     seen = replace(WELL, pretends=True, device_reports=ranks, host_reports=hosts, data_report=None)
-    passed = [check.name for check in judge(seen) if check.seen == "not checked: no worker trains"]
+    passed = [check.name for check in judge(seen) if check.outcome is N]
     assert passed == ["torch", "devices", "oneDNN", "fused steps", "backend", "data"]
-    assert {check.outcome for check in judge(seen)} == {Grade.OK}
+    assert {check.outcome for check in judge(seen)} == {Grade.OK, N}
     assert found(seen, "ranks").seen == "4 ranks on 2 hosts, and the master on node1"
     lost = replace(seen, host_reports=(hosts[0], replace(hosts[1], probe_seen=False)))
-    assert [check.name for check in judge(lost) if check.outcome is not Grade.OK] == ["run directory"]
+    assert [check.name for check in judge(lost) if check.outcome is W] == ["run directory"]
+
+
+BUSY = (
+    "node2 is overloaded, not broken: stop other programs there (top lists them), or use another node; a "
+    "longer --wait-seconds gives it more time to answer"
+)
+BROKEN = "check that device; exclude its node until it is repaired"
+LATE = {"fault": "nccl all-reduce failed: timed out", "late": True, "remedy": "wait longer"}
+
+
+def test_an_overloaded_host_is_not_called_broken() -> None:
+    """What came too late is due to the load; what is wrong is not."""
+    busy = replace(HOST, host="node2", load=200.0)
+    for name, seen in {
+        "ranks": other(silent=("rank 3 on node2",)),
+        "drivers": smi("failed: it did not answer within 20 s"),
+        "devices": other_device(**LATE),
+    }.items():
+        (host, answers), idle = seen.host_reports, found(seen, name).remedy
+        overloaded = replace(seen, host_reports=(host, replace(busy, tools=answers.tools)))
+        assert (found(overloaded, name).remedy, idle != BUSY) == (BUSY, True), name
+    wrong = replace(other_device(fault="wrong in 3 places"), host_reports=(HOST, busy))
+    assert found(wrong, "devices").remedy == BROKEN
+    first, *rest = other_device(fault="wrong in 3 places").device_reports
+    both = other(device_reports=(replace(first, **LATE), *rest))  # type: ignore[arg-type]
+    assert found(both, "devices").seen == "rank 4 on node2: wrong in 3 places; and 1 more"

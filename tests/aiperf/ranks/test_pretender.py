@@ -74,7 +74,9 @@ def test_a_run_goes_the_whole_path_without_torch(typed: Typed, tmp_path: Path) -
     run = subprocess.run(words, env=environ(), capture_output=True, text=True, timeout=100)
     assert run.returncode == Answer.SIMULATED.exit_code, run.stderr
     assert run.stdout.splitlines()[-1] == "False"
-    assert "NOTHING IS TRAINED: the workers pretend to be laptops" in run.stderr
+    assert (
+        'NOTHING IS TRAINED: each worker waits as long as the machine model "laptops" predicts' in run.stderr
+    )
     replay = checked(directory)
     assert replay.opened.origin is Origin.PRETENDED
     assert [a.state for a in replay.attempts][:2] == [State.COMPLETE] * 2
@@ -124,7 +126,7 @@ def test_a_rehearsal_asks_no_device_and_horovod_cannot_be_pretended(typed: Typed
     words = ("--pretend", "h100", "--preset", "ranked", "--dry-run", "--directory", tmp_path / "run")
     assert typed("run", *words) == 0, typed.err
     assert "pretending ............... NOTHING IS TRAINED" in typed.out
-    assert "1 × simulated H100 (pretended), 80 GiB" in typed.out
+    assert "1 × modelled H100 (pretended), 80 GiB" in typed.out
     assert "images per second of the seed by a group (assumed)" in typed.out
     assert not (tmp_path / "run").exists()
     assert typed("run", "--pretend", "laptop", "--backend", "horovod") == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.config import load_preset
-from aiperf.errors import WorldError
+from aiperf.errors import WorldError, installation
 from aiperf.ranks import ranks
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks, across
@@ -51,7 +51,7 @@ def test_several_devices_without_mpi_are_told_the_command_to_type(monkeypatch: p
     with pytest.raises(WorldError) as raised:
         across(RankOptions("cuda"), never)
     assert str(raised.value) == (
-        "4 devices need one process each; pip install '.[mpi]' in a checkout of aiperf-hpc, "
+        f"4 devices need one process each; {installation('mpi')}, "
         "or load the site's MPI, and run: "
         "mpiexec -n 5 aiperf-hpc run --minutes 1; or use --devices 1"
     )

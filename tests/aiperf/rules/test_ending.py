@@ -220,13 +220,13 @@ def test_a_leg_that_was_refused_before_its_clock_contradicts_nothing() -> None:
 def test_a_tested_network_without_credited_work_is_no_result() -> None:
     """Every segment has a step that was not applied."""
     timed = said(Stepped, loss=None)(TIMED)
-    assert not credit(replayed(timed)).segments
+    assert not credit(replayed(timed)).any
     verdict = judged(timed)
     assert verdict.shortfall is not None
     assert verdict.shortfall.text == "no segment was credited"
 
 
-NOT_AT_HAND = {"witnesses", "weights", "complete"}
+NOT_AT_HAND = {"witnesses", "weights", "complete", "ranked disturbance"}
 OF_WORK = {"steps", "examples", "accuracy", "speed", "ranked error", "ranked speed", "ranked segments"}
 OF_TRIALS = OF_WORK | {"times", "lineage", "operations", "bounds", "search"}
 OF_THE_CLOCK = OF_TRIALS | {"span", "ranks", "code", "clocks", "precision", "initialisation"}

@@ -165,6 +165,9 @@ def test_a_listed_device_has_what_it_has(edit: Edit, says: str) -> None:
         (replace(ZEN_3, logical=10**6), "1000000 processors"),
         (replace(ZEN_3, logical=0), "0 processors"),
         (replace(ZEN_3, top_hertz=-1.0), "8 processors at -1 Hz"),
+        (replace(ZEN_3, vector_bits=4096), "it reports vectors of 4096 bits"),
+        (replace(ZEN_3, vector_bits=200), "it reports vectors of 200 bits"),
+        (replace(ZEN_3, vector_bits=-128), "it reports vectors of -128 bits"),
     ],
 )
 def test_a_processor_fits_its_system(processor: Processor, says: str) -> None:

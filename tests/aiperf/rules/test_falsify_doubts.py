@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aiperf.hardware.bound import bound_of_group
 from aiperf.journal import events
 from aiperf.journal.events import Closed, Event, LegBegan, RankReady
 from aiperf.rules.rule import Outcome
@@ -25,7 +26,7 @@ from tests.aiperf.rules.forged import (
     with_ready,
     worked,
 )
-from tests.journals import Scene, Timed, part, told, within
+from tests.journals import READY, Scene, Timed, part, told, within
 
 RELEASE = 12.0
 TWO_LONG_LEGS = told(Scene(minutes=0.5, killed_at=20.0))
@@ -120,6 +121,14 @@ def test_a_device_without_a_bound_lifts_no_other(edit: Edit) -> None:
     finding = found(edit(TIMED), "speed")
     assert finding.outcome is Outcome.FAILED
     assert "did more work than its devices can do" in finding.text
+
+
+def test_a_group_is_held_by_the_slowest_of_its_listed_devices() -> None:
+    names = ("NVIDIA H200", "Abacus 9", "NVIDIA A100-SXM4-80GB")
+    ranks = [replace(READY, rank=rank, device=name) for rank, name in enumerate(names)]
+    a100 = bound_of_group(ranks[2:], "bf16")
+    assert a100 is not None
+    assert bound_of_group(ranks, "bf16") == 2 * 3 * a100
 
 
 def test_a_format_that_a_device_computes_in_fp32_has_the_bound_of_fp32() -> None:

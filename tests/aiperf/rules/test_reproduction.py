@@ -103,7 +103,7 @@ def test_an_interrupted_validation_is_resumed_by_the_same_user_for_the_same_jour
     texts: list[str] = []
     assert search(replace(shared, progress=texts.append)).text == "200 of 200 proposals reproduced"
     assert texts[0].endswith("of 200 proposals were reproduced by an earlier validation")
-    kept.write(150)
+    kept.keep(150)
     kept.path.chmod(0o666)
     assert kept.read() == 0, "others could have written it"
 

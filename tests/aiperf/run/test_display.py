@@ -33,10 +33,10 @@ def test_a_log_says_what_is_new(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     said = [line.partition(" · ")[2] for line in lines]
     assert lines[0] == "run directory: runs/one"
-    assert said[1] == "starting the workers, loading the data: 0 of 5 ready"
-    assert said[-1] == "testing the best network"
+    assert lines[1] == "0:00 before the span · starting the workers, loading the data: 0 of 5 ready"
+    assert re.fullmatch(r"0:\d\d after the span · testing the best network", lines[-1])
     assert all(one != other for one, other in pairwise(said)), "nothing twice"
-    going = [line for line in said if " left · " in line]
+    going = [line for line in said if " so far · " in line]
     assert going
     for line in going:
         assert "OPS so far" in line
@@ -46,8 +46,8 @@ def test_a_log_says_what_is_new(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_log_of_an_hour_has_a_line_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
     shown(Scene(groups=1, minutes=10.0), terminal=False)
-    going = [line for line in capsys.readouterr().out.splitlines() if " left · " in line]
-    seconds = [60 * int(line[:-3]) + int(line[-2:]) for line in (line.split(" · ")[0] for line in going)]
+    going = [line for line in capsys.readouterr().out.splitlines() if " of 10:00 · " in line]
+    seconds = [60 * int(line[:-3]) + int(line[-2:]) for line in (line.split(" of ")[0] for line in going)]
     assert all(later - earlier >= 9 for earlier, later in pairwise(seconds))
     assert 40 <= len(going) <= 61
 
@@ -62,9 +62,10 @@ def test_a_terminal_shows_every_group_and_nothing_on_top_of_another() -> None:
     console.print(display._panel(replay, t))
     head, span, facts, *groups = console.export_text().splitlines()
     assert head == "aiperf-hpc · simulated · NVIDIA H200 · runs/one"
-    assert re.fullmatch(r"\s+━[━╸╺ ]+  0:\d\d · 0:\d\d left\s*", span)
+    assert re.fullmatch(r"\s+━[━╸╺ ]+  0:\d\d of 0:30\s*", span)
     assert re.fullmatch(
-        r"  [\d.]+ GOPS so far · best error [\d.]+ % \(trial \d+\) · \d+ complete, \d+ failed", facts
+        r"  [\d.]+ GOPS so far · best validation error [\d.]+ % \(trial \d+\) · \d+ complete, \d+ failed",
+        facts,
     )
     assert [line.split()[:2] for line in groups] == [["group", "0"], ["group", "1"], ["group", "2"]]
     assert all(re.search(r"trial \d+ \(.+\) epoch \d+/20", line) for line in groups)

@@ -143,7 +143,10 @@ def test_its_result_is_shown_again(words: tuple[str, ...], whole: tuple[Path, st
     before = RunFiles(directory).journal.read_bytes()
     assert typed(*words, directory) == 0
     assert typed.out in output
-    complete = f"aiperf-hpc: the run in {directory} is complete; this is its result\n"
+    complete = (
+        f"aiperf-hpc: the run in {directory} is complete; this is its result\n"
+        f"Next: aiperf-hpc report {directory}\n"
+    )
     assert typed.err == ("" if words == ("score",) else complete)
     assert RunFiles(directory).journal.read_bytes() == before
 

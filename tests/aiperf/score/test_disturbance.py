@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from aiperf.journal.events import HostUsed, LegBegan, LegEnded, Opened, RankReady, Released
 from aiperf.journal.replay import Replay
 from aiperf.score.disturbance import HostDisturbance, disturbances, most_disturbed
 from aiperf.wire.messages import HostUse
-from analysis.readings.disturbance import disturbance_text
+from analysis.readings.disturbance import disturbance_text, others_over_time
 from tests.journals import READY, Scene, told
 
 OPENED = next(event for _, event in told(Scene(minutes=0.05)) if isinstance(event, Opened))
@@ -36,6 +37,21 @@ def run(*legs: list[tuple[float, HostUse]], hosts: int = 1, rules: int = 2) -> R
             found.add(140.0, HostUsed(use, end))
     assert not found.faults
     return found
+
+
+def test_it_is_told_over_the_span_of_all_legs_by_host() -> None:
+    """Two hosts, of which one is disturbed for the first third of the second leg; the last third of that leg
+    nobody reported."""
+    other = replace(QUIET, rank=2)
+    quiet = [(end, use) for end in (110.0, 120.0, 130.0) for use in (QUIET, other)]
+    second = [(110.0, BUSY), (110.0, other), (120.0, QUIET), (120.0, other)]
+    found = others_over_time(run(quiet, second, hosts=2))
+    assert found is not None
+    assert found.hosts == 2
+    assert found.edges == pytest.approx(10.0 * np.arange(7))
+    assert found.most == pytest.approx([0, 0, 0, 0.2, 0, np.nan], nan_ok=True)
+    assert found.median == pytest.approx([0, 0, 0, 0.1, 0, np.nan], nan_ok=True)
+    assert others_over_time(run([])) is None
 
 
 @pytest.mark.parametrize(
@@ -72,6 +88,12 @@ def run(*legs: list[tuple[float, HostUse]], hosts: int = 1, rules: int = 2) -> R
                 "processes of the run were stopped for 10 s",
             ],
         ),
+        # A moment counts once, and a second report of it is none of the next ones.
+        (
+            run([(110.0, BUSY), (112.0, QUIET), (112.0, QUIET), (110.0, QUIET), (120.0, QUIET)]),
+            *(2 / 3, 4 / 40, 1 / 40),
+            ["unknown (too little of the span was looked at)"],
+        ),
         (run([], rules=1), 0.0, 0.0, 0.0, []),
         # More than there is, as counters of a container may say, is bounded.
         (
@@ -87,6 +109,14 @@ def test_of_each_interval_what_lies_in_the_span_counts(
     (host,) = disturbances(found)
     assert (host.seen, host.others, host.stolen) == pytest.approx((seen, others, stolen))
     assert disturbance_text(found) == lines
+
+
+def test_nothing_is_known_of_a_host_before_it_happened() -> None:
+    found = run([])
+    found.add(140.0, HostUsed(replace(QUIET, seconds=30.0), 141.0))
+    (fault,) = found.faults
+    assert fault.text == "HostUsed of rank 1 ended at 141.000 s, after this line at 140.000 s"
+    assert not disturbances(found)[0].known
 
 
 def test_the_host_that_was_disturbed_most_is_named() -> None:

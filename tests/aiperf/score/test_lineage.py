@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from aiperf.errors import JournalError
-from aiperf.journal.events import Dispatched
+from aiperf.journal.events import Beat, Dispatched
+from aiperf.score import lineage
 from aiperf.score.example_counts import counted, recorded
 from aiperf.score.lineage import rebuild, rebuilt, recount
 from nas.graph import Graph
@@ -35,6 +36,17 @@ def test_one_trial_is_rebuilt_from_the_seed_and_its_ancestors_alone() -> None:
     replay = replayed(TIMED)
     for entry in rebuilt(replay):
         assert rebuild(replay, entry.trial.number) == entry.graph
+
+
+def test_a_longer_journal_buys_no_more_work_than_any_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A beat is a line, too, and a package of some megabytes may hold millions of them."""
+    (t, _), *_ = reversed(TIMED)
+    longer = replayed([*TIMED, *[(t, Beat())] * 100])
+    monkeypatch.setattr(lineage, "MOST_WORK", lineage.LEAST_WORK)
+    recount(longer)
+    monkeypatch.setattr(lineage, "MOST_WORK", 1000)
+    with pytest.raises(JournalError, match="takes more than 1,000 steps"):
+        recount(longer)
 
 
 def test_the_count_is_the_sum_of_the_rows_of_the_table() -> None:

@@ -100,6 +100,18 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     return Played(tmp_path_factory.mktemp("figures") / "run", machine, steady(failures=crashes), config(60.0))
 
 
+def test_no_group_waits_for_the_first_proposals_of_others(tmp_path: Path) -> None:
+    """They are made before the clock starts, and each takes its time there."""
+    released, last = [], []
+    for seconds in (0.0, 2.0):
+        assumptions = steady(messages=replace(steady().messages, proposal_seconds=seconds))
+        told = Played(tmp_path / str(seconds), SimulatedMachine(16, 1), assumptions, config(10.0)).replay
+        released.append(told.leg.released or 0.0)
+        last.append(told.attempts[15].dispatch_time - released[-1])
+    assert released[1] - released[0] == pytest.approx(16 * 2.0, abs=0.1)
+    assert last == [pytest.approx(0.0, abs=0.01)] * 2
+
+
 def test_processes_crash_and_their_groups_go_on(played: Played) -> None:
     told = played.replay
     first = told.leg.losses[0]

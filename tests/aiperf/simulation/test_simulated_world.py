@@ -14,8 +14,7 @@ from aiperf.ranks.world import Gone
 from aiperf.simulation.shared_storage import SharedStorage
 from aiperf.simulation.simulated_machine import SimulatedMachine, node_speed, seconds_to_failure
 from aiperf.simulation.simulated_world import MasterClock, SimulatedWorld
-from aiperf.trial import HyperParameters, Trial
-from aiperf.wire.messages import Assign, Ceiling, FromGroup, MeasureCeiling, Ready, Release, Setup
+from aiperf.wire.messages import Ceiling, FromGroup, MeasureCeiling, Ready, Release, Setup
 from nas.record import graph_to_json
 from nas.seeds import residual
 from tests.aiperf.simulation.simulated import steady
@@ -141,15 +140,6 @@ def test_a_group_is_as_fast_as_its_slowest_node() -> None:
         SimulatedMachine(2, 1, 2), steady(spread=replace(steady().spread, node=0.1)), 1, "code"
     )
     assert found._each[0].speed == min(node_speed(1, f"node000{node}", 0.1) for node in (1, 2))
-
-
-def test_a_further_attempt_is_no_new_candidate() -> None:
-    found = world(1)
-    trial = Trial(0, None, (), HyperParameters(0.1, 50), 1, 1, 1)
-    for attempt, seconds in ((1, 0.5), (2, 0.0)):
-        before = found.clock.now
-        found.send(0, Assign(trial, attempt))
-        assert found.clock.now - before == seconds
 
 
 # The master's turns

@@ -82,7 +82,7 @@ def test_it_is_simulated_judged_shown_and_refused_without_its_package(
     assert [finding.rule for finding in run.verdict.failed(Kind.INTEGRITY)] == ["code"], "that of `Played`"
     assert len(run.replay.trials) > 50
     assert run.replay.opened.libraries["aiperf-spectra"] == "1.0"
-    shown = summary_text(run.replay, run.score, run.verdict, run.files)
+    shown = summary_text(run)
     assert "training spectrograms credited" in shown
     assert "spectrograms/s (a residual network of 16 to 64 channels" in shown
     first = count_text(starting_graph(wanted)).splitlines()[0]

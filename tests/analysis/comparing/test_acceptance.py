@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,20 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import ControlMeasured, Event
 from aiperf.wire.messages import Rung
 from aiperf.wording import rate
-from analysis.comparing.acceptance import Acceptance, Criteria, Judgement, Unacceptable, accept, read_criteria
+from analysis.comparing.acceptance import (
+    Acceptance,
+    Criteria,
+    Judgement,
+    Unacceptable,
+    accept,
+    node_controls,
+    read_criteria,
+)
+from analysis.comparing.acceptance_sheet import acceptance_sheet
 from analysis.comparing.acceptance_text import acceptance_text
 from analysis.comparing.comparison import compare
 from analysis.comparing.history import changes, drops, earlier
+from analysis.pages.acceptance_page import acceptance_html
 from analysis.readings.judgement import Judged, examine
 from tests.aiperf.rules.forged import one, with_leg_for_the_test
 from tests.journals import CIFAR, Machine, Scene, resized, told, within, write_run
@@ -83,10 +95,14 @@ def test_each_criterion_is_held_against_what_was_measured(good: list[Judged]) ->
 
 
 def test_ranks_too_few_to_be_compared_are_unknown_which_does_not_pass(tmp_path: Path) -> None:
-    found = accept(Criteria(no_slow_ranks=True), study(tmp_path, replace(GOOD, groups=1)))
+    asked = Criteria(no_slow_ranks=True, min_node_control=0.5)
+    found = accept(asked, study(tmp_path, replace(GOOD, groups=1, devices_per_group=1)))
     assert not found.passed
-    assert [each.passed for each in by_criterion(found)["no_slow_ranks"]] == [None] * 3
-    assert "unknown: fewer than four ranks cannot be compared" in acceptance_text(found)
+    for criterion in ("no_slow_ranks", "min_node_control"):
+        assert [each.passed for each in by_criterion(found)[criterion]] == [None] * 3
+    text = acceptance_text(found)
+    assert "unknown: fewer than four ranks cannot be compared" in text
+    assert "unknown: one rank has no other to compare it with" in text
 
 
 def test_a_slow_node_is_named(tmp_path: Path) -> None:
@@ -317,4 +333,40 @@ def test_both_are_criteria(days: list[Judged]) -> None:
     assert (
         environment.measured == "2 changes: governor: powersave, was performance; NCCL_ALGO: Ring, was absent"
     )
-    assert [each.passed for each in judged(days[0])] == [None, None, True]
+    alone = judged(days[0])
+    assert [each.passed for each in alone] == [None, None, None]
+    assert alone[2].text == (
+        "unknown: there is no earlier run and no other to compare it with, required that of an earlier run"
+    )
+    several = by_criterion(accept(replace(asked, max_drop=0.0), days[:2]))["same_environment"]
+    assert [(each.run, each.required, each.passed) for each in several] == [("day-1", "that of day-0", True)]
+
+
+def test_a_sheet_has_a_row_per_criterion_and_names_the_nodes_that_did_not_pass(tmp_path: Path) -> None:
+    """Three runs on 24 nodes, of which one is slow: one page, with the slow node first and lines to sign."""
+    runs = study(tmp_path, replace(GOOD, groups=24, slow={5: 0.5}))
+    asked = Criteria(max_error=0.99, min_node_control=0.5, no_slow_ranks=True, max_disturbance=0.05)
+    made = datetime(2026, 5, 6, 9, 30, tzinfo=timezone.utc)
+    sheet = acceptance_sheet(accept(asked, runs), runs, made, ("Abacus", "Example Centre"), "site.toml")
+    assert len(sheet.nodes) == 24
+    slow = next(each for each in sheet.nodes if each.slow)
+    assert (slow.node, slow.slow, slow.not_passed) == ("node0006", 3, ("max_disturbance", "no_slow_ranks"))
+    assert all(each.others is None for each in sheet.nodes)  # these journals do not have it
+    control = node_controls(runs[0].replay)["node0006"]
+    assert slow.control is not None
+    assert control is not None
+    assert slow.control <= control
+    text = acceptance_html(sheet)
+    rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in re.findall(r"<tr>.*?</tr>", text)]
+    by_name = {row[0]: row[1:] for row in rows if row}
+    assert by_name["owner"] == ["Example Centre"]
+    assert by_name["judged"] == ["6 May 2026, 09:30 UTC, by the criteria in site.toml"]
+    names = [run.replay.opened.run_id for run in runs]
+    places = "; ".join(f"{name}, node node0006" for name in names)
+    assert by_name["no_slow_ranks"] == ["failed", places, "none"]
+    assert by_name["max_disturbance"][1].endswith("; and 69 more")
+    assert by_name["max_disturbance"][0] == "unknown"
+    shown = [row[0] for row in rows if row and row[0].startswith("node0")]
+    assert (shown[0], len(shown)) == ("node0006", 12)
+    assert "12 nodes of 24 shown; 12 more, of which 12 did not pass." in text
+    assert [text.count(f"<dt>{party}</dt>") for party in ("For the site", "For the supplier")] == [1, 1]

@@ -20,7 +20,7 @@ from analysis.comparing import scaling as module
 from analysis.comparing.published import published
 from analysis.comparing.scaling import csv_text, markdown_text, scaling
 from analysis.pages.comparisons import write_scaling
-from analysis.pages.figures.scaling import weak_scaling
+from analysis.pages.figures.scaling import _ticks, weak_scaling
 from analysis.readings.judgement import Judged, examine
 from tests.journals import CIFAR, Machine, resized, write_run
 
@@ -55,6 +55,18 @@ def test_repeated_runs_of_the_smallest_size_are_averaged(runs: list[Judged], tmp
     faster = replace(again, score=replace(again.score, ops_per_second=3 * runs[0].score.ops_per_second))
     found = scaling([runs[0], faster, runs[1]])
     assert [point.efficiency for point in found.points[:2]] == pytest.approx([0.5, 1.5])
+    assert "above 100 %" not in weak_scaling(found).says  # of the smallest size it is their spread
+    slow = replace(runs[0], score=replace(runs[0].score, ops_per_second=runs[0].score.ops_per_second / 2))
+    note = "An efficiency above 100 % (run-2) means that the smallest run had less per device"
+    assert note in weak_scaling(scaling([slow, runs[1]])).says
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ticks"),
+    [([8], [8, 16, 32]), ([1, 2], [1, 2, 4]), ([8, 64], [8, 32, 64]), ([1, 2, 4, 8, 16, 32], [1, 4, 16, 32])],
+)
+def test_there_are_at_least_three_ticks_of_devices(sizes: list[float], ticks: list[float]) -> None:
+    assert _ticks(sizes, 5) == ticks
 
 
 def cut(run: Judged, directory: Path) -> Judged:

@@ -6,17 +6,23 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from aiperf.files import RunFiles
+from analysis.pages.figures.named_trials import names_of
 from analysis.pages.figures.picture import Picture
 from analysis.pages.figures.quality import error_over_time
-from analysis.pages.figures.style import COLOURS, NARROW, WIDE
+from analysis.pages.figures.rate_series import throughput
+from analysis.pages.figures.style import COLOURS, NARROW, WIDE, RoundTicks, round_text
 from analysis.pages.figures.svg import Inline, inline, write_files
 from analysis.pages.report import pictures, report_html
+from analysis.readings.disturbance import OthersOverTime
 from analysis.readings.judgement import Judged, examine
 from analysis.readings.progress import progress
 from analysis.readings.trial_rows import rows
@@ -97,6 +103,54 @@ def test_it_is_one_element_that_stands_alone_in_the_colours_of_the_page(
         assert set(re.findall(r"#[0-9a-f]{6}\b", plain)) == set()
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "most", "ticks"),
+    [
+        (0.8, 120.0, 8, [1, 2, 5, 10, 20, 50, 100]),
+        (0.8, 120.0, 5, [1, 10, 100]),
+        (1.0, 1e9, 4, [1, 1e3, 1e6, 1e9]),
+        (19e6, 96e6, 4, [20e6, 30e6, 50e6, 70e6]),  # 20 and 50 alone are no scale
+        (0.43, 0.46, 12, [0.43, 0.44, 0.45, 0.46]),
+    ],
+)
+def test_ticks_of_a_logarithmic_axis_are_round(
+    low: float, high: float, most: int, ticks: list[float]
+) -> None:
+    assert RoundTicks(most).tick_values(low, high) == pytest.approx(ticks)
+
+
+def test_a_round_number_has_no_zeros_that_say_nothing() -> None:
+    values = (2e7, 2.5e12, 5e9, 1e3)
+    assert [round_text(value, "OP") for value in values] == ["20 MOP", "2.5 TOP", "5 GOP", "1 kOP"]
+
+
+def test_the_best_its_parent_and_the_seed_are_named(drawn: dict[str, Inline]) -> None:
+    path: list[Any] = [SimpleNamespace(number=number) for number in (0, 3, 7, 9)]
+    assert names_of(path) == {0: "seed", 7: "its parent", 9: "best"}
+    assert names_of(path[:2]) == {0: "seed, its parent", 3: "best"}
+    assert names_of(path[:1]) == {0: "best, the seed"}
+    assert names_of([]) == {}
+    for name in ("lineage", "pareto", "characterisation"):
+        for text in both(drawn[name]):
+            named = re.findall(r">(best|its parent|seed|seed, its parent)</text>", text)
+            assert named == ["seed, its parent", "best"]
+
+
+def test_what_other_programs_used_is_drawn_below_the_throughput(judged: Judged) -> None:
+    edges, most = np.array([0.0, 60.0, 180.0]), np.array([0.5, np.nan])
+    others = OthersOverTime(edges, most, most / 2, hosts=3)
+    told = [key.text for key in throughput(judged.score, others).legend]
+    assert told[-2:] == [
+        "CPU time that other programs used, on the host where it was most",
+        "the median of the hosts",
+    ]
+    text = inline(throughput(judged.score, others)).wide
+    assert all(f">{share} %</text>" in text for share in (0, 50, 100))
+    alone = throughput(judged.score, replace(others, hosts=1))
+    assert [key.text for key in alone.legend][-1] == "CPU time that other programs used"
+    assert "other programs" not in str(throughput(judged.score).legend)
+
+
 def test_names_inside_are_unique_in_the_page(drawn: dict[str, Inline]) -> None:
     texts = [text for one in drawn.values() for text in both(one)]
     ids = [name for text in texts for name in re.findall(r' id="([^"]+)"', text)]
@@ -109,7 +163,7 @@ def test_names_inside_are_unique_in_the_page(drawn: dict[str, Inline]) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pointer_finds_its_marks(found: dict[str, Picture], drawn: dict[str, Inline], name: str) -> None:
     for marks, frame, text in (
-        (drawn[name].wide_marks, WIDE, drawn[name].wide),
+        (drawn[name].wide_marks, found[name].wide, drawn[name].wide),
         (drawn[name].narrow_marks, NARROW, drawn[name].narrow),
     ):
         assert marks is not None

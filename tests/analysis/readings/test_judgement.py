@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 
 from aiperf.files import RunFiles
-from aiperf.journal.events import GroupLost, LegBegan, RankReady
+from aiperf.journal.events import Beat, GroupLost, LegBegan, RankReady
+from aiperf.journal.file import chained, read_journal
 from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer, Shortfall
 from aiperf.rules.rule import Outcome
@@ -30,7 +32,7 @@ from analysis.readings.conclusion import (
     groups_text,
     losses_text,
 )
-from analysis.readings.judgement import Judged, examine, glance
+from analysis.readings.judgement import Judged, examine, glance, read_run
 from analysis.readings.outliers import Outlier, outliers
 from analysis.readings.progress import progress
 from analysis.readings.run_tables import verdict_word
@@ -40,49 +42,104 @@ from nas.ops import OPS
 from tests.journals import Scene, told, write_run
 
 
+@pytest.fixture
+def long(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Runs of more than ten trials are long, and what is kept is kept here."""
+    monkeypatch.setattr(module, "COUNTED_AGAIN", 10)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.usefixtures("long")
 def test_a_long_run_is_taken_as_recorded_and_said_so(
     run: RunFiles, judged: Judged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "COUNTED_AGAIN", 10)
     monkeypatch.setattr("gc.get_freeze_count", lambda: 0)
     found = glance(run)
     gc.freeze()  # as it was
-    assert not found.validated
+    assert (found.validated, found.valid) == (False, False)
     assert verdict_word(found.verdict, found.validated) == "NOT VALIDATED"
     unknown = {f.rule for f in found.verdict.findings if f.outcome is Outcome.UNKNOWN}
     assert unknown >= {"operations", "bounds", "search"}
-    assert found.score.goodput == judged.score.goodput
+    assert found.score == replace(judged.score, aiperf1_ops_per_second=None)
     assert found.layers is None
 
 
-def test_a_validation_is_remembered(
-    copied: RunFiles, judged: Judged, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "COUNTED_AGAIN", 10)
+def keep(files: RunFiles, judged: Judged) -> Path:
+    """What `validate` keeps of this run, and where."""
     assert judged.layers is not None
-    validation.save(copied, judged.replay, judged.verdict.findings, judged.layers)
+    assert not validation.save(files, judged.replay, judged.verdict.findings, judged.layers)
+    return validation.own_file(judged.replay).path
+
+
+@pytest.mark.usefixtures("long")
+def test_a_validation_is_remembered_by_who_made_it(copied: RunFiles, judged: Judged) -> None:
+    before = sorted(copied.directory.rglob("*"))
+    keep(copied, judged)
     found = glance(copied)
-    assert found.validated
-    assert found.verdict == judged.verdict
-    assert found.layers == judged.layers
+    assert (found.verdict, found.layers, found.valid) == (judged.verdict, judged.layers, True)
+    assert sorted(copied.directory.rglob("*")) == before, "a view or a validation wrote into the run"
 
 
-def test_of_a_short_run_no_earlier_validation_is_believed(copied: RunFiles, judged: Judged) -> None:
-    """Whoever has the directory may have written it."""
-    validation.save(copied, judged.replay, (), {})
-    found = glance(copied)
-    assert found.validated
-    assert found.verdict == judged.verdict
+def test_of_a_short_run_nothing_kept_is_believed(
+    copied: RunFiles, judged: Judged, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    keep(copied, replace(judged, verdict=replace(judged.verdict, findings=())))
+    assert glance(copied).verdict == judged.verdict
 
 
-@pytest.mark.parametrize("field", ["chain", "lines", "code_hash", "findings"])
-def test_a_validation_of_anything_else_is_not_taken(copied: RunFiles, judged: Judged, field: str) -> None:
-    validation.save(copied, judged.replay, judged.verdict.findings, judged.layers or {})
+Change = Callable[[RunFiles, Path], object]
+"""Changes something of a run, or of what is kept about it."""
+
+
+def other(field: str) -> Change:
+    def change(files: RunFiles, kept: Path) -> None:
+        record = json.loads(kept.read_text())
+        record[field] = {} if isinstance(record[field], dict) else "0" * 64
+        kept.write_text(json.dumps(record))
+
+    return change
+
+
+def with_a_log(files: RunFiles, kept: Path) -> None:
+    files.logs_directory.mkdir(exist_ok=True)
+    files.witness("node1", 1).write_text("{}")
+
+
+def with_a_line_more(files: RunFiles, kept: Path) -> None:
+    *_, last = read_journal(files.journal)
+    (line,) = chained([(last.t + 1, Beat())], last.chain)
+    with files.journal.open("a") as file:
+        file.write(line + "\n")
+
+
+def with_an_early_line_edited(files: RunFiles, kept: Path) -> None:
+    lines = files.journal.read_text().splitlines(keepends=True)
+    place = next(number for number, line in enumerate(lines) if '"Dispatched"' in line)
+    lines[place] = lines[place].replace('"forward":[', '"forward":[4')
+    files.journal.write_text("".join(lines))
+
+
+ELSEWHERE: dict[str, Change] = {
+    **{f"another {name}": other(name) for name in ("chain", "lines", "code_hash", "libraries", "files")},
+    "findings that are none": other("findings"),
+    "a log": with_a_log,
+    "names": lambda files, kept: files.private.write_text("{}"),
+    "a line more": with_a_line_more,
+    "an early line, the last one as it was": with_an_early_line_edited,
+    "a file that others can change": lambda files, kept: kept.chmod(0o666),
+    "a link": lambda files, kept: kept.rename(kept.with_name("x")) and kept.symlink_to("x"),
+    "a file next to the journal": lambda files, kept: kept.rename(files.directory / "validation.json"),
+}
+
+
+@pytest.mark.usefixtures("long")
+@pytest.mark.parametrize("what", ELSEWHERE)
+def test_a_validation_of_anything_else_is_not_taken(copied: RunFiles, judged: Judged, what: str) -> None:
+    kept = keep(copied, judged)
     assert validation.load(copied, judged.replay) is not None
-    record = json.loads(copied.validation.read_text())
-    record[field] = 1 if isinstance(record[field], int) else "0" * 64
-    copied.validation.write_text(json.dumps(record))
-    assert validation.load(copied, judged.replay) is None
+    ELSEWHERE[what](copied, kept)
+    assert validation.load(copied, read_run(copied)) is None
 
 
 def test_a_verdict_without_the_seed_says_invalid(judged: Judged) -> None:
@@ -212,7 +269,7 @@ def test_each_loss_is_told_with_its_reason_and_who_came_back() -> None:
 
 def test_the_result_and_the_status_say_who_was_lost(judged: Judged) -> None:
     reason = "group 3: node0004 does not answer any more"
-    result = summary_text(judged.replay, judged.score, judged.verdict, judged.files)
+    result = summary_text(judged)
     for text in (result, status_text(judged.replay, judged.files)):
         (line,) = [line for line in text.splitlines() if line.startswith("lost")]
         assert line.split(None, 1)[1] == reason

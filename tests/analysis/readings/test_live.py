@@ -66,7 +66,7 @@ def test_at_the_end_it_says_what_the_score_says(run: RunFiles, judged: Judged) -
 )
 def test_whatever_happened_in_it(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judged = examine(write_run(tmp_path / "run", told(scene)))
-    monkeypatch.setattr("analysis.readings.live.glance", lambda files: judged)
+    monkeypatch.setattr("analysis.readings.live.glance_at", lambda files, replay: judged)
     now = following(judged.files).snapshot()
     assert now.ops_per_second == pytest.approx(judged.score.ops_per_second, rel=1e-12)
 

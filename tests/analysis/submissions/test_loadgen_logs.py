@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.errors import AiperfError
 from aiperf.scenarios.detail_log import LogEntry, detail_of, read_entries
 from aiperf.scenarios.exchange import Measured
 from aiperf.scenarios.scenario import SCENARIOS
@@ -23,6 +24,7 @@ from aiperf.tasks.images.tally import Classified
 from aiperf.wire.messages import Processor
 from analysis.submissions.loadgen_logs import (
     Contradiction,
+    LeastWork,
     Log,
     refuse_contradictions,
     refuse_other_answers,
@@ -46,6 +48,7 @@ class Files:
     device: str = "a processor"
     processor: Processor | None = PROCESSOR
     operations: int = OPERATIONS
+    elements: int = 0
     read: bool = True
     """Whether the result of `infer` was read from this log."""
 
@@ -58,8 +61,12 @@ def recorded(name: str) -> Files:
 def contradiction(files: Files, folder: Path) -> str:
     """The first one, without the path; empty if there is none."""
     path = folder / "log.txt"
-    path.write_text(files.log, encoding="utf-8")
-    log, real = Log(path, read_entries(path)), Log(path, read_entries(LOGS / f"{files.name}.detail.txt"))
+    path.write_text(files.log, encoding="utf-8", newline="")
+    try:
+        log = Log(path, read_entries(path))
+    except AiperfError as error:
+        return str(error)
+    real = Log(path, read_entries(LOGS / f"{files.name}.detail.txt"))
     detail = detail_of({key: every[-1].value for key, every in (log if files.read else real).entries.items()})
     own = detail.latencies
     measured = Measured(
@@ -81,7 +88,9 @@ def contradiction(files: Files, folder: Path) -> str:
         processor=files.processor,
     )
     try:
-        refuse_contradictions(SCENARIOS[files.name], measured, log, files.summary, files.operations)
+        refuse_contradictions(
+            SCENARIOS[files.name], measured, log, files.summary, LeastWork(files.operations, files.elements)
+        )
     except Contradiction as error:
         return str(error).removeprefix(f"{path}: ")
     return ""
@@ -114,10 +123,18 @@ def at(name: str, milliseconds: float) -> Callable[[Files], Files]:
     return changed
 
 
-def twice(files: Files) -> Files:
-    """The log begins with a better figure."""
-    first = ':::MLLOG {"key": "result_samples_per_second", "value": 160000000}\n'
-    return replace(files, log=first + files.log)
+BETTER = ':::MLLOG {"key": "result_samples_per_second", "value": 160000000}'
+
+
+def begins(log: str = "", summary: str = "") -> Callable[[Files], Files]:
+    return lambda files: replace(files, log=log + files.log, summary=summary + files.summary)
+
+
+def a_figure_with_two_values(files: Files) -> Files:
+    """Some readers take the first one."""
+    name = '"result_samples_per_second", '
+    assert files.log.count(name) == 1
+    return replace(files, log=files.log.replace(name, f'{name}"value": 160000000, '))
 
 
 def other(files: Files) -> Files:
@@ -162,12 +179,25 @@ FORGERIES: list[tuple[str, list[Callable[[Files], Files]], str]] = [
     (MULTI, [key("early_stopping_latency_ms", 10**9)], "is not between the percentile and the longest"),
     (SINGLE, [key("result_max_latency_ns", 16_400_000)], "but its summary has"),
     (MULTI, [key("effective_qsl_rng_seed", 1)], "but its summary has"),
-    (OFFLINE, [twice], "result_samples_per_second is there 2 times"),
+    (OFFLINE, [begins(f"{BETTER}\n")], "result_samples_per_second is there 2 times"),
     (
-        OFFLINE,
-        [lambda files: replace(files, summary="Samples per second: 160000000\n" + files.summary)],
-        "its summary has 'Samples per second' 2 times",
+        SINGLE,
+        [begins(BETTER.replace("result_samples_per_second", "loadgen_version") + "\n")],
+        "is there 2 times",
     ),
+    # What other readers find, as MLPerf's own does, which splits at a carriage return and strips spaces.
+    *(
+        (OFFLINE, [begins(BETTER.join(around))], "elsewhere than once at its beginning")
+        for around in (("x\r", "\r\n"), (" ", "\n"), ("\u2028", "\n"), (f"{BETTER} ", "\n"))
+    ),
+    (OFFLINE, [begins(BETTER.replace("G {", "G{") + "\n")], "elsewhere than once at its beginning"),
+    (OFFLINE, [a_figure_with_two_values], "value appears twice"),
+    *(
+        (OFFLINE, [begins(summary=f"{line}160000000\n")], "its summary has 'Samples per second' 2 times")
+        for line in ("Samples per second: ", "SAMPLES  per second : ", "Samples per second = ")
+    ),
+    (OFFLINE, [begins(summary="\rSamples per second: 160000000\n")], "its summary contains '\\r'"),
+    (OFFLINE, [begins(summary="Samples per\u00a0second: 160000000\n")], "its summary contains '\\xa0'"),
     (SINGLE, [key("effective_qsl_rng_seed", None)], "effective_qsl_rng_seed is missing"),
     (SINGLE, [lambda files: replace(files, summary="")], "that there were no errors"),
     (SINGLE, [lambda files: replace(files, summary=recorded(MULTI).summary)], "but its summary has"),
@@ -178,6 +208,12 @@ FORGERIES: list[tuple[str, list[Callable[[Files], Files]], str]] = [
         "is not the log from",
     ),
     (SINGLE, [lambda files: replace(files, operations=10**8)], "4.82 times as fast as a processor can"),
+    (OFFLINE, [lambda files: replace(files, elements=10**9)], "times as fast as a processor can"),
+    (
+        SINGLE,
+        [lambda files: replace(files, operations=10**8, processor=replace(PROCESSOR, logical=10**6))],
+        "it reports 1000000 processors",
+    ),
     (MULTI, [lambda files: replace(files, operations=10**8)], "times as fast as a processor can"),
     (OFFLINE, [lambda files: replace(files, operations=10**8)], "times as fast as a processor can"),
 ]

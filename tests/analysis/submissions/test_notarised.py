@@ -1,11 +1,13 @@
-"""How far a journal is notarised: honest runs and their notaries, and what a forger can do."""
+"""How far a journal is notarised: honest runs and their notaries, and what a forger can do.
+
+One file, because honest and forged rows are made from one signed journal."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import copyfile, copytree
 from typing import Any
@@ -15,16 +17,21 @@ import pytest
 from aiperf.files import RunFiles
 from aiperf.journal.events import LegBegan, NonceGiven, Opened, Stepped
 from aiperf.journal.file import chained, read_journal
+from aiperf.journal.notary import NotaryAnswer, answers
+from aiperf.tasks.images.tally import Classified
 from analysis.readings.judgement import read_run
 from analysis.submissions.keys import Register
 from analysis.submissions.notarised import notarised
 from analysis.submissions.ranking import Notaries, rank
+from analysis.submissions.signature import signer
+from tests.aiperf.rules.forged import with_leg_for_the_test
 from tests.analysis.packages import contents, make
 from tests.analysis.submissions.notarising import Office, notarise
 from tests.journals import Scene, Timed, told, within, write_run
 
 RUN = told(Scene(minutes=2.0, groups=1, epochs=60))
 OTHER = told(Scene(minutes=1.0, groups=1, epochs=60))[:10]
+KILLED_SOON = told(Scene(minutes=1.0, groups=1, epochs=60, killed_at=30.0))
 TWO_LEGS = told(Scene(minutes=2.0, groups=1, epochs=60, killed_at=70.0))
 
 
@@ -49,6 +56,7 @@ HONEST: Mapping[str, tuple[list[Timed], Mapping[str, Any], str]] = {
     ),
     "each answer is ten seconds late": (RUN, {"late": lambda t: 10.0 * (t > 0)}, WHOLE),
     "the nonce is eight seconds late": (RUN, {"late": lambda t: 0.1}, WHOLE),
+    "it signed the test a minute late": (RUN, {"late": lambda t: 60.0 * (t > 133)}, WHOLE),
     "clocks years apart": (RUN, {"real": lambda t: t + 9e7}, "notarised by HPC list; .* at 2029-"),
     "a fast clock of the notary": (RUN, {"real": lambda t: 1.0005 * t}, WHOLE),
     "a slow one": (RUN, {"real": lambda t: 0.9995 * t}, WHOLE),
@@ -68,6 +76,16 @@ HONEST: Mapping[str, tuple[list[Timed], Mapping[str, Any], str]] = {
         r"notarised by HPC list until line \d+ of \d+: 4\d of 120 s .* covered; 2 heads signed too late; ",
     ),
     "the notary came during the run": (RUN, {"is_there": lambda t: t > 20}, "not notarised: no notary gave"),
+    "the notary died soon after the first leg began, which was killed a minute later": (
+        TWO_LEGS,
+        {"is_there": lambda t: t < 13},
+        r"notarised by HPC list until line \d+ of \d+: leg 1: [01] of 68 s of the span are covered; ",
+    ),
+    "it died before the first leg had a span, and that was killed after 18 s": (
+        KILLED_SOON,
+        {"is_there": lambda t: t < 11},
+        r"notarised by HPC list until line \d+ of \d+: leg 1: 0 of 28 s of the span are covered; ",
+    ),
     "no notary came to either leg": (
         TWO_LEGS,
         {"is_there": lambda t: False},
@@ -129,11 +147,35 @@ def later_nonce(lines: list[Timed]) -> list[Timed]:
     ]
 
 
+def better_test(lines: list[Timed]) -> list[Timed]:
+    """The last line has more right answers."""
+    t, tested = lines[-1]
+    return [*lines[:-1], (t, within(tested, tally=Classified(1197, 1190)))]
+
+
+def unsigned_test(change: Callable[[list[Timed]], list[Timed]]) -> Callable[[RunFiles, Path], object]:
+    """Another test, without the answer to the head that has the right one."""
+
+    def edit(files: RunFiles, other: Path) -> None:
+        rewritten(files, change)
+        edited(lambda lines: lines[:-1])(files, other)
+
+    return edit
+
+
 UNTIL = r"notarised by HPC list until line \d+ of \d+: "
 FORGED: Mapping[str, tuple[Callable[[RunFiles, Path], object], str]] = {
     "a line changed after it was signed": (
         journal(better),
         UNTIL + r"line \d+ or one before it was changed after it was signed; .*",
+    ),
+    "a better test, of which it has no signature": (
+        unsigned_test(better_test),
+        UNTIL + "the line of the test was not signed; ",
+    ),
+    "the test in one more leg, without a notary": (
+        unsigned_test(with_leg_for_the_test()),
+        UNTIL + "leg 2: no notary gave it a nonce; ",
     ),
     "its end cut off": (
         journal(lambda lines: lines[:-20]),
@@ -215,6 +257,64 @@ def test_no_line_is_notarised_behind_the_first_that_was_changed(
         assert leg.line <= index, f"line {index + 1} was changed"
 
 
+def signed_again(
+    files: RunFiles, office: Office, leg: int, change: Callable[[list[NotaryAnswer]], list[NotaryAnswer]]
+) -> None:
+    """Other answers, each with the right signature, as of a notary that is wrong."""
+    _, sign = signer(office.folder / "key")
+    previous, lines = "", list[str]()
+    for count, answer in enumerate(change(list(answers(files.notary_answers(leg))))):
+        told = replace(answer, count=count, previous=answer.previous and previous)
+        previous = sign(told.content)
+        lines.append(replace(told, signature=previous).line())
+    files.notary_answers(leg).write_text("".join(lines))
+
+
+def changed(place: int, **fields: Any) -> Callable[[list[NotaryAnswer]], list[NotaryAnswer]]:
+    return lambda told: [*told[:place], replace(told[place], **fields), *told[place + 1 :]]
+
+
+WRONG: Mapping[str, tuple[Callable[[list[NotaryAnswer]], list[NotaryAnswer]], str]] = {
+    "its clock went back": (changed(5, milliseconds=0), "line 6: it is earlier than the line above it"),
+    "it signed one head twice": (
+        lambda told: [*told[:6], replace(told[6], head=told[5].head), *told[7:]],
+        "line 7: it is earlier than the line above it",
+    ),
+    "it left out what it had signed before": (
+        changed(5, previous=""),
+        "line 6: it does not follow from the line above it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_notary_signs_without_order_ends_what_is_notarised(
+    name: str, signed: tuple[Office, RunFiles, Path], tmp_path: Path
+) -> None:
+    (office, run, _), (change, expected) = signed, WRONG[name]
+    copytree(run.directory, tmp_path / "run")
+    files = RunFiles(tmp_path / "run")
+    signed_again(files, office, 0, change)
+    assert re.match(UNTIL + "notary/0.answers.jsonl, " + expected, seen(files, office))
+
+
+def test_a_leg_holds_only_its_own_lines_and_none_behind_one_that_is_not_held(
+    office: Office, tmp_path: Path
+) -> None:
+    """The second leg is notarised to its end, but begins with what the first one left."""
+    files = notarise(office, tmp_path / "run", TWO_LEGS)
+    end = list(answers(files.notary_answers(1)))[-1]
+    kept = files.notary_answers(0).read_text()
+    later: dict[str, Any] = {"head": end.head, "milliseconds": end.milliseconds}
+    signed_again(files, office, 0, lambda told: [*told, replace(told[-1], **later)])
+    until = rf"leg 1: lines up to {end.head.lines} were signed, and the leg ends before; "
+    assert re.match(UNTIL + until, seen(files, office))
+    files.notary_answers(0).write_text("".join(kept.splitlines(keepends=True)[:3]))
+    found = seen(files, office)
+    assert re.match(UNTIL + r"leg 1: \d of 68 s of the span are covered; leg 1: nonce", found)
+    assert "leg 2: " not in found
+
+
 PACES: Mapping[str, tuple[Callable[[float], float], str]] = {
     "four times as fast as it was": (
         lambda t: 4 * t,
@@ -234,6 +334,42 @@ def test_a_duration_that_the_notary_did_not_see_is_not_notarised(
     real, expected = PACES[name]
     found = seen(notarise(office, tmp_path / "run", RUN, real=real), office)
     assert re.match(expected, found), found
+
+
+@dataclass
+class Relay:
+    """Two notaries, of which the second sees the second leg, by a clock that is so far behind."""
+
+    first: Office
+    second: Office
+    behind: float
+    now: float = 0.0
+
+    def look(self, directory: Path) -> list[str]:
+        self.first.now, self.second.now = self.now, self.now - self.behind
+        files = RunFiles(directory)
+        if not files.notary_request(1).exists():
+            return self.first.look(directory)
+        files.notary_request(0).unlink(missing_ok=True)  # else the second one would answer it, too
+        return self.second.look(directory)
+
+
+@pytest.mark.parametrize(
+    ("behind", "expected"),
+    [
+        (30.0, "notarised by HPC list and Auditor; leg 1: "),
+        (3599.0, "until line .*: leg 2: its nonce is older than the last answer to the leg before it; "),
+    ],
+)
+def test_legs_of_two_notaries_come_one_after_the_other(
+    behind: float, expected: str, office: Office, tmp_path: Path
+) -> None:
+    """The first leg can be made up in a second, and be signed at its pace while the second one is, too."""
+    other = Office(tmp_path / "other")
+    relay: Any = Relay(office, other, behind)
+    files = notarise(relay, tmp_path / "run", TWO_LEGS)
+    register: Register = {office.public: "HPC list", other.public: "Auditor"}
+    assert re.search(expected, notarised(files, read_run(files), register).text)
 
 
 def test_a_notary_that_is_not_on_the_list_counts_for_nothing(office: Office, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_invalid_ones_stand_apart_with_their_reasons(site: tuple[Standing, Pages
 def test_the_list_is_there_as_data(site: tuple[Standing, Pages]) -> None:
     standing, pages = site
     rows = list(csv.DictReader(io.StringIO(pages["ranking.csv"], newline="")))
-    assert [row["place"] for row in rows] == ["1", "2", "3"]
+    assert [row["place"] for row in rows] == ["", "", ""]  # of the class smoke
     assert [float(row["ops_per_second"]) for row in rows] == [one.ops_per_second for one in standing.entries]
     found = parse(pages["ranking.json"].encode())
     assert found["form"] == "aiperf-hpc/ranking/1"
@@ -143,8 +143,10 @@ def test_lists_are_of_one_class_division_set_of_images_and_seed_of_their_own(
         ("smoke", "open", ["own"]),
     ]
     text = index_html(made)
-    assert text.count("<h2>Class ranked, closed division</h2>") == 2
-    assert text.count('<table class="ranking">') == 5
+    assert text.count("<h2>Ranked, closed division: cifar10</h2>") == 2
+    assert [text.count(f'<table class="{name}">') for name in ("ranking", "ranking unplaced")] == [3, 2]
+    assert made.text == "5 ranked, 2 smoke"
+    assert [place for one in made.lists for place, _ in one.placed()] == [1, 1, 2, 3, 1, None, None]
     assert text.count("; a seed of their own, SHA-256 333333333333…") == 1
     assert text.count(f"<span>{label}</span>") == 1
     rows = list(csv.DictReader(io.StringIO(listing_csv(made), newline="")))
@@ -218,7 +220,7 @@ def test_the_page_of_a_median_names_the_other_runs(tmp_path: Path, monkeypatch: 
 
 
 def test_tasks_never_stand_in_one_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two recorded runs, of images and of language: each is first in its own list."""
+    """Two recorded runs, of images and of language: each is in its own list."""
     monkeypatch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))
     packages = [
         make(tmp_path / f"{name}.tar.gz", RunFiles(RECORDED / name), system_name=name)
@@ -230,13 +232,14 @@ def test_tasks_never_stand_in_one_list(tmp_path: Path, monkeypatch: pytest.Monke
     lists = parse(pages["ranking.json"].encode())["lists"]
     placed = {one["task"]: [(run["place"], run["system"]) for run in one["runs"]] for one in lists}
     assert len(lists) == 2
-    assert placed == {"images": [(1, "groups")], "language": [(1, "language")]}
+    assert placed == {"images": [(None, "groups")], "language": [(None, "language")]}
     rows = csv.DictReader(io.StringIO(pages["ranking.csv"], newline=""))
     assert {(row["task"], row["place"], row["system"]) for row in rows} == {
-        ("images", "1", "groups"),
-        ("language", "1", "language"),
+        ("images", "", "groups"),
+        ("language", "", "language"),
     }
-    assert pages["index.html"].count('<table class="ranking">') == 2
+    assert pages["index.html"].count('<table class="ranking unplaced">') == 2
+    assert '<p class="conclusion">0 ranked, 2 smoke</p>' in pages["index.html"]
 
 
 def test_there_is_a_page_for_each(site: tuple[Standing, Pages]) -> None:

@@ -1,4 +1,4 @@
-"""A search among simulated workers: does selection pay?"""
+"""A search among modelled workers: does selection pay?"""
 
 from __future__ import annotations
 

@@ -1,0 +1,128 @@
+"""The acceptance sheet: one page that is printed and signed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from aiperf.wording import counted, duration, moment, percent, plain, rate
+from analysis.comparing.acceptance import Judgement
+from analysis.comparing.acceptance_sheet import NodeFigures, Sheet
+from analysis.comparing.acceptance_text import answer_text, shown
+from analysis.pages.page import page
+from analysis.table import Table
+
+NODES_SHOWN = 12
+"""Most nodes on the page, so that it stays one: first those that did not pass, then the slowest."""
+PLACES_SHOWN = 3
+"""Most runs and nodes of one criterion that are named; the terminal and the JSON name all."""
+TEXT_SHOWN = 40
+"""Most characters of a finding next to its place; a longer one is in the terminal and in the JSON."""
+
+
+def acceptance_html(sheet: Sheet) -> str:
+    first, more = shown_nodes(sheet.nodes)
+    return page(
+        "acceptance.html",
+        None,  # `accept` refuses runs that were not measured
+        sheet=sheet,
+        title=sheet.machine or sheet.devices,
+        answer=answer_text(sheet.found),
+        facts=Table(("", ""), list(_facts(sheet)), (False, False)),
+        criteria=_criteria(sheet),
+        runs=_runs(sheet),
+        nodes=_nodes(first),
+        nodes_text=_nodes_text(len(first), more),
+    )
+
+
+def shown_nodes(nodes: Sequence[NodeFigures]) -> tuple[list[NodeFigures], list[NodeFigures]]:
+    """The nodes that the page shows, and the others."""
+    worst = sorted(nodes, key=lambda each: (-len(each.not_passed), each.control or 0.0, each.node))
+    return worst[:NODES_SHOWN], worst[NODES_SHOWN:]
+
+
+def _facts(sheet: Sheet) -> Iterator[list[str]]:
+    if sheet.machine:
+        yield ["machine", sheet.machine]
+    if sheet.owner:
+        yield ["owner", sheet.owner]
+    yield ["devices", sheet.devices]
+    yield ["judged", f"{moment(sheet.made)}, by the criteria in {sheet.criteria}"]
+    yield ["program", f"aiperf-hpc {sheet.program}; all operations were recounted"]
+
+
+def _criteria(sheet: Sheet) -> Table:
+    """One row per criterion, however many runs and nodes it was asked of; what did not pass first."""
+    groups: dict[str, list[Judgement]] = {}
+    for each in shown(sheet.found):
+        groups.setdefault(each.criterion, []).append(each)
+    rows = [
+        [criterion, _outcome(group), _measured(group), group[0].required]
+        for criterion, group in groups.items()
+    ]
+    return Table(("criterion", "outcome", "measured", "required"), rows, (False,) * 4)
+
+
+def _outcome(group: Sequence[Judgement]) -> str:
+    answers = {each.passed for each in group}
+    return "failed" if False in answers else "unknown" if None in answers else "passed"
+
+
+def _measured(group: Sequence[Judgement]) -> str:
+    wrong = [each for each in group if not each.passed]
+    named = wrong or group
+    if len(named) == 1 and not named[0].node:
+        return plain(named[0].measured)
+    texts = [
+        plain(f"{each.where}: {each.measured}" if len(each.measured) <= TEXT_SHOWN else each.where)
+        for each in named[:PLACES_SHOWN]
+    ]
+    more = [f"and {len(named) - PLACES_SHOWN:,} more"] if len(named) > PLACES_SHOWN else []
+    return "; ".join([*texts, *more])
+
+
+def _runs(sheet: Sheet) -> Table:
+    rows = [
+        [
+            each.run,
+            moment(each.began),
+            duration(each.span_seconds),
+            str(each.random_seed),
+            each.run_class,
+            rate(each.ops_per_second),
+        ]
+        for each in sheet.runs
+    ]
+    columns = ("run", "began", "span", "random seed", "class", "sustained OPS")
+    return Table(columns, rows, (False, False, True, True, False, True))
+
+
+def _nodes(nodes: Sequence[NodeFigures]) -> Table:
+    rows = [
+        [
+            each.node,
+            f"not passed: {', '.join(each.not_passed)}" if each.not_passed else "passed",
+            f"{each.ranks:,}",
+            percent(each.control),
+            percent(each.others, 1),
+            "unknown" if each.stopped_seconds is None else f"{each.stopped_seconds:.0f} s",
+            f"{each.slow:,}" if each.slow else "none",
+        ]
+        for each in nodes
+    ]
+    columns = ("node", "criteria", "ranks", "slowest control", "other programs", "stopped", "slow")
+    return Table(columns, rows, (False, False, *[True] * 5))
+
+
+def _nodes_text(num_shown: int, more: Sequence[NodeFigures]) -> str:
+    text = (
+        "The worst of the runs. Slowest control: of the node's ranks, as a share of the median of all ranks. "
+        "Other programs: their share of the node's CPU time. Slow: ranks or groups that were outliers."
+    )
+    if not more:
+        return text
+    wrong = sum(bool(each.not_passed) for each in more)
+    rest = f"of which {wrong:,} did not pass" if wrong else "all of which passed"
+    return (
+        f"{text} {counted(num_shown, 'node')} of {num_shown + len(more):,} shown; {len(more):,} more, {rest}."
+    )

@@ -1,0 +1,111 @@
+"""Which share of its ceiling a run usually reaches: measured runs on machines of the same kind.
+
+The table that comes with the program holds our own measured runs. A site adds its own in a file of the same
+form, `references.toml` in the current folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from aiperf import toml
+from aiperf.errors import ConfigError
+from aiperf.journal.replay import Replay
+from aiperf.os_error import unreadable
+from aiperf.wire.messages import Processor
+from aiperf.wording import percent
+from nas.bounded import read_text
+from nas.record import RecordError, decode
+
+OWN = Path("references.toml")
+"""A site's own references, in the current folder."""
+INSTRUCTIONS = {
+    "amx_bf16": "AMX",
+    "avx512_bf16": "AVX-512 with bf16",
+    "avx512f": "AVX-512",
+    "avx2": "AVX2",
+}
+"""Flags of x86 processors by which their kinds are told apart, from the fastest to the slowest."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Runs of one preset on one kind of machine."""
+
+    preset: str
+    kind: str
+    """As `kind_of_machine` names it."""
+    least: float
+    """Lowest share of the ceiling that one of them reached, 0 to 1."""
+    greatest: float
+    runs: int
+    processor: str
+    """Model of the processor or device."""
+    commit: str
+    date: str
+    conditions: str
+
+    def __post_init__(self) -> None:
+        if not 0 < self.least <= self.greatest <= 1:
+            raise ConfigError(
+                f"least is {self.least}, greatest is {self.greatest}; both are shares of the ceiling"
+            )
+        if self.runs < 1:
+            raise ConfigError(f"runs is {self.runs}; it must be at least 1")
+
+
+@dataclass(frozen=True)
+class _Table:
+    reference: tuple[Reference, ...]
+
+
+def kind_of_machine(replay: Replay) -> str:
+    """ "2 processors with AMX", or "8 × NVIDIA H200"; empty if the ranks are not all alike."""
+    devices = list(replay.devices.values())
+    kinds = {_kind(each.processor) if each.processor else each.device for each in devices}
+    if len(kinds) != 1 or not (kind := kinds.pop()):
+        return ""
+    processors = {each.host: each.processor.logical for each in devices if each.processor}
+    if processors:
+        return f"{sum(processors.values())} processors with {kind}"
+    return f"{len(devices)} × {kind}"
+
+
+def _kind(processor: Processor) -> str:
+    return next((name for flag, name in INSTRUCTIONS.items() if flag in processor.flags), "")
+
+
+def references() -> Sequence[Reference]:
+    """Those of the current folder, then those of the program. Raises ConfigError."""
+    shipped = (resources.files("analysis.readings") / "references.toml").read_text(encoding="utf-8")
+    return [*_own(), *_read(shipped, "references.toml of the program")]
+
+
+def usual_text(replay: Replay) -> str:
+    """ "9.8 to 12.1 % is usual for digits on 2 processors with AMX (n = 5)"; empty if there is no reference.
+    Raises ConfigError for a broken file of the site."""
+    kind, preset = kind_of_machine(replay), replay.opened.config.preset
+    found = next((each for each in references() if (each.preset, each.kind) == (preset, kind)), None)
+    if found is None:
+        return ""
+    shares = f"{percent(found.least, 1).removesuffix(' %')} to {percent(found.greatest, 1)}"
+    return f"{shares} is usual for {preset} on {kind} (n = {found.runs})"
+
+
+def _own() -> Sequence[Reference]:
+    if not OWN.is_file():
+        return ()
+    try:
+        return _read(read_text(OWN, toml.LARGEST_BYTES), str(OWN))
+    except OSError as error:
+        raise ConfigError(unreadable(error, OWN, "correct or remove it")) from None
+
+
+def _read(text: str, where: str) -> Sequence[Reference]:
+    try:
+        return decode(_Table, toml.parsed(text)).reference
+    except (ValueError, RecursionError, RecordError, ConfigError) as error:
+        raise ConfigError(f"{where}: {error}; correct or remove it") from None

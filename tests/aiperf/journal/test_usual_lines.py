@@ -1,0 +1,87 @@
+"""The usual lines of a journal, which are read by pattern: exactly as the reader of JSON reads them."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from aiperf.errors import JournalError
+from aiperf.journal.file import JournalReader, Line
+from aiperf.journal.usual_lines import UsualLines
+from aiperf.names import Names
+
+ROOT = Path(__file__).parents[3]
+RECORDED = sorted(ROOT.glob("tests/recorded/*/journal.jsonl"))
+CHANGES = (
+    *((b"0", each) for each in (b"00", b"-0", b"0.0", b"1e5", b"1e200", b"NaN", b"9" * 19, b"null", b"true")),
+    *((b".", each) for each in (b"", b".e", b"..", b".0e-5", b".0E5")),
+    *((b",", each) for each in (b", ", b",,", b',"x":1,', b',"trial":0,', b',"steps":1,')),
+    *((b'"', each) for each in (b"", b"\\u0041", b'"\xff', b'"x', b'\\"')),
+    *((b"{", each) for each in (b"[", b"{ ", b'{"type":"Closed",')),
+    *((b"}", each) for each in (b"]", b"} ", b"}}", b',"seed":1}')),
+    *((b"]", each) for each in (b",1]", b',"hyper":{}]', b'],"hyper":{}')),
+)
+"""What is replaced in a line by what."""
+
+
+class OfJson(JournalReader):
+    """Reads every line as JSON."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._usual = NothingUsual()
+
+
+class NothingUsual(UsualLines):
+    def read(self, raw: bytes, names: Names) -> None:
+        return None
+
+
+def read(reader: JournalReader, raw: bytes) -> Line | str:
+    """The line, or what is wrong with it; the reader is afterwards where it was."""
+    before = reader.chain, reader._number
+    try:
+        return reader._read(raw)
+    except JournalError as error:
+        return str(error)
+    finally:
+        reader.chain, reader._number = before
+
+
+@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
+def test_both_readers_read_every_line_alike(journal: Path) -> None:
+    assert list(JournalReader(journal).new_lines()) == list(OfJson(journal).new_lines())
+
+
+@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
+def test_the_frequent_kinds_of_line_are_usual(journal: Path) -> None:
+    """Else reading falls back to JSON, and a long journal takes twice as long."""
+    usual, names = UsualLines(), Names(journal)
+    for raw in journal.read_bytes().splitlines(keepends=True):
+        frequent = re.match(rb'{"t":[0-9.]+,"type":"(Dispatched|Began|Stepped|Closed|Ended)"', raw)
+        if frequent and b'"FAILED"' not in raw:
+            assert usual.read(raw, names) is not None, raw
+
+
+@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
+def test_both_readers_say_the_same_of_a_changed_line(journal: Path) -> None:
+    """In each kind of line, at places drawn at random."""
+    draw, by_pattern, of_json = random.Random(1), JournalReader(journal), OfJson(journal)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for reader in (by_pattern, of_json):
+        reader._read(lines[0])
+    outcomes = Counter[bool]()
+    kinds = {raw.split(b'"type":"', 1)[1][:9]: raw for raw in lines[1:]}
+    for raw in kinds.values():
+        for old, new in CHANGES:
+            places = [place for place in range(len(raw) - 80) if raw.startswith(old, place)]
+            for place in draw.sample(places, min(3, len(places))):
+                changed = raw[:place] + new + raw[place + len(old) :]
+                found = read(by_pattern, changed)
+                assert found == read(of_json, changed), changed
+                outcomes[isinstance(found, Line)] += 1
+    assert min(outcomes.values()) > 20

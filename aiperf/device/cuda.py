@@ -49,6 +49,9 @@ class CudaCapture:
     def replay(self) -> None:
         self._graph.replay()
 
+    def free(self) -> None:
+        self._graph.reset()
+
 
 @dataclass(frozen=True)
 class Cuda(Accelerator):
@@ -77,6 +80,13 @@ class Cuda(Accelerator):
             return ("bf16", "fp16", "fp32")
         modern = self._module.get_device_capability(self.index) >= AMPERE
         return ("bf16", "fp16", "tf32", "fp32") if modern else ("fp16", "fp32")
+
+    @property
+    def pci_address(self) -> str:
+        """Known to newer versions of torch: the fields of cudaDeviceProp that have these names there."""
+        names = ("pci_domain_id", "pci_bus_id", "pci_device_id")
+        domain, bus, device = (getattr(self.properties, name, -1) for name in names)
+        return f"{domain:04x}:{bus:02x}:{device:02x}.0" if min(domain, bus, device) >= 0 else ""
 
     @property
     def slowed_by(self) -> str:

@@ -32,6 +32,9 @@ class Capture(Protocol):
     def replay(self) -> None:
         """Submits the recorded work once more, without waiting for it."""
 
+    def free(self) -> None:
+        """Frees the recorded work and its memory, whoever still refers to this object."""
+
 
 TRAINING, PREPARING, BATCHES = "training", "preparing", "batches"
 """What the queues of a device are for: the steps of trials, which may be captured; the start of the next
@@ -93,6 +96,11 @@ class Device(ABC):
     @abstractmethod
     def formats(self) -> tuple[str, ...]:
         """Number formats of multiplications that the device supports; other formats are refused."""
+
+    @property
+    def pci_address(self) -> str:
+        """Address on the PCI bus of its host, such as 0000:c1:00.0; empty if it is unknown or not there."""
+        return ""
 
     @property
     def slowed_by(self) -> str:

@@ -59,6 +59,7 @@ class Graphed(Engine):
         """Captures again, because the tensors have moved. From now on each step returns copies of its
         gradients, because others may change them in place."""
         self._lends = False
+        self.release()
         self.prepare(examples, labels)
 
     def step(self, examples: Tensor, labels: Tensor) -> Tensor:
@@ -74,6 +75,8 @@ class Graphed(Engine):
 
     def release(self) -> None:
         """Frees the graph and its memory."""
+        if self._capture is not None:
+            self._capture.free()
         self._capture, self._gradients, self._examples = None, [], torch.empty(0)
 
     def _with_hooks(self) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from aiperf.config import AUTO_STEP, LEAST_BATCH, TrainingConfig
 from aiperf.device import Device
+from aiperf.device.dynamo import load_dynamo
 from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes, unchanged
 from aiperf.engines.registry import KINDS, why_not
@@ -94,8 +95,47 @@ def measure_steps(device: Device, work: RankWork, rate: Rate | None, asked: Aske
         return {}
     bench = bench_of(device, work.network, work.format, fitting)
     engines = prepared_engines(bench, work, asked, asked.names)
-    times = in_turn(bench, engines, asked.seconds)
-    return shared(times_of(engines, times), work.batch_size / fitting, asked.parallel)
+    times = times_of(engines, in_turn(bench, engines, asked.seconds))
+    if asked.parallel.wraps_network and asked.parallel.ranks > 1 and not device.threads:
+        times |= _in_group(times, device, work, fitting, asked.parallel)
+    return shared(times, work.batch_size / fitting, asked.parallel)
+
+
+def _in_group(
+    times: Mapping[str, StepTime], device: Device, work: RankWork, num_examples: int, parallel: Parallel
+) -> dict[str, StepTime]:
+    """The times of the engines that begin after the network was wrapped, with the group's all-reduce in their
+    steps: such a step, if it can be captured at all, is not that of one rank. Only for devices other than
+    CPUs, whose ranks all call it."""
+    found = {}
+    for name, time in times.items():
+        usable = all(seconds for (seconds,) in everyone(parallel, *_in_nano(time.seconds)))
+        if usable and KINDS[name].begins(wrapped=True):
+            ratio, ready, reason = _raced(
+                name, bench_of(device, work.network, work.format, num_examples), parallel
+            )
+            found[name] = StepTime(ratio * times[Engine.name].seconds, ready, reason, time.error)
+    return found
+
+
+def _raced(name: str, bench: StepBench, parallel: Parallel) -> tuple[float, float, str]:
+    """How long a step of the engine takes in a group, relative to an eager one; how long it takes to be
+    ready; the reason why it cannot be used, with 0 as the ratio. All ranks make the same number of steps."""
+    eager = bench.eager
+    load_dynamo()
+    optimizer = torch.optim.SGD(eager.passes.network.parameters(), lr=0.0)
+    eager.module, _ = parallel.wrap(eager.bare, optimizer)
+    for _ in range(KINDS[name].begins(wrapped=True)):
+        bench.seconds(eager)
+    began = perf_counter()
+    engine, reason = prepare_and_check(name, eager, bench.examples, bench.labels, parallel)
+    ready = perf_counter() - began
+    if reason:
+        return 0.0, ready, reason
+    rounds = [(bench.seconds(engine), bench.seconds(eager)) for _ in range(ROUNDS[0])]
+    engine.release()
+    own, of_eager = (median(each) for each in zip(*rounds))
+    return own / of_eager, ready, ""
 
 
 def agreed(own: float, work: RankWork, asked: Asked | None) -> int:

@@ -1,7 +1,8 @@
 """Batch norm over all images of a step instead of a rank's share of them.
 
-torch.nn.SyncBatchNorm works only on some devices, and only through torch.distributed; this one works wherever
-a group can sum. Its operations per image are counted as those of any batch norm (docs/score.md, Operations).
+torch's own works only on some devices, and only through torch.distributed: it is used on CUDA under DDP. The
+other one works wherever a group can sum, by three all-reduces and whole tensors in fp32 for each layer. Their
+operations per image are counted as those of any batch norm (docs/score.md, Operations).
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
+from torch.nn.modules._functions import SyncBatchNorm
 
 Sum = Callable[[Tensor], Tensor]
 """Element-wise sum over the group."""
@@ -21,18 +24,45 @@ IMAGES_AND_PLACE = (0, 2, 3)
 
 
 def synchronise(network: nn.Module, sum_over_group: Sum) -> None:
-    """Makes every batch norm of the network take its statistics over the whole group.
+    """Makes every batch norm of the network take its statistics over the whole group."""
+    _replace_training(network, partial(_by_sums, sum_over_group))
 
-    The modules' `forward` is replaced, and not the modules, because the network's plan refers to them too.
-    """
+
+def synchronise_natively(network: nn.Module) -> None:
+    """The same by torch's kernels for CUDA, over the default process group."""
+    _replace_training(network, _by_kernels)
+
+
+def _replace_training(network: nn.Module, train: Callable[[nn.BatchNorm2d, Tensor], Tensor]) -> None:
+    """The modules' `forward` is replaced, and not the modules, because the network's plan refers to them
+    too."""
+
+    def forward(module: nn.BatchNorm2d, images: Tensor) -> Tensor:
+        return train(module, images) if module.training else nn.BatchNorm2d.forward(module, images)
+
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
-            module.forward = partial(_forward, module, sum_over_group)  # type: ignore[method-assign]
+            module.forward = partial(forward, module)  # type: ignore[method-assign]
 
 
-def _forward(module: nn.BatchNorm2d, sum_over_group: Sum, images: Tensor) -> Tensor:
-    if not module.training:
-        return nn.BatchNorm2d.forward(module, images)
+def _by_kernels(module: nn.BatchNorm2d, images: Tensor) -> Tensor:
+    group = dist.group.WORLD
+    assert group is not None
+    normalised: Tensor = SyncBatchNorm.apply(
+        images,
+        module.weight,
+        module.bias,
+        module.running_mean,
+        module.running_var,
+        module.eps,
+        module.momentum,
+        group,
+        group.size(),
+    )
+    return normalised
+
+
+def _by_sums(sum_over_group: Sum, module: nn.BatchNorm2d, images: Tensor) -> Tensor:
     normalised: Tensor = _Synchronised.apply(images, module, module.weight, module.bias, sum_over_group)  # type: ignore[no-untyped-call]
     return normalised
 

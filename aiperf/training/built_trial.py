@@ -17,7 +17,7 @@ from aiperf.data.splits import Batch
 from aiperf.device import Device
 from aiperf.device.device import BATCHES
 from aiperf.engines.engine import Engine, Passes
-from aiperf.parallel.batchnorm import synchronise
+from aiperf.parallel.batchnorm import synchronise, synchronise_natively
 from aiperf.parallel.parallel import Parallel
 from aiperf.proposing.plan import Plan, plan
 from aiperf.training.kept_network import Kept
@@ -110,7 +110,10 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
     network.place(device.torch, device.layout)
     _drop_out(network, trial.hyper.dropout)
     if rank.training.normalises_over(parallel.ranks):
-        synchronise(network, parallel.sum)
+        if device.kind == "cuda" and parallel.wraps_network:
+            synchronise_natively(network)
+        else:
+            synchronise(network, parallel.sum)
     training = rank.training
     optimizer = make_optimizer(training.optimizer, network, trial.hyper, device, training.format)
     set_state(network, optimizer, start.state)

@@ -29,6 +29,7 @@ from aiperf.config import EAGER
 from aiperf.data import load
 from aiperf.device import Device, cgroup, count_devices
 from aiperf.device.device import PREPARING, TRAINING, is_out_of_memory
+from aiperf.device.near_cores import stay_near
 from aiperf.device.surroundings import read_settings
 from aiperf.engines.objective import NotFinite
 from aiperf.engines.registry import refuse_unusable, why_not
@@ -56,6 +57,7 @@ from aiperf.training.train import Elsewhere, Here, TrainedTrial
 from aiperf.trial import Trial
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
+    NEAR,
     NOTE,
     Assign,
     Ceiling,
@@ -139,6 +141,8 @@ class Worker(Driver[BuiltTrial]):
         # First of all: its errors are reported before anybody waits for the rest.
         local_ranks = self.place.ranks_on_host
         data = load(self.config.data, self.device.torch, self.config.random_seed, local_ranks)
+        # After `load`, which shares the cores that the launcher gave among the ranks of the host.
+        self.near = stay_near(self.device.pci_address) if self.device.pci_address else ""
         refuse_unusable(self.seed, self.device, self.config.training, self.parallel.ranks)
         self.formats = format_rates(self.device)
         self.multiplies = used_formats(self.device, self.config.training.format)
@@ -155,6 +159,9 @@ class Worker(Driver[BuiltTrial]):
                 log.exception("the worker fails")
                 raise GroupBroken(f"{type(error).__name__}: {error}") from error
             finally:
+                # NCCL's communicator waits without end for a graph with its collectives to be freed:
+                # pytorch/pytorch#115388. The group is left after this.
+                self._leave()
                 if self.recorder is not None:
                     self.recorder.close()
 
@@ -267,11 +274,15 @@ class Worker(Driver[BuiltTrial]):
             multiplies=self.multiplies,
             formats=self.formats,
             processor=self.device.processor,
-            settings=read_settings(os.environ) | ({NOTE: self.device.note} if self.device.note else {}),
+            settings=self._settings(),
             data_note=self.rank.data.note,
             preparation=self.rank.data.preparation,
             wall_seconds=time.time(),  # at the moment of sending: to see the probe may take seconds
         )
+
+    def _settings(self) -> dict[str, str]:
+        own = {NOTE: self.device.note, NEAR: self.near}
+        return read_settings(os.environ) | {name: text for name, text in own.items() if text}
 
     def _measure_ceiling(self, seconds: float) -> Ceiling:
         training, device, asked = self.config.training, self.device, None

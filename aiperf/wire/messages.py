@@ -224,6 +224,8 @@ class Processor:
 
 NOTE = "accelerators"
 """Key of `Ready.settings` for what the user should know about the choice of the device."""
+NEAR = "near cores"
+"""Key of `Ready.settings` for the cores near its device to which a rank has narrowed itself."""
 
 
 @dataclass(frozen=True)

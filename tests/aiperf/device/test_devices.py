@@ -142,6 +142,13 @@ class TestCuda(OnFake):
 
     install = staticmethod(vendors.install_cuda)
 
+    def test_it_has_an_address_where_torch_says_so(
+        self, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert device.pci_address == "0000:c2:00.0"
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace())
+        assert device.pci_address == ""
+
     def test_tf32_is_set_for_convolutions_too(self, device: Device) -> None:
         device.declare("tf32")
         assert torch.backends.cudnn.allow_tf32

@@ -35,6 +35,10 @@ class Again:
         self.done.append("replay")
         self.work()
 
+    def free(self) -> None:
+        self.done.append("free")
+        self.work = None
+
 
 @dataclass(frozen=True)
 class Recording(Cpu):

@@ -6,9 +6,11 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+import torch
 
 from aiperf.config import TrainingConfig
 from aiperf.device import bind
+from aiperf.engines.graphed import WARM_UP_WRAPPED, Graphed
 from aiperf.engines.registry import OVER_GROUP, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring import step_times
@@ -17,7 +19,8 @@ from aiperf.measuring.step_times import Asked, Longest, measure_steps, shared
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.wire.messages import Rate, StepTime
 from nas.seeds import residual
-from tests.aiperf.engines.recording import recording
+from tests.aiperf.engines.recording import Again, Recording, recording
+from tests.aiperf.engines.test_graphed import Averaging
 
 SEED = residual((1, 8, 8), 3)
 WORK = RankWork(SEED, "fp32", 16)
@@ -85,6 +88,50 @@ class Alike(Solo):
     def total(self, *numbers: int) -> tuple[int, ...]:
         half = numbers[: len(numbers) // 2]
         return half + half
+
+
+class Accelerated(Recording):
+    """A device that is not a CPU."""
+
+    threads = 0
+
+
+class Wrapping(Alike):
+    """Two ranks that average their gradients by a wrapped network."""
+
+    wraps_network = True
+    wrapped: list[Averaging]
+
+    def total(self, *numbers: int) -> tuple[int, ...]:
+        return numbers if len(numbers) == 1 else super().total(*numbers)
+
+    def wrap(
+        self, network: torch.nn.Module, optimizer: torch.optim.Optimizer
+    ) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        self.wrapped = [Averaging(network)]
+        return self.wrapped[0], optimizer
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_group_times_the_captured_steps_that_it_would_make(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all-reduce: here a capture of the hooks may fail (pytorch/pytorch 164302), and one of a rank that
+    is alone does not."""
+
+    def capture_hooks(self: Graphed) -> None:
+        raise RuntimeError("operation would make the legacy stream depend on a capturing blocking stream")
+
+    group, cpu = Wrapping(), recording()
+    if fails:
+        monkeypatch.setattr(Graphed, "_with_hooks", capture_hooks)
+        monkeypatch.setattr(Again, "record", lambda self, work: work())
+        monkeypatch.setattr(Again, "replay", lambda self: None)
+    device = Accelerated(cpu.index, cpu.name, cpu.memory_bytes)
+    found = measure_steps(device, WORK, FAST, asked(replace(AUTO, step="graphed"), group))["graphed"]
+    assert group.wrapped[0].heard >= WARM_UP_WRAPPED * len(list(group.wrapped[0].network.parameters()))
+    assert (found.seconds > 0) == (not fails)
+    assert found.why_not.startswith("RuntimeError: operation would make" if fails else "")
 
 
 def test_a_group_that_normalises_over_its_ranks_is_eager() -> None:

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
-from aiperf.parallel.batchnorm import synchronise
+from aiperf.parallel.batchnorm import synchronise, synchronise_natively
 
 SHARES = (3, 5, 4)  # images of each rank
 SHAPE = (6, 4, 5)  # channels, height, width
+AREA = (0, 2, 3)
 
 
 class Sums:
@@ -84,3 +86,76 @@ def test_an_evaluation_asks_no_other_rank() -> None:
     expected = layer(2).eval()(images)
     synchronise(module, never)
     assert torch.equal(module.eval()(images), expected)
+
+
+def stats(images: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    variance, mean = torch.var_mean(images.float(), dim=AREA, correction=0)
+    return mean, (variance + eps).rsqrt()
+
+
+def gather(
+    images: Tensor, means: Tensor, inverses: Tensor, mean: Any, var: Any, momentum: Any, eps: Any, counts: Any
+) -> tuple[Tensor, Tensor]:
+    of_all = (counts[:, None] * means).sum(0) / counts.sum()
+    squares = counts[:, None] * (inverses**-2 - eps + (means - of_all).square())
+    variance = squares.sum(0) / counts.sum()
+    mean.lerp_(of_all, momentum)
+    var.lerp_(variance * counts.sum() / (counts.sum() - 1), momentum)
+    return of_all, (variance + eps).rsqrt()
+
+
+def wide(values: Tensor) -> Tensor:
+    return values[:, None, None]
+
+
+def normalise(images: Tensor, weight: Any, bias: Any, mean: Any, inverse: Any, eps: float) -> Tensor:
+    return (images - wide(mean)) * wide(inverse * weight) + wide(bias)
+
+
+def reduce(gradient: Tensor, images: Tensor, mean: Any, inverse: Any, *_: Any) -> tuple[Tensor, ...]:
+    sums = gradient.sum(AREA), (gradient * (images - wide(mean))).sum(AREA)
+    return (*sums, sums[1] * inverse, sums[0])
+
+
+def spread(
+    gradient: Any, images: Any, mean: Any, inverse: Any, weight: Any, sums: Any, of_images: Any, counts: Any
+) -> Tensor:
+    count = counts.sum()
+    inner = gradient - wide(sums / count) - (images - wide(mean)) * wide(inverse**2 * of_images / count)
+    result: Tensor = inner * wide(inverse * weight)
+    return result
+
+
+KERNELS = {
+    "batch_norm_stats": stats,
+    "batch_norm_gather_stats_with_counts": gather,
+    "batch_norm_elemt": normalise,
+    "batch_norm_backward_reduce": reduce,
+    "batch_norm_backward_elemt": spread,
+}
+"""What ATen/native/cuda/Normalization.cuh computes, which exists on CUDA only."""
+
+
+def test_torchs_own_kernels_are_called_as_batch_norm_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, gradients = torch.randn(2, 4, *SHAPE) * 3 + 1
+    whole, native = layer(1), layer(1)
+    mine, theirs = images.clone().requires_grad_(), images.clone().requires_grad_()
+    expected = whole(theirs)
+    expected.backward(gradients)
+    for name, kernel in KERNELS.items():
+        monkeypatch.setattr(torch, name, kernel)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        synchronise_natively(native)
+        found = native(mine)
+        found.backward(gradients)
+    finally:
+        dist.destroy_process_group()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+    for name in ("running_mean", "running_var"):
+        torch.testing.assert_close(getattr(native, name), getattr(whole, name))
+    for one, other in zip(native.parameters(), whole.parameters()):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
+    native.eval()
+    torch.testing.assert_close(native(images), whole.eval()(images))  # without a group

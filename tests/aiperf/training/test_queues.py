@@ -134,3 +134,5 @@ def test_ddp_is_made_where_it_is_captured_and_the_next_trial_is_prepared_elsewhe
     assert prepared == [(1, PREPARING)]
     assert device.finished == [DEFAULT]  # in the thread that prepares, outside its queue
     assert device.joined == [len(SEED.weights) + len(SEED.statistics)]
+    # Destroying the group would hang while a graph is alive, whoever refers to it: pytorch/pytorch#115388.
+    assert [capture.done[-1] for capture in device.captured] == ["free"]

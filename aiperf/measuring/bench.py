@@ -4,8 +4,8 @@ the bottleneck of a run, as text."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from math import inf
+from dataclasses import dataclass, field
+from math import ceil, inf
 from statistics import median
 from time import perf_counter
 
@@ -14,7 +14,7 @@ from aiperf.data import Data, Split, load
 from aiperf.device import Device
 from aiperf.measuring.before_span import RankWork, examples_per_second
 from aiperf.tasks.registry import task_of
-from aiperf.wording import figure, percent
+from aiperf.wording import counted, figure, percent
 from nas.graph import Graph
 
 PASSES = 3
@@ -26,6 +26,7 @@ memory has been allocated."""
 STAGE_SHARE = 0.1
 """Time for each part of the work by itself, as a fraction of the time budget."""
 STAGE_EXAMPLES = 256
+PACK = "; packed images need fewer, see `aiperf-hpc data pack`"
 WAITING_TIMES = 1.5
 """If the slowest part alone is faster than the loader by more than this factor, the loader waits for
 something else."""
@@ -42,6 +43,8 @@ class LoaderRate:
     cache already."""
     stages: Mapping[str, float]
     """Rate of each part of the work by itself, with all the cores that do it, by name."""
+    cores: Mapping[str, int] = field(default_factory=dict)
+    """Cores of one rank that do each part at once, by name."""
 
     @property
     def slowest(self) -> str:
@@ -71,7 +74,8 @@ def measure_loaders(
     ]
     stages = [_stages(split, device, STAGE_SHARE * seconds) for split in splits]
     return [
-        LoaderRate(median(rates), first, each) for rates, (first, _), each in zip(zip(*again), firsts, stages)
+        LoaderRate(median(rates), first, *each)
+        for rates, (first, _), each in zip(zip(*again), firsts, stages)
     ]
 
 
@@ -94,12 +98,14 @@ def _pass(
     return examples / (now - since), done
 
 
-def _stages(split: Split, device: Device, seconds: float) -> dict[str, float]:
+def _stages(split: Split, device: Device, seconds: float) -> tuple[dict[str, float], dict[str, int]]:
+    """Rate and cores of each part."""
     number = min(STAGE_EXAMPLES, split.num_examples)
-    return {
-        stage.name: stage.workers * number * _times_per_second(stage.once, device, seconds)
-        for stage in split.stages(number)
+    parts = split.stages(number)
+    rates = {
+        stage.name: stage.workers * number * _times_per_second(stage.once, device, seconds) for stage in parts
     }
+    return rates, {stage.name: stage.workers for stage in parts}
 
 
 def _times_per_second(once: Callable[[], object], device: Device, seconds: float) -> float:
@@ -146,6 +152,7 @@ def bench_text(
         *((f"  {name} alone", told(rate)) for name, rate in loaders[0].stages.items()),
         ("the device needs", f"{told(needed)}: {who} ({origin})"),
         ("bottleneck", bottleneck(loaders[0], needed)),
+        *([("cores of the host", cores_text(loaders[0], needed, ranks))] if loaders[0].stages else []),
     ]
     for other, loader, data in zip(configs[1:], loaders[1:], sets[1:]):
         # Packed images have the SHA-256 of the folder that they were packed from.
@@ -170,6 +177,19 @@ def bottleneck(loader: LoaderRate, needed: float) -> str:
             f"device needs; from the file cache none, the loader is {figure(times)} times as fast as needed"
         )
     return f"none: the loader is {figure(times)} times as fast as the device needs"
+
+
+def cores_text(loader: LoaderRate, needed: float, devices: int) -> str:
+    """What is missing for all devices of the host, if each needs `needed` examples per second: the cores for
+    the part of the work that takes the most of them."""
+    name = min(loader.stages, key=lambda part: loader.stages[part] / loader.cores[part])
+    of_core, available = loader.stages[name] / loader.cores[name], loader.cores[name] * devices
+    wanted = ceil(needed * devices / of_core)
+    use = f"{name} for {counted(devices, 'device')} needs {counted(wanted, 'core')}, and uses {available}"
+    if wanted <= available:
+        return f"none is missing: {use}"
+    remedy = PACK if name == "decoding" else ""
+    return f"{counted(wanted - available, 'core')} missing: {use}{remedy}"
 
 
 def _rates(loader: LoaderRate, told: Callable[[float], str], more: str = "") -> list[tuple[str, str]]:

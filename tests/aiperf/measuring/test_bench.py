@@ -15,7 +15,7 @@ import torch
 from aiperf.config import load_preset
 from aiperf.data import Batch, Split, load
 from aiperf.device import bind
-from aiperf.measuring.bench import PASSES, LoaderRate, bottleneck, measure_loaders
+from aiperf.measuring.bench import PASSES, LoaderRate, bottleneck, cores_text, measure_loaders
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.language.data import TextData
 from tests.aiperf.data.packed.pack import call, packed
@@ -41,6 +41,24 @@ def test_the_slowest_part_is_named_where_the_loader_is_too_slow() -> None:
         "loader is 2 times as fast as needed"
     )
     assert bottleneck(LoaderRate(1.0, 1.0, {}), 2.0).startswith("preparing the batches: ")
+
+
+def test_what_is_missing_for_all_devices_is_counted_in_cores() -> None:
+    """By the part that takes the most core time, whatever its rate with all its cores."""
+    loader = LoaderRate(
+        900.0, 900.0, {"decoding": 1000.0, "normalising": 800.0}, {"decoding": 4, "normalising": 1}
+    )
+    assert cores_text(loader, 500.0, 2) == "none is missing: decoding for 2 devices needs 4 cores, and uses 8"
+    assert cores_text(loader, 3001.0, 1) == (
+        "9 cores missing: decoding for 1 device needs 13 cores, and uses 4; packed images need fewer, see "
+        "`aiperf-hpc data pack`"
+    )
+    packed = LoaderRate(
+        900.0, 900.0, {"reading": 9000.0, "augmenting": 1000.0}, {"reading": 2, "augmenting": 2}
+    )
+    assert cores_text(packed, 1001.0, 8) == (
+        "1 core missing: augmenting for 8 devices needs 17 cores, and uses 16"
+    )
 
 
 class OnDisk(Split):
@@ -115,6 +133,7 @@ def test_the_command_says_what_is_slower(folder: Path) -> None:
         "  normalising alone",
         "the device needs",
         "bottleneck",
+        "cores of the host",
         "beside it",
         "loader",
         "  first pass",

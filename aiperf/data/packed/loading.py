@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
-from weakref import finalize
 
 import numpy as np
 import torch
@@ -24,12 +23,11 @@ from aiperf.data.order import Order
 from aiperf.data.packed.readers import Readers, Shown
 from aiperf.data.packed.shards import MANIFEST, Maps, Packed, PackedPart, check_sizes, read_manifest
 from aiperf.data.packed.staging import staged
+from aiperf.data.reused_memory import ReusedMemory
 from aiperf.data.splits import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.tasks.data import DataConfig
 from nas.portable.preparation import ImagePreparation
 
-KEPT = 8
-"""Blocks that wait to be used again: those of some steps that are read ahead."""
 AHEAD = 3
 """Steps that are read ahead. With the images of the first the readers are done while one trains."""
 
@@ -209,28 +207,3 @@ class PackedSplit(Split):
             labels = step.labels.to(device, non_blocking=self._pinned)
             yield self._normalised(step.images).permute(0, 3, 1, 2), labels
             begun.extend(islice(steps, 1))
-
-
-class ReusedMemory:
-    """Tensors of one type on the host. A block returns when the last tensor of its memory is gone, and is
-    used again: fresh pages cost more than what is written into them."""
-
-    def __init__(self, dtype: torch.dtype, pinned: bool) -> None:
-        self._dtype = dtype
-        self._pinned = pinned
-        self._free: deque[np.ndarray] = deque(maxlen=KEPT)
-
-    def take(self, *shape: int) -> Tensor:
-        """Whatever its memory held before. Pinned memory is kept by torch itself, which waits for copies."""
-        if self._pinned:
-            return torch.empty(shape, dtype=self._dtype, pin_memory=True)
-        wanted = int(np.prod(shape)) * self._dtype.itemsize
-        try:
-            block = self._free.pop()
-        except IndexError:
-            block = np.empty(0, np.uint8)
-        if len(block) < wanted:
-            block = np.empty(wanted, np.uint8)
-        lent = block[:wanted]  # torch holds this array as long as any tensor of its memory lives
-        finalize(lent, self._free.append, block).atexit = False
-        return torch.from_numpy(lent).view(self._dtype).view(shape)

@@ -28,9 +28,9 @@ from aiperf.data import Data, load
 from aiperf.data.decode import random_box
 from aiperf.data.image_files import look
 from aiperf.data.packed import staging
-from aiperf.data.packed.loading import ReusedMemory
 from aiperf.data.packed.readers import cut
 from aiperf.data.packed.shards import Maps, PackedPart, Shard, read_manifest, write_manifest
+from aiperf.data.reused_memory import ReusedMemory
 from aiperf.errors import ConfigError, DataError
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.packed.pack import call, packed

@@ -24,6 +24,8 @@ EVALUATED_SHARE = 224 / 256
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_TRIES = 10
+# At which libjpeg decodes faster, as divisors.
+DRAFT_SCALES = (8, 4, 2)
 # Pillow's name for the pixels that are shown, by channels.
 MODES = {1: "L", 3: "RGB"}
 # What converts to 8 bits a channel without loss of range; 16-bit PNGs would be clipped.
@@ -58,22 +60,25 @@ def header(path: Path) -> tuple[bool, int, int]:
         raise DataError(refusal(str(path), error)) from None
 
 
-def decode(path: str, channels: int, size: int, draws: str) -> NDArray[np.uint8]:
+def decode(path: str, channels: int, size: int, draws: str, draft: bool = False) -> NDArray[np.uint8]:
     """Bytes (size, size, channels): the evaluation crop, or what the seed `draws` crops and flips.
 
+    With `draft` a JPEG is decoded at the least scale at which the random crop has `size` pixels or more.
     Raises what Pillow raises; `refusal` makes a line of it.
     """
     from PIL.Image import Resampling, Transpose
 
-    with _open(path) as file:
-        image = _pixels(file, channels)
     flip = False
-    if draws:
-        source = random.Random(draws)
-        box = random_box(source, *image.size)
-        flip = source.random() < 0.5
-    else:
-        box = evaluation_box(*image.size)
+    with _open(path) as file:
+        if draws:
+            source = random.Random(draws)
+            box = random_box(source, *file.size)
+            flip = source.random() < 0.5
+            if draft:
+                box = _drafted(file, box, size)
+        else:
+            box = evaluation_box(*file.size)
+        image = _pixels(file, channels)
     shown = image.resize((size, size), Resampling.BILINEAR, box)
     if flip:
         shown = shown.transpose(Transpose.FLIP_LEFT_RIGHT)
@@ -157,6 +162,16 @@ def _is_empty(path: str) -> bool:
         return False
 
 
+def decoder_name() -> str:
+    """Names the library that decodes, with what its pixels may depend on."""
+    import PIL
+    from PIL import features
+
+    turbo = features.version_feature("libjpeg_turbo") if features.check_feature("libjpeg_turbo") else None
+    jpeg = f"libjpeg-turbo {turbo}" if turbo else f"libjpeg {features.version_codec('jpg')}"
+    return f"Pillow {PIL.__version__}, {jpeg}"
+
+
 def pillow_fault() -> str:
     """Why Pillow cannot decode any JPEG and PNG file in this process, in one line; empty if it can."""
     try:
@@ -177,8 +192,23 @@ def _pillow_remedy() -> str:
     return foreign.remedy if foreign else "install it again: pip install --force-reinstall Pillow"
 
 
+def _drafted(file: Image, box: Box, size: int) -> Box:
+    """Sets a JPEG to be decoded at 1/2, 1/4 or 1/8, if the crop keeps `size` pixels, and returns the crop
+    there. libjpeg then computes fewer pixels from the same coefficients."""
+    left, upper, right, lower = box
+    fits = min(right - left, lower - upper) / size
+    scale = next((scale for scale in DRAFT_SCALES if scale <= fits), 1)
+    width, height = file.size
+    if scale == 1 or file.draft(None, (width // scale, height // scale)) is None:
+        return box
+    return left / scale, upper / scale, right / scale, lower / scale
+
+
 def _pixels(file: Image, channels: int) -> Image:
     file.info.pop("transparency", None)  # it is not shown, and Pillow would warn of it in every process
+    if file.mode == MODES[channels]:
+        file.load()  # `convert` would copy it
+        return file
     return file.convert(MODES[channels])
 
 

@@ -10,22 +10,28 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from aiperf.cores import allowed_cores
 from aiperf.data.contradictions import Found, Look, divided
-from aiperf.data.decode import EVALUATED_SHARE, MODES, header
-from aiperf.data.decoders import PIECE, Decoders, Item, Piece
+from aiperf.data.decode import EVALUATED_SHARE, MODES, decoder_name, header
+from aiperf.data.decoders import Decoded, Decoders
+from aiperf.data.decoding_process import ClassFolders, DecodeRequest, Decoding
 from aiperf.data.file_list import FileList, check_files, class_folders, divided_by_name, fingerprint, scan
 from aiperf.data.folder_contents import entries, is_image
 from aiperf.data.manifest import Counts, manifest
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.order import Order
+from aiperf.data.resident import to_device
+from aiperf.data.reused_memory import ReusedMemory
 from aiperf.data.splits import Batch, Data, Split, Stage, share, share_of_step
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from aiperf.wording import percent
 from nas.portable.preparation import ImagePreparation
 
+DRAFT = "resized-crop-flip-draft"
+"""The augmentation whose crops are decoded at the least scale that they allow."""
 LOOKED_AT = 200
 """Training images that are looked at, evenly spread: enough for a median."""
 ANNOTATIONS = "val/val_annotations.txt"
@@ -41,63 +47,101 @@ class FolderSplit(Split):
     def __init__(
         self,
         listing: FileList,
+        folder: int,
         chosen: NDArray[np.int64],
         decoders: Decoders,
         normalisation: Normalisation,
         augmented: bool,
     ) -> None:
+        """`folder` is the listing's number among the folders of the decoders."""
         self.num_examples = len(chosen)
-        self._listing = listing
+        self._listing, self._folder = listing, folder
         self._chosen = chosen
         self._decoders = decoders
         self._normalisation = normalisation
         self._augmented = augmented
+        self._floats = ReusedMemory(torch.float32, pinned=False)
 
     def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
         mine = share_of_step(batch_size, rank, ranks)
+        size = mine.stop - mine.start
+        together = max(1, self._decoders.images // size)
 
-        def plan() -> Iterator[list[Item]]:
+        def plan() -> Iterator[DecodeRequest]:
             order = Order(self.num_examples, seed)
-            for step in count():
-                first = step * batch_size + mine.start
-                images, _ = order.take(first, first + mine.stop - mine.start)
-                places = count(first)
-                yield from _pieces(
-                    [self._item(image, f"{seed}/{place}") for image, place in zip(images.tolist(), places)]
+            for start in count(0, together * batch_size):
+                places = np.arange(start, start + together * batch_size)
+                images = order.take(start, start + together * batch_size)[0].numpy()
+                images, places = (
+                    each.reshape(together, batch_size)[:, mine].ravel() for each in (images, places)
                 )
+                yield from self._requests(images, places, self._draws(seed))
 
-        return self._batches(self._decoders.run(plan()), repeat(mine.stop - mine.start))
+        return self._batches(self._decoders.run(plan()), repeat(size))
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
         mine = share(self.num_examples, rank, ranks)
         size = max(1, batch_size // ranks)
-        batches = [range(first, min(first + size, mine.stop)) for first in range(mine.start, mine.stop, size)]
-        plan = (piece for batch in batches for piece in _pieces([self._item(image, "") for image in batch]))
-        return self._batches(self._decoders.run(plan), map(len, batches))
+        images = np.arange(mine.start, mine.stop)
+        sizes = (min(size, mine.stop - first) for first in range(mine.start, mine.stop, size))
+        return self._batches(self._decoders.run(self._requests(images, images, "")), sizes)
 
     def stages(self, images: int) -> Sequence[Stage]:
         chosen, _ = Order(self.num_examples, seed=0).take(0, images)
-        items = [self._item(image, f"0/{place}") for place, image in enumerate(chosen.tolist())]
-        pixels = self._decoders.here(items).to(self._normalisation.scale.device)
+        request = self._request(chosen.numpy(), np.arange(images), self._draws(0))
+        pixels = self._decoders.here(request).to(self._normalisation.scale.device)
         return (
-            Stage("decoding", lambda: self._decoders.here(items), self._decoders.processes),
+            Stage("decoding", lambda: self._decoders.here(request), self._decoders.processes),
             Stage("normalising", lambda: self._normalisation(pixels), 1),
         )
 
-    def _item(self, image: int, draws: str) -> Item:
-        index = int(self._chosen[image])
-        moved = draws if self._augmented else ""
-        return Item(self._listing.path(index), int(self._listing.labels[index]), moved)
+    def _draws(self, seed: int) -> str:
+        return f"{seed}/" if self._augmented else ""
 
-    def _batches(self, pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Batch]:
-        """Piece by piece onto the device: from pinned memory, so that nothing waits for the copies."""
-        device = self._normalisation.scale.device
+    def _requests(
+        self, images: NDArray[np.int64], places: NDArray[np.int64], draws: str
+    ) -> Iterator[DecodeRequest]:
+        most = self._decoders.images
+        for first in range(0, len(images), most):
+            yield self._request(images[first : first + most], places[first : first + most], draws)
+
+    def _request(self, images: NDArray[np.int64], places: NDArray[np.int64], draws: str) -> DecodeRequest:
+        files = self._chosen[images]
+        return DecodeRequest(
+            self._folder, self._listing.names[files], self._listing.labels[files], draws, places
+        )
+
+    def _batches(self, decoded: Iterator[Decoded], sizes: Iterator[int]) -> Iterator[Batch]:
+        """A batch may be a part of a request, or have images of several."""
+        device, side = self._normalisation.scale.device, self._decoders.decoding.size
+        request, used = Decoded(torch.empty(0), np.empty(0, np.int64)), 0
         for size in sizes:
-            parts = [next(pieces) for _ in range(-(-size // PIECE))]
-            images, labels = (
-                torch.cat([part.to(device, non_blocking=True) for part in kind]) for kind in zip(*parts)
-            )
-            yield self._normalisation(images).permute(0, 3, 1, 2), labels
+            images = self._memory(size, side, side, self._decoders.decoding.channels)
+            labels, first = list[NDArray[np.int64]](), 0
+            while first < size:
+                if used == len(request.labels):
+                    request, used = next(decoded), 0
+                end = min(first + len(request.labels) - used, size)
+                part = slice(used, used + end - first)
+                self._show(request.images[part], images[first:end])
+                labels.append(request.labels[part])
+                first, used = end, part.stop
+            shown = images if device.type == "cpu" else self._normalisation(images)
+            targets = torch.from_numpy(np.concatenate(labels))
+            yield shown.permute(0, 3, 1, 2), to_device(targets, device)
+
+    def _memory(self, *shape: int) -> Tensor:
+        """Floats on the host; bytes on a device, which normalises them."""
+        device = self._normalisation.scale.device
+        if device.type == "cpu":
+            return self._floats.take(*shape)
+        return torch.empty(shape, dtype=torch.uint8, device=device)
+
+    def _show(self, images: Tensor, out: Tensor) -> None:
+        if out.device.type == "cpu":
+            self._normalisation.into(images, out)
+        else:
+            out.copy_(images, non_blocking=True)
 
 
 def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int) -> Data:
@@ -107,18 +151,28 @@ def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int)
     for listing in (training, test):
         check_files(listing)
 
-    processes = config.loader_processes or spare_cores(local_ranks)
-    decoders = Decoders(config.channels, config.size, processes, pin=device.type not in ("cpu", "mps"))
+    draft = config.augmentation == DRAFT
+    decoding = Decoding(
+        [ClassFolders(str(listing.root), listing.classes) for listing in (training, test)],
+        config.channels,
+        config.size,
+        max(listing.names.itemsize for listing in (training, test)),
+        draft,
+    )
+    decoders = Decoders(decoding, config.loader_processes or spare_cores(local_ranks), device)
     normalisation = imagenet(config.channels).to(device)
     augmented = config.augmentation != "none"
     everything = np.arange(len(test.labels))
-    parts = ((training, chosen, augmented), (training, held_back, False), (test, everything, False))
+    parts = ((training, 0, chosen, augmented), (training, 0, held_back, False), (test, 1, everything, False))
     train, validation, tested = (
-        FolderSplit(files, which, decoders, normalisation, moved) for files, which, moved in parts
+        FolderSplit(files, folder, which, decoders, normalisation, moved)
+        for files, folder, which, moved in parts
     )
-    by_class = (np.bincount(files.labels[which], minlength=config.classes) for files, which, _ in parts)
+    by_class = (np.bincount(files.labels[which], minlength=config.classes) for files, _, which, _ in parts)
     counts = Counts(*(numbers.tolist() for numbers in by_class))
     told = manifest(config, counts, fingerprint(training, test), len(training.labels))
+    if draft:
+        told["draft"] = {"part": "training", "decoder": decoder_name()}
     steps = ImagePreparation(config.size, normalisation.mean, normalisation.deviation, EVALUATED_SHARE)
     return Data(train, validation, tested, told, _note(training, test), steps)
 
@@ -139,10 +193,6 @@ def look_at_imagefolder(root: Path) -> Look:
     side = int(np.median([min(width, height) for _, width, height in headers]))
     channels = 1 if all(grey for grey, _, _ in headers) else 3
     return Look(_found(training), _found(test), channels, max(side - side % SIDES, SIDES))
-
-
-def _pieces(items: list[Item]) -> Iterator[list[Item]]:
-    return (items[first : first + PIECE] for first in range(0, len(items), PIECE))
 
 
 def listed(root: Path) -> tuple[FileList, FileList]:
@@ -211,7 +261,7 @@ def _found(listing: FileList) -> Found:
         str(listing.root),
         listing.labels,
         tuple(MODES),
-        ("none", "resized-crop-flip"),
+        ("none", "resized-crop-flip", DRAFT),
         f"{len(listing.classes)} class folders",
         names=listing.classes,
     )

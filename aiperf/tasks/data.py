@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from aiperf.errors import ConfigError
 from aiperf.tasks.installed_tasks import installed, installed_names
 
-AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip")
+AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip", "resized-crop-flip-draft")
 
 
 class NoSuchTask(ConfigError):
@@ -51,7 +51,7 @@ class DataConfig:
     test_examples: int = 0
     """Generated data only; otherwise the official test part is used whole."""
     augmentation: str = "none"
-    """In training only. One of none, shift, crop-flip, resized-crop-flip."""
+    """In training only. One of none, shift, crop-flip, resized-crop-flip, resized-crop-flip-draft."""
     loader_processes: int = 0
     """Processes that decode images for each rank, of packed images threads that read them; 0: as many as
     cores for each rank, less one."""

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from aiperf.data.decode import decoder_name
 from aiperf.data.file_list import FileList, fingerprint
 from aiperf.data.imagefolder import listed, look_at_imagefolder
 from aiperf.data.packed.folder_lock import LOCK
-from aiperf.data.packed.packing_process import decoder_name
 from aiperf.data.packed.packing_record import PackingRecord
 from aiperf.data.packed.shards import (
     FILTER,

@@ -10,7 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 
 from aiperf.data.decode import decode_whole
-from aiperf.data.decoders import end_with_parent, server
+from aiperf.data.decoders import server
+from aiperf.data.decoding_process import end_with_parent
 from aiperf.errors import DataError
 from aiperf.scheduler_warning import outlive
 
@@ -37,16 +38,6 @@ def decode_into(path: str, offset: int, files: Sequence[str], channels: int, sid
     finally:
         os.close(shard)
     return len(files), ""
-
-
-def decoder_name() -> str:
-    """Names the library that decodes, with what its pixels may depend on."""
-    import PIL
-    from PIL import features
-
-    turbo = features.version_feature("libjpeg_turbo") if features.check_feature("libjpeg_turbo") else None
-    jpeg = f"libjpeg-turbo {turbo}" if turbo else f"libjpeg {features.version_codec('jpg')}"
-    return f"Pillow {PIL.__version__}, {jpeg}"
 
 
 def _begin() -> None:

@@ -85,6 +85,20 @@ def test_training_shows_another_crop_for_other_draws_and_sometimes_its_mirror(tm
     assert 0.35 < np.mean(brighter_right) < 0.65
 
 
+def test_a_draft_is_close_to_the_whole_and_only_of_jpeg_crops_with_pixels_to_spare(tmp_path: Path) -> None:
+    jpeg, png = tmp_path / "picture.jpg", tmp_path / "picture.png"
+    picture(400, 300).save(jpeg, quality=95)
+    picture(400, 300).save(png)
+    for draws in map(str, range(12)):
+        box = random_box(random.Random(draws), 400, 300)
+        spare = min(box[2] - box[0], box[3] - box[1]) / 100
+        whole, draft = (decode(str(jpeg), 3, 100, draws, way).astype(int) for way in (False, True))
+        assert np.array_equal(whole, draft) == (spare < 2), spare
+        assert np.abs(whole - draft).mean() < 2
+        assert np.array_equal(decode(str(png), 3, 100, draws, True), decode(str(png), 3, 100, draws))
+    assert np.array_equal(decode(str(jpeg), 3, 100, "", True), decode(str(jpeg), 3, 100, ""))
+
+
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_of_8_bit_picture_is_shown(tmp_path: Path, mode: str, channels: int) -> None:

@@ -24,7 +24,7 @@ BOUNDARIES: Mapping[str, str] = {
     "aiperf/tasks/installed_tasks.py": "the same of a task, which becomes a ConfigError",
     "analysis/submissions/ranking.py": "a package is anybody's; whatever it provokes is shown as the reason",
     "aiperf/data/decode.py": "Pillow raises what it likes on a damaged file; it becomes a DataError",
-    "aiperf/data/decoding_process.py": "the same in a decoding process, which sends it as a line",
+    "aiperf/data/decoding_process.py": "the same in a decoding process, which passes it on as a line",
     "aiperf/engines/agreement.py": "a compiler is foreign code; the trial is trained eagerly, and says so",
     "aiperf/inference/systems.py": "an error cannot pass through LoadGen's threads; its process ends",
     "aiperf/telemetry/sensor.py": "a vendor's library is foreign code; what it raises stands in the record",

@@ -13,15 +13,19 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import psutil
 import pytest
 import torch
+from torch import Tensor
 
 from aiperf.config import DataConfig
 from aiperf.data import Data, imagefolder, load
 from aiperf.data.decode import decode, decoder_name
+from aiperf.data.decoders import Decoders
+from aiperf.data.decoding_process import ClassFolders, DecodeRequest, Decoding
 from aiperf.data.order import Order
 from aiperf.errors import DataError
 from tests.aiperf.data.sets import CPU, write_folders
@@ -71,6 +75,51 @@ def test_the_processes_end_with_the_set_and_not_when_garbage_is_collected(writte
         assert living() is None
     finally:
         gc.enable()
+
+
+def test_memory_is_not_used_again_before_the_device_has_copied_it(
+    written: DataConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a device that copies only when it is waited for; its events are played here."""
+    shown: list[tuple[Tensor, Tensor]] = []
+    copied: list[int] = []
+
+    class Copying:
+        def record(self, stream: object) -> None:
+            self.number = len(shown) - 1
+
+        def query(self) -> bool:
+            return False
+
+        def synchronize(self) -> None:
+            now, then = shown[self.number]
+            assert torch.equal(now, then)
+            copied.append(self.number)
+
+    pinned: list[tuple[int, int, int]] = []
+    runtime = SimpleNamespace(
+        cudaHostRegister=lambda *memory: pinned.append(memory) or 0,
+        cudaHostUnregister=lambda address: pinned.remove(next(each for each in pinned if each[0] == address)),
+    )
+    monkeypatch.setattr(torch.cuda, "Event", Copying)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    listing, _ = imagefolder.listed(Path(written.path))
+    folders = [ClassFolders(str(listing.root), listing.classes)]
+    decoders = Decoders(Decoding(folders, 3, 16, listing.names.itemsize, False), 1, torch.device("cuda"))
+    plan = (
+        DecodeRequest(0, listing.names[[image]], listing.labels[[image]], "", np.array([image]))
+        for image in range(9)
+    )
+    for images, labels in decoders.run(plan):
+        assert labels.tolist() == listing.labels[[len(shown)]].tolist()
+        shown.append((images, images.clone()))
+    assert len({then.numpy().tobytes() for _, then in shown}) == 9
+    assert copied == list(range(len(copied)))
+    assert len(copied) >= 6, "three of nine have memory of their own"
+    assert [memory[1] for memory in pinned] == [3 * 128 * 16 * 16 * 3]
+    decoders.close()
+    assert pinned == []
 
 
 def swept(data: Data) -> int:

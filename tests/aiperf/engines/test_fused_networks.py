@@ -36,7 +36,7 @@ def edited(parent: str, seed: int, edits: int = 6) -> Graph:
 def network(graph: Graph, weights: Mapping[str, np.ndarray], is_fused: bool) -> Network:
     made = Network(graph)
     made.load(weights)
-    made.place(torch.device("cpu"))
+    made.place(torch.device("cpu"), torch.channels_last)
     if is_fused:
         fuse(made)
     return made

@@ -55,7 +55,10 @@ def test_a_study_of_two_sizes_makes_its_table(cluster: Cluster, site: Path) -> N
     assert all(row["verdict"].startswith("VALID") for row in rows)
     answer = status(cluster)
     assert answer.returncode == 0
-    assert [line.split() for line in answer.stdout.splitlines()] == [[n, "nodes", "done"] for n in "12"]
+    assert [line.split() for line in answer.stdout.splitlines()] == [
+        ["1", "node", "done"],
+        ["2", "nodes", "done"],
+    ]
     study = json.loads((cluster.work / "study" / "study.json").read_text())
     assert len(study["config_hash"]) == 64
 

@@ -237,7 +237,7 @@ def offered(groups: int, seconds: float, rounds: int) -> str:
     per_second = statistics.median(each.per_second for each in found)
     return (
         f"{head}{per_second:.0f} arrived per second, the next candidate followed "
-        f"after {middle:.2g} ms (median; 99th percentile {high:.2g} ms)"
+        f"after {middle:,.1f} ms (median; 99th percentile {high:,.1f} ms)"
     )
 
 

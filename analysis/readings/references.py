@@ -38,6 +38,8 @@ class Reference:
     preset: str
     kind: str
     """As `kind_of_machine` names it."""
+    minutes: float
+    """Length of the span: a search needs time to grow its networks, so a shorter run reaches less."""
     least: float
     """Lowest share of the ceiling that one of them reached, 0 to 1."""
     greatest: float
@@ -85,14 +87,18 @@ def references() -> Sequence[Reference]:
 
 
 def usual_text(replay: Replay) -> str:
-    """ "9.8 to 12.1 % is usual for digits on 2 processors with AMX (n = 5)"; empty if there is no reference.
-    Raises ConfigError for a broken file of the site."""
-    kind, preset = kind_of_machine(replay), replay.opened.config.preset
-    found = next((each for each in references() if (each.preset, each.kind) == (preset, kind)), None)
+    """ "9.8 to 12.1 % is usual for 2 minutes of digits on 2 processors with AMX (n = 5)"; empty without a
+    reference. Raises ConfigError for a broken file of the site."""
+    kind, config = kind_of_machine(replay), replay.opened.config
+    preset, minutes = config.preset, config.limits.minutes
+    alike = (
+        each for each in references() if (each.preset, each.kind, each.minutes) == (preset, kind, minutes)
+    )
+    found = next(alike, None)
     if found is None:
         return ""
     shares = f"{percent(found.least, 1).removesuffix(' %')} to {percent(found.greatest, 1)}"
-    return f"{shares} is usual for {preset} on {kind} (n = {found.runs})"
+    return f"{shares} is usual for {minutes:g} minutes of {preset} on {kind} (n = {found.runs})"
 
 
 def _own() -> Sequence[Reference]:

@@ -17,6 +17,7 @@ ENTRY = """\
 [[reference]]
 preset = "simulated"
 kind = "2 × NVIDIA H200"
+minutes = 0.05
 least = 0.38
 greatest = 0.441
 runs = 5
@@ -49,7 +50,9 @@ def test_what_is_usual_is_said_where_it_is_known(tmp_path: Path, monkeypatch: py
     run = replayed(TIMED)
     assert usual_text(run) == ""
     Path("references.toml").write_text(ENTRY)
-    assert usual_text(run) == "38.0 to 44.1 % is usual for simulated on 2 × NVIDIA H200 (n = 5)"
+    assert (
+        usual_text(run) == "38.0 to 44.1 % is usual for 0.05 minutes of simulated on 2 × NVIDIA H200 (n = 5)"
+    )
     for line, other, why in (
         ("runs = 5", "runs = 0", "runs is 0"),
         ("least = 0.38", "least = 2.0", "least is 2.0"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shutil
 import signal
 import subprocess
 import sys
@@ -31,18 +30,6 @@ from aiperf.errors import DataError
 from tests.aiperf.data.sets import CPU, write_folders
 
 NO_PICTURE = "is neither a JPEG nor a PNG file; replace or remove it"
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
-    return write_folders(tmp_path_factory.mktemp("written"))
-
-
-@pytest.fixture
-def config(written: DataConfig, tmp_path: Path) -> DataConfig:
-    """A copy that a test may damage."""
-    shutil.copytree(written.path, tmp_path / "copy")
-    return replace(written, path=str(tmp_path / "copy"))
 
 
 def test_a_file_that_breaks_later_is_named_and_the_next_plan_goes_on(config: DataConfig) -> None:

@@ -15,21 +15,9 @@ import pytest
 from aiperf.config import DataConfig
 from aiperf.data import file_list, folder_contents, imagefolder, load
 from aiperf.data.file_list import scan
-from tests.aiperf.data.sets import CPU, refusal, write_folders
+from tests.aiperf.data.sets import CPU, refusal
 
 NO_PICTURE = "is neither a JPEG nor a PNG file; replace or remove it"
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
-    return write_folders(tmp_path_factory.mktemp("written"))
-
-
-@pytest.fixture
-def config(written: DataConfig, tmp_path: Path) -> DataConfig:
-    """A copy that a test may damage."""
-    shutil.copytree(written.path, tmp_path / "copy")
-    return replace(written, path=str(tmp_path / "copy"))
 
 
 def test_the_manifest_counts_the_files_and_fingerprints_the_list(config: DataConfig) -> None:

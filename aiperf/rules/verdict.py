@@ -24,6 +24,7 @@ from aiperf.rules import (
 )
 from aiperf.rules.ending import Answer, Shortfall, shortfall
 from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule
+from aiperf.score.disturbance import MEASURED_SINCE
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
 from aiperf.wording import counted
@@ -154,7 +155,7 @@ RULES: tuple[Rule, ...] = (
     Rule("ranked control", Kind.ELIGIBILITY, eligibility.control),
     Rule("ranked speed", Kind.ELIGIBILITY, eligibility.speed),
     Rule("ranked segments", Kind.ELIGIBILITY, eligibility.segments),
-    Rule("ranked disturbance", Kind.ELIGIBILITY, eligibility.disturbance, since=2),
+    Rule("ranked disturbance", Kind.ELIGIBILITY, eligibility.disturbance, since=MEASURED_SINCE),
 )
 
 

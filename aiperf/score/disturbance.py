@@ -9,6 +9,8 @@ from aiperf.journal.attempts import Leg
 from aiperf.journal.events import HostUsed
 from aiperf.journal.replay import Replay
 
+MEASURED_SINCE = 2
+"""Version of the rules since which runs measure what disturbs them."""
 MOST_OTHERS = 0.05
 """The largest share of a host's CPU time that others may have used in a ranked run."""
 LEAST_SEEN = 0.8

@@ -21,7 +21,7 @@ LEAST_WORK, WORK_OF_A_LINE = 200_000, 5_000
 """Limits on the work of rebuilding the architectures of a run, in any run and for each line of its journal.
 The unit is an input of a layer, once for each architecture and once for each morphism. An honest trial has
 five lines or more. A trial of ResNet-50 takes 400, one that grows by 16 morphisms 3,300. A journal that needs
-more was made to occupy whoever reads it."""
+more was made to take its reader's time."""
 MOST_WORK = 1_000_000_000
 """Limit for any run, because a line that costs nothing raises the one above: half an hour, and three times
 what 100,000 such trials take."""

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
-from aiperf.score.disturbance import MOST_OTHERS, disturbances, most_disturbed
+from aiperf.score.disturbance import MEASURED_SINCE, MOST_OTHERS, disturbances, most_disturbed
 from aiperf.wording import counted, percent
 
-MEASURED_SINCE = 2
-"""Version of the rules since which runs measure it."""
 LEAST_STOLEN = 0.005
 LEAST_STOP_SECONDS = 1.0
 MOST_BINS = 240

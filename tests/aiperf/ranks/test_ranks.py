@@ -46,6 +46,13 @@ def test_one_device_is_led_by_this_process(monkeypatch: pytest.MonkeyPatch) -> N
     assert [each.terminal for each in led] == [None, None]
 
 
+@pytest.mark.parametrize(("hosts", "trains"), [((), True), (("a", "a", "b"), True), (("a", "b", "b"), False)])
+def test_the_masters_host_trains_if_another_rank_is_there_or_none(
+    hosts: tuple[str, ...], trains: bool
+) -> None:
+    assert Ranks(RankOptions("cpu"), hosts=hosts).masters_host_trains is trains
+
+
 def test_several_devices_without_mpi_are_told_the_command_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "_mpiexec", lambda: None)
     with pytest.raises(WorldError) as raised:

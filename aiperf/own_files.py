@@ -1,7 +1,7 @@
 """What this installation keeps for itself about runs, in the user's own cache folder.
 
-It is never next to a journal: whoever gives a run to others, or shares its folder, could write it there. A
-file that another user has made or can change is not read.
+It is never next to a journal, where anyone who passes a run on, or shares its folder, could write it. A file
+that another user has made or can change is not read.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ def counted(graph: Graph) -> tuple[str, OpsVector, OpsVector, OpsVector, int]:
 
 
 class FirstCandidates:
-    """They are those of a search that is told nothing. So they are what the search of the run would propose,
+    """Proposals of a second search that receives no outcome. The search of the run would make the same ones,
     in the same order, until a trial completes."""
 
     def __init__(self, search: Search) -> None:

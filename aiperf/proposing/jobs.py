@@ -29,7 +29,7 @@ from nas.search import SEARCHES, Candidate, Exhausted, Halving, Observation, Sea
 from nas.tuning import Point, Tuner
 
 ALL_WRONG = 1.0
-"""Error that the tuner is told of a trial that failed: a learning rate that is too high makes trials fail,
+"""Error that is reported to the tuner for a failed trial: a learning rate that is too high makes trials fail,
 and the tuner must learn that."""
 ATTEMPTS = 3  # of one trial: a network that kills its group or its memory is not tried for ever
 

@@ -36,7 +36,7 @@ LEAST_WORK, WORK_OF_A_PROPOSAL, WORK_OF_A_DEARER_ONE = 500_000, 20_000, 150_000
 """Limits on the work of repeating proposals, as `Search.most_work` counts it: in any run, and for each
 proposal of the searches in ALL_REPEATED and of another one. On average a proposal of `evolution` takes 220
 for ResNet-50 and 1,300 for a Llama that grows, one of `bayesian` up to 72,000. Bounds or a network that need
-more would occupy whoever checks a list."""
+more would take the time of those who check a list."""
 SHARED_FROM = 5_000
 """Number of proposals from which several processes share them."""
 FEW_FAILURES, MOST_FAILURES = 1, 0.05

@@ -204,7 +204,7 @@ class SimulatedGroup:
         return Begun()
 
     def _wait(self, seconds: float) -> Process:
-        """In a long validation it is said now and then that it goes on."""
+        """Waits, and reports from time to time that a long validation is in progress."""
         env = self.around.env
         while seconds > WORKING_SECONDS:
             yield env.timeout(WORKING_SECONDS)

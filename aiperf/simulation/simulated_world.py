@@ -70,7 +70,7 @@ class MasterClock:
         return START_WALL_SECONDS + self.monotonic()
 
     def begin_span(self, seconds: float | None) -> None:
-        """The first time it is said; from here on the master's time is counted. None: without an end."""
+        """The first call starts the span, and the count of the master's time. None: without an end."""
         if self._span is None:
             now = self.monotonic()
             self._span = (now, float("inf") if seconds is None else now + seconds)

@@ -115,7 +115,7 @@ def data_names() -> list[str]:
 
 def data_class(name: str) -> type[DataConfig]:
     """The class for this `data.name`, of a task of this program or else of an installed one. Raises
-    NoSuchTask; ConfigError for an installed package that is not as it should be."""
+    NoSuchTask; ConfigError for an installed package that is faulty."""
     own = next((kind for kind in own_classes() if name in kind.names), None)
     if own is not None:
         return own

@@ -1,4 +1,4 @@
-"""The process that records: one JSON object a second, until whoever started it lets go of its input."""
+"""The process that records: one JSON object per second, until its input is closed."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class OwnProcesses:
     """CPU seconds of each, and of its children that have ended, as last read."""
     parents: dict[Key, int] = field(default_factory=dict)
     ended: float = 0.0
-    """CPU seconds of those that ended and whose parent is none of them."""
+    """CPU seconds of processes that ended and whose parent is not one of them."""
 
     def total(self) -> float:
         """CPU seconds of all of them. Raises psutil.Error if the system shows none."""

@@ -280,7 +280,7 @@ def _times(scenario: Scenario, log: Log, detail: Detail) -> Iterator[str]:
 
 
 def _summarised(scenario: Scenario, log: Log, summary: str) -> Iterator[str]:
-    """The summary repeats figures of the detail log, once, for whoever reads it."""
+    """Contradictions between the summary and the detail log, whose figures it repeats for human readers."""
     if other := OTHER_LETTERS.search(summary):
         yield f"its summary contains {other[0]!a}"
     told = dict(re.findall(r"^ *([^\n:]+?) *: *(.*?) *$", summary, re.MULTILINE))

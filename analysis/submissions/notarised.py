@@ -35,8 +35,8 @@ slow."""
 CLOCK_SECONDS = 0.5
 """Largest step in seconds by which a clock is corrected while it is in use."""
 NOTARIES_SECONDS = 60.0
-"""Largest difference in seconds of the times of day of two notaries, of which each saw another leg: whoever
-has several could otherwise have legs signed at the same time that are told one after the other."""
+"""Largest difference in seconds of the times of day of two notaries that saw different legs. Without a
+limit, legs that were signed at the same time could be presented as consecutive."""
 TAIL_SECONDS = 60.0
 """Longest time in seconds from the last head to the end of a leg that was killed, which hands over none at
 its end: two intervals between heads."""

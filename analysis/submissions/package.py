@@ -96,7 +96,7 @@ def write_package(
     with_weights: bool = False,
     redact: bool = False,
 ) -> list[Judged]:
-    """Writes the archive; gives the runs as whoever has nothing but the archive will see them.
+    """Writes the archive; returns the runs as they are seen from the archive alone.
 
     `created`: time of day, UTC, ISO 8601. `key`: file of a private key to sign with. `show` receives
     what is being done. `with_weights`: also of each run the network that was tested. `redact`: without the

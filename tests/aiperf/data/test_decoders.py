@@ -138,6 +138,17 @@ if __name__ == "__main__":
 """
 
 
+def shared_by(number: int) -> list[str]:
+    """The memory that a process and those that it started share for writing."""
+    processes = [number, *(each.pid for each in psutil.Process(number).children(recursive=True))]
+    return [
+        line.split(maxsplit=5)[5].strip()
+        for process in processes
+        for line in Path(f"/proc/{process}/maps").read_text().splitlines()
+        if line.split()[1] == "rw-s"
+    ]
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_nothing_is_left_of_the_decoding_when_the_process_that_trains_is_killed(
@@ -151,13 +162,11 @@ def test_nothing_is_left_of_the_decoding_when_the_process_that_trains_is_killed(
     ) as trains:
         assert trains.stdout is not None
         assert trains.stdout.readline() == "decodes\n"
+        until = time.monotonic() + 30
+        # The second decoding process may have no work, and so no memory, before the first batches are there.
+        while len(shared := shared_by(trains.pid)) < 3 and time.monotonic() < until:
+            time.sleep(0.1)
         theirs = psutil.Process(trains.pid).children(recursive=True)
-        shared = [
-            line.split(maxsplit=5)[5].strip()
-            for process in (trains.pid, *(each.pid for each in theirs))
-            for line in Path(f"/proc/{process}/maps").read_text().splitlines()
-            if line.split()[1] == "rw-s"
-        ]
         trains.kill()
     try:
         assert len(theirs) >= 4  # the server, two that it forked, and the tracker

@@ -23,6 +23,7 @@ LATER = {0: (12.0, 1.5), 1: (20.0, 0.0)}
 BURNS = "import time\nwhile time.process_time() < {seconds}: pass\n"
 WITH_CHILD = f"""
 import os, subprocess, sys
+sys.stdin.readline()
 subprocess.run([sys.executable, "-S", "-c", {BURNS.format(seconds=0.5)!r}])
 print(sum(os.times()[:4]), flush=True)
 sys.stdin.read()
@@ -61,9 +62,13 @@ def started() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
 def test_a_child_that_has_ended_counts_and_a_stranger_does_not(
     started: Callable[[str], subprocess.Popen[str]],
 ) -> None:
-    own, stranger = started(WITH_CHILD), started(BURNS.format(seconds=0.5))
-    meter = Meter([own.pid], inf)
+    own = started(WITH_CHILD)
+    meter = Meter([own.pid], inf)  # before anything is burnt
+    stranger = started(BURNS.format(seconds=0.5))
+    assert own.stdin is not None
     assert own.stdout is not None
+    own.stdin.write("\n")
+    own.stdin.flush()
     seconds = float(own.stdout.readline())
     stranger.wait()
     found = meter.use()

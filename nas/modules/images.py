@@ -30,7 +30,7 @@ from nas.layers import (
     Shape,
     Upsample,
 )
-from nas.layers.pointwise import BATCH_NORM_EPSILON
+from nas.layers.norms import BATCH_NORM_EPSILON
 from nas.modules.module_table import module_of
 
 BATCH_NORM_MOMENTUM = 0.1

@@ -18,7 +18,7 @@ from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, inserted, known, rounded, seed_from, unused
 from nas.morphisms.text.tensor_sources import Growth
-from nas.morphisms.text.tied import attentions, check_text, heads_of, streams
+from nas.morphisms.text.text_ties import attentions, check_text, heads_of, streams
 
 PLAIN_FACTOR = 4  # hidden features of an MLP for each of the stream: GPT-2
 GATED_FACTOR = 8 / 3  # as many weights in three matrices: Shazeer, arXiv:2002.05202

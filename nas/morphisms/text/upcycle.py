@@ -14,7 +14,7 @@ from nas.morphisms.channels import MorphismError, refuse_many
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, known, seed_from
 from nas.morphisms.text.tensor_sources import Growth, Taken
-from nas.morphisms.text.tied import check_text
+from nas.morphisms.text.text_ties import check_text
 
 NUMBERS = (4, 8)  # of experts that are proposed: 8 in Mixtral, arXiv:2401.04088
 CHOSEN = 2  # as there; of one alone the router would get no gradient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from nas.graph import INPUT, Graph, Node, once
@@ -24,12 +25,14 @@ from nas.layers import (
     SquaredReLU,
 )
 from nas.morphisms.channels import MOST_FEATURES, MorphismError
-from nas.morphisms.sites import known
+from nas.morphisms.sites import known, rounded
 
 ACTIVATIONS = (GELU, SiLU, SquaredReLU, ReLU)
 MIXING = (Linear, Embedding, Attention, Experts)
 OF_HIDDEN = (*ACTIVATIONS, Product, Add, Dropout)
 OF_STREAM = (Add, RMSNorm, Dropout)
+FACTORS = (1.5, 2.0)
+"""How much wider an edit proposes to make a tie, as for images (`nas.morphisms.widen`)."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,11 @@ def tie_of(graph: Graph, sites: list[TextTie], name: str, what: str) -> TextTie:
         if name in [node.name for node in tie.writers]:
             return tie
     raise MorphismError(f"{name} does not write {what} whose width is free")
+
+
+def wider_width(tie: TextTie, rng: random.Random) -> int:
+    """A greater number of features, drawn."""
+    return rng.choice(sorted({rounded(factor * tie.width) for factor in FACTORS}))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
+from operator import add, mul
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,38 +24,14 @@ class Ops:
     cmp: int = 0
 
     def __add__(self, other: Ops) -> Ops:
-        return Ops(
-            self.mac + other.mac,
-            self.add + other.add,
-            self.mul + other.mul,
-            self.div + other.div,
-            self.sqrt + other.sqrt,
-            self.exp + other.exp,
-            self.cmp + other.cmp,
-        )
+        return Ops(*map(add, self.kinds, other.kinds))
 
     def __mul__(self, times: int) -> Ops:
-        return Ops(
-            self.mac * times,
-            self.add * times,
-            self.mul * times,
-            self.div * times,
-            self.sqrt * times,
-            self.exp * times,
-            self.cmp * times,
-        )
+        return Ops(*[number * times for number in self.kinds])
 
     def price(self, prices: Ops) -> int:
         """Operations, each kind weighed by its price."""
-        return (
-            self.mac * prices.mac
-            + self.add * prices.add
-            + self.mul * prices.mul
-            + self.div * prices.div
-            + self.sqrt * prices.sqrt
-            + self.exp * prices.exp
-            + self.cmp * prices.cmp
-        )
+        return sum(map(mul, self.kinds, prices.kinds))
 
     @property
     def kinds(self) -> tuple[int, int, int, int, int, int, int]:

@@ -45,8 +45,10 @@ def reader_of(hint: Any) -> Reader:
     if is_dataclass(hint):
         kind: Any = hint
         if is_told_by_field(kind):
-            return _told_by_field(kind)
-        return _family(kind) if is_family(kind) else _alone(kind)
+            return _object(kind, lambda record, path: kind.member_of_record(record))
+        if is_family(kind):
+            return _object(kind, partial(_member, kind), tagged=True)
+        return _object(kind, lambda record, path: kind)
     if get_origin(hint) is tuple:
         return _items(get_args(hint))
     if get_origin(hint) is abc.Mapping:
@@ -58,46 +60,17 @@ def reader_of(hint: Any) -> Reader:
     return partial(_scalar, hint)
 
 
-def _alone(kind: Any) -> Reader:
-    """The reader of a dataclass whose records do not name it."""
+def _object(kind: Any, member_of: Callable[[Any, Path], Any], tagged: bool = False) -> Reader:
+    """The reader of an object; `member_of` says of which class it is, from the record and its path."""
 
     def read(record: Any, path: Path) -> Any:
-        if type(record) is not dict:
-            _refuse_no_object(kind, record, path)
-        return _filled(kind, plan(kind), record, path)
+        if type(record) is not dict and not isinstance(record, Mapping):
+            where = _text(path) or kind.__name__
+            raise RecordError(f"{where} is {shown(record)}; it must be an object of {kind.__name__}")
+        member = member_of(record, path)
+        return _filled(member, plan(member), record, path, tagged)
 
     return read
-
-
-def _family(family: Any) -> Reader:
-    """The reader of a family, whose records name the member that they are."""
-
-    def read(record: Any, path: Path) -> Any:
-        if type(record) is not dict:
-            _refuse_no_object(family, record, path)
-        member = _member(family, record.get("type"), path)
-        return _filled(member, plan(member), record, path, tagged=True)
-
-    return read
-
-
-def _told_by_field(family: Any) -> Reader:
-    """Reads a record as the member of the family that one of its fields tells."""
-
-    def read(record: Any, path: Path) -> Any:
-        if type(record) is not dict:
-            _refuse_no_object(family, record, path)
-        member = family.member_of_record(record)
-        return _filled(member, plan(member), record, path)
-
-    return read
-
-
-def _refuse_no_object(kind: Any, record: Any, path: Path) -> None:
-    if not isinstance(record, Mapping):
-        raise RecordError(
-            f"{_text(path) or kind.__name__} is {shown(record)}; it must be an object of {kind.__name__}"
-        )
 
 
 def _filled(kind: Any, known: Plan, record: Mapping[str, Any], path: Path, tagged: bool = False) -> Any:
@@ -196,7 +169,9 @@ def _enum(kind: type[Enum]) -> Reader:
     return read
 
 
-def _member(family: Any, name: Any, path: Path) -> Any:
+def _member(family: Any, record: Mapping[str, Any], path: Path) -> Any:
+    """The member of a family that a record names."""
+    name = record.get("type")
     try:
         return member_named(family, name if isinstance(name, str) else "")
     except ImportError as error:
@@ -278,16 +253,18 @@ def member_named(family: Any, name: str) -> Any:
 
 def _named(family: Any) -> dict[str, Any]:
     named: dict[str, Any] = {}
-    for member in _members(family) or [family]:
+    for member in members(family) or [family]:
         if named.setdefault(member.__name__, member) is not member:
             where = f"{named[member.__name__].__module__} and {member.__module__}"
             raise RecordError(f"two classes are named {member.__name__}, in {where}; rename one")
     return named
 
 
-def _members(family: type[T]) -> list[type[T]]:
+def members(family: type[T]) -> list[type[T]]:
+    """All below a class, but for those that only share what others have, whose names begin with "_"."""
     direct = family.__subclasses__()
-    return direct + [member for child in direct for member in _members(child)]
+    found = direct + [member for child in direct for member in members(child)]
+    return [member for member in found if not member.__name__.startswith("_")]
 
 
 @cache

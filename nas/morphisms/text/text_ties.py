@@ -25,7 +25,7 @@ from nas.layers import (
     SquaredReLU,
 )
 from nas.morphisms.channels import MOST_FEATURES, MorphismError
-from nas.morphisms.sites import known, rounded
+from nas.morphisms.sites import known, possible, rounded
 
 ACTIVATIONS = (GELU, SiLU, SquaredReLU, ReLU)
 MIXING = (Linear, Embedding, Attention, Experts)
@@ -142,14 +142,7 @@ def heads_of(graph: Graph, name: str) -> Heads:
 @once
 def attentions(graph: Graph) -> list[str]:
     """Attentions that can get more heads."""
-    found = []
-    for node in graph.nodes:
-        try:
-            heads_of(graph, node.name)
-        except MorphismError:
-            continue
-        found.append(node.name)
-    return found
+    return possible(graph, heads_of)
 
 
 def _all(nodes: tuple[Node, ...], *kinds: type[Layer]) -> bool:

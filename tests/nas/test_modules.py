@@ -28,6 +28,7 @@ from nas.layers import (
     BatchNorm,
     Dense,
     Dropout,
+    Embedding,
     Flatten,
     GlobalPool,
     HardSigmoid,
@@ -44,11 +45,10 @@ from nas.modules import Network, module_of
 from nas.seeds import residual
 from nas.text_seeds import llama_4x128
 from nas.weights import Array, initial
-from tests.nas.formulas import by_hand
+from tests.nas.formulas import by_hand, formula
 from tests.nas.graphs import LAYERS, SAMPLES, chain, graphs, grouped
 from tests.nas.grown import standard
 from tests.nas.networks import examples, loss, network, random_weights
-from tests.nas.text.naive import naive
 from tests.nas.text.samples import TEXT_SAMPLES, texts
 
 ALL = {**SAMPLES, **TEXT_SAMPLES}
@@ -64,10 +64,8 @@ def state(found: Network) -> dict[str, Array]:
 
 
 def test_every_layer_has_a_module_and_a_formula() -> None:
-    formulas = inspect.getsource(by_hand) + inspect.getsource(naive)
-    assert [
-        kind.__name__ for kind in LAYERS if not re.search(rf"(case|\|) {kind.__name__}\(", formulas)
-    ] == []
+    formulas = inspect.getsource(formula)
+    assert [kind.__name__ for kind in LAYERS if f"case {kind.__name__}(" not in formulas] == []
     nothing = module_of.dispatch(object)
     assert [kind.__name__ for kind in LAYERS if module_of.dispatch(kind) is nothing] == []
     with pytest.raises(MissingReading, match=r"^object has no torch module"):
@@ -76,14 +74,32 @@ def test_every_layer_has_a_module_and_a_formula() -> None:
 
 @pytest.mark.contract
 @pytest.mark.parametrize("name", ALL)
-def test_a_module_has_the_tensors_and_the_shape_of_its_layer(name: str) -> None:
+def test_a_module_has_the_tensors_of_its_layer_and_computes_its_formula(name: str) -> None:
+    """Forward and backward, in training; gradients of what it reads, too."""
+    torch.manual_seed(0)
     layer, inputs = ALL[name]
-    module = module_of(layer, *inputs)
-    assert {key: tuple(tensor.shape) for key, tensor in module.named_parameters()} == layer.weights(*inputs)
-    assert {key: tuple(tensor.shape) for key, tensor in module.named_buffers()} == layer.statistics(*inputs)
-    kind = torch.int64 if layer.reads_symbols else torch.float32
-    output = module(*[torch.zeros(3, *shape, dtype=kind) for shape in inputs])
-    assert tuple(output.shape) == (3, *layer.shape(*inputs))
+    module = module_of(layer, *inputs).double()
+    own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    shapes = {key: tuple(tensor.shape) for key, tensor in own.items()}
+    assert shapes == {**layer.weights(*inputs), **layer.statistics(*inputs)}
+    assert [key for key, _ in module.named_parameters()] == list(layer.weights(*inputs))
+    for tensor in own.values():
+        tensor.data.normal_()
+    reads: list[Tensor] = [torch.randn(3, *shape, dtype=torch.float64).requires_grad_() for shape in inputs]
+    if isinstance(layer, Embedding):
+        reads = [torch.randint(layer.symbols, (3, *inputs[0]))]
+    copies = {key: tensor.detach().clone().requires_grad_() for key, tensor in own.items()}
+    results = []
+    for tensors, forward in ((own, module), (copies, lambda *x: formula(layer, copies, True, *x))):
+        torch.manual_seed(1)  # for dropout
+        y = forward(*reads)
+        assert tuple(y.shape) == (3, *layer.shape(*inputs))
+        wanted = [tensors[key] for key in layer.weights(*inputs)]
+        wanted += [read for read in reads if read.requires_grad]
+        towards = torch.linspace(-1, 1, y.numel(), dtype=torch.float64).view_as(y)
+        results.append((y, *torch.autograd.grad(y, wanted, towards)))
+    noise = 1e-7 if isinstance(layer, (HardSwish, HardSigmoid)) else 1e-10  # a sixth in fp32, in gradients
+    torch.testing.assert_close(*results, rtol=noise, atol=noise)
 
 
 def test_pools_have_as_many_windows_as_in_pytorch() -> None:
@@ -125,14 +141,14 @@ def test_every_node_has_its_shape(graph: Graph) -> None:
 
 
 @pytest.mark.contract
-@given(graphs(), st.booleans(), st.booleans())
+@given(graphs() | texts(), st.booleans(), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_logits_and_gradients_are_those_of_the_formulas(
     graph: Graph, training: bool, channels_last: bool
 ) -> None:
     found = network(graph, torch.float64).train(training)
     if channels_last:
-        found.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        found.place(torch.device("cpu"), torch.channels_last)
     tensors = {name: tensor.detach().clone() for name, tensor in found.tensors().items()}
     for name in graph.weights:
         tensors[name].requires_grad_()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nas.graph import Graph
-from nas.layers import Conv2d, Shape, ShapeError
+from nas.layers import Shape, ShapeError
 from nas.ops import OPS, TENSOR_OPS
 from nas.products import all_pairs, least_products
 from nas.record import graph_to_json
@@ -22,46 +22,18 @@ def test_the_names() -> None:
     assert list(TEXT_SEEDS) == [*llamas, "gpt-4x128", "gpt2-small-bytes"]
 
 
-def strides(graph: Graph, kernel: int) -> list[str]:
-    asked = (2, kernel)
-    layers = {node.name: node.layer for node in graph.nodes}
-    return [
-        name
-        for name, each in layers.items()
-        if isinstance(each, Conv2d) and (each.stride, each.kernel) == asked
-    ]
-
-
-def test_where_the_stride_of_a_bottleneck_stands() -> None:
-    shortcuts = [f"stage{stage}.block1.shortcut.conv" for stage in (2, 3, 4)]
-    assert strides(resnet50(), 3) == [f"stage{stage}.block1.2.conv" for stage in (2, 3, 4)]
-    assert strides(resnet50(), 1) == shortcuts
-    assert strides(resnet50_v1(), 3) == []
-    first = [f"stage{stage}.block1.1.conv" for stage in (2, 3, 4)]
-    assert sorted(strides(resnet50_v1(), 1)) == sorted(first + shortcuts)
-
-
-@pytest.mark.parametrize(
-    ("graph", "parameters", "convolutions"),
-    [
-        # 25,557,032 and 11,689,512: torchvision's model cards.
-        (resnet50(), 25_557_032, 53),
-        (resnet50_v1(), 25_557_032, 53),
-        (resnet18(), 11_689_512, 20),
-        # convolutions 36 + 2·144 + 288 + 576 + 32 + 1,152 + 2,304 + 128; norms 2·84; classifier 170
-        (residual(), 5_142, 9),
-    ],
-)
-def test_parameters_and_convolutions(graph: Graph, parameters: int, convolutions: int) -> None:
-    assert graph.num_parameters == parameters
-    assert graph.rows["conv"].num == graph.rows["bn"].num == convolutions
-
-
 @pytest.mark.parametrize("name", SEEDS)
 def test_every_seed_takes_images_and_classes(name: str) -> None:
     graph = SEEDS[name]((3, 64, 48), 7)
     assert (graph.input, graph.classes) == ((3, 64, 48), 7)
     assert SEEDS[name]((1, 1, 1), 1).classes == 1
+
+
+def test_parameters_of_resnets() -> None:
+    """25,557,032 and 11,689,512: torchvision's model cards. 5,142: convolutions 36 + 2·144 + 288 + 576 + 32 +
+    1,152 + 2,304 + 128, norms 2·84, classifier 170."""
+    graphs = (resnet50(), resnet50_v1(), resnet18(), residual())
+    assert [graph.num_parameters for graph in graphs] == [25_557_032, 25_557_032, 11_689_512, 5_142]
 
 
 def test_figures_of_text_networks() -> None:

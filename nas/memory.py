@@ -98,8 +98,8 @@ class _Passes:
         place = self._lies[first] if shares else self._new(graph.shapes[node.name], own.width)
         self._lies[node.name] = place
         self._hold(place)
-        inside = own.inside * self.examples + own.once + self._narrow_weights(node, own)
-        self._look(inside + own.forward * self.examples, self._blocked_weights(node, own))
+        inside = own.inside * self.examples + own.once + self._copied_weights(node, own.narrow_weights)
+        self._look(inside + own.forward * self.examples, self._copied_weights(node, own.blocked_weights))
         if node.name in graph.trained:
             tensors = [self._lies[node.inputs[index]] for index in own.keeps]
             tensors += [place] if own.keeps_output else []
@@ -140,10 +140,10 @@ class _Passes:
                 same = own.passes_on and read.width == own.width
                 found.append((name, gradient if same else self._new(read.shape, read.width)))
                 self._hold(found[-1][1])
-        narrow = self._narrow_weights(node, own)
+        narrow = self._copied_weights(node, own.narrow_weights)
         besides = own.backward * self.examples + (narrow or weights)
         # The gradient as oneDNN lays it out, then as torch does, then with the channels last.
-        self._look(besides, 2 * self._blocked_weights(node, own))
+        self._look(besides, 2 * self._copied_weights(node, own.blocked_weights))
         self._give_back(gradient)
         self.live -= inside
         for tensor in tensors:
@@ -169,11 +169,9 @@ class _Passes:
     def _reads(self, node: Node) -> list[Read]:
         return [Read(self.graph.shapes[name], self._widths[name]) for name in node.inputs]
 
-    def _narrow_weights(self, node: Node, own: Footprint) -> int:
-        return self.narrow * self._weights[node.name] if own.narrow_weights else 0
-
-    def _blocked_weights(self, node: Node, own: Footprint) -> int:
-        return self.narrow * self._weights[node.name] if own.blocked_weights else 0
+    def _copied_weights(self, node: Node, are_copied: bool) -> int:
+        """Bytes of a node's weights in the format of training, if they are copied."""
+        return self.narrow * self._weights[node.name] if are_copied else 0
 
     def _new(self, shape: Shape, width: int) -> int:
         self._sizes.append(prod(shape) * width * self.examples)

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from nas.bounded import read_text
-from nas.graph import INPUT, Graph, Node
+from nas.graph import Graph
 from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool, Layer, MaxPool, ReLU, Shape
 from nas.record import graph_from_json
-from nas.text_seeds import TEXT_SEEDS
+from nas.text_seeds import TEXT_SEEDS, Sketch
 
 
 class SeedError(ValueError):
@@ -107,18 +107,14 @@ def _read(path: str, names: Collection[str]) -> Graph:
 
 
 @dataclass
-class _Draft:
-    """Nodes written down one after the other; each reads the one before unless told otherwise."""
+class _Draft(Sketch):
+    """A network of images in the making, with the width of each tensor."""
 
-    nodes: list[Node] = field(default_factory=list)
     widths: dict[str, int] = field(default_factory=dict)
-    last: str = INPUT
 
     def put(self, name: str, layer: Layer, *inputs: str) -> str:
-        self.nodes.append(Node(name, layer, inputs or (self.last,)))
         self.widths[name] = layer.channels if isinstance(layer, Conv2d) else self.widths.get(self.last, 0)
-        self.last = name
-        return name
+        return super().put(name, layer, *inputs)
 
     def conv_bn(self, name: str, channels: int, kernel: int = 3, stride: int = 1, of: str = "") -> str:
         self.put(f"{name}.conv", Conv2d(channels, kernel, stride), *([of] if of else []))

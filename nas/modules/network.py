@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nas.graph import Graph
-from nas.modules.images import Sum
-from nas.modules.module_table import module_of
-from nas.modules.sequences import Tied
+from nas.modules.module_table import Sum, Tied, module_of
 
 
 class Network(nn.Module):

@@ -121,9 +121,9 @@ class Bayesian(Search):
             yield from (_Seen(child, self._row(child)) for child in grown)
             return
         number = parent.observation.number
-        drawn = [child for child in self._drawn.get(number, []) if not self._is_known(child.candidate.graph)]
+        drawn = [child for child in self._drawn.get(number, []) if self._is_new(child.candidate.graph)]
         while len(drawn) < CHILDREN and (child := next(parent.children, None)) is not None:
-            if not self._is_known(child.graph):
+            if self._is_new(child.graph):
                 drawn.append(_Seen(child, self._row(child)))
         self._drawn[number] = drawn
         yield from drawn

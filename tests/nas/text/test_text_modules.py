@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from nas.layers import Attention, Experts
+from nas.layers import Attention, Experts, Linear
 from nas.modules import Network, module_of
 from nas.text_seeds import TEXT_SEEDS
 from nas.weights import initial
-from tests.nas.grown import standard
+from tests.nas.grown import SYMBOLS, standard
 from tests.nas.networks import examples, loss, network
 
 
@@ -37,9 +38,12 @@ def test_a_window_hides_what_is_far_behind() -> None:
     assert changed == [False, True, True, True, False, False, False]
 
 
-def test_a_tied_network_is_the_other_with_one_weight_twice() -> None:
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_tied_network_is_the_other_with_one_weight_twice(bias: bool) -> None:
     """The gradient of that weight is the sum of both."""
-    tied, apart = (standard("gated", tied=tied) for tied in (True, False))
+    *nodes, last = standard("gated").nodes
+    ends = [replace(last, layer=Linear(SYMBOLS, bias, tied=tied)) for tied in (True, False)]
+    tied, apart = (replace(standard("gated"), nodes=(*nodes, end)) for end in ends)
     assert apart.num_parameters - tied.num_parameters == apart.shapes["embedding"][1] * apart.classes
     one, other = network(tied, torch.float64), Network(apart).double()
     values = {name: tensor.detach().numpy() for name, tensor in one.tensors().items()}

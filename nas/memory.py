@@ -76,6 +76,7 @@ class _Passes:
 
     @property
     def all_gradients(self) -> int:
+        """Bytes of the gradients of all weights, which are in fp32 whatever the format of training."""
         return WIDE * self.graph.num_parameters
 
     def forward(self) -> None:
@@ -90,6 +91,7 @@ class _Passes:
                     self._give_back(self._lies[name])
 
     def _compute(self, node: Node) -> None:
+        """The forward pass of a node: makes its output, and holds what its backward pass will need."""
         graph, reads = self.graph, self._reads(node)
         own = node.layer.footprint(self.narrow, *reads)
         first = node.inputs[0]
@@ -117,6 +119,8 @@ class _Passes:
         self._give_back(self._lies[output])
 
     def backward(self) -> None:
+        """From the gradient of the loss to those of all weights, in the order of autograd: the last node
+        first."""
         if not self.keeps_gradients:
             self.gradients = 0
         graph, output = self.graph, self.graph.output
@@ -174,20 +178,24 @@ class _Passes:
         return self.narrow * self._weights[node.name] if are_copied else 0
 
     def _new(self, shape: Shape, width: int) -> int:
+        """A memory for a tensor, which nobody holds yet."""
         self._sizes.append(prod(shape) * width * self.examples)
         return len(self._sizes) - 1
 
     def _hold(self, place: int) -> None:
+        """One more holder; the first one makes the memory count."""
         self._holders[place] += 1
         if self._holders[place] == 1:
             self.live += self._sizes[place]
 
     def _give_back(self, place: int) -> None:
+        """One holder less; with the last one the memory is free."""
         self._holders[place] -= 1
         if not self._holders[place]:
             self.live -= self._sizes[place]
 
     def _look(self, besides: int, by_onednn: int = 0) -> None:
+        """Notes the most that was there at once; `besides` and `by_onednn` are there for a moment only."""
         seen = self.live + besides + self.gradients
         self.highest = max(self.highest, seen)
         self.highest_by_onednn = max(self.highest_by_onednn, seen + by_onednn)

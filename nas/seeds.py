@@ -88,6 +88,7 @@ def _examples(input: Shape) -> str:
 
 
 def _read(path: str, names: Collection[str]) -> Graph:
+    """The graph in a file. A misspelt name of a seed is no file, so that close names are suggested."""
     if "\0" in path:
         raise SeedError(
             f"{path!r} holds a null character, so it is no file; give the JSON file of a graph, or a seed"
@@ -155,6 +156,8 @@ class _Draft(Sketch):
 def _imagenet(
     input: Shape, classes: int, depths: tuple[int, ...], block: Callable[..., None], **options: bool
 ) -> Graph:
+    """A ResNet for 224²: a stem of stride 2 and a pool, then four stages, each twice as wide as the one
+    before."""
     draft = _Draft()
     draft.conv_bn_relu("stem", 64, 7, 2)
     draft.put("stem.pool", MaxPool(3, 2))

@@ -95,6 +95,7 @@ class Sketch:
 
 
 def _gpt(input: Shape, classes: int, blocks: int, heads: int, width: int) -> Graph:
+    """A network built as GPT-2, whose MLPs are four times as wide as the trunk."""
     sketch = Sketch()
     sketch.put("embedding", Embedding(classes, width))
     trunk = sketch.put("positions", Positions())

@@ -50,6 +50,8 @@ class _Pairs(nn.Module):
 
 
 class _CausalAttention(nn.Module):
+    """Attention of positions to those before them, in torch's own fused kernel where there is one."""
+
     def __init__(self, layer: Attention, positions: int, width: int) -> None:
         super().__init__()
         self.layer = layer

@@ -107,6 +107,7 @@ def _above(graph: Graph, node: str, names: Sequence[str]) -> list[str]:
 
 
 def _earlier(graph: Graph, source: str, node: str) -> None:
+    """Raises MorphismError unless both are images and the source comes first, so that there is no cycle."""
     known(graph, node)
     if source not in graph.shapes or not _above(graph, node, [source]):
         raise MorphismError(f"{source!r} is not above {node}")

@@ -67,6 +67,7 @@ class Bayesian(Search):
         self._schedule, self._best = 0, math.inf
 
     def child_of_living(self, rng: random.Random, round_: int) -> Candidate | None:
+        """The one of all children that are ready with the greatest expected improvement."""
         living = list(self._living.values())
         rivals = rng.sample(living, min(RIVALS, len(living)))
         seen = [child for rival in rivals for child in self._seen_of(rival, rng, round_)]

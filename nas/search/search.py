@@ -246,6 +246,7 @@ class Search:
 
 
 def _digest(graph: Graph) -> bytes:
+    """Half of the key, as bytes: 16 for each architecture that is known."""
     return bytes.fromhex(graph.key)[:16]
 
 

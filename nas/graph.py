@@ -10,11 +10,11 @@ from functools import cached_property, lru_cache, wraps
 from math import prod
 from typing import TypeVar
 
-from nas.charge import NUM_COUNTS, Charge, Counts, cost_of, fork, loss
 from nas.head import Classes, Head
 from nas.layers import Layer, Shape, ShapeError, is_size
-from nas.layers.windows import LATER, most_taps
-from nas.ops import Cost, Ops
+from nas.layers.layer import LATER
+from nas.layers.shapes import most_taps
+from nas.ops import NUM_COUNTS, Charge, Cost, Counts, Ops, cost_of
 
 T = TypeVar("T")
 
@@ -109,11 +109,20 @@ class Graph:
         unread = shapes.keys() - set[str]().union(*[node.inputs for node in self.nodes])
         if unread != {self.output}:
             raise ShapeError(f"no node reads {', '.join(sorted(unread - {self.output}))}")
-        readers = ((node.name, node.layer) for node in self.nodes if INPUT in node.inputs)
-        self.head.check(self.input, shapes[self.output], readers)
+        self.head.check(self.input, shapes[self.output])
+        if self.head.input_type != "float32":
+            self._check_symbols()
         for node, found in zip(self.nodes, facts):
             if found.table:
                 self._check_tied(node, found.table)
+
+    def _check_symbols(self) -> None:
+        """What most layers made of symbols would mean nothing, and one that mixes them would show what
+        follows."""
+        for node in self.nodes:
+            if INPUT in node.inputs and not node.layer.reads_symbols:
+                kind = type(node.layer).__name__
+                raise ShapeError(f"{node.name}: {kind}: reads numbers; embed the symbols of 'input'")
 
     def _check_tied(self, node: Node, table: Shape) -> None:
         if node.name != self.output:
@@ -286,8 +295,8 @@ class Graph:
         """All that is counted, once: the nodes, the forks and the loss."""
         readers = Counter([name for node in self.nodes for name in node.inputs])
         forks = [(name, times) for name, times in readers.items() if times > 1 and name in self.trained]
-        summed = [fork(times - 1, self.shapes[name]) for name, times in forks]
-        return [*self._node_charges.values(), *summed, loss(self.head, self.shapes[self.output])]
+        summed = [_fork(times - 1, self.shapes[name]) for name, times in forks]
+        return [*self._node_charges.values(), *summed, _loss(self.head, self.shapes[self.output])]
 
 
 def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
@@ -362,3 +371,14 @@ class _Facts:
 @lru_cache(maxsize=1 << 14)
 def _facts(layer: Layer, *inputs: Shape) -> _Facts:
     return _Facts(layer, inputs, layer.shape(*inputs))
+
+
+@lru_cache(maxsize=1 << 10)
+def _fork(sums: int, shape: Shape) -> Charge:
+    """A tensor with `sums` + 1 readers gathers as many gradients."""
+    return Charge((("grad_accum", Cost(input_grad=Ops(add=sums * prod(shape)))),))
+
+
+@lru_cache(maxsize=1 << 4)
+def _loss(head: Head, output: Shape) -> Charge:
+    return Charge((("softmax_xent", head.loss(output)),))

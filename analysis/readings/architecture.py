@@ -33,7 +33,7 @@ from nas.layers import (
     RMSNorm,
     Shape,
 )
-from nas.layers.windows import both
+from nas.layers.shapes import both
 
 LONGEST_PERIOD = 4
 """Most blocks that are recognised as one repeated period: attention and MLP of a transformer are two."""

@@ -12,13 +12,22 @@ from dataclasses import dataclass, field, replace
 from math import prod, sqrt
 from typing import TYPE_CHECKING
 
-from nas.layers.footprint import Footprint, Read, of_product
-from nas.layers.initial_values import Constant, Normal, Start
-from nas.layers.layer import Layer
-from nas.layers.shapes import Shape, ShapeError, image, refuse_no_sizes
-from nas.layers.torch_line import TorchLine, options, side
-from nas.layers.windows import LATER, Convolution, Sides, Windowed
-from nas.ops import Cost, Ops
+from nas.layers.layer import (
+    LATER,
+    Constant,
+    Footprint,
+    Layer,
+    Normal,
+    Read,
+    Start,
+    TorchLine,
+    product_costs,
+    product_footprint,
+    torch_options,
+    torch_size,
+)
+from nas.layers.shapes import Convolution, Shape, ShapeError, Sides, Windowed, image, refuse_no_sizes
+from nas.ops import Cost
 
 if TYPE_CHECKING:
     from nas.layers.onnx_place import LayerPlace
@@ -77,12 +86,7 @@ class Conv2d(Convolution, Layer):
 
     def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
         y = prod(self.shape(*inputs))
-        products = Ops(mac=prod(self.kernels) * (inputs[0][0] // self.groups) * y)
-        rows = {"conv": Cost(products, products, products, products)}
-        if self.bias:
-            sums = Ops(add=y)
-            rows["bias"] = Cost(forward=sums, weight_grad=sums, evaluate=sums)
-        return rows
+        return product_costs("conv", prod(self.kernels) * (inputs[0][0] // self.groups) * y, self.bias * y)
 
     def widened(self, width: int) -> Conv2d:
         return replace(self, channels=width)
@@ -112,7 +116,7 @@ class Conv2d(Convolution, Layer):
         return Normal(sqrt(2 / (self.channels * prod(self.kernels))))
 
     def footprint(self, narrow: int, *reads: Read) -> Footprint:
-        found = of_product(narrow, reads[0])
+        found = product_footprint(narrow, reads[0])
         (channels, *area) = reads[0].shape
         if self.executed(reads[0].shape).by_pixels:
             # The pool that takes the pixels keeps what it reads.
@@ -128,10 +132,10 @@ class Conv2d(Convolution, Layer):
             read = f"F.pad({{0}}, ({width}, {width}, {height}, {height}))"
         elif how.by_pixels:
             read, stride = f"{{0}}[:, :, ::{stride[0]}, ::{stride[1]}]", (1, 1)
-        given = options(
-            (stride, (1, 1), f"stride={side(stride)}"),
-            (how.padding, (0, 0), f"padding={side(how.padding)}"),
-            (self.dilations, (1, 1), f"dilation={side(self.dilations)}"),
+        given = torch_options(
+            (stride, (1, 1), f"stride={torch_size(stride)}"),
+            (how.padding, (0, 0), f"padding={torch_size(how.padding)}"),
+            (self.dilations, (1, 1), f"dilation={torch_size(self.dilations)}"),
             (self.groups, 1, f"groups={self.groups}"),
             (self.bias, True, f"bias={self.bias}"),
         )

@@ -11,11 +11,19 @@ from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import TYPE_CHECKING
 
-from nas.layers.footprint import INDEX, WIDE, Footprint, Read, keeps_input
-from nas.layers.layer import Layer
-from nas.layers.shapes import Shape, ShapeError, image
-from nas.layers.torch_line import TorchLine, options, side
-from nas.layers.windows import LATER, Sides, Windowed, both, most_taps, settle_sides
+from nas.layers.layer import (
+    INDEX,
+    LATER,
+    WIDE,
+    Footprint,
+    Layer,
+    Read,
+    TorchLine,
+    keeps_input,
+    torch_options,
+    torch_size,
+)
+from nas.layers.shapes import Shape, ShapeError, Sides, Windowed, both, image, most_taps, settle_sides
 from nas.ops import Cost, Ops
 
 if TYPE_CHECKING:
@@ -210,7 +218,7 @@ def _onnx_means(at: LayerPlace, images: str, down: Array, right: Array) -> None:
 def _window(layer: Windowed) -> str:
     """The arguments of a pool in PyTorch: kernel, stride, and what differs from torch's defaults."""
     ceil = layer.ceil_mode
-    given = options(
-        (layer.paddings, (0, 0), f"padding={side(layer.paddings)}"), (ceil, False, f"ceil_mode={ceil}")
+    given = torch_options(
+        (layer.paddings, (0, 0), f"padding={torch_size(layer.paddings)}"), (ceil, False, f"ceil_mode={ceil}")
     )
-    return f"{side(layer.kernels)}, {side(layer.strides)}{given}"
+    return f"{torch_size(layer.kernels)}, {torch_size(layer.strides)}{given}"

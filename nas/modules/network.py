@@ -13,7 +13,6 @@ from nas.graph import Graph
 from nas.modules.images import Sum
 from nas.modules.module_table import module_of
 from nas.modules.sequences import Tied
-from nas.modules.transfer import to_device
 
 
 class Network(nn.Module):
@@ -98,3 +97,10 @@ def _plan(graph: Graph, modules: list[nn.Module]) -> Iterator[Step]:
     for index, (node, module) in enumerate(zip(graph.nodes, modules)):
         dead = [place[name] for name in dict.fromkeys(node.inputs) if last_reader[name] == index]
         yield module, tuple(place[name] for name in node.inputs), place[node.name], tuple(dead)
+
+
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """The values on the device, without waiting for it: only a copy from pinned memory does not."""
+    if values.device.type != "cpu" or device.type in ("cpu", "mps"):
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, lcm
 from typing import TypeVar
 
@@ -19,6 +19,18 @@ def choose(rng: random.Random, sites: Sequence[T], what: str) -> T:
     if not sites:
         raise MorphismError(f"the graph has no {what}")
     return rng.choice(sites)
+
+
+def possible(graph: Graph, check: Callable[[Graph, str], object]) -> list[str]:
+    """The nodes for which `check` raises no MorphismError."""
+    found = []
+    for node in graph.nodes:
+        try:
+            check(graph, node.name)
+        except MorphismError:
+            continue
+        found.append(node.name)
+    return found
 
 
 def seed_from(rng: random.Random) -> int:

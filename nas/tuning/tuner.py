@@ -79,14 +79,16 @@ class Tuner:
         """Values for the whole space; the same after the same calls and for the same seed."""
         raise NotImplementedError
 
+    # What a library is told of a trial, whose values lie within the space.
+
     def _began(self, number: int, values: Values) -> None:
-        raise NotImplementedError
+        pass
 
     def _ended(self, number: int, values: Values, loss: float) -> None:
-        raise NotImplementedError
+        pass
 
     def _forgotten(self, number: int) -> None:
-        raise NotImplementedError
+        pass
 
 
 class Untuned(Tuner):
@@ -94,15 +96,6 @@ class Untuned(Tuner):
 
     def ask(self, number: int, start: Point) -> Point:
         return start
-
-    def _began(self, number: int, values: Values) -> None:
-        pass
-
-    def _ended(self, number: int, values: Values, loss: float) -> None:
-        pass
-
-    def _forgotten(self, number: int) -> None:
-        pass
 
 
 def installed(library: str) -> bool:

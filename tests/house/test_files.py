@@ -18,7 +18,7 @@ REASON = re.compile(r"\bone\s+file\b|\bfile\s+is\s+long\b", re.IGNORECASE)
 
 # Where an exception of any kind may be caught: the boundary to foreign code. It is recorded there.
 BOUNDARIES: Mapping[str, str] = {
-    "nas/families.py": "a layer of somebody else's is foreign code; what it raises becomes an ImportError",
+    "nas/reader.py": "a layer of somebody else's is foreign code; what it raises becomes an ImportError",
     "aiperf/proposing/foreign_search.py": "the same of a search that runs, which becomes a SearchFailed",
     "nas/search/installed_searches.py": "the same of a search, which becomes a SearchError",
     "aiperf/tasks/installed_tasks.py": "the same of a task, which becomes a ConfigError",

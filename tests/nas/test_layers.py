@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nas.head import NextSymbol
+from nas.head import Classes, NextSymbol
 from nas.layers import (
     GELU,
     AdaptiveAveragePool,
@@ -44,7 +44,6 @@ from nas.layers import (
     ShapeError,
     Upsample,
     Windows,
-    softmax_cross_entropy,
 )
 from nas.ops import Cost, Ops
 from tests.nas.graphs import IMAGE, LAYERS, SAMPLES
@@ -303,7 +302,7 @@ def test_shape_and_operations_by_hand(name: str) -> None:
 
 def test_losses_by_hand() -> None:
     forward, gradient = Ops(cmp=9, add=21, exp=11, div=10), Ops(add=10, mul=10)
-    assert softmax_cross_entropy(10) == Cost(forward, gradient, Ops(), Ops(cmp=9))
+    assert Classes().loss((10,)) == Cost(forward, gradient, Ops(), Ops(cmp=9))
     asked = Ops(cmp=27, add=60, exp=33)
     assert NextSymbol().loss((3, 10)) == Cost(forward * 3, gradient * 3, Ops(), asked)
 

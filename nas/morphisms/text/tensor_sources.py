@@ -17,8 +17,7 @@ import numpy as np
 
 from nas.graph import Graph, Node
 from nas.layers import Embedding, Experts, Linear, Shape
-from nas.morphisms.carry import span
-from nas.morphisms.channels import NEW, Index, refuse_many
+from nas.morphisms.channels import NEW, Index, refuse_many, span
 from nas.morphisms.morphism import STEPS
 from nas.weights import Array, Weights, generator, starts
 

@@ -23,9 +23,9 @@ from aiperf.journal.strict import LARGEST_FLOAT, parsed
 from aiperf.tally import Tally, kinds
 from aiperf.trial import HyperParameters
 from aiperf.wire.messages import Evaluate, FromGroup, Stop, ToGroup, pack, unpack
-from nas.families import RecordError, is_family, is_member, member_named
 from nas.morphisms import MIX, Morphism
 from nas.portable.preparation import ImagePreparation, Preparation, TextPreparation
+from nas.reader import RecordError, is_family, is_member, member_named, members
 from nas.record import decode, encode
 
 WORDS = st.text(max_size=6)
@@ -87,9 +87,7 @@ def records(kind: Any) -> st.SearchStrategy[Any]:
     return st.builds(kind, **each)
 
 
-EACH = [
-    pytest.param(family, kind, id=kind.__name__) for family in FAMILIES for kind in family.__subclasses__()
-]
+EACH = [pytest.param(family, kind, id=kind.__name__) for family in FAMILIES for kind in members(family)]
 
 
 def encoded(value: Any) -> Any:

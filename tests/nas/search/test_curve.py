@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nas.search.curve import extrapolate
+from nas.search.evolution import extrapolate
 
 
 def law(limit: float, scale: float, exponent: float, last: int = 10) -> list[tuple[int, float]]:

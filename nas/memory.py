@@ -8,7 +8,7 @@ from math import prod
 
 from nas.graph import INPUT, Graph, Node
 from nas.layers import Shape
-from nas.layers.footprint import WIDE, Footprint, Output, Read
+from nas.layers.layer import WIDE, Footprint, Output, Read
 
 
 @dataclass(frozen=True)

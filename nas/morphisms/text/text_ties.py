@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from nas.graph import INPUT, Graph, Node, once
@@ -24,12 +25,14 @@ from nas.layers import (
     SquaredReLU,
 )
 from nas.morphisms.channels import MOST_FEATURES, MorphismError
-from nas.morphisms.sites import known
+from nas.morphisms.sites import known, possible, rounded
 
 ACTIVATIONS = (GELU, SiLU, SquaredReLU, ReLU)
 MIXING = (Linear, Embedding, Attention, Experts)
 OF_HIDDEN = (*ACTIVATIONS, Product, Add, Dropout)
 OF_STREAM = (Add, RMSNorm, Dropout)
+FACTORS = (1.5, 2.0)
+"""How much wider an edit proposes to make a tie, as for images (`nas.morphisms.widen`)."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,11 @@ def tie_of(graph: Graph, sites: list[TextTie], name: str, what: str) -> TextTie:
     raise MorphismError(f"{name} does not write {what} whose width is free")
 
 
+def wider_width(tie: TextTie, rng: random.Random) -> int:
+    """A greater number of features, drawn."""
+    return rng.choice(sorted({rounded(factor * tie.width) for factor in FACTORS}))
+
+
 @dataclass(frozen=True)
 class Heads:
     """An attention whose queries, keys and values are Linears that nobody else reads."""
@@ -134,14 +142,7 @@ def heads_of(graph: Graph, name: str) -> Heads:
 @once
 def attentions(graph: Graph) -> list[str]:
     """Attentions that can get more heads."""
-    found = []
-    for node in graph.nodes:
-        try:
-            heads_of(graph, node.name)
-        except MorphismError:
-            continue
-        found.append(node.name)
-    return found
+    return possible(graph, heads_of)
 
 
 def _all(nodes: tuple[Node, ...], *kinds: type[Layer]) -> bool:

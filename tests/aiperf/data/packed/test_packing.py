@@ -24,8 +24,7 @@ from aiperf.data.file_list import fingerprint, scan
 from aiperf.data.packed import packing_plan as planning
 from aiperf.data.packed.folder_lock import alone
 from aiperf.data.packed.packing import pack
-from aiperf.data.packed.packing_plan import plan
-from aiperf.data.packed.packing_record import PackingRecord
+from aiperf.data.packed.packing_plan import PackingRecord, plan
 from aiperf.data.packed.shards import damaged, images_a_shard, read_manifest
 from aiperf.errors import DataError
 from tests.aiperf.commands.typed import Typed

@@ -10,11 +10,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from aiperf.config import TrainingConfig
 from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
 from aiperf.profiling.steps import TrialSteps, raw_events
-from aiperf.profiling.work import ProfileWork
 from aiperf.training.optimizers import make_optimizer
+from aiperf.trial import HyperParameters
 from aiperf.wire.profile_records import FORWARD, LOSS, PHASE, MeasuredMemory, PredictedMemory
 from nas.graph import Graph
 from nas.layers import Experts
@@ -71,7 +72,9 @@ def measure_memory(steps: TrialSteps) -> MeasuredMemory:
     )
 
 
-def predict_memory(graph: Graph, work: ProfileWork, device: Device, examples: int) -> PredictedMemory | None:
+def predict_memory(
+    graph: Graph, training: TrainingConfig, hyper: HyperParameters, device: Device, examples: int
+) -> PredictedMemory | None:
     """Memory as torch's MemTracker predicts it on fake tensors, which have a shape but no memory. None for a
     mixture of experts, where the number of rows of an expert depends on the examples."""
     if any(isinstance(node.layer, Experts) for node in graph.nodes):
@@ -80,10 +83,9 @@ def predict_memory(graph: Graph, work: ProfileWork, device: Device, examples: in
         network = Network(graph)
     with FakeTensorMode():
         _fake(network)
-        training = work.training
-        optimizer = make_optimizer(training.optimizer, network, work.hyper, device, training.format)
+        optimizer = make_optimizer(training.optimizer, network, hyper, device, training.format)
         scaler = torch.amp.GradScaler(device.kind, enabled=False)
-        engine = Engine(Passes(network, device, training.format, scaler, work.hyper.label_smoothing))
+        engine = Engine(Passes(network, device, training.format, scaler, hyper.label_smoothing))
         batch = _batch(graph, examples)
         tracker = MemTracker()
         tracker.track_external(network, optimizer, *batch)

@@ -20,8 +20,7 @@ from aiperf.measuring.ceiling import measure_copy, measure_products
 from aiperf.measuring.precision import format_rates
 from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo, lead
-from aiperf.profiling.step_memory import measure_memory, predict_memory
-from aiperf.profiling.steps import FirstBatch, TrialSteps, run_rounds
+from aiperf.profiling.steps import FirstBatch, TrialSteps, measure_memory, predict_memory, run_rounds
 from aiperf.profiling.work import ANSWER, AUTO, MEETING, TRACE, WORK, ProfileWork
 from aiperf.proposing.memory_model import PROCESSOR, step_parts
 from aiperf.training.built_trial import Rank, build

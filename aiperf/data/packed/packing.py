@@ -6,15 +6,10 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent import futures
+from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -23,7 +18,6 @@ import numpy as np
 from aiperf.data.decode import decode_whole
 from aiperf.data.decoders import server
 from aiperf.data.decoding_process import end_with_parent
-from aiperf.data.packed.folder_lock import alone
 from aiperf.data.packed.packing_plan import (
     PackingPlan,
     PackingRecord,
@@ -31,7 +25,7 @@ from aiperf.data.packed.packing_plan import (
     with_finished,
     with_undamaged,
 )
-from aiperf.data.packed.shards import PACKING, Packed, Shard, to_disk, write_manifest
+from aiperf.data.packed.shards import PACKING, Packed, Shard, alone, to_disk, write_manifest
 from aiperf.errors import DataError
 from aiperf.os_error import unwritable
 from aiperf.scheduler_warning import outlive
@@ -72,7 +66,7 @@ def pack(
 
 
 def _packed(plan: PackingPlan, processes: Executor, workers: int, show: Callable[[int], object]) -> Packed:
-    with PackingRecord(plan.target / PACKING) as record:
+    with closing(PackingRecord(plan.target / PACKING)) as record:
         hashes = plan.finished | _made(plan, processes, workers, record, show)
         train, test = (
             tuple(Shard(shard.images, hashes[shard.name]) for shard in part) for part in plan.parts
@@ -93,13 +87,13 @@ def _made(
     hashes, decoding = dict[str, Future[str]](), dict[Future[tuple[int, str]], PlannedShard]()
     pieces = _pieces(plan)
     # In threads, because they wait for the disk while the processes decode.
-    with ThreadPoolExecutor(HASHERS) as hashers:
+    with futures.ThreadPoolExecutor(HASHERS) as hashers:
         while True:
             while len(decoding) < AHEAD * workers and (piece := next(pieces, None)) is not None:
                 decoding[processes.submit(piece[1])] = piece[0]
             if not decoding:
                 break
-            for future in wait(decoding, return_when=FIRST_COMPLETED).done:
+            for future in futures.wait(decoding, return_when=futures.FIRST_COMPLETED).done:
                 shard, (images, told) = decoding.pop(future), future.result()
                 done += images
                 show(done)
@@ -147,9 +141,9 @@ def _finish(plan: PackingPlan, shard: PlannedShard, record: PackingRecord) -> st
     return digest
 
 
-def packing_processes(processes: int) -> ProcessPoolExecutor:
+def packing_processes(processes: int) -> futures.ProcessPoolExecutor:
     """Processes that outlive Ctrl-C, for the one that started them ends them, and never outlive that one."""
-    return ProcessPoolExecutor(processes, mp_context=server(__name__), initializer=_begin)
+    return futures.ProcessPoolExecutor(processes, mp_context=server(__name__), initializer=_begin)
 
 
 def decode_into(path: str, offset: int, files: Sequence[str], channels: int, side: int) -> tuple[int, str]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import BinaryIO
 
 import numpy as np
@@ -19,10 +18,10 @@ import numpy as np
 from aiperf.data.decode import decoder_name
 from aiperf.data.file_list import FileList, fingerprint
 from aiperf.data.imagefolder import listed, look_at_imagefolder
-from aiperf.data.packed.folder_lock import LOCK
 from aiperf.data.packed.shards import (
     FILTER,
     FORM,
+    LOCK,
     MANIFEST,
     PACKING,
     Packed,
@@ -244,12 +243,7 @@ class PackingRecord:
         self._file: BinaryIO = path.open("ab")
         self._file.truncate(path.read_bytes().rfind(b"\n") + 1)  # of a line that was torn
 
-    def __enter__(self) -> PackingRecord:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._file.close()
 
     def add(self, line: str) -> None:

@@ -10,7 +10,7 @@ import torch
 from aiperf.device import bind
 from aiperf.errors import WorldError
 from aiperf.profiling.rank_process import refuse_too_large
-from aiperf.profiling.step_memory import measure_memory, predict_memory
+from aiperf.profiling.steps import measure_memory, predict_memory
 from aiperf.proposing.memory_model import step_parts, training_bytes
 from aiperf.training.train import _Keeper
 from aiperf.wire.profile_records import PredictedMemory

@@ -21,6 +21,7 @@ from aiperf.journal.replay import replay
 from aiperf.profiling.local_ranks import profile_locally
 from aiperf.profiling.work import AUTO, TRACE, ProfileWork, of_seed
 from aiperf.score.lineage import rebuild
+from aiperf.tasks.registry import task_of_graph
 from aiperf.variables import number
 from aiperf.wire.profile_records import Ceilings
 from analysis.exports.profile import profile_json, profile_text
@@ -174,7 +175,8 @@ def _of_seed(seed: str, sizes: tuple[int, ...], batch: int | None) -> _ProfileRe
         graphs = [resolve_seed(seed, _input(own, size), own.classes) for size in sizes] or [own]
     except ValueError as error:
         raise ConfigError(f"{f'--sizes {sizes}: ' if len(sizes) > 1 else ''}{error}") from None
-    return _ProfileRequest(f"seed {seed}", [of_seed(graph, batch or BATCH) for graph in graphs])
+    works = [of_seed(task_of_graph(graph), graph, batch or BATCH) for graph in graphs]
+    return _ProfileRequest(f"seed {seed}", works)
 
 
 def _input(own: Graph, size: int) -> Shape:

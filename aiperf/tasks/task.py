@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from aiperf.tally import Tally
 from aiperf.tasks.data import DataConfig
@@ -86,6 +86,47 @@ class DataFacts:
     """In one line: how many examples, of what."""
     error_limit: Callable[[Manifest], ErrorLimit | None] = lambda manifest: None
     """The smallest error that can be believed of the whole test part; None if nothing is known."""
+
+
+class KnownData(Protocol):
+    """Data that everybody has: what its makers fixed, so that no run can have it otherwise."""
+
+    @property
+    def title(self) -> str:
+        """The name by which people know it."""
+
+    @property
+    def name(self) -> str:
+        """The value of `data.name` under which it is read."""
+
+    @property
+    def sha256(self) -> str:
+        """The fingerprint of the whole; empty if no site has reported it yet."""
+
+    def facts(self, manifest: Manifest) -> dict[str, Any]:
+        """The entries that every manifest of it has."""
+
+
+Known = TypeVar("Known", bound=KnownData)
+
+
+def recognised(manifest: Manifest, known: Iterable[Known]) -> Known | None:
+    """Which of these data a manifest describes: by its fingerprint, or by all its numbers if none is
+    pinned."""
+    for each in known:
+        same = manifest.get("sha256") == each.sha256 if each.sha256 else not differences(manifest, each)
+        if same and manifest.get("name") == each.name:
+            return each
+    return None
+
+
+def differences(manifest: Manifest, known: KnownData) -> list[str]:
+    """The entries of a manifest that cannot be those of these data, in words."""
+    return [
+        f"{key} is {manifest.get(key)!r}, but {known.title} has {value!r}"
+        for key, value in known.facts(manifest).items()
+        if manifest.get(key) != value
+    ]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.mark import refuse_marked
 from aiperf.tasks.images.known_sets import IMAGENET_1K, known_set
 from aiperf.tasks.images.task import IMAGES
-from aiperf.tasks.recognition import differences
+from aiperf.tasks.task import differences
 from analysis.exports.mllog import mllog_text
 from analysis.readings.judgement import Judged
 from analysis.readings.run_tables import verdict_text, verdict_word

@@ -21,7 +21,7 @@ BOUNDARIES: Mapping[str, str] = {
     "nas/reader.py": "a layer of somebody else's is foreign code; what it raises becomes an ImportError",
     "aiperf/proposing/foreign_search.py": "the same of a search that runs, which becomes a SearchFailed",
     "nas/search/installed_searches.py": "the same of a search, which becomes a SearchError",
-    "aiperf/tasks/installed_tasks.py": "the same of a task, which becomes a ConfigError",
+    "aiperf/tasks/data.py": "the same of a task, which becomes a ConfigError",
     "analysis/submissions/ranking.py": "a package is anybody's; whatever it provokes is shown as the reason",
     "aiperf/data/decode.py": "Pillow raises what it likes on a damaged file; it becomes a DataError",
     "aiperf/data/decoding_process.py": "the same in a decoding process, which passes it on as a line",

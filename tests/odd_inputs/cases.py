@@ -674,10 +674,10 @@ FILE_CASES = (
         needs_torch=True,
     ),
     FileCase(
-        ("aiperf/data/packed/packing_record.py PackingRecord.lines",),
+        ("aiperf/data/packed/packing_plan.py PackingRecord.lines",),
         "packing",
         lambda folder: list(
-            called("aiperf.data.packed.packing_record:PackingRecord.lines", folder / "packing")  # type: ignore[call-overload]
+            called("aiperf.data.packed.packing_plan:PackingRecord.lines", folder / "packing")  # type: ignore[call-overload]
         ),
         needs_torch=True,
     ),
@@ -719,7 +719,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "it answers over a socket, a pipe or a file of its own": (
         "aiperf/telemetry/recorder.py Recorder.__init__",
         "aiperf/data/decoders.py server",
-        "aiperf/data/packed/packing_process.py packing_processes",
+        "aiperf/data/packed/packing.py packing_processes",
         "aiperf/on_nni/tuner.py SearchTuner.update_search_space",
         "aiperf/profiling/local_ranks.py _start",
         "aiperf/ranks/process.py WorkerProcess.__init__",
@@ -743,7 +743,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "analysis/submissions/schema.py schema",
     ),
     "a file that this program has written a moment before, or is about to": (
-        "aiperf/data/packed/packing_record.py PackingRecord.__init__",
+        "aiperf/data/packed/packing_plan.py PackingRecord.__init__",
         "aiperf/data/packed/shards.py to_disk",
         "aiperf/journal/file.py JournalWriter.begin",
         "aiperf/profiling/local_ranks.py _read",

@@ -52,9 +52,8 @@ def pack_images(source: Path, target: Path, size: int, processes: int | None) ->
     interrupted, the same command continues it.
     """
     refuse_no_run()
-    from aiperf.data.packed.packing import pack
+    from aiperf.data.packed.packing import pack, packing_processes
     from aiperf.data.packed.packing_plan import plan
-    from aiperf.data.packed.packing_process import packing_processes
 
     planned = plan(source, target, size)
     already = f"{target}: already holds these images; `aiperf-hpc data verify` checks them"

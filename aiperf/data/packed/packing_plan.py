@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
+from typing import BinaryIO
 
 import numpy as np
 
 from aiperf.data.decode import decoder_name
 from aiperf.data.file_list import FileList, fingerprint
 from aiperf.data.imagefolder import listed, look_at_imagefolder
-from aiperf.data.packed.folder_lock import LOCK
-from aiperf.data.packed.packing_record import PackingRecord
 from aiperf.data.packed.shards import (
     FILTER,
     FORM,
+    LOCK,
     MANIFEST,
     PACKING,
     Packed,
@@ -33,11 +36,14 @@ from aiperf.data.packed.shards import (
 from aiperf.errors import DataError
 from aiperf.os_error import unreadable
 from aiperf.wording import bytes_text
-from nas.bounded import file_digest
+from nas.bounded import file_digest, read_bytes
+
+KEYS = {"shard", "source", "sha256"}
+"""Those of a line in the record of a packing."""
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedShard:
     """A shard that is to be there: which images, and where."""
 
     name: str
@@ -62,7 +68,7 @@ class PackingPlan:
     """A packing before it begins."""
 
     target: Path
-    parts: tuple[tuple[Planned, ...], tuple[Planned, ...]]
+    parts: tuple[tuple[PlannedShard, ...], tuple[PlannedShard, ...]]
     """Training and test."""
     result: Packed
     """Without the hashes of the shards."""
@@ -73,11 +79,11 @@ class PackingPlan:
     empty."""
 
     @property
-    def shards(self) -> tuple[Planned, ...]:
+    def shards(self) -> tuple[PlannedShard, ...]:
         return self.parts[0] + self.parts[1]
 
     @property
-    def left(self) -> tuple[Planned, ...]:
+    def left(self) -> tuple[PlannedShard, ...]:
         return tuple(shard for shard in self.shards if shard.name not in self.finished)
 
     @property
@@ -164,7 +170,7 @@ def with_undamaged(plan: PackingPlan, threads: int) -> PackingPlan:
     return replace(plan, finished=kept)
 
 
-def _planned(name: str, listing: FileList, how: str) -> Iterator[Planned]:
+def _planned(name: str, listing: FileList, how: str) -> Iterator[PlannedShard]:
     total = len(listing.names)
     size = images_a_shard(total)
     for number, first in enumerate(range(0, total, size)):
@@ -173,7 +179,7 @@ def _planned(name: str, listing: FileList, how: str) -> Iterator[Planned]:
         for index in range(first, stop):
             source.update(f"{listing.sizes[index]}\t{listing.labels[index]}\t".encode())
             source.update(bytes(listing.names[index]) + b"\n")
-        yield Planned(shard_name(name, number), listing, first, stop, source.hexdigest())
+        yield PlannedShard(shard_name(name, number), listing, first, stop, source.hexdigest())
 
 
 def _same_packing(target: Path, wanted: Packed) -> Packed:
@@ -226,3 +232,45 @@ def _refuse_no_room(plan: PackingPlan) -> None:
             f"{plan.target}: {bytes_text(plan.bytes_left)} needed, but only {bytes_text(free)} free; free "
             f"some space, or choose a folder on another disk"
         )
+
+
+class PackingRecord:
+    """The record of a packing that is not finished: a line for each finished shard. One process adds lines,
+    which is alone in the folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._adding = path, Lock()
+        self._file: BinaryIO = path.open("ab")
+        self._file.truncate(path.read_bytes().rfind(b"\n") + 1)  # of a line that was torn
+
+    def close(self) -> None:
+        self._file.close()
+
+    def add(self, line: str) -> None:
+        """From any thread; it is on the disk when this returns."""
+        with self._adding:
+            self._file.write(f"{line}\n".encode())
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def remove(self) -> None:
+        self._path.unlink()
+
+    @staticmethod
+    def lines(path: Path) -> Iterator[dict[str, str]]:
+        """Reads the record of an earlier packing; its last line may be torn, and is omitted. Raises
+        DataError."""
+        try:
+            *whole, _ = read_bytes(path).split(b"\n")
+        except OSError as error:
+            raise DataError(unreadable(error, path, "remove the folder and pack again")) from None
+        for number, raw in enumerate(whole, start=1):
+            try:
+                line = json.loads(raw)
+                if set(line) != KEYS or not all(isinstance(value, str) for value in line.values()):
+                    raise ValueError("it has other keys")
+            except (ValueError, TypeError) as error:
+                raise DataError(
+                    f"{path}:{number}: not a packing record ({error}); remove the folder and pack again"
+                ) from None
+            yield line

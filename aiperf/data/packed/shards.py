@@ -3,11 +3,14 @@ describes them."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -24,6 +27,9 @@ from nas.record import RecordError, decode, encode
 MANIFEST = "manifest.json"
 PACKING = "packing.jsonl"
 """The finished shards of a packing that is not finished; removed when the manifest is written."""
+LOCK = ".lock"
+"""A file that is locked by the one process that writes in a folder. It is never removed: whoever opened it
+before would then hold a lock that nobody else sees."""
 FORMS = "aiperf-hpc/packed/"
 FORM = f"{FORMS}1"
 SIDE = 256
@@ -126,6 +132,27 @@ def write_durably(path: Path, text: str) -> None:
     to_disk(unfinished)
     unfinished.rename(path)
     to_disk(path.parent)
+
+
+@contextmanager
+def alone(folder: Path, busy: str = "") -> Iterator[None]:
+    """Waits for another process that holds the folder; with `busy` raises DataError of these words instead.
+
+    Makes the folder. Raises DataError where the file system has no locks, and OSError for a folder that
+    cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except OSError as error:
+            if busy and error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+                raise DataError(busy) from None
+            raise DataError(
+                f"{folder / LOCK}: cannot be locked ({error.strerror}); use a file system with locks "
+                f"(Lustre: mount it with -o flock)"
+            ) from None
+        yield
 
 
 def to_disk(path: Path) -> None:

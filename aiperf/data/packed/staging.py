@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
-from aiperf.data.packed.folder_lock import alone
 from aiperf.data.packed.shards import (
     MANIFEST,
     Packed,
     Shard,
+    alone,
     fault,
     read_manifest,
     write_manifest,

@@ -16,10 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aiperf.data.manifest import text_manifest
-from aiperf.data.splits import Data
+from aiperf.data.splits import Data, text_manifest
+from aiperf.data.synthetic import generated_parts
 from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
-from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.language.facts import MOST_GENERATED
 from nas.head import BYTES
@@ -72,23 +71,8 @@ def mixed(words: Tensor) -> Tensor:
 
 def load_synthetic_text(config: DataConfig, device: torch.device, seed: int) -> Data:
     """Training, validation and test windows follow one another in the generated text: none is in two."""
-    lengths = (config.training_examples, config.validation_examples, config.test_examples)
-    if min(lengths) < 1:
-        raise DataError(
-            "synthetic text: data.training_examples, data.validation_examples and data.test_examples must "
-            "all be set in the configuration"
-        )
-    if sum(lengths) > MOST_GENERATED:
-        raise DataError(
-            f"synthetic text: {sum(lengths):,} windows requested, but only {MOST_GENERATED:,} differ; lower "
-            "data.training_examples"
-        )
+    parts = generated_parts(config, "text", "windows", MOST_GENERATED)
     windows = GeneratedWindows(seed, config.size, device)
-    grids = []
-    first = 0
-    for length in lengths:
-        grids.append(Grid(length, first, step=1))
-        first += length
-    told = text_manifest(config, lengths, windows.sha256, sum(lengths[:2]), synthetic=True)
-    train, validation, test = (WindowSplit(grid, windows) for grid in grids)
-    return Data(train, validation, test, {**told, "bytes_left_out": 0})
+    train, validation, test = (WindowSplit(Grid(len(part), part.start, step=1), windows) for part in parts)
+    manifest = text_manifest(config, config.part_examples, windows.sha256, parts[2].start)
+    return Data(train, validation, test, {**manifest, "bytes_left_out": 0})

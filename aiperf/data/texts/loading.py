@@ -13,8 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aiperf.data.manifest import text_manifest
-from aiperf.data.splits import Data
+from aiperf.data.splits import Data, text_manifest
 from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
 from aiperf.data.texts.reading import Text, text_at
 from aiperf.errors import DataError
@@ -71,15 +70,15 @@ def load_text(config: DataConfig, device: torch.device) -> Data:
     found = TextWindows(text.bytes, config.size)
     counts = _counts(config, text.where, found)
     digest, windows = _windows(text, config, device)
-    told = text_manifest(config, counts, digest, found.official_training, synthetic=False)
-    told |= {"bytes": text.bytes, "bytes_left_out": found.left_out(sum(counts))}
+    manifest = text_manifest(config, counts, digest, found.official_training)
+    manifest |= {"bytes": text.bytes, "bytes_left_out": found.left_out(sum(counts))}
     starts = [part.start for part in found.parts]
     # However short an epoch is, epochs together go through all windows.
     whole = Grid(found.training, starts[0], config.size, offsets=config.size)
     held_out = (Grid(number, start, config.size) for number, start in zip(counts[1:], starts[1:]))
     validation, test = (WindowSplit(grid, windows) for grid in held_out)
     train = WindowSplit(whole, windows, counts[0])
-    return Data(train, validation, test, told, text.note, TextPreparation(config.size))
+    return Data(train, validation, test, manifest, text.note, TextPreparation(config.size))
 
 
 def _counts(config: DataConfig, where: str, found: TextWindows) -> list[int]:

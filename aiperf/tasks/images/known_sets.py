@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.tasks.recognition import recognised
+from aiperf.tasks.task import recognised
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,6 @@ training."""
 MOST_ERROR = 0.30
 
 
-def _examples(data: DataConfig) -> Examples:
-    return Examples((data.channels, data.size, data.size), data.classes, Classes())
-
-
 def _reads(data: DataConfig) -> str:
     shape = f"{data.name}, {data.channels} × {data.size} × {data.size}"
     if data.name in OF_IMAGENET:
@@ -60,24 +56,7 @@ def _generated(graph: Graph, parts: tuple[int, int, int]) -> DataConfig:
     channels, height, width = graph.input
     if height != width:
         raise ConfigError(f"generated images are square, and this seed reads {graph.input[1:]}")
-    training, validation, test = parts
-    return ImageData(
-        name="synthetic",
-        channels=channels,
-        size=width,
-        classes=graph.classes,
-        training_examples=training,
-        validation_examples=validation,
-        test_examples=test,
-    )
-
-
-def _tally(examples: int, size: int, error: float) -> Classified:
-    return Classified(examples, round((1 - error) * examples))
-
-
-def _control(size: int) -> Graph:
-    return resnet50((3, size, size), CONTROL_CLASSES)
+    return ImageData("synthetic", channels, width, graph.classes, "", *parts)
 
 
 def _unlike_imagenet(manifest: Manifest) -> list[str]:
@@ -108,12 +87,12 @@ IMAGES = Task(
     amount=Amount("images", lambda size: 1),
     data_class=ImageData,
     head=Classes,
-    examples=_examples,
+    examples=lambda data: Examples((data.channels, data.size, data.size), data.classes, Classes()),
     reads=_reads,
     generated=_generated,
     optimizer="sgd",
     data=IMAGE_FACTS,
-    tally=_tally,
+    tally=lambda examples, size, error: Classified(examples, round((1 - error) * examples)),
     error_text=percent,
     error_law="images",
     chance=lambda classes: 1 - 1 / classes,
@@ -131,7 +110,7 @@ IMAGES = Task(
         size_text="{}²",
         examples_text="{}² images",
         examples="images",
-        graph=_control,
+        graph=lambda size: resnet50((3, size, size), CONTROL_CLASSES),
         batch_size=256,
         climb=CLIMB,
     ),

@@ -15,7 +15,7 @@ class TextData(DataConfig):
     given."""
 
     names = ("text", "synthetic-text")
-    without_files = ("synthetic-text",)
+    without_files = generated = ("synthetic-text",)
     least_validation = 0
 
     def check(self) -> None:

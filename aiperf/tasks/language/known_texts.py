@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiperf.tasks.language.text_windows import TextWindows
-from aiperf.tasks.recognition import recognised
-from aiperf.tasks.task import ErrorLimit
+from aiperf.tasks.task import ErrorLimit, recognised
 from nas.head import BYTES
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from aiperf.data.augment import Augmentation, augmentation
 from aiperf.data.decode import check_file, decode, decode_whole, evaluation_box, header, random_box
+from aiperf.data.resident import Augmentation, augmentation
 from aiperf.errors import DataError
 from aiperf.os_error import MORE_MEMORY
 from tests.aiperf.data.sets import pictures

@@ -25,7 +25,7 @@ from aiperf.data import Data, imagefolder, load
 from aiperf.data.decode import decode, decoder_name
 from aiperf.data.decoders import Decoders
 from aiperf.data.decoding_process import ClassFolders, DecodeRequest, Decoding
-from aiperf.data.order import Order
+from aiperf.data.splits import Order
 from aiperf.errors import DataError
 from tests.aiperf.data.sets import CPU, write_folders
 

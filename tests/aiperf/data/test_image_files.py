@@ -20,8 +20,8 @@ from PIL import Image
 
 from aiperf.config import DataConfig, load_preset
 from aiperf.data import cifar10, digits, load
-from aiperf.data.idx import read_idx
-from aiperf.data.stratify import stratified
+from aiperf.data.idx import read_array
+from aiperf.data.parts import stratified
 from aiperf.errors import ConfigError, DataError
 from aiperf.tasks.images.data import ImageData
 from tests.aiperf.data.sets import CPU, idx_bytes, labels_of, pictures, refusal, write_cifar10, write_idx
@@ -200,7 +200,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     for damaged in (whole[:-20], b"\0" + whole[1:], whole[:40] + b"\xff" * 9 + whole[49:]):
         file.write_bytes(damaged)
         with pytest.raises(DataError, match=rf"^{file}: cannot be read \(.*\); download the file again$"):
-            read_idx(file, 1)
+            read_array(file, 1)
 
 
 def test_a_file_whose_name_does_not_tell_its_compression_is_to_be_renamed(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_file_whose_name_does_not_tell_its_compression_is_to_be_renamed(tmp_pa
     ):
         (file := tmp_path / name).write_bytes(content)
         with pytest.raises(DataError, match=f"^{file}: {renamed}$"):
-            read_idx(file, 1)
+            read_array(file, 1)
 
 
 def test_the_python_version_of_cifar10_is_refused(tmp_path: Path) -> None:

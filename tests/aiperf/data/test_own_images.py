@@ -14,12 +14,11 @@ from PIL import Image
 
 from aiperf.config import DataConfig, load_preset, with_overrides
 from aiperf.data import load
-from aiperf.data.contradictions import Found, Look
 from aiperf.data.file_list import FileList
 from aiperf.data.image_files import look
 from aiperf.data.imagefolder import listed
 from aiperf.data.own_images import MOST_PASSES, inferred
-from aiperf.data.stratify import Indices, stratified, take_validation
+from aiperf.data.parts import Indices, PartFacts, SetFacts, stratified, take_validation
 from aiperf.errors import DataError
 from aiperf.tasks.images.data import ImageData
 from tests.aiperf.data.sets import CPU, refusal, write_cifar10, write_folders, write_idx, write_undivided
@@ -84,10 +83,10 @@ def test_of_a_folder_of_large_grey_images(tmp_path: Path) -> None:
     assert (found["data.channels"], found["data.size"]) == (1, 64)
 
 
-def found_of(by_class: list[int]) -> Look:
+def found_of(by_class: list[int]) -> SetFacts:
     labels = np.repeat(np.arange(len(by_class)), by_class)
-    part = Found("idx", "files", labels, (1,), ("none",))
-    return Look(part, part, 1, 28)
+    part = PartFacts("idx", "files", labels, (1,), ("none",))
+    return SetFacts(part, part, 1, 28)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from aiperf.tasks.images.known_sets import CIFAR_10, DIGITS, IMAGENET_1K, known_set
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT, ENWIK9, known_text
-from aiperf.tasks.recognition import differences
+from aiperf.tasks.task import differences
 from tests.journals import DATA
 
 # As `aiperf.data` states it of enwik9 in windows of 1,024 bytes.

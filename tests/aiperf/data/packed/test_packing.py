@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
@@ -22,11 +23,9 @@ from PIL import Image
 
 from aiperf.data.file_list import fingerprint, scan
 from aiperf.data.packed import packing_plan as planning
-from aiperf.data.packed.folder_lock import alone
 from aiperf.data.packed.packing import pack
-from aiperf.data.packed.packing_plan import plan
-from aiperf.data.packed.packing_record import PackingRecord
-from aiperf.data.packed.shards import damaged, images_a_shard, read_manifest
+from aiperf.data.packed.packing_plan import PackingRecord, plan
+from aiperf.data.packed.shards import alone, damaged, images_a_shard, read_manifest
 from aiperf.errors import DataError
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.data.packed.pack import call, command, packed
@@ -244,7 +243,7 @@ def test_a_killed_packing_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_a_packing_of_other_images_is_not_continued(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "packed"
     target.mkdir()
-    with PackingRecord(target / "packing.jsonl") as record:
+    with closing(PackingRecord(target / "packing.jsonl")) as record:
         record.add(json.dumps({"shard": "train-00000.shard", "source": "other", "sha256": "0" * 64}))
     with pytest.raises(
         DataError, match=r"train-00000.shard was packed from other files, or with another size"

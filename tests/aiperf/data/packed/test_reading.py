@@ -26,11 +26,11 @@ from PIL import Image
 from aiperf.config import DataConfig
 from aiperf.data import Data, load
 from aiperf.data.decode import random_box
+from aiperf.data.host import ReusedMemory
 from aiperf.data.image_files import look
 from aiperf.data.packed import staging
-from aiperf.data.packed.readers import cut
+from aiperf.data.packed.loading import cut
 from aiperf.data.packed.shards import Maps, PackedPart, Shard, read_manifest, write_manifest
-from aiperf.data.reused_memory import ReusedMemory
 from aiperf.errors import ConfigError, DataError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal

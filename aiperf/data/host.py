@@ -1,7 +1,8 @@
-"""Memory for batches on the host, used again and again."""
+"""What loaders use of a host: the cores that training leaves, and memory for batches."""
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from math import prod
 from weakref import finalize
@@ -10,8 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aiperf.cores import allowed_cores
+
 KEPT = 8
 """Blocks that wait to be used again: those of some steps that are read ahead."""
+
+
+def spare_cores(local_ranks: int) -> int:
+    """Cores of this rank less one: those it is bound to, else its share of the host's."""
+    host, bound = os.cpu_count() or 1, allowed_cores()
+    return max(1, (bound if bound < host else host // local_ranks) - 1)
 
 
 class ReusedMemory:
@@ -24,16 +33,16 @@ class ReusedMemory:
         self._free: deque[np.ndarray] = deque(maxlen=KEPT)
 
     def take(self, *shape: int) -> Tensor:
-        """Whatever its memory held before. Pinned memory is kept by torch itself, which waits for copies."""
+        """A tensor with any content. Torch itself keeps pinned memory, and waits for copies from it."""
         if self._pinned:
             return torch.empty(shape, dtype=self._dtype, pin_memory=True)
-        wanted = prod(shape) * self._dtype.itemsize
-        try:
+        needed = prod(shape) * self._dtype.itemsize
+        try:  # not by its length: while one trial trains, another thread prepares the next
             block = self._free.pop()
         except IndexError:
             block = np.empty(0, np.uint8)
-        if len(block) < wanted:
-            block = np.empty(wanted, np.uint8)
-        lent = block[:wanted]  # torch holds this array as long as any tensor of its memory lives
+        if len(block) < needed:
+            block = np.empty(needed, np.uint8)
+        lent = block[:needed]  # torch holds this array as long as any tensor of its memory lives
         finalize(lent, self._free.append, block).atexit = False
         return torch.from_numpy(lent).view(self._dtype).view(shape)

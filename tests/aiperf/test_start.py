@@ -58,7 +58,7 @@ def test_a_command_imports_what_it_uses() -> None:
         (f"aiperf-hpc status {RUN}", ["numpy"], True),
         (f"aiperf-hpc score {RUN}", ["numpy"], True),
         (f"aiperf-hpc list {RUN}", ["numpy"], True),
-        ("import aiperf.commands.legs", ["numpy", "rich"], True),
+        ("import aiperf.commands.single_run", ["numpy", "rich"], True),
     ]
     lines = json.dumps([line for line, _, _ in expected])
     answer = subprocess.run(

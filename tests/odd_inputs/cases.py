@@ -298,10 +298,10 @@ class ProcessCase:
 def _submitted(folder: Path) -> object:
     (folder / "script").write_text("true\n")
     return [
-        called(f"aiperf.commands.cluster.submission:{name}", scheduler, word)
+        called(f"aiperf.commands.batch_jobs:{name}", scheduler, word)
         for scheduler in SCHEDULERS.values()
         for name, word in (("hand_in", folder / "script"), ("job_states", ["7"]))
-        if not _is_refused(f"aiperf.commands.cluster.submission:{name}", scheduler, word)
+        if not _is_refused(f"aiperf.commands.batch_jobs:{name}", scheduler, word)
     ]
 
 
@@ -317,7 +317,7 @@ def _is_refused(function: str, *arguments: object) -> bool:
 def _first_site(folder: Path) -> object:
     """What the machine reports becomes a site file that can be read."""
     answers = {
-        name: called("aiperf.commands.cluster.launching:_asked", *words)
+        name: called("aiperf.commands.launch:_answer", *words)
         for name, words in import_module("launch.site_draft").QUESTIONS.items()
     }
     text = called("launch.site_draft:site_text", answers, "ada", "true")
@@ -327,11 +327,11 @@ def _first_site(folder: Path) -> object:
 def _drivers(folder: Path) -> object:
     """The checks of doctor that read what drivers' tools print."""
     tools = {name: called("aiperf.doctor.host_report:_ask", name, ("-L",), 50.0) for name in DRIVERS}
-    seen = SimpleNamespace(
+    examination = SimpleNamespace(
         device_reports=[],
         host_reports=[SimpleNamespace(host="node1", tools=tools, visible={}, load=None, cores=1)],
     )
-    return [called(f"aiperf.doctor.judge:{check}", seen) for check in ("_drivers", "_slices")]
+    return [called(f"aiperf.doctor.judge:{check}", examination) for check in ("_drivers", "_slices")]
 
 
 DRIVERS = ("nvidia-smi", "rocm-smi", "npu-smi", "xpu-smi")
@@ -346,17 +346,17 @@ PROCESS_CASES = (
         ],
     ),
     ProcessCase(
-        ("aiperf/commands/cluster/submission.py _ran",),
+        ("aiperf/commands/batch_jobs.py _output_of",),
         (*SCHEDULERS_PROGRAMS, "sbatch", "qsub", "bsub"),
         _submitted,
     ),
     ProcessCase(
-        ("aiperf/commands/cluster/submission.py _refuse_broken",),
+        ("aiperf/commands/batch_jobs.py _refuse_broken",),
         ("bash",),
-        lambda folder: called("aiperf.commands.cluster.submission:write_script", folder / "script", "true\n"),
+        lambda folder: called("aiperf.commands.batch_jobs:write_script", folder / "script", "true\n"),
     ),
     ProcessCase(
-        ("aiperf/commands/cluster/launching.py _asked",),
+        ("aiperf/commands/launch.py _answer",),
         ("sinfo", "srun", "sacctmgr", "nvidia-smi", "bash"),
         _first_site,
     ),
@@ -409,14 +409,14 @@ def _names_of_run(folder: Path) -> object:
 PACKAGE = "p.tar.gz"
 STEPS = "run/logs/node1.rank1.steps.jsonl"
 READ_BY_COMMANDS = {
-    "aiperf/commands/architectures.py _best": f"count {PACKAGE}",
-    "aiperf/commands/architectures.py graph": f"graph {PACKAGE} 0",
-    "aiperf/commands/looking/comparing.py compare": f"compare run {PACKAGE}",
-    "aiperf/commands/looking/comparing.py spread_of": f"spread {PACKAGE} run",
-    "aiperf/commands/looking/costing.py cost": f"cost {PACKAGE} --error 0.5",
-    "aiperf/commands/looking/exporting.py export": f"export {PACKAGE} --csv",
-    "aiperf/commands/looking/reporting.py report": f"report {PACKAGE} --json",
-    "aiperf/commands/looking/results.py score": f"score {PACKAGE}",
+    "aiperf/commands/count.py _best": f"count {PACKAGE}",
+    "aiperf/commands/graph.py graph": f"graph {PACKAGE} 0",
+    "aiperf/commands/compare.py compare": f"compare run {PACKAGE}",
+    "aiperf/commands/compare.py spread_of": f"spread {PACKAGE} run",
+    "aiperf/commands/cost.py cost": f"cost {PACKAGE} --error 0.5",
+    "aiperf/commands/export.py export": f"export {PACKAGE} --csv",
+    "aiperf/commands/report.py report": f"report {PACKAGE} --json",
+    "aiperf/commands/score.py score": f"score {PACKAGE}",
     "analysis/submissions/archive.py read_archive": f"validate {PACKAGE}",
 }
 """Commands that take a package in the place of a run."""
@@ -431,37 +431,37 @@ FILE_CASES = (
         ("launch/site.py load_site",), "site.toml", _command("launch", "slurm", "--", "--preset", "digits")
     ),
     FileCase(
-        ("aiperf/commands/cluster/submission.py write_script",),
+        ("aiperf/commands/batch_jobs.py write_script",),
         "x.sbatch",
         _command("launch", "slurm", "-o", "x.sbatch", "--", "--preset", "digits"),
     ),
     FileCase(
-        ("aiperf/commands/cluster/submission.py free_name",),
+        ("aiperf/commands/batch_jobs.py free_name",),
         "aiperf-hpc-1.sbatch",
         _command("launch", "slurm", "--", "--preset", "digits"),
     ),
     FileCase(
-        ("aiperf/commands/cluster/submission.py hand_in",),
+        ("aiperf/commands/batch_jobs.py hand_in",),
         "job.sbatch",
         lambda folder: called(
-            "aiperf.commands.cluster.submission:hand_in", SCHEDULERS["slurm"], folder / "job.sbatch"
+            "aiperf.commands.batch_jobs:hand_in", SCHEDULERS["slurm"], folder / "job.sbatch"
         ),
     ),
     FileCase(
-        ("aiperf/commands/cluster/studying.py _read",),
+        ("aiperf/commands/scaling_study.py _read",),
         "study/study.json",
         _command("launch", "status", "study"),
     ),
     FileCase(
-        ("aiperf/commands/cluster/studying.py _read",),
+        ("aiperf/commands/scaling_study.py _read",),
         "study/config.toml",
         _command("launch", "status", "study"),
     ),
     FileCase(
-        ("aiperf/commands/cluster/studying.py _job_id",),
+        ("aiperf/commands/scaling_study.py _job_id",),
         "study/nodes-0001/job.id",
         lambda folder: called(
-            "aiperf.commands.cluster.studying:_job_id",
+            "aiperf.commands.scaling_study:_job_id",
             import_module("launch.study").StudyFiles(folder / "study"),
             1,
         ),
@@ -488,7 +488,7 @@ FILE_CASES = (
         _command("count", "--roofline", "--ceiling", "peak.json"),
     ),
     FileCase(
-        ("aiperf/commands/looking/accepting.py _text", "aiperf/commands/looking/accepting.py accept"),
+        ("aiperf/commands/accept.py accept",),
         "criteria.toml",
         _command("accept", "run", "--criteria", "criteria.toml"),
     ),
@@ -498,7 +498,7 @@ FILE_CASES = (
         _command("package", "run", "--system", "system.json", "--print-system"),
     ),
     FileCase(
-        ("aiperf/commands/looking/comparing.py _bytes",),
+        ("aiperf/commands/compare.py compare",),
         "spread.json",
         _command("compare", "run", "run", "--spread", "spread.json"),
     ),
@@ -623,9 +623,9 @@ FILE_CASES = (
         _path("aiperf.ranks.process:_last_line", "rank.log"),
     ),
     FileCase(
-        ("aiperf/doctor/host_report.py _sees",),
+        ("aiperf/doctor/host_report.py _is_visible",),
         "probe",
-        lambda folder: called("aiperf.doctor.host_report:_sees", folder / "probe", "nonce", 50.0),
+        lambda folder: called("aiperf.doctor.host_report:_is_visible", folder / "probe", "nonce", 50.0),
     ),
     FileCase(
         ("aiperf/training/kept_network.py read_any_kept",),
@@ -686,15 +686,15 @@ FILE_CASES = (
 ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "tests/aiperf/test_child.py": (
         "aiperf/child.py Child.__init__",
-        "aiperf/commands/inferring.py _answered",
-        "aiperf/doctor/own_process.py data_process",
-        "aiperf/doctor/own_process.py device_process",
+        "aiperf/commands/infer.py _answered",
+        "aiperf/doctor/examination.py data_process",
+        "aiperf/doctor/examination.py device_process",
         "aiperf/ranks/process.py describe_device",
         "aiperf/ranks/process.py infer_data",
         "aiperf/ranks/process.py visible_devices",
     ),
     "tests/aiperf/test_programs.py": ("aiperf/programs.py ask",),
-    "tests/aiperf/doctor/test_host_report.py": ("aiperf/doctor/onednn.py see_onednn",),
+    "tests/aiperf/doctor/test_host_report.py": ("aiperf/doctor/host_report.py examine_onednn",),
     "tests/nas/test_bounded.py": tuple(
         f"nas/bounded.py {name}" for name in ("_opened", "file_digest", "opened", "read_text")
     ),

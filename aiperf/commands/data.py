@@ -33,16 +33,9 @@ def data() -> None:
 @data.command("pack")
 @click.argument("source", metavar="SOURCE", type=PATH)
 @click.argument("target", metavar="PACKED", type=PATH)
+@click.option("--size", type=click.IntRange(8, 2048), default=256, help="Side of the packed images [pixels].")
 @click.option(
-    "--size",
-    type=click.IntRange(8, 2048),
-    default=256,
-    help="Side of the packed images [pixels].",
-)
-@click.option(
-    "--processes",
-    type=click.IntRange(1, 1024),
-    help="Number of decoding processes; default: one per core.",
+    "--processes", type=click.IntRange(1, 1024), help="Number of decoding processes; default: one per core."
 )
 def pack_images(source: Path, target: Path, size: int, processes: int | None) -> None:
     """Pack an image folder SOURCE (train/ and val/ or test/, one folder per class) into shards in PACKED.

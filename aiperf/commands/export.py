@@ -49,19 +49,12 @@ FOR_MLPERF = "For --mlperf and --mlperf-inference"
     type=click.Choice(BENCHMARKS),
     help="For --mllog: write the log for the checker of this MLPerf Training benchmark.",
 )
-@click.option(
-    "--division",
-    type=click.Choice(DIVISIONS),
-    default="open",
-    help=f"{FOR_MLPERF}: division.",
-)
+@click.option("--division", type=click.Choice(DIVISIONS), default="open", help=f"{FOR_MLPERF}: division.")
 @click.option("--organization", default="", show_default=False, help=f"{FOR_MLPERF}: name of the submitter.")
 @click.option("--platform", default="", show_default=False, help=f"{FOR_MLPERF}: name of the machine.")
 @click.option("--status", type=click.Choice(STATUSES), help=f"{FOR_MLPERF}: status of the machine.")
 @click.option(
-    "--system",
-    type=PATH,
-    help="For --mlperf-inference: JSON file with fields of the system description.",
+    "--system", type=PATH, help="For --mlperf-inference: JSON file with fields of the system description."
 )
 def export(
     path: Path,

@@ -22,12 +22,7 @@ from aiperf.rules.ending import Answer
 @click.command()
 @click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=PATH)
 @output_option("The archive.", "result.tar.gz")
-@click.option(
-    "--system",
-    "system_file",
-    type=PATH,
-    help="JSON file with fields of the system description.",
-)
+@click.option("--system", "system_file", type=PATH, help="JSON file with fields of the system description.")
 @click.option(
     "--print-system", is_flag=True, help="Print the description with the values known here, then exit."
 )
@@ -36,11 +31,7 @@ from aiperf.rules.ending import Answer
 )
 @click.option("--person", default="", show_default=False, help="Contact person.")
 @click.option("--address", help="Email address of the contact.")
-@click.option(
-    "--licence",
-    default="CC-BY-4.0",
-    help="Licence of the contents, as an SPDX identifier.",
-)
+@click.option("--licence", default="CC-BY-4.0", help="Licence of the contents, as an SPDX identifier.")
 @click.option("--key", "key_file", type=PATH, help="Sign with this private key.")
 @click.option(
     "--with-weights",

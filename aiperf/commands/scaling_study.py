@@ -50,10 +50,7 @@ from nas.bounded import read_text
 @click.option("--nodes", required=True, metavar="N,N,…", help="Sizes in nodes, such as 4,8,16,32.")
 @hours_option
 @click.option(
-    "--directory",
-    type=PATH,
-    default="scaling-study",
-    help="Directory of the study; visible to all nodes.",
+    "--directory", type=PATH, default="scaling-study", help="Directory of the study; visible to all nodes."
 )
 @click.option(
     "--one-job", is_flag=True, help="Write one job of the largest size that runs all sizes in turn."

@@ -40,12 +40,7 @@ STUDY_ONLY = (
     default=0,
     help="Devices that train one trial together; 0: all devices of a node.",
 )
-@click.option(
-    "--preset",
-    default="ranked",
-    metavar="NAME|FILE",
-    help="Preset; no data is read.",
-)
+@click.option("--preset", default="ranked", metavar="NAME|FILE", help="Preset; no data is read.")
 @click.option(
     "--hours", type=Number(min=0, min_open=True), help="Length of the span [h]; default: the preset's."
 )

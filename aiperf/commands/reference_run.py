@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf import __version__
-from aiperf.commands.options import opened
+from aiperf.commands.user_files import opened
 from aiperf.config import AUTO_STEP, Config, leaves, with_overrides
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.events import Opened, Origin
@@ -96,7 +96,7 @@ def _differences(run: Replay, config: Config) -> list[str]:
     return found
 
 
-def differences_line(path: Path, differences: list[str]) -> str:
-    """The differences in one line."""
-    seen = "; ".join(differences) or "same configuration"
-    return f"aiperf-hpc: like {path}: {seen}; data, devices and ranks are those of this machine"
+def differences_text(path: Path, differences: list[str]) -> str:
+    """The differences from the run at `path` in words."""
+    listed = "; ".join(differences) or "same configuration"
+    return f"like {path}: {listed}; data, devices and ranks are those of this machine"

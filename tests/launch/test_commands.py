@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from aiperf.commands.cluster.launching import launch
+from aiperf.commands.launch import launch
 from aiperf.errors import AiperfError
 from launch.site import load_site
 from tests.journals import told, write_run

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.commands.looking.serving import LivePage
+from aiperf.commands.serve import LivePage
 from aiperf.files import RunFiles
 from aiperf.journal.events import GroupLost, LegEnded, Opened, Origin
 from aiperf.journal.mark import mark_of

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.commands.looking import results
+from aiperf.commands import status, validate
 from aiperf.files import RunFiles
 from aiperf.journal.events import Dispatched
 from nas.ops import Ops
@@ -184,7 +184,7 @@ def test_of_a_long_run_every_view_says_what_was_validated_here(
     """The forged one has forty times the operations, and findings next to its journal that know no fault."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("analysis.readings.judgement.COUNTED_AGAIN", 3)
-    monkeypatch.setattr(results, "COUNTED_AGAIN", 3)
+    monkeypatch.setattr(validate, "COUNTED_AGAIN", 3)
     honest = told(Scene())
     forged = [(t, times_forty(event) if isinstance(event, Dispatched) else event) for t, event in honest]
     for name, lines, code, answer in (
@@ -225,7 +225,7 @@ def test_status_watches_until_the_end(
     typed: Typed, run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A journal that another thread writes; the terminal shows its last state and the command returns."""
-    monkeypatch.setattr(results, "LEAST_SECONDS", 0.01)
+    monkeypatch.setattr(status, "LEAST_SECONDS", 0.01)
     growing = RunFiles(tmp_path / "growing")
     growing.directory.mkdir()
     lines = run.journal.read_bytes().splitlines(keepends=True)

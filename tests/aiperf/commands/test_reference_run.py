@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aiperf.commands import reference_run
-from aiperf.commands.reference_run import config_like, differences_line
+from aiperf.commands.reference_run import config_like, differences_text
 from aiperf.config import with_overrides
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.files import RunFiles
@@ -37,7 +37,7 @@ def test_all_settings_are_those_of_the_run(tmp_path: Path) -> None:
     run, package = files.directory, make(tmp_path / "package.tar.gz", files)
     assert config_like(run, {}) == config_like(package, {}) == (SCENE.config, [])
     rest = "data, devices and ranks are those of this machine"
-    assert differences_line(run, []) == f"aiperf-hpc: like {run}: same configuration; {rest}"
+    assert differences_text(run, []) == f"like {run}: same configuration; {rest}"
     config, differences = config_like(run, {"training.batch_size": 64})
     assert config == with_overrides(SCENE.config, {"training.batch_size": 64})
     assert differences == ["training.batch_size is 64, there 50"]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.commands import legs
+from aiperf.commands import single_run
+from aiperf.commands.run import run
 from aiperf.commands.run_options import take_request
-from aiperf.commands.running import run
 from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.file import chained, read_journal
@@ -37,7 +37,7 @@ def test_a_run_without_a_tested_network_has_failed(
 ) -> None:
     lines = [line for line in journals.told() if tested or not isinstance(line[1], events.Tested)]
     files = journals.write_run(tmp_path / "run", lines)
-    assert legs._result(replay(read_journal(files.journal)), files) == code
+    assert single_run._result(replay(read_journal(files.journal)), files) == code
     told = capsys.readouterr().err
     resume = f"`aiperf-hpc resume {files.directory}` continues it and tests the best network\n"
     no_result = f"aiperf-hpc: NO RESULT: no network was tested: the test did not finish; {resume}"
@@ -53,7 +53,7 @@ def test_a_lock_ages_by_the_clock_of_the_file_server(
     files.lock.write_text(content)
     monkeypatch.setattr("time.time", lambda: now + 3600)
     monkeypatch.setattr("time.sleep", slept.append)
-    legs._let_the_lock_age(files)
+    single_run._let_the_lock_age(files)
     assert sum(slept) == pytest.approx(seconds, abs=1.0)
 
 
@@ -224,7 +224,7 @@ def test_both_ways_to_go_on_answer_alike(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(legs, "SILENCE_SECONDS", -legs.COARSE_SECONDS)  # else both wait for it
+    monkeypatch.setattr(single_run, "SILENCE_SECONDS", -single_run.COARSE_SECONDS)  # else both wait for it
     files = RunFiles(tmp_path / "run")
     make(files)
     answers = []

@@ -14,7 +14,7 @@ import pytest
 
 from aiperf import scheduler_warning
 from aiperf.commands import series
-from aiperf.commands.running import UNREPEATED
+from aiperf.commands.run import UNREPEATED
 from aiperf.config import load_preset
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal

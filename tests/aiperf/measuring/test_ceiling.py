@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from aiperf.commands import peak_rates
+from aiperf.commands import peak
 from aiperf.device import Device, bind
 from aiperf.errors import WorldError
 from aiperf.measuring import before_span, ceiling
@@ -237,7 +237,7 @@ def test_no_number_of_seconds_is_wrong_use(typed: Typed) -> None:
 def test_where_peak_cannot_write_it_measures_nothing(
     typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str
 ) -> None:
-    monkeypatch.setattr(peak_rates, "_measured", lambda *words: pytest.fail("a minute spent in vain"))
+    monkeypatch.setattr(peak, "_measured", lambda *words: pytest.fail("a minute spent in vain"))
     assert typed("peak", "--device", "cpu", "-o", tmp_path / output) == 1
     assert typed.err.startswith(f"aiperf-hpc: {tmp_path / output} cannot be written: ")
     assert typed.err.count("\n") == 1

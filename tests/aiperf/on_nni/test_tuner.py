@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import aiperf.on_nni
-from aiperf.commands.run_request import RunRequest
+from aiperf.commands.run_options import RunRequest
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles

@@ -31,8 +31,9 @@ from aiperf.proposing.proposals import drawn, libraries, new_search, new_tuner, 
 from aiperf.ranks.ranks import Ranks
 from aiperf.ranks.world import World
 from aiperf.rules.ending import can_go_on
+from aiperf.run.handler import Audience, Watch
 from aiperf.run.ledger import Ledger
-from aiperf.run.master import Audience, Master, Watch
+from aiperf.run.master import Master
 from aiperf.run.origins import refuse_edited, refuse_other_origin, refuse_other_program, write_assumptions
 from aiperf.scheduler_warning import heeded, noted
 from aiperf.secret_shapes import without_secrets, without_tokens

@@ -16,7 +16,7 @@ from aiperf.commands.run_options import config_options
 from aiperf.commands.run_request import RunRequest
 from aiperf.cores import allowed_cores
 from aiperf.errors import DataError
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
 from aiperf.wire.formats import with_format
 from aiperf.wire.layout import Described
 from aiperf.wording import bytes_text, clock

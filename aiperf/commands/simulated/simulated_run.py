@@ -23,7 +23,8 @@ from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
 from aiperf.pretending.assumptions import Assumptions, assumptions_toml
 from aiperf.pretending.rank_report import refuse_no_examples
-from aiperf.run.run import play, virtual_config
+from aiperf.run.checks import virtual_config
+from aiperf.run.run import play
 from analysis.table import aligned
 
 with extra("simulate"):

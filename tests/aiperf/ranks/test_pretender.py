@@ -23,7 +23,8 @@ from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks
 from aiperf.ranks.world import ALONE
 from aiperf.rules.ending import Answer
-from aiperf.run.run import resume, starting_graph
+from aiperf.run.checks import starting_graph
+from aiperf.run.run import resume
 from aiperf.training.pretending_worker import read_learnt
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.layout import Place

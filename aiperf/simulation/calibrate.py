@@ -30,22 +30,23 @@ from aiperf.pretending.assumptions import (
     Storage,
     Trials,
 )
-from aiperf.simulation.least_squares import fitted_errors, not_negative
-from aiperf.simulation.shared_storage import kept_bytes
-from aiperf.simulation.speeds import (
+from aiperf.simulation.fits import (
     FromRun,
     NetworkSize,
     block_spread,
     first_host,
     first_step_seconds,
+    fitted_errors,
     fitted_speed,
     network_spread,
     networks_of,
+    not_negative,
     of_median,
     segment_work,
     step_seconds,
     with_validation,
 )
+from aiperf.simulation.simulated_machine import kept_bytes
 from aiperf.tasks.registry import task_of
 from aiperf.wording import counted
 

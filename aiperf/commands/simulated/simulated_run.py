@@ -29,8 +29,7 @@ from analysis.table import aligned
 
 with extra("simulate"):
     from aiperf.simulation.load_figures import SizeFigures, size_figures
-    from aiperf.simulation.shared_storage import SimulatedFiles
-    from aiperf.simulation.simulated_machine import SimulatedMachine
+    from aiperf.simulation.simulated_machine import SimulatedFiles, SimulatedMachine
     from aiperf.simulation.simulated_world import SimulatedWorld
 
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from aiperf.ranks.link import Link, Received, Waited
-from aiperf.ranks.post import Post
+from aiperf.ranks.relay import Post
 from aiperf.ranks.tree import FAN_OUT, Announcer, after, children, goes_to_all, split
 from aiperf.wire.layout import Disband, Hello, Place
 from aiperf.wire.messages import (

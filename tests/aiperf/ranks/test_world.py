@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from aiperf.files import RunFiles
-from aiperf.ranks.world import Gone, LocalWorld
+from aiperf.ranks.ranks import LocalWorld
+from aiperf.ranks.world import Gone
 from aiperf.trial import State
 from aiperf.wire.messages import Assign, Evaluate, Evaluated, Finished, FromGroup, Ready, Setup
 from nas.record import graph_to_json

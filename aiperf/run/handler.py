@@ -45,12 +45,7 @@ class MessageHandler:
     """Receives the messages of all groups, one at a time."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        files: RunFiles,
-        groups: Groups,
-        audience: Audience,
-        notarisation: Notarisation,
+        self, ledger: Ledger, files: RunFiles, groups: Groups, audience: Audience, notarisation: Notarisation
     ) -> None:
         self.ledger, self.files, self.groups, self.audience = ledger, files, groups, audience
         self.replay, self.world, self._notarisation = ledger.replay, groups.world, notarisation

@@ -79,10 +79,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         ),
         ("steps", config.training.step),
         ("span", limit),
-        (
-            "rate",
-            f"{amounts:,.3g} {task.amount.name} per second of the seed by a group ({origin})",
-        ),
+        ("rate", f"{amounts:,.3g} {task.amount.name} per second of the seed by a group ({origin})"),
         (
             "one trial",
             f"{clock(seen.trial_seconds)} in the first round, for an architecture of the seed's size",

@@ -155,10 +155,7 @@ def _storage(
 ) -> Part:
     """From the end of a trial to the news of it its weights were written."""
     wrote = [
-        (
-            kept_bytes(networks[each.trial.number].parameters, training),
-            each.end_time - each.ended.end,
-        )
+        (kept_bytes(networks[each.trial.number].parameters, training), each.end_time - each.ended.end)
         for each in closed
         if each.ended is not None and each.end_time is not None and each.trial.number in networks
     ]

@@ -16,11 +16,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 # What two MPIs do differently, a group of two shows.
 @pytest.mark.parametrize(
     ("preset", "mpi", "layout"),
-    [
-        ("digits", OPEN_MPI, "1+2"),
-        ("text", OPEN_MPI, "1+4"),
-        ("text", MPICH, "1+2"),
-    ],
+    [("digits", OPEN_MPI, "1+2"), ("text", OPEN_MPI, "1+4"), ("text", MPICH, "1+2")],
     ids=lambda value: value if isinstance(value, str) else value.name,
     indirect=["mpi"],
 )

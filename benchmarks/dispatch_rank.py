@@ -20,7 +20,7 @@ from aiperf.commands.main import main as aiperf_hpc
 from aiperf.ranks import relay
 from aiperf.ranks.launcher import launched_rank
 from aiperf.ranks.link import Waited
-from aiperf.ranks.post import Post
+from aiperf.ranks.relay import Post
 from aiperf.wire.messages import Assign, Finished, FromGroup, ToGroup
 
 

@@ -32,8 +32,9 @@ from aiperf.journal.file import VERSION, JournalWriter
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.ranks.world import Gone
+from aiperf.run.handler import Audience
 from aiperf.run.ledger import Ledger
-from aiperf.run.master import Audience, Master
+from aiperf.run.master import Master
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire import messages

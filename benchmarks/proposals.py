@@ -23,7 +23,7 @@ from time import process_time
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.few_collections import few_collections
 from aiperf.proposing.proposals import new_search
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
 from nas.search import SEARCHES, Observation, Search
 
 HEAD = ("search", "proposals", "CPU time", "per proposal", "of the last tenth", "memory per trial")

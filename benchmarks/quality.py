@@ -30,7 +30,7 @@ from aiperf.data import load
 from aiperf.device import bind
 from aiperf.parallel.parallel import Solo
 from aiperf.proposing.pace import Pace
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
 from aiperf.tasks.images.data import ImageData
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate

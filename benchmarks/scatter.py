@@ -27,7 +27,7 @@ from aiperf.device import Device, bind
 from aiperf.measuring.training_step import place_network, training_step
 from aiperf.pretending.assumptions import Speed
 from aiperf.proposing.proposals import new_search
-from aiperf.simulation.least_squares import not_negative
+from aiperf.simulation.fits import not_negative
 from aiperf.tasks.registry import task_of
 from aiperf.wording import percent
 from analysis.readings.robust import deviation

@@ -43,7 +43,7 @@ from aiperf.journal.replay import Replay
 from aiperf.parallel.parallel import Solo
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.pace import Pace
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept

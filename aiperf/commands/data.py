@@ -16,7 +16,7 @@ from aiperf.commands.optional_libraries import refuse_no_run
 from aiperf.commands.run_options import RunRequest, config_options
 from aiperf.cores import allowed_cores
 from aiperf.errors import DataError
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
 from aiperf.wire.formats import with_format
 from aiperf.wire.layout import Described
 from aiperf.wording import bytes_text, clock

@@ -29,9 +29,9 @@ from aiperf.journal.replay import replay as replayed
 from aiperf.proposing.proposals import resolved
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.ending import Answer, can_go_on
+from aiperf.run.checks import refuse_other_origin
 from aiperf.run.display import Display
-from aiperf.run.master import Watch
-from aiperf.run.origins import refuse_other_origin
+from aiperf.run.handler import Watch
 from aiperf.run.run import begin, new_run_id
 from aiperf.run.run import resume as resume_run
 from aiperf.wire.formats import AUTO

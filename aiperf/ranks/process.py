@@ -12,11 +12,12 @@ import sys
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from aiperf import variables
 from aiperf.child import Child, NoReply
 from aiperf.errors import AiperfError, DataError, WorldError
+from aiperf.pretending.assumptions import Assumptions
 from aiperf.scheduler_warning import ALL, WARNINGS, held
 from aiperf.wire.layout import Described, Place
 from nas.record import decode, encode
@@ -32,6 +33,29 @@ WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Variables by which a user chooses how threads wait; if one of them is set, FEW_SPINS is not."""
 # Device files of the drivers of NVIDIA, AMD, Ascend and Intel.
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "dri/renderD*")
+
+
+class RankWorker(Protocol):
+    """A worker as the rank that speaks for it sees it."""
+
+    def send(self, data: bytes) -> None:
+        """Sends a packed message; it is dropped if the worker has ended."""
+
+    def fileno(self) -> int:
+        """File descriptor on which its next message can be waited for together with others."""
+
+    def receive(self, seconds: float) -> bytes | None:
+        """The next message, or None if none arrives within `seconds`. Raises EOFError if the worker has
+        ended."""
+
+    def obituary(self) -> str:
+        """How a worker ended, and its last error, in one line."""
+
+    def end(self) -> None:
+        """Waits for the end of a worker that was asked to quit, and kills it if it does not end."""
+
+    def kill(self) -> None:
+        """Ends the worker at once."""
 
 
 class WorkerProcess:
@@ -96,6 +120,25 @@ class WorkerProcess:
         self._process.kill()
         self._process.wait()
         self._connection.close()
+
+
+def worker_at(place: Place, device: str, log: Path, pretend: Assumptions | None) -> RankWorker:
+    """Starts a worker that trains on a device of this kind, or pretends. Raises OSError if it cannot be
+    started."""
+    if pretend is None:
+        return WorkerProcess(place, device, log)
+    from aiperf.ranks.pretender import Pretender  # safetensors, which looking at results does without
+
+    return Pretender(place, pretend, log)
+
+
+def device_at(place: Place, device: str, pretend: Assumptions | None) -> Described:
+    """The device that such a worker would bind."""
+    if pretend is None:
+        return describe_device(place, device)
+    from aiperf.pretending.rank_report import pretended_device
+
+    return pretended_device(place, pretend)
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:

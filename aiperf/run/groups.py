@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 
 from aiperf.journal.events import GroupLost
 from aiperf.proposing.pace import block_seconds
 from aiperf.ranks.world import World
-from aiperf.run.before_release import observed
 from aiperf.run.group import Group
 from aiperf.run.ledger import Ledger
-from aiperf.wire.messages import Assign, Release, Setup, ToGroup
+from aiperf.wire.messages import Assign, Observe, Ready, Release, Setup, ToGroup
 from nas.search import Exhausted
 
 DEAF_SECONDS = 1.0
@@ -27,6 +26,10 @@ FIRST_AT_A_TIME = 8
 """Number of first trials that are dispatched before the next message is handled, if there are as many: a
 message takes as long as a dispatch, and the groups that have begun report that at the same time. So the
 messages of 32,768 groups wait for some seconds, once, which is less than a report may be late."""
+
+USE_SECONDS, LEAST_USE_SECONDS, USE_SHARE = 60.0, 2.0, 0.1
+"""Time between two reports on the use of a host's processors: a minute, in a short run a tenth of it, because
+its last interval is not reported."""
 
 
 class AttentiveClock:
@@ -141,11 +144,6 @@ class Groups:
         self._rests = Deadlines(lambda index: self.each[index].rests_until)
 
     @property
-    def master(self) -> tuple[str, int]:
-        """Host and process of the master."""
-        return self.ledger.replay.leg.began.host, os.getpid()
-
-    @property
     def alive(self) -> Collection[int]:
         return self._alive
 
@@ -257,12 +255,16 @@ class Groups:
         for index in sorted(self._alive):
             self.note(index)
 
+    def observe(self) -> Observe:
+        """The message that starts the recording on the hosts of all ranks."""
+        leg, minutes = self.ledger.replay.leg, self.setup.config.limits.minutes
+        return observed(list(leg.devices.values()), (leg.began.host, os.getpid()), minutes)
+
     def go_on(self, index: int) -> None:
         """Returns a restarted group, which is ready, to the span. It uses the threads and the step times that
         it had before the span, and measures nothing again."""
         leg = self.ledger.replay.leg
-        minutes = self.setup.config.limits.minutes
-        self.world.send(index, observed(list(leg.devices.values()), self.master, minutes))
+        self.world.send(index, self.observe())
         measured = {rank: leg.ceilings[rank] for rank in self.each[index].ranks if rank in leg.ceilings}
         threads = {str(rank): ceiling.threads for rank, ceiling in measured.items() if ceiling.threads}
         timed = {str(rank): ceiling.timed for rank, ceiling in measured.items() if ceiling.timed}
@@ -293,3 +295,23 @@ class Groups:
 
 def _in(indices: set[int], index: int, belongs: bool) -> None:
     (indices.add if belongs else indices.discard)(index)
+
+
+def observed(ranks: Sequence[Ready], master: tuple[str, int], minutes: float) -> Observe:
+    """The message that starts the recording. `master`: host and process of the master. `minutes`: the length
+    of the run, 0 without a limit."""
+    host, process = master
+    processes: dict[str, tuple[int, ...]] = {host: (process,)}
+    for ready in ranks:
+        processes[ready.host] = (*processes.get(ready.host, ()), ready.pid)
+    share = 60 * minutes * USE_SHARE or USE_SECONDS
+    return Observe(devices_by_host(ranks), processes, min(USE_SECONDS, max(LEAST_USE_SECONDS, share)))
+
+
+def devices_by_host(ranks: Iterable[Ready]) -> dict[str, tuple[str, ...]]:
+    """The identities of the devices that the ranks of each host have."""
+    devices: dict[str, tuple[str, ...]] = {}
+    for ready in ranks:
+        known = devices.get(ready.host, ())
+        devices[ready.host] = known if ready.device_id in ("", *known) else (*known, ready.device_id)
+    return devices

@@ -19,7 +19,7 @@ from aiperf.proposing.forecast import forecast
 from aiperf.proposing.memory_model import PROCESSOR
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.eligibility import refuse_unrankable, unrankable
-from aiperf.run.run import check_run
+from aiperf.run.checks import check_run
 from aiperf.tasks.registry import task_of
 from aiperf.wire.layout import Described, Place
 from aiperf.wording import bytes_text, clock
@@ -79,10 +79,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         ),
         ("steps", config.training.step),
         ("span", limit),
-        (
-            "rate",
-            f"{amounts:,.3g} {task.amount.name} per second of the seed by a group ({origin})",
-        ),
+        ("rate", f"{amounts:,.3g} {task.amount.name} per second of the seed by a group ({origin})"),
         (
             "one trial",
             f"{clock(seen.trial_seconds)} in the first round, for an architecture of the seed's size",

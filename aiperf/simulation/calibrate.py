@@ -30,22 +30,23 @@ from aiperf.pretending.assumptions import (
     Storage,
     Trials,
 )
-from aiperf.simulation.least_squares import fitted_errors, not_negative
-from aiperf.simulation.shared_storage import kept_bytes
-from aiperf.simulation.speeds import (
+from aiperf.simulation.fits import (
     FromRun,
     NetworkSize,
     block_spread,
     first_host,
     first_step_seconds,
+    fitted_errors,
     fitted_speed,
     network_spread,
     networks_of,
+    not_negative,
     of_median,
     segment_work,
     step_seconds,
     with_validation,
 )
+from aiperf.simulation.simulated_machine import kept_bytes
 from aiperf.tasks.registry import task_of
 from aiperf.wording import counted
 
@@ -154,10 +155,7 @@ def _storage(
 ) -> Part:
     """From the end of a trial to the news of it its weights were written."""
     wrote = [
-        (
-            kept_bytes(networks[each.trial.number].parameters, training),
-            each.end_time - each.ended.end,
-        )
+        (kept_bytes(networks[each.trial.number].parameters, training), each.end_time - each.ended.end)
         for each in closed
         if each.ended is not None and each.end_time is not None and each.trial.number in networks
     ]

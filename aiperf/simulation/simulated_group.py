@@ -23,8 +23,7 @@ from aiperf.pretending.rank_report import (
     pretended_ready,
 )
 from aiperf.proposing.pace import WORKING_SECONDS
-from aiperf.simulation.shared_storage import SharedStorage
-from aiperf.simulation.simulated_machine import start_seconds
+from aiperf.simulation.simulated_machine import SharedStorage, start_seconds
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,

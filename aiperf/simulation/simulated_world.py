@@ -14,9 +14,13 @@ import simpy
 from aiperf.pretending.assumptions import Assumptions, Messages
 from aiperf.pretending.group_model import Learnt
 from aiperf.ranks.world import Gone
-from aiperf.simulation.shared_storage import SharedStorage
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
-from aiperf.simulation.simulated_machine import SimulatedMachine, node_speed, seconds_to_failure
+from aiperf.simulation.simulated_machine import (
+    SharedStorage,
+    SimulatedMachine,
+    node_speed,
+    seconds_to_failure,
+)
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.messages import FromGroup, Quit, Release, Setup, ToGroup, pack, unpack
 from nas.record import graph_from_json

@@ -56,21 +56,18 @@ def test_no_rank_goes_on_before_the_last_has_come(cluster: Cluster) -> None:
         assert rank == "1" or min(map(float, held)) > fence.LATE_SECONDS / 2, told
 
 
-def test_a_cancelled_job_stays_cancelled(cluster: Cluster) -> None:
-    """Its run stops in time, too; Slurm would take the job back if it were asked to queue it again."""
-    job = cluster.submit(cluster.edited("one_node.sbatch", nodes=1, devices=1), *SHORT, 5)
-    job.wait_for('"type":"Released"')
-    cluster.run("scancel", job.id)
-    assert job.wait_for_state("CANCELLED", "PENDING", "REQUEUED") == "CANCELLED", job.output
-    assert job.field("Restarts") == "0"
-
-
-def test_a_job_at_its_time_limit_goes_on(cluster: Cluster) -> None:
-    """Slurm compares the jobs' times with their limits twice a minute."""
-    job = cluster.submit(cluster.edited("one_node.sbatch", nodes=1, devices=1), *SHORT, 0.75)
+def test_a_job_at_its_time_limit_goes_on_and_a_cancelled_one_does_not(cluster: Cluster) -> None:
+    """Slurm compares jobs' times with their limits twice a minute. Meanwhile another job is cancelled; its
+    run stops in time, too, and Slurm would take it back if it were asked to queue it again."""
+    script = cluster.edited("one_node.sbatch", nodes=1, devices=1)
+    job, other = cluster.submit(script, *SHORT, 0.75), cluster.submit(script, *SHORT, 5)
     job.wait_for('"type":"Released"')
     hours, minutes, _ = map(int, job.field("RunTime").split(":"))
     cluster.run("scontrol", "update", f"JobId={job.id}", f"TimeLimit={60 * hours + minutes + 2}")
+    other.wait_for('"type":"Released"')
+    cluster.run("scancel", other.id)
+    assert other.wait_for_state("CANCELLED", "PENDING", "REQUEUED") == "CANCELLED", other.output
+    assert other.field("Restarts") == "0"
     job.wait_for('"reason":"terminated"')
     job.wait_for_state("PENDING")
     cluster.run("scontrol", "update", f"JobId={job.id}", "TimeLimit=30")

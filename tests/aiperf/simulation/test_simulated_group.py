@@ -9,9 +9,8 @@ import simpy
 
 from aiperf.pretending.assumptions import Speed, Spread, StartUp, Storage, Trials
 from aiperf.pretending.group_model import Learnt, Pretended
-from aiperf.simulation.shared_storage import SharedStorage
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
-from aiperf.simulation.simulated_machine import SimulatedMachine
+from aiperf.simulation.simulated_machine import SharedStorage, SimulatedMachine
 from aiperf.trial import HyperParameters, Trial
 from aiperf.wire.messages import (
     Assign,

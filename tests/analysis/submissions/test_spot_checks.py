@@ -18,7 +18,7 @@ from aiperf.journal.events import Dispatched, Ended
 from aiperf.journal.file import chained, read_journal
 from aiperf.journal.notary import JournalHead, NotaryAnswer
 from aiperf.journal.spot_checks import Draw, Ending, chosen, chosen_in, drawn, endings_by_leg
-from aiperf.run.spot_checks import HELD_SECONDS, MOST_WAITING, SpotChecks
+from aiperf.run.notarisation import HELD_SECONDS, MOST_WAITING, SpotChecks
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
 from analysis.readings.judgement import read_run

@@ -16,7 +16,7 @@ from aiperf.ranks.connect import connect, disconnect
 from aiperf.ranks.launcher import launched_rank
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import MpiWorld, gather
-from aiperf.ranks.post import Post
+from aiperf.ranks.relay import Post
 from aiperf.ranks.world import Gone
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.layout import Bye, Place

@@ -10,7 +10,7 @@ import pytest
 from aiperf.config import BoundsConfig, load_preset
 from aiperf.errors import ConfigError
 from aiperf.proposing.proposals import drawn
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
 from nas.morphisms import Ungroup
 from nas.search import SEARCHES, Observation, Search, typical
 from nas.search.bounds import Size, in_round

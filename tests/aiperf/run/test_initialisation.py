@@ -12,7 +12,9 @@ from aiperf.errors import WorldError
 from aiperf.journal.events import RankReady
 from aiperf.proposing.pace import block_seconds
 from aiperf.rules import trial_length
-from aiperf.run import before_release, master
+from aiperf.run import initialisation, master
+from aiperf.run.groups import devices_by_host
+from aiperf.run.handler import refuse_difference
 from aiperf.wire.messages import NOTE, Ready
 from tests.journals import READY
 
@@ -21,7 +23,7 @@ DIFFER = "rank 2 on node2 and rank 1 on node1 differ in {}; use the same install
 
 
 def differing(**changes: object) -> Callable[[], None]:
-    return lambda: before_release.refuse_difference(replace(SECOND, **changes), READY)  # type: ignore[arg-type]
+    return lambda: refuse_difference(replace(SECOND, **changes), READY)  # type: ignore[arg-type]
 
 
 def with_devices(*ids: str, visible: int) -> list[Ready]:
@@ -32,17 +34,17 @@ def with_devices(*ids: str, visible: int) -> list[Ready]:
 
 
 def idle(*ids: str, visible: int) -> Callable[[], None]:
-    return lambda: before_release.refuse_idle_devices(with_devices(*ids, visible=visible))
+    return lambda: initialisation.refuse_idle_devices(with_devices(*ids, visible=visible))
 
 
 def apart(seconds: float, uncertainty: float | None = None) -> Callable[[], None]:
     ready = [RankReady(0, READY, 0.9), RankReady(1, SECOND, seconds, uncertainty)]
-    return lambda: before_release.refuse_other_clocks(ready)
+    return lambda: initialisation.refuse_other_clocks(ready)
 
 
 def computing(format: str) -> Callable[[], None]:
     ready = [READY, replace(SECOND, multiplies={"convolution": format})]
-    return lambda: before_release.refuse_other_formats("bf16", ready)
+    return lambda: initialisation.refuse_other_formats("bf16", ready)
 
 
 CLOCKS = "the clocks of node2 and the master differ by 3.0 s; synchronise them (chrony, ntp)"
@@ -84,7 +86,7 @@ def test_ranks_that_are_late_are_named() -> None:
     groups = tuple((rank,) for rank in range(1, 14))
     late = ", of 11 no word came: rank 3, 4, 5, 6, 7, 8, 9, 10, 11, 12"
     for which, ready, named in ((groups, [READY, SECOND], late), (((1,),), [READY], "")):
-        told = str(before_release.not_in_time(1800.0, which, ready))
+        told = str(initialisation.not_in_time(1800.0, which, ready))
         assert told == f"not all ranks were ready in 30 minutes{named}; see logs/"
 
 
@@ -92,8 +94,8 @@ def test_a_person_is_told_of_other_directories_emulation_and_unused_devices_once
     native = "--format auto chooses the fastest native format"
     changes = {"formats": {"bf16": 1e9, "fp32": 1e10}, "settings": {NOTE: "no driver"}}
     apart = [replace(READY, **changes), replace(SECOND, sees_run=False, **changes)]  # type: ignore[arg-type]
-    assert before_release.notes(Path("/runs/one"), "bf16", [READY, SECOND]) == []
-    assert before_release.notes(Path("/runs/one"), "bf16", apart) == [
+    assert initialisation.notes(Path("/runs/one"), "bf16", [READY, SECOND]) == []
+    assert initialisation.notes(Path("/runs/one"), "bf16", apart) == [
         "/runs/one is not shared with node2: weights, and at the end rank logs, are sent over MPI",
         f"bf16 is emulated on a device, 10 times slower than fp32; {native}",
         "node1 and 1 more: no driver",
@@ -102,7 +104,7 @@ def test_a_person_is_told_of_other_directories_emulation_and_unused_devices_once
 
 def test_a_host_observes_each_of_its_devices_once() -> None:
     ranks = [*with_devices("a", "b", "a", visible=2), SECOND]
-    assert before_release.devices_by_host(ranks) == {"node1": ("a", "b"), "node2": ()}
+    assert devices_by_host(ranks) == {"node1": ("a", "b"), "node2": ()}
 
 
 def test_a_stop_is_obeyed_within_the_time_that_the_rules_allow() -> None:

@@ -19,8 +19,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from aiperf.data import Batch, Split
-from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.objective import objective_of
+from aiperf.engines.engine import Engine, Passes, objective_of
 from aiperf.training.built_trial import BuiltTrial, Rank
 from aiperf.wire.profile_records import (
     BACKWARD,

@@ -207,9 +207,9 @@ VARIABLE_CASES = (
         {},
     ),
     VariableCase(
-        ("aiperf/parallel/meeting.py INTERFACES[0]",),
+        ("aiperf/parallel/ddp.py INTERFACES[0]",),
         ("GLOO_SOCKET_IFNAME",),
-        lambda _: called("aiperf.parallel.meeting:meet_across_hosts", "127.0.0.1", 1, True),
+        lambda _: called("aiperf.parallel.ddp:meet_across_hosts", "127.0.0.1", 1, True),
         {},
         needs_torch=True,
     ),
@@ -266,11 +266,11 @@ VARIABLE_CASES = (
     ),
     VariableCase(
         tuple(
-            f"aiperf/engines/fused/build.py {name}"
+            f"aiperf/engines/fused/kernels.py {name}"
             for name in ("'CC'", "'HOME'", "'PATH'", "'XDG_CACHE_HOME'", "name")
         ),
         ("CC", "HOME", "PATH", "XDG_CACHE_HOME", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"),
-        lambda environment: called("aiperf.engines.fused.build:built", environment),
+        lambda environment: called("aiperf.engines.fused.kernels:built", environment),
         {"CC": "none", "PATH": "/nowhere"},
         needs_torch=True,
     ),
@@ -367,10 +367,10 @@ PROCESS_CASES = (
     ),
     ProcessCase(("aiperf/doctor/host_report.py _ask",), DRIVERS, _drivers),
     ProcessCase(
-        ("aiperf/engines/fused/build.py _version", "aiperf/engines/fused/build.py _compile"),
+        ("aiperf/engines/fused/kernels.py _version", "aiperf/engines/fused/kernels.py _compile"),
         ("cc",),
         lambda folder: called(
-            "aiperf.engines.fused.build:built", {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(folder)}
+            "aiperf.engines.fused.kernels:built", {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(folder)}
         ),
         needs_torch=True,
     ),
@@ -634,9 +634,9 @@ FILE_CASES = (
         needs_torch=True,
     ),
     FileCase(
-        ("aiperf/training/probe.py sees_run",),
+        ("aiperf/training/driver.py sees_run",),
         "run/.probe",
-        lambda folder: called("aiperf.training.probe:sees_run", RunFiles(folder / "run"), "nonce"),
+        lambda folder: called("aiperf.training.driver:sees_run", RunFiles(folder / "run"), "nonce"),
         needs_torch=True,
     ),
     FileCase(
@@ -735,8 +735,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/data/digits.py _digits",
         "aiperf/data/digits.py _pinned",
         "aiperf/data/texts/loading.py bundled_text",
-        "aiperf/engines/fused/build.py _digest",
-        "aiperf/engines/fused/build.py _kind",
+        "aiperf/engines/fused/kernels.py _digest",
+        "aiperf/engines/fused/kernels.py _kind",
         "analysis/comparing/published.py published",
         "analysis/pages/page.py _text",
         "analysis/readings/references.py references",

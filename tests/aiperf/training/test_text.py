@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from aiperf.config import Config, LimitsConfig
+from aiperf.data.training import NotFinite
 from aiperf.device import bind
-from aiperf.engines.objective import NotFinite
 from aiperf.engines.registry import OF_EXPERTS, why_not
 from aiperf.errors import DataError
 from aiperf.parallel.parallel import Solo, make_step
@@ -29,7 +29,7 @@ from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
 from aiperf.training.worker import Worker
 from aiperf.trial import State
-from aiperf.wire.messages import Evaluate, Setup, Steps, Validated
+from aiperf.wire.messages import Setup, Steps, Validated
 from nas.modules import Network
 from nas.morphisms import TEXT_MIX
 from nas.morphisms.text import DeepenPlain, GateMLP, Upcycle
@@ -170,10 +170,10 @@ def test_a_best_network_that_is_not_finite_on_the_test_part_has_no_result(tmp_pa
     setup, channel = Setup(config, graph_to_json(GRAPH), str(tmp_path), ""), Told()
     worker = Worker(setup, channel, bind("cpu", 0), ALONE, Solo())
     worker.rank, worker.last = rank_of(validation=UNSEEN), (3, learnt()[0])
-    assert worker.do(Evaluate(3)) is not None
+    assert worker.evaluate(3).trial == 3
     worker.last = (3, infinite())
     with pytest.raises(DataError, match=r"^trial 3, the best, has no result on the test part: .* not finite"):
-        worker.do(Evaluate(3))
+        worker.evaluate(3)
 
 
 def test_of_two_validations_beyond_eight_bits_the_better_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -344,7 +344,7 @@ def test_the_best_network_is_tested(tmp_path: Path) -> None:
 
 
 def test_who_does_not_see_the_probe_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aiperf.training.probe.PROBE_SECONDS", 0.0)
+    monkeypatch.setattr("aiperf.training.driver.PROBE_SECONDS", 0.0)
     with working(tmp_path, probe="1234") as channel:
         assert channel.wait(Ready).sees_run is False
     RunFiles(tmp_path).probe.write_text("1234")

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from aiperf.data import load
+from aiperf.data.training import NotFinite
 from aiperf.engines.graphed import WARM_UP_WRAPPED, Graphed
-from aiperf.engines.objective import NotFinite
 from aiperf.engines.registry import KINDS
 from aiperf.parallel.ddp import ASYNC_ERRORS, Ddp
 from aiperf.parallel.parallel import Parallel, Solo

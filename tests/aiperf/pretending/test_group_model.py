@@ -8,7 +8,7 @@ from math import exp
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiperf.conduct.actions import Action, Close, Keep, Say, Train
@@ -87,6 +87,7 @@ class Followed:
     every=st.integers(1, 5000),
     ranks=st.sampled_from([1, 2, 8]),
 )
+@settings(max_examples=25)
 def test_all_steps_of_the_plan_are_made_and_each_segment_closed(
     epochs: int, batch_size: int, every: int, ranks: int
 ) -> None:
@@ -108,6 +109,7 @@ def test_all_steps_of_the_plan_are_made_and_each_segment_closed(
 
 
 @given(deadline=st.floats(1.0, 300.0), epochs=st.integers(1, 400))
+@settings(max_examples=25)
 def test_the_closing_validation_is_over_before_the_deadline(deadline: float, epochs: int) -> None:
     """But for the first one of all, before which nobody knows how long one takes."""
     followed = Followed(group(), trial(epochs), deadline)

@@ -125,7 +125,7 @@ def of(steps: Mapping[int, float], times: float = 1.0) -> dict[tuple[int, int], 
 def test_a_processor_ends_at_one_size_within_its_time(
     steps: dict[tuple[int, int], float], seconds: float, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In each of six runs, whose steps take longer by chance: 2 % in the mean, and once in a while a tenth."""
+    """In each of six runs, whose steps take longer by chance: 2 % in the mean, sometimes a tenth."""
     for seed in range(6):
         processor = Processor(steps, noise=0.02, seed=seed)
         found = processor.climbed(monkeypatch, seconds)

@@ -79,7 +79,7 @@ IMAGES: dict[str, tuple[str, type[Graphed]]] = {
     "another loss": ("graphed", OtherLoss),
     "other gradients": ("graphed", OtherGradients),
 }
-"""By name the engine, and what makes the captured steps of the second rank; in bf16, those of text in fp32."""
+"""By name the engine, and what makes the captured steps of the second rank. In bf16; text is in fp32."""
 
 
 @dataclass

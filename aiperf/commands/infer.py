@@ -110,7 +110,7 @@ def infer(
     only_with(f"--accuracy with --scenario {SINGLE} or {ALL}", one_at_a_time, "price_text", "site")
     price = node_price(price_text, site) if one_at_a_time else None
     refuse_no_run()
-    from aiperf.training.kept_trial import kept_trial
+    from aiperf.training.found_network import kept_trial
 
     if find_spec(LOADGEN) is None:
         raise MissingExtra(LOADGEN, "infer")

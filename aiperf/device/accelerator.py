@@ -15,6 +15,7 @@ import torch
 
 from aiperf.device.device import Aside, Device
 from aiperf.errors import WorldError
+from aiperf.hardware.device_names import visible_name
 from nas.bounded import system_text
 
 NO_FAULT = re.compile(r"(?i)no NVIDIA driver|no \w+ (?:GPUs?|devices?) (?:are|is) available|not compiled")
@@ -95,7 +96,7 @@ class Accelerator(Device):
             )
         module.set_device(index)
         memory = module.get_device_properties(index).total_memory
-        return cls(index, str(module.get_device_name(index)), int(memory))
+        return cls(index, visible_name(str(module.get_device_name(index))), int(memory))
 
     @property
     def properties(self) -> Any:

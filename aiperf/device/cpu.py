@@ -22,6 +22,7 @@ from aiperf.device.device import Device
 from aiperf.errors import WorldError
 from aiperf.hardware.bound import FLAGS
 from aiperf.hardware.cpu_names import read_processor_name
+from aiperf.hardware.device_names import visible_name
 from aiperf.wire.messages import Processor
 from nas.bounded import system_text
 
@@ -90,7 +91,7 @@ class Cpu(Device):
         if not _is_stated():
             torch.set_num_threads(_own_cores(ranks_on_host))
         name = read_processor_name() or platform.processor() or platform.machine()
-        return cls(0, name, int(min(psutil.virtual_memory().total, cgroup.memory_bytes())))
+        return cls(0, visible_name(name), int(min(psutil.virtual_memory().total, cgroup.memory_bytes())))
 
     @property
     def formats(self) -> tuple[str, ...]:

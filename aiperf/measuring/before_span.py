@@ -128,7 +128,7 @@ def measure(
         side=fastest.side,
         product=fastest.rate,
         copy=measure_copy(device, share["copy"]),
-        upload=measure_upload(device),
+        upload=measure_upload(device, SECONDS),
         all_reduce=measure_all_reduce(device, parallel),
         seed=network.rate,
         threads=device.threads,

@@ -233,7 +233,7 @@ def _unchecked(bench: StepBench, usable: Mapping[str, Engine]) -> dict[str, Engi
     for name in usable:
         engine, reason = bench.eager, ""
         if name != Engine.name:
-            engine, reason = prepare_only(name, bench.eager, bench.examples, bench.labels, Solo())
+            engine, reason = prepare_only(KINDS[name], bench.eager, bench.examples, bench.labels, Solo())
         if not reason:
             found[name] = engine
     return found

@@ -128,7 +128,7 @@ def _raced(name: str, bench: StepBench, parallel: Parallel) -> tuple[float, floa
     for _ in range(KINDS[name].begins(wrapped=True)):
         bench.seconds(eager)
     began = perf_counter()
-    engine, reason = prepare_and_check(name, eager, bench.examples, bench.labels, parallel)
+    engine, reason = prepare_and_check(KINDS[name], eager, bench.examples, bench.labels, parallel)
     ready = perf_counter() - began
     if reason:
         return 0.0, ready, reason
@@ -207,7 +207,7 @@ def _in_nano(*values: float) -> tuple[int, ...]:
 def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> PreparedEngine:
     began = perf_counter()
     alone = Solo()  # the ranks agree later, in `shared`
-    engine, reason = prepare_and_check(name, eager, examples, labels, alone)
+    engine, reason = prepare_and_check(KINDS[name], eager, examples, labels, alone)
     # An engine that is not made anew for each trial is ready for all of them now, so no trial waits for it.
     return PreparedEngine(engine, perf_counter() - began if engine.is_made_anew else 0.0, reason)
 

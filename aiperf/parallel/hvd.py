@@ -9,16 +9,14 @@ from torch import nn
 
 from aiperf.device import Device
 from aiperf.errors import MissingExtra, WorldError
-from aiperf.parallel.parallel import make_step
+from aiperf.parallel.parallel import Parallel, make_step
 
 # Messages and names of the exceptions that Horovod raises if another rank has left.
 LOST_RANK = ("Horovod has been shut down", "HorovodInternalError")
 
 
-class Hvd:
+class Hvd(Parallel):
     """Data parallelism by Horovod."""
-
-    wraps_network = False
 
     def __init__(self, device: Device, compression: str, comm: Any) -> None:
         """Joins the group. `comm` is mpi4py's communicator of its ranks. Raises WorldError if Horovod uses
@@ -58,10 +56,6 @@ class Hvd:
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         summed: torch.Tensor = self._hvd.allreduce(values.detach().contiguous(), op=self._hvd.Sum)
         return summed
-
-    def total(self, *numbers: int) -> tuple[int, ...]:
-        values = torch.tensor(numbers, dtype=torch.int64, device=self._device.torch)
-        return tuple(self.sum(values).tolist())
 
     def is_of_another(self, error: Exception) -> bool:
         return any(words in f"{type(error).__name__}: {error}" for words in LOST_RANK)

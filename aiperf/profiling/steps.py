@@ -24,8 +24,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from aiperf.config import TrainingConfig
 from aiperf.data import Batch, Split
 from aiperf.device import Device
-from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.objective import objective_of
+from aiperf.engines.engine import Engine, Passes, objective_of
 from aiperf.training.built_trial import BuiltTrial, Rank
 from aiperf.training.optimizers import make_optimizer
 from aiperf.trial import HyperParameters

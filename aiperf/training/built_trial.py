@@ -16,13 +16,13 @@ from aiperf.data import Data
 from aiperf.data.splits import Batch
 from aiperf.device import Device
 from aiperf.device.device import BATCHES
-from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.engine import Engine, Passes, placed
 from aiperf.parallel.batchnorm import synchronise, synchronise_natively
 from aiperf.parallel.parallel import Parallel
 from aiperf.proposing.plan import Plan, plan
 from aiperf.training.kept_network import Kept
 from aiperf.training.optimizers import make_optimizer, set_state
-from aiperf.training.rank_log import NoLog, OwnLog
+from aiperf.training.rank_log import NoLog
 from aiperf.trial import Trial
 from nas.modules import Network
 
@@ -37,7 +37,7 @@ class Rank:
     data: Data
     training: TrainingConfig
     parallel: Parallel
-    log: OwnLog = field(default_factory=NoLog)
+    log: NoLog = field(default_factory=NoLog)
     """Takes this rank's own work before it is reported."""
     clock: Callable[[], float] = perf_counter
     """Seconds; all times of trials are taken on it."""
@@ -105,9 +105,7 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
     loaded."""
     began = rank.clock()
     device, parallel = rank.device, rank.parallel
-    network = Network(start.graph)
-    network.load(start.weights)
-    network.place(device.torch, device.layout)
+    network = placed(start.graph, start.weights, device)
     _drop_out(network, trial.hyper.dropout)
     if rank.training.normalises_over(parallel.ranks):
         if device.kind == "cuda" and parallel.wraps_network:

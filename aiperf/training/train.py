@@ -22,9 +22,9 @@ from aiperf.clock import duration
 from aiperf.conduct.actions import Close, Keep, OfTrial, Say, Train, Validate
 from aiperf.conduct.course import Course
 from aiperf.conduct.events import BlockDone, Built, EngineFailed, ValidationDone
+from aiperf.data.training import NotFinite
 from aiperf.engines.agreement import prepare_again, prepare_and_check, prepare_only
 from aiperf.engines.engine import Engine
-from aiperf.engines.objective import NotFinite
 from aiperf.engines.registry import KINDS
 from aiperf.parallel.parallel import agree, gathered, make_step
 from aiperf.proposing.pace import WORKING_SECONDS, Pace
@@ -277,7 +277,7 @@ def begin_engine(rank: Rank, attempt: BuiltTrial, step: int, report: Happened) -
         return
     begin = prepare_and_check if kind.is_made_anew else prepare_only
     with AtWork(report):
-        engine, reason = begin(attempt.engine_name, eager, *attempt.batches.next, parallel)
+        engine, reason = begin(kind, eager, *attempt.batches.next, parallel)
     if reason:
         _fall_back(attempt, reason, report)
     attempt.engine = engine

@@ -14,7 +14,7 @@ from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.registry import KINDS
 from aiperf.hardware.peak import peak_ops_per_second
-from aiperf.measuring.ceiling import measure_copy, measure_products
+from aiperf.measuring.ceiling import SECONDS, measure_copy, measure_products
 from aiperf.measuring.training_step import batch, place_network
 from aiperf.parallel.parallel import Solo
 from analysis.readings.limits import Limits
@@ -81,8 +81,8 @@ def measure(setting: Setting) -> Figures:
     format = "bf16" if "bf16" in device.formats else device.formats[0]
     graph = resnet50((3, side, side), CLASSES)
     device.declare(format)
-    products = max(measure_products(device, format), key=lambda product: product.rate.fastest)
-    limits = Limits(device.name, format, products.rate.fastest, measure_copy(device).fastest)
+    products = max(measure_products(device, format, SECONDS), key=lambda product: product.rate.fastest)
+    limits = Limits(device.name, format, products.rate.fastest, measure_copy(device, SECONDS).fastest)
     device.clean()
     prepared = _fitting(device, graph, format, setting)
     rates = _in_turn(prepared, setting)
@@ -159,7 +159,7 @@ def _prepared(device: Device, graph: Graph, format: str, size: int) -> Prepared:
         began = perf_counter()
         reason = KINDS[name].why_not(device)
         if not reason:
-            engine, reason = prepare_and_check(name, eager, images, labels, Solo())
+            engine, reason = prepare_and_check(KINDS[name], eager, images, labels, Solo())
         if reason:
             unusable[name] = reason
         else:

@@ -217,9 +217,9 @@ VARIABLE_CASES = (
     ),
     VariableCase(("aiperf/own_files.py 'XDG_CACHE_HOME'",), ("XDG_CACHE_HOME",), _reproduced),
     VariableCase(
-        ("aiperf/parallel/meeting.py INTERFACES[0]",),
+        ("aiperf/parallel/ddp.py INTERFACES[0]",),
         ("GLOO_SOCKET_IFNAME",),
-        lambda _: called("aiperf.parallel.meeting:meet_across_hosts", "127.0.0.1", 1, True),
+        lambda _: called("aiperf.parallel.ddp:meet_across_hosts", "127.0.0.1", 1, True),
     ),
     VariableCase(
         ("aiperf/device/dynamo.py CACHE", "aiperf/engines/compiled.py CACHE"),
@@ -251,9 +251,9 @@ VARIABLE_CASES = (
         "aiperf.device.surroundings:read_settings",
     ),
     VariableCase(
-        _in("aiperf/engines/fused/build.py", "'CC'", "'HOME'", "'PATH'", "'XDG_CACHE_HOME'", "name"),
+        _in("aiperf/engines/fused/kernels.py", "'CC'", "'HOME'", "'PATH'", "'XDG_CACHE_HOME'", "name"),
         COMPILERS,
-        "aiperf.engines.fused.build:built",
+        "aiperf.engines.fused.kernels:built",
         {"CC": "none", "PATH": "/nowhere"},
     ),
     VariableCase(("aiperf/engines/compiled.py 'CXX'",), ("CXX",), "aiperf.engines.compiled:compilers"),
@@ -313,7 +313,7 @@ def _time_left(folder: Path) -> object:
 
 def _compiled(folder: Path) -> object:
     environment = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(folder)}
-    return called("aiperf.engines.fused.build:built", environment)
+    return called("aiperf.engines.fused.kernels:built", environment)
 
 
 DRIVERS = ("nvidia-smi", "rocm-smi", "npu-smi", "xpu-smi")
@@ -339,7 +339,7 @@ PROCESS_CASES = (
         lambda _: called("aiperf.hardware.unseen:refuse_unseen", "2.6", {}, {}),
     ),
     ProcessCase(("aiperf/doctor/host_report.py _ask",), DRIVERS, _drivers),
-    ProcessCase(_in("aiperf/engines/fused/build.py", "_version", "_compile"), ("cc",), _compiled),
+    ProcessCase(_in("aiperf/engines/fused/kernels.py", "_version", "_compile"), ("cc",), _compiled),
 )
 
 
@@ -520,9 +520,9 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
         "aiperf.training.kept_network:read_any_kept",
     ),
     (
-        "aiperf/training/probe.py sees_run",
+        "aiperf/training/driver.py sees_run",
         "run/.probe",
-        lambda folder: called("aiperf.training.probe:sees_run", RunFiles(folder / "run"), "nonce"),
+        lambda folder: called("aiperf.training.driver:sees_run", RunFiles(folder / "run"), "nonce"),
     ),
     (
         "aiperf/inference/loadgen.py logged_answers",
@@ -609,8 +609,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/data/digits.py _digits",
         "aiperf/data/digits.py _pinned",
         "aiperf/data/texts/loading.py bundled_text",
-        "aiperf/engines/fused/build.py _digest",
-        "aiperf/engines/fused/build.py _kind",
+        "aiperf/engines/fused/kernels.py _digest",
+        "aiperf/engines/fused/kernels.py _kind",
         "analysis/comparing/published.py published",
         "analysis/pages/page.py _text",
         "analysis/readings/references.py references",

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.fused.folding import Folded, is_worth_folding
-from aiperf.engines.fused.image_steps import Gated, Mean, OfPixels, Pixels
-from aiperf.engines.fused.library import hold_memory, unavailable
+from aiperf.engines.fused.image_steps import Folded, Gated, Mean, OfPixels, Pixels, is_worth_folding
+from aiperf.engines.fused.kernels import hold_memory, unavailable
 from aiperf.engines.fused.norm_steps import Activation, Normalise
 from nas.layers import Add, BatchNorm, Conv2d, Gate, GlobalPool, Layer, ReLU, ReLU6
 from nas.modules import Network

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aiperf.engines.fused.library import call
+from aiperf.engines.fused.kernels import call
 from aiperf.engines.fused.tensors import (
     Unfit,
     address,

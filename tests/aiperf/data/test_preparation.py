@@ -27,7 +27,7 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.language.data import TextData
-from aiperf.training.kept_trial import preparation_of
+from aiperf.training.found_network import preparation_of
 from nas.layers import Conv2d, Dense, Flatten, GlobalPool, ReLU
 from nas.modules import Network
 from nas.portable.preparation import ImagePreparation, TextPreparation

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
 from aiperf.engines.fused import unavailable
-from aiperf.engines.fused.folding import Folded, is_worth_folding
-from aiperf.engines.fused.image_steps import Gated, Mean, OfPixels, Pixels
+from aiperf.engines.fused.image_steps import Folded, Gated, Mean, OfPixels, Pixels, is_worth_folding
 from aiperf.engines.fused.norm_steps import Activation, Normalise
 from aiperf.engines.fused.tensors import Unfit
 from aiperf.parallel.batchnorm import synchronise

@@ -106,7 +106,7 @@ def test_what_is_timed_before_the_span_reads_text() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")  # those of inductor itself
 def test_a_compiled_step_of_text_is_the_eager_one() -> None:
-    graph = GRAPHS["llama"]
+    graph = llama((WINDOW,), 256, blocks=1, heads=2, groups=1, width=16, hidden=24)
     passes = passes_of(graph, format="fp32", label_smoothing=0.1)
     assert difference(Engine(passes), Compiled(passes), *examples(graph)) == ""
 

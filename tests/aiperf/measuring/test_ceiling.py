@@ -32,7 +32,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     monkeypatch.setattr(ceiling, "TALL", (256, 64))  # that fits where bf16 is emulated, too
     monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 4 << 20})
     monkeypatch.setattr(ceiling, "WINDOW_SECONDS", 0.004)
-    monkeypatch.setattr(ceiling, "SECONDS", 0.02)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     yield bind("cpu", 0)
     torch.set_float32_matmul_precision(before[0])
@@ -81,7 +80,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[torch.Tensor], flo
 def test_a_rate_is_work_over_time(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """A product takes a tenth of a millisecond on this clock; its operations are twice side³."""
     clock(monkeypatch, lambda left: 1e-4)
-    small, large, *_ = measure_products(device, "fp32")
+    small, large, *_ = measure_products(device, "fp32", 0.02)
     assert small.rate.fastest == pytest.approx(2 * 64**3 / 1e-4)
     assert large.rate.fastest == pytest.approx(2 * 128**3 / 1e-4)
     assert small.rate.spread == pytest.approx(0.0, abs=1e-9)
@@ -92,7 +91,7 @@ def test_a_side_that_would_take_all_the_time_is_left_out(
 ) -> None:
     """As in bf16 on a CPU that has no instructions for it: four milliseconds, then 32 of twenty."""
     now = clock(monkeypatch, lambda left: 4e-3 * len(left) * left.shape[1] ** 2 / 64**3)
-    assert [product.side for product in measure_products(device, "bf16")] == [64]
+    assert [product.side for product in measure_products(device, "bf16", 0.02)] == [64]
     assert now[0] < 0.1
 
 
@@ -142,16 +141,16 @@ def test_the_fastest_product_with_each_number_of_threads(
 
 
 def test_without_a_choice_of_threads_products_are_those_in_use(device: Device) -> None:
-    assert ceiling.measure_by_threads(device, "fp32", measure_products(device, "fp32"), {}, 0.1) == {}
+    assert ceiling.measure_by_threads(device, "fp32", measure_products(device, "fp32", 0.02), {}, 0.1) == {}
 
 
 def test_a_copy_is_read_and_written(device: Device) -> None:
-    found = measure_copy(device)
+    found = measure_copy(device, 0.02)
     assert 1e7 < found.typical <= found.fastest < 1e13
 
 
 def test_where_the_host_is_the_device_nothing_is_uploaded(device: Device) -> None:
-    assert measure_upload(device) is None
+    assert measure_upload(device, 0.02) is None
 
 
 Step = Callable[[], None]
@@ -217,10 +216,10 @@ def test_a_device_that_others_fill_is_told_in_one_line(
     with pytest.raises(
         WorldError, match=r"has no memory for two blocks of 4 MiB: stop other programs that use it"
     ):
-        measure_copy(device)
+        measure_copy(device, 0.02)
     monkeypatch.setattr(torch, "randn", full)
     with pytest.raises(WorldError, match=r"has no memory for the smallest matrices"):
-        measure_products(device, "fp32")
+        measure_products(device, "fp32", 0.02)
 
 
 @pytest.fixture

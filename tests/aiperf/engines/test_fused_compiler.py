@@ -6,14 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from aiperf.engines.fused import build
-from aiperf.engines.fused.build import NotBuilt, built
+from aiperf.engines.fused import kernels
+from aiperf.engines.fused.kernels import NotBuilt, built
 
-SAYS = "from aiperf.engines.fused import unavailable; print(unavailable())"
 COPIES = """#!/bin/sh
 if [ "$1" = --version ]; then echo compiler 1; exit; fi
 while [ "$1" != -o ]; do shift; done
@@ -71,6 +71,14 @@ def test_a_compiler_that_fails_is_one_line_and_leaves_nothing(
     assert [file for file in (tmp_path / "cache").rglob("*") if file.is_file()] == []
 
 
+def test_ranks_may_compile_at_once(copies: dict[str, str], tmp_path: Path) -> None:
+    """Each compiles into a file of its own, so none loads what another one has half written."""
+    with ThreadPoolExecutor(4) as ranks:
+        (file,) = set(ranks.map(built, [copies] * 4))
+    assert re.fullmatch(r"kernels(-[0-9a-f]{16}){3}\.so", file.name)
+    assert list(file.parent.iterdir()) == [file]
+
+
 def test_a_file_is_compiled_once(copies: dict[str, str], compiled: Path, tmp_path: Path) -> None:
     file = built(copies)
     assert built(copies) == file
@@ -85,27 +93,27 @@ def test_a_cache_that_is_a_file_is_replaced_by_a_temporary_folder(
 ) -> None:
     """And if that is none either, it is one line."""
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(build.tempfile, "gettempdir", lambda: str(tmp_path))
-    folder = build._folder(environment(tmp_path / "file"))
+    monkeypatch.setattr(kernels.tempfile, "gettempdir", lambda: str(tmp_path))
+    folder = kernels._folder(environment(tmp_path / "file"))
     assert folder == tmp_path / f"aiperf-hpc-{os.getuid()}"
     assert folder.stat().st_mode & 0o777 == 0o700
-    monkeypatch.setattr(build.tempfile, "gettempdir", lambda: str(tmp_path / "file"))
+    monkeypatch.setattr(kernels.tempfile, "gettempdir", lambda: str(tmp_path / "file"))
     with pytest.raises(NotBuilt, match="Not a directory; set XDG_CACHE_HOME to a folder that can be written"):
-        build._folder(environment(tmp_path / "file"))
+        kernels._folder(environment(tmp_path / "file"))
 
 
 def test_the_name_says_processor_flags_and_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = {build._kind(("-mavx",)), build._kind(("-mavx2",))}
-    monkeypatch.setattr(build, "_instructions", lambda: "another processor")
-    names.add(build._kind(("-mavx",)))
+    names = {kernels._kind(("-mavx",)), kernels._kind(("-mavx2",))}
+    monkeypatch.setattr(kernels, "_instructions", lambda: "another processor")
+    names.add(kernels._kind(("-mavx",)))
     changed = tmp_path / "kernels.c"
     changed.write_text("int other;")
-    monkeypatch.setattr(build, "SOURCES", (changed,))
-    names.add(build._kind(("-mavx",)))
+    monkeypatch.setattr(kernels, "SOURCES", (changed,))
+    names.add(kernels._kind(("-mavx",)))
     assert len(names) == 4
 
 
-@pytest.mark.skipif(build.platform.machine() != "x86_64", reason="x86 names")
+@pytest.mark.skipif(kernels.platform.machine() != "x86_64", reason="x86 names")
 @pytest.mark.parametrize(
     ("name", "value", "flags"),
     [
@@ -116,9 +124,9 @@ def test_the_name_says_processor_flags_and_sources(tmp_path: Path, monkeypatch: 
     ],
 )
 def test_what_a_user_forbids_torch_is_not_used(name: str, value: str, flags: tuple[str, ...]) -> None:
-    assert build._processor_flags({name: value}) == flags
+    assert kernels._processor_flags({name: value}) == flags
     both = {"ONEDNN_MAX_CPU_ISA": "AVX2", name: value}
-    assert build._processor_flags(both) == flags  # the lower of the two
+    assert kernels._processor_flags(both) == flags  # the lower of the two
 
 
 def test_a_compiler_of_blanks_is_the_usual_one(copies: dict[str, str], tmp_path: Path) -> None:
@@ -165,7 +173,7 @@ def test_a_planted_cache_is_replaced_by_a_temporary_folder_and_a_second_is_a_lin
     """What a link leads to stays as it is."""
     cache, temporary = tmp_path / "cache/aiperf-hpc", tmp_path / f"aiperf-hpc-{os.getuid()}"
     (tmp_path / "outside").mkdir(mode=0o700)
-    monkeypatch.setattr(build.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(kernels.tempfile, "gettempdir", lambda: str(tmp_path))
 
     def plant(path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
@@ -176,7 +184,7 @@ def test_a_planted_cache_is_replaced_by_a_temporary_folder_and_a_second_is_a_lin
             path.chmod(0o777)
 
     plant(cache)
-    assert build._folder(environment(tmp_path / "cache")) == temporary
+    assert kernels._folder(environment(tmp_path / "cache")) == temporary
     temporary.rmdir()
     plant(temporary)
     how = (
@@ -185,7 +193,7 @@ def test_a_planted_cache_is_replaced_by_a_temporary_folder_and_a_second_is_a_lin
         else r"can be changed by other users \(mode 777; `chmod go-w` corrects it\)"
     )
     with pytest.raises(NotBuilt, match=rf"^{temporary} {how}; set XDG_CACHE_HOME to a folder of your own$"):
-        build._folder(environment(tmp_path / "cache"))
+        kernels._folder(environment(tmp_path / "cache"))
     assert list((tmp_path / "outside").iterdir()) == []
 
 
@@ -193,7 +201,7 @@ RUNTIMES = r"""
 import os, re, sys, torch
 from pathlib import Path
 from aiperf.engines.fused import unavailable
-from aiperf.engines.fused.library import kernels
+from aiperf.engines.fused.kernels import library
 
 def runtimes():
     return len(set(re.findall(r"\S*/lib(?:gomp|iomp5|omp)\S*", Path("/proc/self/maps").read_text())))
@@ -202,7 +210,7 @@ print(unavailable())
 del os.environ["CC"]
 os.environ["XDG_CACHE_HOME"] = sys.argv[1]
 before = runtimes()
-kernels()
+library()
 print(before, runtimes())
 """
 
@@ -218,17 +226,3 @@ def test_a_process_says_why_it_has_no_kernels_and_loads_no_further_runtime(
     assert said == "no C compiler: none-of-this-name is not in PATH; install one, or set CC"
     before, after = counted.split()
     assert before == after != "0"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(200)
-def test_ranks_may_compile_at_once(tmp_path: Path) -> None:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", SAYS], env=environment(tmp_path), stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
-    assert [rank.communicate(timeout=180)[0].strip() for rank in ranks] == ["", ""]
-    (file,) = (file for file in tmp_path.rglob("*") if file.is_file())
-    assert re.fullmatch(r"kernels(-[0-9a-f]{16}){3}\.so", file.name)

@@ -18,12 +18,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
 from aiperf.errors import JournalError
 from aiperf.files import RUNS, RunFiles, run_directories
 from aiperf.journal import strict
-from aiperf.journal.events import Event, Opened
+from aiperf.journal.events import Event, Line, Opened
 from aiperf.journal.hidden import Hider, shown
 from aiperf.journal.lock import Lock
 from aiperf.journal.place import never_begun, refuse_if_gone
@@ -41,18 +40,6 @@ RULES_VERSION = 2
 holds from its version on (`aiperf.rules.verdict`)."""
 _WRITTEN = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _TAIL = len(',"chain":""}') + 64
-
-
-class Line(NamedTuple):
-    """One line of a journal as it was read."""
-
-    number: int
-    """Line number from 1, as an editor counts."""
-    t: float
-    event: Event
-    chain: str
-    intact: bool
-    """Whether the chain follows from this line and from the chain recorded before it."""
 
 
 class JournalReader:

@@ -26,9 +26,20 @@ from aiperf.ranks.rank_worker import device_at
 from aiperf.ranks.shipping import Receiver, is_piece, log_pieces, pieces
 from aiperf.ranks.tree import Hearer, Numbered, goes_to_all, split
 from aiperf.trial import State
-from aiperf.wire.clocks import AskTime, TimeOfDay
 from aiperf.wire.layout import Describe, Disband, Hello, MasterBeat, Place
-from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Ready, Setup, ToGroup, pack, unpack
+from aiperf.wire.messages import (
+    AskTime,
+    Assign,
+    Finished,
+    FromGroup,
+    Quit,
+    Ready,
+    Setup,
+    TimeOfDay,
+    ToGroup,
+    pack,
+    unpack,
+)
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen, looked
-from aiperf.rules.times import DRIFT, JITTER_SECONDS
+from aiperf.rules.rule import DRIFT, JITTER_SECONDS, Evidence, Seen, looked
 from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.registry import task_of

@@ -9,9 +9,7 @@ from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
 from aiperf.hardware.bound import no_bound_text
 from aiperf.proposing.plan import SEGMENT_SECONDS
-from aiperf.rules import times
-from aiperf.rules.measurements import doubts, mean_ceiling
-from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
+from aiperf.rules.rule import LEAST_SPAN_SECONDS, NEVER_STARTED, Evidence, Seen, looked
 from aiperf.score.disturbance import MOST_OTHERS, disturbances
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import RankedLimits
@@ -19,8 +17,6 @@ from aiperf.trial import State
 from aiperf.wording import counted, first_few, percent
 from nas.search import SEARCHES
 
-LEAST_SPAN_SECONDS = 3600.0
-ROUNDING_SECONDS = 1e-6  # the span is a difference of two times
 LONGEST_SEGMENT_SECONDS = 600.0
 SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
 LEAST_SHARE_OF_AN_EPOCH = 1 / 8
@@ -67,20 +63,6 @@ def complete(evidence: Evidence) -> Seen:
         "the run ended at its deadline",
         [] if reason == "deadline" else [f"the run did not end at a deadline: {reason}"],
     )
-
-
-def span(evidence: Evidence) -> Seen:
-    replay = evidence.replay
-    minutes = replay.span_seconds / 60
-    legs = len(replay.timed_legs)
-    wrong = (
-        [f"the span is {minutes:.2f} minutes; at least 60 are required"]
-        if legs and replay.span_seconds < LEAST_SPAN_SECONDS - ROUNDING_SECONDS
-        else []
-    )
-    wrong += [f"the run has {legs} legs, not one"] if legs > 1 else []
-    wrong += times.unwitnessed(evidence)
-    return looked(legs, NEVER_STARTED, f"{minutes:.1f} minutes in one leg", wrong)
 
 
 def width(evidence: Evidence) -> Seen:
@@ -183,13 +165,6 @@ def control(evidence: Evidence) -> Seen:
         if control.network or control.size != size
     ]
     return looked(evidence.replay.released, NEVER_STARTED, "measured on every device", wrong)
-
-
-def speed(evidence: Evidence) -> Seen:
-    """The work in the span stays below the ceilings."""
-    compared = len(evidence.replay.blocks) and mean_ceiling(evidence.replay) is not None
-    text = "within the ceilings measured before the span"
-    return looked(compared, "there is no work to compare with a ceiling", text, doubts(evidence))
 
 
 def segments(evidence: Evidence) -> Seen:

@@ -26,9 +26,8 @@ from aiperf.hardware.bound import (
 )
 from aiperf.hardware.peak import listed
 from aiperf.journal.attempts import Leg
-from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.rule import Evidence, Seen, looked
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuilt
 from aiperf.tasks.registry import task_of
@@ -92,16 +91,20 @@ def speed(evidence: Evidence) -> Seen:
     return Seen(text, contradictions)
 
 
+def ranked_speed(evidence: Evidence) -> Seen:
+    """The work in the span stays below the ceilings."""
+    compared = len(evidence.replay.blocks) and mean_ceiling(evidence.replay) is not None
+    text = "within the ceilings measured before the span"
+    return looked(compared, "there is no work to compare with a ceiling", text, doubts(evidence))
+
+
 def doubts(evidence: Evidence) -> list[str]:
     """What exceeds the ceilings, but is not impossible: sentences, with the remedy last."""
     replay, found = evidence.replay, []
     ceiling = mean_ceiling(replay)
     if ceiling is not None and (share := evidence.score.tensor_ops_per_second / ceiling) > 1:
         found.append(f"the rate is {share:.1f} times the ceilings measured before the span")
-    rates = [
-        {rank: MOST_OF_A_PIECE * rate for rank, rate in _ceilings_of(leg).items()} for leg in replay.legs
-    ]
-    if num := len(_beyond(evidence, [_of_ranks(each) for each in rates])):
+    if num := len(_beyond(evidence, [_most_of_a_piece(leg) for leg in replay.legs])):
         found.append(
             f"{counted(num, 'piece')} of work exceeded {MOST_OF_A_PIECE:g} times the ceilings of the devices"
         )
@@ -188,14 +191,15 @@ def _of_ready(ready: Mapping[int, Ready], format: str) -> Most:
     return most
 
 
-def _of_ranks(rates: Mapping[int, float]) -> Most:
-    return lambda ranks: fsum(rates.get(rank, inf) for rank in ranks)
+def _most_of_a_piece(leg: Leg) -> Most:
+    rates = _ceilings_of(leg)
+    return lambda ranks: fsum(MOST_OF_A_PIECE * rates.get(rank, inf) for rank in ranks)
 
 
 def _pieces_too_fast(evidence: Evidence, kind: _BoundedWork) -> Iterator[str]:
     """Blocks, validations and the test whose work cannot be done in their seconds. Those that exceed the
     limit by all counted operations are checked again by those that cannot be avoided."""
-    replay, found, most = evidence.replay, pieces(evidence.replay), kind.bounds(evidence.replay)
+    replay, found, most = evidence.replay, evidence.replay.pieces(), kind.bounds(evidence.replay)
     for row in _beyond(evidence, most, kind.counted):
         attempt = replay.attempts[found.attempt[row]]
         number, validation = attempt.trial.number, bool(found.is_validation[row])
@@ -207,11 +211,11 @@ def _pieces_too_fast(evidence: Evidence, kind: _BoundedWork) -> Iterator[str]:
             what = "a validation" if validation else "a block"
             yield f"trial {number}: {what} of {seconds:.6f} s did more {kind.name} than its devices can do"
     tested = replay.tested
-    if tested is None or (counted := evidence.recount.counts.get(tested.trial)) is None:
+    if tested is None or (costs := evidence.recount.counts.get(tested.trial)) is None:
         return
     # Some group of the last leg made it.
     limit = tested.seconds * max(most[replay.leg.index](ranks) for ranks in replay.leg.began.groups)
-    operations = kind.counted(counted.evaluate) * tested.tally.of
+    operations = kind.counted(costs.evaluate) * tested.tally.of
     if operations > limit and kind.least(tested.trial)[True] * tested.tally.of > limit:
         yield f"the test of {tested.seconds:.6f} s did more {kind.name} than any group's devices can do"
 
@@ -224,7 +228,7 @@ def _beyond(
     evidence: Evidence, most: Sequence[Most], counted: Callable[[Ops], int] = _tensor_operations
 ) -> NDArray[np.int64]:
     """Rows of `pieces` whose counted operations exceed the most that their ranks can do, leg by leg."""
-    replay, found = evidence.replay, pieces(evidence.replay)
+    replay, found = evidence.replay, evidence.replay.pieces()
     numbers, limits = np.zeros((2, len(replay.attempts))), np.full(len(replay.attempts), inf)
     for attempt in replay.attempts:
         if (costs := evidence.recount.counts.get(attempt.trial.number)) is not None:
@@ -248,20 +252,17 @@ def _share_of_bound(evidence: Evidence, kind: _BoundedWork) -> float:
 def _least_operations(evidence: Evidence, kind: _BoundedWork, most: Sequence[Most], enough: float) -> float:
     """Operations without which the goodput of the groups that have a bound cannot have been made; all counted
     ones, which are more, if they are at most `enough`."""
-    counted = kind.counted(evidence.score.goodput.kinds)
-    if counted <= enough:
-        return counted
-    replay = evidence.replay
-    credited = credit(replay)
+    operations = kind.counted(evidence.score.goodput.kinds)
+    if operations <= enough:
+        return operations
+    replay, credited = evidence.replay, credit(evidence.replay)
     return fsum(
-        operations * examples
+        least * examples
         for attempt in replay.attempts
         if most[attempt.leg.index](attempt.leg.began.groups[attempt.group]) < inf
         for v in attempt.validations
         if credited.has(attempt, v)
-        for operations, examples in zip(
-            kind.least(attempt.trial.number), (v.segment.train_examples, v.segment.of)
-        )
+        for least, examples in zip(kind.least(attempt.trial.number), (v.segment.train_examples, v.segment.of))
     )
 
 
@@ -294,24 +295,24 @@ def _ceilings_of(leg: Leg) -> Mapping[int, float]:
 
 def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
     """Contradictions in the measurements of a leg, whose controls used this network or the smaller one."""
-    ready = leg.first_devices
-    for measured in leg.ceilings.values():
-        yield from _of_rank("ceiling", measured, ready.get(measured.rank))
-        yield from _of_ceiling(measured, ready.get(measured.rank), format)
-        yield from _of_threads(measured, ready.get(measured.rank), leg.threads.get(measured.rank, set()))
-    for control in leg.controls.values():
-        yield from _of_rank("control", control, ready.get(control.rank))
-        name, of_rank = f"the control of rank {control.rank}", ready.get(control.rank)
+    for rank, ceiling in leg.ceilings.items():
+        ready = leg.first_devices.get(rank)
+        yield from _of_rank("ceiling", ceiling, ready)
+        yield from _of_ceiling(ceiling, ready, format)
+        yield from _of_threads(ceiling, ready, leg.threads.get(rank, set()))
+    for rank, control in leg.controls.items():
+        name, ready = f"the control of rank {rank}", leg.first_devices.get(rank)
+        yield from _of_rank("control", control, ready)
         for rung in control.rungs:
-            yield from _of_rung(name, control.device, rung, of_rank, format, network)
+            yield from _of_rung(name, control.device, rung, ready, format, network)
         kinds = [(rung.network, rung.size, rung.batch_size) for rung in control.rungs]
         if len(set(kinds)) < len(kinds):
             yield f"{name} has two rates of the same {network.examples} in the same batch"
         done = control.batch_size * control.steps
         if not isclose(done, control.examples_per_second * control.seconds, rel_tol=1e-6):
             yield (
-                f"the control of rank {control.rank} is {control.examples_per_second:.2f} "
-                f"{network.examples}/s, but {done} {network.examples} took {control.seconds:.2f} s"
+                f"{name} is {control.examples_per_second:.2f} {network.examples}/s, but {done} "
+                f"{network.examples} took {control.seconds:.2f} s"
             )
 
 

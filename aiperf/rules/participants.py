@@ -14,8 +14,7 @@ from aiperf.hardware.device_names import reads_like, refused_letters
 from aiperf.hardware.peak import GIB, PEAKS, listed
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import NEVER_STARTED, SHOWN, Evidence, Seen, looked
-from aiperf.rules.times import DRIFT, JITTER_SECONDS
+from aiperf.rules.rule import DRIFT, JITTER_SECONDS, NEVER_STARTED, SHOWN, Evidence, Seen, looked
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import Processor, Ready

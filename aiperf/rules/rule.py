@@ -1,4 +1,4 @@
-"""A rule, the evidence that it checks, and its finding."""
+"""A rule, the evidence that it checks, its finding, and the limits that several rules share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from aiperf.files import RunFiles
+from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import Recount
 from aiperf.score.score import Score
@@ -16,6 +17,16 @@ NEVER_STARTED = "the clock never started"
 
 SHOWN = 3
 """Contradictions listed in a finding; further ones are only counted."""
+
+LEAST_SPAN_SECONDS = 3600.0
+"""Shortest span of a ranked run in seconds."""
+LATE_SECONDS = AFTER_LAST_LINE_SECONDS
+"""Seconds by which a report of work may be late. It is late if the master was busy, never early; a master
+that is silent for longer than a heartbeat is dead. A network or a file system may delay reports as long."""
+DRIFT = 1e-3
+"""Drift of one host's clock relative to another's, as a fraction of the time that both measure."""
+JITTER_SECONDS = 0.5
+"""Seconds by which two times of one event on different clocks may differ in addition to the drift."""
 
 
 class Kind(Enum):

@@ -14,18 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Attempt, Leg, Stall
-from aiperf.journal.columns import pieces
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import NEVER_STARTED, SHOWN, Evidence, Seen, looked
+from aiperf.rules.rule import (
+    DRIFT,
+    JITTER_SECONDS,
+    LATE_SECONDS,
+    LEAST_SPAN_SECONDS,
+    NEVER_STARTED,
+    SHOWN,
+    Evidence,
+    Seen,
+    looked,
+)
 from aiperf.wording import counted, percent
 
-# Work is reported late if the master was busy, never early; a master that is silent for longer than a
-# heartbeat is dead. A network or a file system may delay reports for as long.
-LATE_SECONDS = AFTER_LAST_LINE_SECONDS
-DRIFT = 1e-3  # of one host's clock relative to another's, as a fraction of the time that both measure
-JITTER_SECONDS = 0.5
-ROUNDING_SECONDS = 1e-6
+ROUNDING_SECONDS = 1e-6  # of the difference of two times
 MOST_SURPLUS = 1e-3
 """Largest part of the span by which the work of a run may exceed it by what is allowed for late messages. An
 hour in one leg has less than a seventh of it."""
@@ -172,7 +176,7 @@ class _Shift:
 
 
 def _shifts(replay: Replay) -> Iterator[_Shift]:
-    found = pieces(replay)
+    found = replay.pieces()
     order = np.lexsort((found.end, found.group, found.leg))
     edges = np.flatnonzero(np.diff(found.leg[order]) | np.diff(found.group[order])) + 1
     for mine in np.split(order, edges) if len(order) else []:
@@ -185,7 +189,7 @@ def span(evidence: Evidence) -> Seen:
     """Deadlines follow from the configuration, and each leg ends at its deadline or after its last work."""
     replay, contradictions, before = evidence.replay, list[str](), 0.0
     limit = replay.opened.config.limits.minutes * 60
-    found = pieces(replay)
+    found = replay.pieces()
     for leg in replay.legs:
         contradictions += [*_of_leg(leg, limit, before), *_reason(leg, replay), *_beyond(leg, replay)]
         last = found.end[found.leg == leg.index].max(initial=0.0)
@@ -202,6 +206,18 @@ def span(evidence: Evidence) -> Seen:
     if not contradictions and (unknown := unwitnessed(evidence)):
         return Seen(f"{text}; {'; '.join(unknown)}", known=False)
     return looked(replay.released, NEVER_STARTED, text + told(evidence), contradictions)
+
+
+def ranked_span(evidence: Evidence) -> Seen:
+    """The span is long enough, in one leg, and no lines may be missing from it."""
+    replay = evidence.replay
+    minutes, legs, wrong = replay.span_seconds / 60, len(replay.timed_legs), list[str]()
+    if legs and replay.span_seconds < LEAST_SPAN_SECONDS - ROUNDING_SECONDS:
+        wrong.append(f"the span is {minutes:.2f} minutes; at least 60 are required")
+    if legs > 1:
+        wrong.append(f"the run has {legs} legs, not one")
+    wrong += unwitnessed(evidence)
+    return looked(legs, NEVER_STARTED, f"{minutes:.1f} minutes in one leg", wrong)
 
 
 def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:
@@ -303,7 +319,7 @@ def _went_on(evidence: Evidence, leg: Leg, stall: Stall, group: int) -> bool:
     had = [a for a in evidence.replay.attempts if a.leg is leg and a.group == group and _is_open(a, stall)]
     if all(a.end_time is not None and a.end_time <= heard for a in had):
         return True
-    work = pieces(evidence.replay)
+    work = evidence.replay.pieces()
     mine = np.isin(work.attempt, [attempt.index for attempt in had])
     mine &= (work.time > stall.begin) & (work.time <= heard)
     # A group that stalled too reports one long piece, so no piece counts as much longer than usual.

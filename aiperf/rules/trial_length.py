@@ -13,8 +13,7 @@ from aiperf.journal.attempts import Attempt, Leg, best_of
 from aiperf.journal.replay import Replay
 from aiperf.proposing.closing import TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
-from aiperf.rules.rule import Evidence, Seen, looked
-from aiperf.rules.times import DRIFT, LATE_SECONDS
+from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Seen, looked
 from aiperf.tasks.registry import task_of
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT

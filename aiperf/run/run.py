@@ -20,8 +20,8 @@ from aiperf.code import code_hash
 from aiperf.config import BoundsConfig, Config, load_preset, preset_names, to_toml, with_overrides
 from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
 from aiperf.files import RunFiles
-from aiperf.journal.events import TERMINATED, Opened, Origin
-from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter, Line
+from aiperf.journal.events import TERMINATED, Line, Opened, Origin
+from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter
 from aiperf.journal.replay import Replay
 from aiperf.names import fingerprint, is_hidden, new_salt
 from aiperf.os_error import unwritable

@@ -100,7 +100,7 @@ def score(replay: Replay, counts: Mapping[int, Counted], credited: Credit | None
         trials=_by_state(replay),
         control=_control(replay),
         shares=shares(replay),
-        timeline=timeline(replay, counts, credited),
+        timeline=timeline(replay, counts, credited.pieces),
         aiperf1_ops_per_second=_aiperf1(replay, counts, credited, span),
     )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aiperf.config import TrainingConfig
 from aiperf.journal.attempts import Attempt, Leg, best_of
 from aiperf.journal.replay import Replay
-from aiperf.proposing.closing import TimedValidation, reserved_seconds
+from aiperf.proposing.pace import TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
 from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Seen, looked
 from aiperf.tasks.registry import task_of
@@ -20,7 +20,7 @@ from aiperf.wire.messages import NOTHING_KEPT
 from nas.ops import OPS, Ops
 
 FORMULA_SINCE = 2
-"""Version of the rules since which groups reserve time by the formula of `closing`."""
+"""Version of the rules since which groups reserve time by the formula of `pace`."""
 EARLIER_SHARE = 1.5
 """Reserved time before that version, as a multiple of the last validation."""
 STOP_SECONDS = 60.0  # from the request to stop until the groups have stopped and reported it

@@ -11,8 +11,7 @@ import pytest
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
 from aiperf.journal.events import Beat
-from aiperf.journal.file import JournalWriter
-from aiperf.journal.place import never_begun
+from aiperf.journal.file import JournalWriter, never_begun
 
 
 def removed(run: Path) -> None:

@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aiperf.proposing.closing import RECENT, TimedValidation, reserved_seconds
-from aiperf.proposing.pace import CLOSE_NOW, TRANSIT_SECONDS, VALIDATE_NOW, Pace, block_seconds
+from aiperf.proposing.pace import (
+    CLOSE_NOW,
+    RECENT,
+    TRANSIT_SECONDS,
+    VALIDATE_NOW,
+    Pace,
+    TimedValidation,
+    block_seconds,
+    reserved_seconds,
+)
 from aiperf.proposing.plan import SEGMENT_SECONDS
 
 

@@ -18,6 +18,7 @@ from aiperf.wording import counted, first_few, percent
 from nas.search import SEARCHES
 
 LONGEST_SEGMENT_SECONDS = 600.0
+"""Longest training time of a segment in seconds. A group closes a segment after nine minutes."""
 SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
 LEAST_SHARE_OF_AN_EPOCH = 1 / 8
 """Minimum distance between two validations, because validation is credited too, and a run must not consist of
@@ -27,21 +28,23 @@ NO_LIMITS = Seen("the task has no limits of a ranked run", known=False)
 
 def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
     """What prevents a ranking, however long the run is."""
-    data = _data(config, manifest)
-    return _width(config) + data + _architecture(config) + _random_seed(config) + _distance(config, manifest)
+    every = config.training.validate_every_examples
+    least = LEAST_SHARE_OF_AN_EPOCH * manifest.get("training_examples", 0)
+    wrong = _width(config) + _data(config, manifest) + _architecture(config) + _random_seed(config)
+    if every < least:
+        wrong.append(f"validate_every_examples is {every}, less than an eighth of an epoch ({least:.0f})")
+    return wrong
 
 
 def foreseen(config: Config, manifest: Mapping[str, Any], unbounded: Sequence[str] = ()) -> list[str]:
     """What is known to prevent a ranking before the clock starts. `unbounded`: the devices without a known
     bound, whose work nobody can check."""
-    minutes = config.limits.minutes
-    short = (
-        [f"limits.minutes is {minutes:g}; at least 60 are required"]
-        if 60 * minutes < LEAST_SPAN_SECONDS
-        else []
-    )
-    unknown = [no_bound_text(unbounded, config.training.format)] if unbounded else []
-    return unrankable(config, manifest) + short + unknown
+    wrong, minutes = unrankable(config, manifest), config.limits.minutes
+    if 60 * minutes < LEAST_SPAN_SECONDS:
+        wrong.append(f"limits.minutes is {minutes:g}; at least 60 are required")
+    if unbounded:
+        wrong.append(no_bound_text(unbounded, config.training.format))
+    return wrong
 
 
 def refuse_unrankable(config: Config, manifest: Mapping[str, Any], unbounded: Sequence[str] = ()) -> None:
@@ -53,24 +56,25 @@ def refuse_unrankable(config: Config, manifest: Mapping[str, Any], unbounded: Se
 
 
 def complete(evidence: Evidence) -> Seen:
+    """The run used all of its time."""
     replay = evidence.replay
     if not replay.released:
         return Seen(NEVER_STARTED, known=False)
     if replay.leg.ended is None:
         return Seen("", ["the run has not ended"])
     reason = replay.leg.ended.reason
-    return Seen(
-        "the run ended at its deadline",
-        [] if reason == "deadline" else [f"the run did not end at a deadline: {reason}"],
-    )
+    wrong = [] if reason == "deadline" else [f"the run did not end at a deadline: {reason}"]
+    return Seen("the run ended at its deadline", wrong)
 
 
 def width(evidence: Evidence) -> Seen:
+    """The format is one that other centres would accept for training."""
     config = evidence.replay.opened.config
     return Seen(f"{config.training.format} has at least 16 bits", _width(config))
 
 
 def data(evidence: Evidence) -> Seen:
+    """The data are those that the task demands of a ranked run, whole."""
     replay, config = evidence.replay, evidence.replay.opened.config
     ranks = [event for leg in replay.counted_legs for event in leg.ranks]
     limits = _limits(config)
@@ -79,21 +83,20 @@ def data(evidence: Evidence) -> Seen:
 
 
 def error(evidence: Evidence) -> Seen:
+    """The best network is good enough for the task, and can be evaluated again."""
     quality = evidence.score.quality
     if quality is None or quality.error is None:
         return Seen("no network was tested", known=False)
     limits = _limits(evidence.replay.opened.config)
     if limits is None:
         return NO_LIMITS
-    wrong = (
-        [f"the error is {percent(quality.error, 1)}, above the limit of {percent(limits.most_error, 0)}"]
-        if quality.error > limits.most_error
-        else []
-    )
+    text, wrong = f"the error is {percent(quality.error, 1)}", list[str]()
+    if quality.error > limits.most_error:
+        wrong.append(f"{text}, above the limit of {percent(limits.most_error, 0)}")
     ended = evidence.replay.trials[quality.trial].attempts[-1].ended
     if ended is None or not ended.finished.weights:
         wrong.append("the weights of the tested network were not kept, so it cannot be evaluated again")
-    return Seen(f"the error is {percent(quality.error, 1)}", wrong)
+    return Seen(text, wrong)
 
 
 def trials(evidence: Evidence) -> Seen:
@@ -189,18 +192,6 @@ def segments(evidence: Evidence) -> Seen:
     wrong += [f"no hash of the rank logs at {counted(unhashed, 'validation')}"] if unhashed else []
     text = f"no segment is longer than {LONGEST_SEGMENT_SECONDS:.0f} s"
     return looked(closed, "no segment was closed", text, wrong)
-
-
-def _distance(config: Config, manifest: Mapping[str, Any]) -> list[str]:
-    every, least = (
-        config.training.validate_every_examples,
-        LEAST_SHARE_OF_AN_EPOCH * manifest.get("training_examples", 0),
-    )
-    return (
-        [f"validate_every_examples is {every}, less than an eighth of an epoch ({least:.0f})"]
-        if every < least
-        else []
-    )
 
 
 def _width(config: Config) -> list[str]:

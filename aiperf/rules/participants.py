@@ -159,17 +159,14 @@ def _pauses(replay: Replay) -> Iterator[str]:
 
 
 def initialisation(evidence: Evidence) -> Seen:
+    """Little is done before the clock starts, when nothing is counted."""
     took = [leg.released - leg.first for leg in evidence.replay.legs if leg.released is not None]
-    if not took:
-        return Seen(NEVER_STARTED, known=False)
-    return Seen(
-        f"took at most {max(took):.0f} s",
-        [
-            f"it took {seconds:.0f} s; at most {INITIALISATION_SECONDS:.0f} s are allowed"
-            for seconds in took
-            if seconds > INITIALISATION_SECONDS
-        ],
-    )
+    wrong = [
+        f"it took {seconds:.0f} s; at most {INITIALISATION_SECONDS:.0f} s are allowed"
+        for seconds in took
+        if seconds > INITIALISATION_SECONDS
+    ]
+    return looked(took, NEVER_STARTED, f"took at most {max(took, default=0.0):.0f} s", wrong)
 
 
 def precision(evidence: Evidence) -> Seen:
@@ -194,16 +191,15 @@ def misdeclared(format: str, ready: Ready) -> list[str]:
     If TF32 is declared, a library may still choose fp32, which is wider.
     """
     fitting = (format, "fp32") if format == "tf32" else (format,)
-    absent = (
-        [f"training.format is {format}, which rank {ready.rank} on {ready.host} does not support"]
-        if ready.formats and format not in ready.formats
-        else []
-    )
-    return absent + [
-        f"training.format is {format}, but rank {ready.rank} on {ready.host} computed a {kind} in {seen}"
+    declared, who = f"training.format is {format}", f"rank {ready.rank} on {ready.host}"
+    wrong = [
+        f"{declared}, but {who} computed a {kind} in {seen}"
         for kind, seen in ready.multiplies.items()
         if seen not in fitting
     ]
+    if ready.formats and format not in ready.formats:
+        wrong.insert(0, f"{declared}, which {who} does not support")
+    return wrong
 
 
 def of_rank(ready: Ready) -> Iterator[str]:
@@ -246,9 +242,9 @@ def of_processor(processor: Processor) -> Iterator[str]:
         yield f"it reports {processor.logical} processors at {processor.top_hertz:.3g} Hz"
     if not 0 <= processor.vector_bits <= MOST_VECTOR_BITS or processor.vector_bits % VECTOR_STEP_BITS:
         yield f"it reports vectors of {processor.vector_bits} bits"
-    foreign = (
-        ARM_FLAGS if processor.machine in X86 else X86_FLAGS if processor.machine in ARM else frozenset()
-    )
+    foreign = frozenset[str]()
+    if processor.machine in (*X86, *ARM):
+        foreign = ARM_FLAGS if processor.machine in X86 else X86_FLAGS
     if strange := sorted(foreign.intersection(processor.flags)):
         yield f"its processor is {processor.machine}, which has no {strange[0]}"
 

@@ -193,19 +193,15 @@ def span(evidence: Evidence) -> Seen:
     for leg in replay.legs:
         contradictions += [*_of_leg(leg, limit, before), *_reason(leg, replay), *_beyond(leg, replay)]
         last = found.end[found.leg == leg.index].max(initial=0.0)
-        if (
-            leg.ended is not None
-            and leg.ended.reason != "deadline"
-            and last > leg.ended.end + ROUNDING_SECONDS
-        ):
-            contradictions.append(
-                f"leg {leg.index} ended at {leg.ended.end:.3f} s, but its work ended at {last:.3f} s"
-            )
+        ended = leg.ended
+        if ended is not None and ended.reason != "deadline" and last > ended.end + ROUNDING_SECONDS:
+            text = f"leg {leg.index} ended at {ended.end:.3f} s, but its work ended at {last:.3f} s"
+            contradictions.append(text)
         before += leg.span_seconds
     text = f"{replay.span_seconds:.1f} s in {counted(replay.num_legs, 'leg')}"
-    if not contradictions and (unknown := unwitnessed(evidence)):
+    if not contradictions and (unknown := _unwitnessed_stalls(evidence)):
         return Seen(f"{text}; {'; '.join(unknown)}", known=False)
-    return looked(replay.released, NEVER_STARTED, text + told(evidence), contradictions)
+    return looked(replay.released, NEVER_STARTED, text + _stall_note(evidence), contradictions)
 
 
 def ranked_span(evidence: Evidence) -> Seen:
@@ -216,12 +212,12 @@ def ranked_span(evidence: Evidence) -> Seen:
         wrong.append(f"the span is {minutes:.2f} minutes; at least 60 are required")
     if legs > 1:
         wrong.append(f"the run has {legs} legs, not one")
-    wrong += unwitnessed(evidence)
+    wrong += _unwitnessed_stalls(evidence)
     return looked(legs, NEVER_STARTED, f"{minutes:.1f} minutes in one leg", wrong)
 
 
 def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:
-    yield from silent(leg)
+    yield from _silence(leg)
     if leg.released is None:
         return
     if (leg.deadline is None) != (limit == 0):
@@ -272,19 +268,19 @@ def _beyond(leg: Leg, replay: Replay) -> Iterator[str]:
         )
 
 
-def silent(leg: Leg) -> Iterator[str]:
+def _silence(leg: Leg) -> Iterator[str]:
     """Reports a leg with a silence that no stall explains."""
     if leg.longest_silence > SILENCE_SECONDS:
         yield f"leg {leg.index} has no lines for {leg.longest_silence:.0f} s: lines are missing"
 
 
-def told(evidence: Evidence) -> str:
+def _stall_note(evidence: Evidence) -> str:
     """A note on long stalls during which the groups worked on; empty if there were none."""
     long = [stall.seconds for leg in evidence.replay.legs for stall in _long(leg)]
     return f"; the master stalled for {sum(long):.0f} s while the groups worked on" if long else ""
 
 
-def unwitnessed(evidence: Evidence) -> list[str]:
+def _unwitnessed_stalls(evidence: Evidence) -> list[str]:
     """Long stalls within the span during which no work is known to have continued."""
     found = []
     for leg in evidence.replay.legs:

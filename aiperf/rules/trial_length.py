@@ -32,15 +32,13 @@ def examples(evidence: Evidence) -> Seen:
     examples = f"{task_of(replay.opened.config.data).example}s"
     if not replay.attempts:
         return Seen("no trial was dispatched", known=False)
-    column = replay.blocks.column
+    attempts, done, steps = map(replay.blocks.column, ("attempts", "examples", "steps"))
     batch = np.array([attempt.trial.hyper.batch_size for attempt in replay.attempts])
-    (wrong,) = np.nonzero(column("examples") != column("steps") * batch[column("attempts")])
     numbers = [attempt.trial.number for attempt in replay.attempts]
     contradictions = [
-        f"trial {numbers[attempt]}: {done} {examples} in {steps} steps of batch size {batch[attempt]}"
-        for attempt, done, steps in zip(
-            column("attempts")[wrong], column("examples")[wrong], column("steps")[wrong]
-        )
+        f"trial {numbers[attempts[row]]}: {done[row]} {examples} in {steps[row]} steps of batch size "
+        f"{batch[attempts[row]]}"
+        for row in np.flatnonzero(done != steps * batch[attempts])
     ]
     if training_examples := replay.manifest.get("training_examples"):
         for attempt in replay.attempts:
@@ -48,7 +46,7 @@ def examples(evidence: Evidence) -> Seen:
         contradictions += _closed_early(replay, training_examples)
     else:
         contradictions.append(f"the ranks did not report the number of training {examples}")
-    text = f"{int(column('examples').sum()):,} {examples} in whole batches, as planned"
+    text = f"{int(done.sum()):,} {examples} in whole batches, as planned"
     return looked(len(replay.blocks), "no training step was run", text, contradictions)
 
 
@@ -178,7 +176,7 @@ def _closing(leg: Leg, reserved: float) -> float:
 
 def _since_best(attempt: Attempt) -> Iterator[int]:
     """After each validation, the number of validations since the best one so far."""
-    best, since, kept = float("inf"), 0, attempt.kept
+    best, since, kept = inf, 0, attempt.kept
     for validation in attempt.validations:
         in_time = validation.in_time if kept is None else validation.segment.index <= kept
         better = in_time and validation.segment.unbounded < best

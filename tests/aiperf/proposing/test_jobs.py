@@ -23,7 +23,7 @@ from aiperf.journal.events import (
     RankReady,
 )
 from aiperf.journal.replay import Replay
-from aiperf.proposing.jobs import ATTEMPTS, Jobs
+from aiperf.proposing.jobs import ATTEMPTS, InFlight, Jobs, OpenTrial
 from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import UNIT, Predicted
@@ -32,7 +32,7 @@ from aiperf.wire.messages import NOTHING_KEPT, Finished, Started
 from nas.seeds import residual
 from nas.tuning import SPACE, Point, Untuned
 from tests.aiperf.presets import resolved_preset
-from tests.aiperf.rules.forged import one
+from tests.aiperf.rules.forged import one, proposed
 from tests.journals import Scene, told
 
 LEAST = [f"search.bounds.min_{what}" for what in ("operations", "activations", "layers")]
@@ -112,7 +112,7 @@ def test_numbers_follow_one_another_and_rounds_follow_the_groups() -> None:
 def test_only_completed_trials_become_parents() -> None:
     story = Story()
     story.play(State.COMPLETE, State.FAILED, State.COMPLETE, State.STOPPED)
-    assert {job.trial.parent for job in story.play(*[State.FAILED] * 20)} == {0, 2}
+    assert {job.trial.parent for job in story.play(*[State.FAILED] * 9)} == {0, 2}
 
 
 @pytest.mark.parametrize("schedule", ["rounds", "halving"])
@@ -277,7 +277,7 @@ def test_a_trial_is_compared_with_its_parent_even_if_that_one_died_meanwhile() -
     assert tuner.heard[-1] == (2, 0.0)
 
 
-@pytest.mark.parametrize("ends", [[State.FAILED] * 30, [0.0, 1.0] * 2], ids=["failures", "extremes"])
+@pytest.mark.parametrize("ends", [[State.FAILED] * 6, [0.0, 1.0] * 2], ids=["failures", "extremes"])
 def test_failures_only_stop_nobody_and_all_are_told_as_finite_losses(ends: list[State | float]) -> None:
     story = Story()
     tuner = listened(story)
@@ -372,6 +372,18 @@ def test_a_proposed_batch_is_bounded_by_the_memory_that_there_is_and_by_what_ran
 def graph_of(story: Story, job: Dispatched) -> int:
     """Elements of all its outputs."""
     return story.jobs._in_flight._each[job.trial.number].graph.num_activations
+
+
+def test_what_one_group_has_is_not_what_all_have() -> None:
+    """As of group 0, which is as much a group as any other."""
+    found, job = InFlight(), one(Dispatched)
+    for number, group in ((0, 0), (1, 1), (2, 0)):
+        found.put(OpenTrial(replace(proposed(job, number=number), group=group), residual()))
+    assert (found.numbers(), found.numbers(0), found.numbers(1)) == ([0, 1, 2], [0, 2], [1])
+    assert found.numbers(2) == []
+    assert found.take(0).job.group == 0
+    assert (found.numbers(), found.numbers(0)) == ([1, 2], [2])
+    assert 0 not in found
 
 
 def test_a_further_attempt_that_stands_in_the_journal_is_not_handed_out_again() -> None:

@@ -333,11 +333,6 @@ def line(replay: Replay) -> Timeline:
     return timeline(replay, COUNTS, credit(replay).pieces)
 
 
-def test_what_is_not_credited_is_not_in_the_timeline() -> None:
-    script = Script(deadline=60.0).begin(0).block(0, 4.5, 4.0, steps=4)
-    assert sum(line(script.replay).ops_per_second) == 0
-
-
 def test_the_timeline_holds_all_goodput_however_steps_lie() -> None:
     replay = replayed(told(Scene(minutes=0.4, killed_at=20.0, lost=((1, 15.0),))))
     counts = recount(replay).counts

@@ -27,7 +27,7 @@ from aiperf.hardware.bound import (
 from aiperf.hardware.peak import listed
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen, looked
+from aiperf.rules.rule import Evidence, Inspection, inspection_of
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuilt
 from aiperf.tasks.registry import task_of
@@ -43,36 +43,38 @@ KERNELS_SINCE = 2
 """Version of the rules since which layers that are counted in vain cost the class."""
 
 
-def measurements(evidence: Evidence) -> Seen:
+def measurements(evidence: Evidence) -> Inspection:
     """Ceilings and controls are from the ranks' own devices, in the declared format, and not below the rate
     of the span."""
     replay = evidence.replay
     legs = replay.timed_legs or replay.legs
     num = sum(len(leg.ceilings) + len(leg.controls) for leg in legs)
     if not num:
-        return Seen("nothing was measured before the span", known=False)
+        return Inspection("nothing was measured before the span", known=False)
     config = replay.opened.config
     network = task_of(config.data).control
-    contradictions = [text for leg in legs for text in of_leg(leg, config.training.format, network)]
+    contradictions = [
+        text for leg in legs for text in measurement_faults(leg, config.training.format, network)
+    ]
     if mean_ceiling(replay) is None and replay.span_seconds > 0:
-        return Seen(
+        return Inspection(
             "a ceiling is missing, so impossible work might not be noticed", contradictions, known=False
         )
     if found := doubts(evidence):
-        return Seen("; ".join(found), contradictions, known=False)
-    return Seen(f"{num} ceilings and controls, each from its rank's device", contradictions)
+        return Inspection("; ".join(found), contradictions, known=False)
+    return Inspection(f"{num} ceilings and controls, each from its rank's device", contradictions)
 
 
-def speed(evidence: Evidence) -> Seen:
+def speed(evidence: Evidence) -> Inspection:
     """No device computes faster than it can: all together over the span, and in each piece of work. Products
     and element-wise work may overlap, so each of them alone must fit into the time."""
     replay = evidence.replay
-    format, least = replay.opened.config.training.format, _Least(replay)
+    format, least = replay.opened.config.training.format, _LeastWork(replay)
     products = _BoundedWork("work", format, _tensor_operations, least.products)
     elements = _BoundedWork("element-wise work", ELEMENT_WISE, element_operations, least.elements)
     contradictions = [text for kind in (products, elements) for text in _pieces_too_fast(evidence, kind)]
     if not len(replay.blocks):
-        return Seen("no training step was run", contradictions, known=False)
+        return Inspection("no training step was run", contradictions, known=False)
     share, of_elements = (_share_of_bound(evidence, kind) for kind in (products, elements))
     text = f"{percent(share, 1)} of the most that the devices can do"
     if share > 1:
@@ -83,19 +85,19 @@ def speed(evidence: Evidence) -> Seen:
         )
     ranks = [ready for leg in replay.timed_legs for ready in leg.first_devices.values()]
     if names := without_bound(ranks, format):
-        return Seen(no_bound_text(names, format), contradictions, known=False)
+        return Inspection(no_bound_text(names, format), contradictions, known=False)
     if replay.opened.rules >= KERNELS_SINCE and (in_vain := evidence.recount.in_vain):
         number, layer = min(in_vain.items())
         text = f"trial {number}: {layer}; nobody computes most of what is counted of it"
-        return Seen(text, contradictions, known=False)
-    return Seen(text, contradictions)
+        return Inspection(text, contradictions, known=False)
+    return Inspection(text, contradictions)
 
 
-def ranked_speed(evidence: Evidence) -> Seen:
+def ranked_speed(evidence: Evidence) -> Inspection:
     """The work in the span stays below the ceilings."""
     compared = len(evidence.replay.blocks) and mean_ceiling(evidence.replay) is not None
     text = "within the ceilings measured before the span"
-    return looked(compared, "there is no work to compare with a ceiling", text, doubts(evidence))
+    return inspection_of(compared, "there is no work to compare with a ceiling", text, doubts(evidence))
 
 
 def doubts(evidence: Evidence) -> list[str]:
@@ -104,11 +106,11 @@ def doubts(evidence: Evidence) -> list[str]:
     ceiling = mean_ceiling(replay)
     if ceiling is not None and (share := evidence.score.tensor_ops_per_second / ceiling) > 1:
         found.append(f"the rate is {share:.1f} times the ceilings measured before the span")
-    if num := len(_beyond(evidence, [_most_of_a_piece(leg) for leg in replay.legs])):
+    if num := len(_rows_beyond(evidence, [_most_of_a_piece(leg) for leg in replay.legs])):
         found.append(
             f"{counted(num, 'piece')} of work exceeded {MOST_OF_A_PIECE:g} times the ceilings of the devices"
         )
-    if fast := list(_controls_beyond(replay)):
+    if fast := list(_fast_controls(replay)):
         found.append(f"the control of {counted(len(fast), 'rank')} was faster than the ceiling of its device")
     if found:
         found.append(
@@ -118,7 +120,7 @@ def doubts(evidence: Evidence) -> list[str]:
     return found
 
 
-def _controls_beyond(replay: Replay) -> Iterator[int]:
+def _fast_controls(replay: Replay) -> Iterator[int]:
     """Ranks whose control did more work than the fastest of all measurements on their device, such as one of
     small images that is said to be of large ones."""
     network = task_of(replay.opened.config.data).control
@@ -131,7 +133,7 @@ def _controls_beyond(replay: Replay) -> Iterator[int]:
 
 def _control_rate(network: ControlNetwork, rung: Rung) -> float:
     """Smallest possible number of tensor operations per second of one rung; 0 for an impossible size, which
-    `_of_rung` reports."""
+    `_rung_faults` reports."""
     used = network.named(rung.network)
     least = _least_control_operations(used, rung.size) if rung.size in used.sizes else 0
     return rung.examples_per_second * least
@@ -154,10 +156,10 @@ class _BoundedWork:
 
     def bounds(self, replay: Replay) -> list[Most]:
         """The bound for each leg."""
-        return [_of_ready(leg.first_devices, self.format) for leg in replay.legs]
+        return [_bound_by_ranks(leg.first_devices, self.format) for leg in replay.legs]
 
 
-class _Least:
+class _LeastWork:
     """The operations of each trial without which one example cannot be computed. All graphs are rebuilt, in
     one pass, once a piece of work exceeds its bound by what is counted."""
 
@@ -182,7 +184,7 @@ class _Least:
         return products, elements
 
 
-def _of_ready(ready: Mapping[int, Ready], format: str) -> Most:
+def _bound_by_ranks(ready: Mapping[int, Ready], format: str) -> Most:
     @cache  # many attempts have the same ranks
     def most(ranks: tuple[int, ...]) -> float:
         known = [ready[rank] for rank in ranks if rank in ready]
@@ -200,7 +202,7 @@ def _pieces_too_fast(evidence: Evidence, kind: _BoundedWork) -> Iterator[str]:
     """Blocks, validations and the test whose work cannot be done in their seconds. Those that exceed the
     limit by all counted operations are checked again by those that cannot be avoided."""
     replay, found, most = evidence.replay, evidence.replay.pieces(), kind.bounds(evidence.replay)
-    for row in _beyond(evidence, most, kind.counted):
+    for row in _rows_beyond(evidence, most, kind.counted):
         attempt = replay.attempts[found.attempt[row]]
         number, validation = attempt.trial.number, bool(found.is_validation[row])
         operations = kind.least(number)[validation] * int(found.examples[row])
@@ -224,7 +226,7 @@ def _tensor_operations(ops: Ops) -> int:
     return ops.price(TENSOR_OPS)
 
 
-def _beyond(
+def _rows_beyond(
     evidence: Evidence, most: Sequence[Most], counted: Callable[[Ops], int] = _tensor_operations
 ) -> NDArray[np.int64]:
     """Rows of `pieces` whose counted operations exceed the most that their ranks can do, leg by leg."""
@@ -293,18 +295,18 @@ def _ceilings_of(leg: Leg) -> Mapping[int, float]:
     return {rank: each.fastest_with(leg.threads.get(rank, ())) for rank, each in leg.ceilings.items()}
 
 
-def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
+def measurement_faults(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
     """Contradictions in the measurements of a leg, whose controls used this network or the smaller one."""
     for rank, ceiling in leg.ceilings.items():
         ready = leg.first_devices.get(rank)
-        yield from _of_rank("ceiling", ceiling, ready)
-        yield from _of_ceiling(ceiling, ready, format)
-        yield from _of_threads(ceiling, ready, leg.threads.get(rank, set()))
+        yield from _rank_faults("ceiling", ceiling, ready)
+        yield from _ceiling_faults(ceiling, ready, format)
+        yield from _thread_faults(ceiling, ready, leg.threads.get(rank, set()))
     for rank, control in leg.controls.items():
         name, ready = f"the control of rank {rank}", leg.first_devices.get(rank)
-        yield from _of_rank("control", control, ready)
+        yield from _rank_faults("control", control, ready)
         for rung in control.rungs:
-            yield from _of_rung(name, control.device, rung, ready, format, network)
+            yield from _rung_faults(name, control.device, rung, ready, format, network)
         kinds = [(rung.network, rung.size, rung.batch_size) for rung in control.rungs]
         if len(set(kinds)) < len(kinds):
             yield f"{name} has two rates of the same {network.examples} in the same batch"
@@ -316,7 +318,7 @@ def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
             )
 
 
-def _of_rung(
+def _rung_faults(
     name: str, device: str, rung: Rung, ready: Ready | None, format: str, network: ControlNetwork
 ) -> Iterator[str]:
     """Checks one rung: the task has this network, the examples have a possible size, and the device can be so
@@ -343,7 +345,7 @@ def _least_control_operations(network: ControlNetwork, size: int) -> int:
     return TENSOR_OPS.mac * least_products(network.graph(size))[0]
 
 
-def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
+def _rank_faults(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
     if ready is None:
         yield f"rank {measured.rank} has a {what}, but was never ready"
     elif (measured.host, measured.device) != (ready.host, ready.device):
@@ -353,7 +355,7 @@ def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Ite
         )
 
 
-def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[str]:
+def _ceiling_faults(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[str]:
     name = f"the ceiling of rank {ceiling.rank}"
     if ceiling.format != format:
         yield f"{name} was measured in {ceiling.format}, but training.format is {format}"
@@ -372,7 +374,7 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
         yield f"{name} is {fastest / bound:.2f} times the most that {ceiling.device} can do"
 
 
-def _of_threads(ceiling: Ceiling, ready: Ready | None, of_trials: Set[int]) -> Iterator[str]:
+def _thread_faults(ceiling: Ceiling, ready: Ready | None, of_trials: Set[int]) -> Iterator[str]:
     """Checks the threads: no more than the CPU has or the user set, the chosen number was timed, and so were
     those of trials, and its product is the ceiling's."""
     name, threads, timed = f"the ceiling of rank {ceiling.rank}", ceiling.threads, ceiling.thread_seconds

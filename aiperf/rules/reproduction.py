@@ -28,7 +28,7 @@ from aiperf.own_files import OwnFile
 from aiperf.proposing.foreign_search import SearchFailed
 from aiperf.proposing.jobs import ATTEMPTS, Jobs
 from aiperf.proposing.proposals import libraries
-from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.rule import Evidence, Inspection
 from aiperf.tasks.registry import task_of
 from aiperf.trial import State, Trial
 from aiperf.wording import percent
@@ -99,28 +99,28 @@ class _RunSoFar:
             self.leg = next(self._legs)
 
 
-def search(evidence: Evidence) -> Seen:
+def search(evidence: Evidence) -> Inspection:
     """Repeats the proposals in the order of the journal."""
     replay = evidence.replay
     config = replay.opened.config
     version, own = replay.opened.search, task_of(config.data).search_version(config.tuning.name)
     if version != own:
-        return Seen(
+        return Inspection(
             f"the run used version {version} of the search; this program has version {own}", known=False
         )
     if not replay.trials:
-        return Seen("no trial was dispatched", known=False)
+        return Inspection("no trial was dispatched", known=False)
     if evidence.recount.failures:
-        return Seen("not every architecture can be rebuilt", known=False)
+        return Inspection("not every architecture can be rebuilt", known=False)
     try:
         here = libraries(config)
     except ConfigError as error:
-        return Seen(str(error), known=False)
+        return Inspection(str(error), known=False)
     if foreign := sorted(replay.opened.libraries.keys() - here.keys()):
-        return Seen("", [f"{', '.join(foreign)} is recorded, but this search does not use it"])
+        return Inspection("", [f"{', '.join(foreign)} is recorded, but this search does not use it"])
     if other := {name: was for name, was in replay.opened.libraries.items() if here.get(name) != was}:
         told = "; ".join(f"{name} {was}, but {here.get(name)} is installed" for name, was in other.items())
-        return Seen(f"the run's proposals depend on {told}", known=False)
+        return Inspection(f"the run's proposals depend on {told}", known=False)
     asked, of = asked_numbers(replay), len(replay.trials)
     processes = num_processes() if len(asked) >= SHARED_FROM else 0
     if processes and evidence.progress is not None:
@@ -130,9 +130,9 @@ def search(evidence: Evidence) -> Seen:
     if answer is not None:
         return answer
     if replay.opened.rules >= STEERED_SINCE and (doubt := _steered(replay)):
-        return Seen(doubt, known=False)
+        return Inspection(doubt, known=False)
     drawn = "" if len(asked) == of else ", drawn at random by this validation"
-    return Seen(f"{len(asked)} of {of} proposals reproduced{drawn}")
+    return Inspection(f"{len(asked)} of {of} proposals reproduced{drawn}")
 
 
 def asked_numbers(replay: Replay) -> Sequence[int]:
@@ -149,24 +149,24 @@ def _is_cheap(config: Config) -> bool:
 
 def _repeated(
     replay: Replay, asked: Collection[int], tell: Callable[[int], object] = lambda number: None
-) -> Seen | None:
+) -> Inspection | None:
     """Repeats these proposals, and calls `tell` after each; None if they are as recorded."""
     try:
         _made_again(replay, frozenset(asked), tell)
     except (MissingExtra, SearchFailed) as error:
-        return Seen(str(error), known=False)
+        return Inspection(str(error), known=False)
     except TooMuchWork as error:
-        return Seen(
+        return Inspection(
             f"its proposals take more work than is done to repeat {len(asked):,}: {error}", known=False
         )
     except (_Differs, Exhausted, ValueError, LookupError) as error:
-        return Seen("", [str(error)])
+        return Inspection("", [str(error)])
     return None
 
 
 def _shared(
     replay: Replay, asked: Sequence[int], processes: int, show: Callable[[str], object]
-) -> Seen | None:
+) -> Inspection | None:
     """The same in several processes, among which the proposals are dealt out one by one. What they have all
     reproduced is kept, so that a validation that was interrupted continues there."""
     saved, is_sample = SavedProgress.of(replay), len(asked) < len(replay.trials)
@@ -188,7 +188,7 @@ def _shared(
 
     reached, shown = [begin] * processes, monotonic()
     for index, told in told_by(work, processes):
-        if isinstance(told, Seen):
+        if isinstance(told, Inspection):
             saved.remove()
             return told
         reached[index] = len(replay.trials) if told is None else int(str(told)) + 1

@@ -60,7 +60,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Inspection:
     """What a rule saw: contradictions, or why it passed, or that there was nothing to check."""
 
     text: str
@@ -69,9 +69,9 @@ class Seen:
     known: bool = True
 
 
-def looked(at: object, nothing: str, text: str, contradictions: Sequence[str] = ()) -> Seen:
+def inspection_of(at: object, nothing: str, text: str, contradictions: Sequence[str] = ()) -> Inspection:
     """The answer of a rule that checks `at`: if that is empty or 0, it is unknown, and `nothing` says why."""
-    return Seen(text, contradictions) if at else Seen(nothing, contradictions, known=False)
+    return Inspection(text, contradictions) if at else Inspection(nothing, contradictions, known=False)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Rule:
 
     name: str
     kind: Kind
-    look: Callable[[Evidence], Seen]
+    look: Callable[[Evidence], Inspection]
     needs_graphs: bool = False
     """Only the rebuilt architectures can answer it. Rebuilding them takes long, so the report of a long run
     uses the answer of an earlier `validate`, or says "unknown"."""

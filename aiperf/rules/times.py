@@ -24,8 +24,8 @@ from aiperf.rules.rule import (
     NEVER_STARTED,
     SHOWN,
     Evidence,
-    Seen,
-    looked,
+    Inspection,
+    inspection_of,
 )
 from aiperf.wording import counted, percent
 
@@ -40,14 +40,14 @@ MOST_OF_A_PIECE = 4.0
 """Largest part of a piece of work that counts, as a multiple of the usual length of a block or validation."""
 
 
-def times(evidence: Evidence) -> Seen:
+def times(evidence: Evidence) -> Inspection:
     """Work ends before its line is written, and no group works longer than the time available."""
     replay = evidence.replay
     began = any(attempt.began for attempt in replay.attempts)
     text, contradictions = "no group worked longer than the time available", list(_times(replay))
     if not contradictions and (doubt := _surplus(replay)):
-        return Seen(doubt, known=False)
-    return looked(began, "no trial began", text, contradictions)
+        return Inspection(doubt, known=False)
+    return inspection_of(began, "no trial began", text, contradictions)
 
 
 def _times(replay: Replay) -> Iterator[str]:
@@ -77,8 +77,8 @@ def _times(replay: Replay) -> Iterator[str]:
         number = replay.attempts[column("attempts")[row]].trial.number
         what = "was reported before its end" if late[row] else "has no steps or took no time"
         yield f"trial {number}: a block that ended at {column('ends')[row]:.3f} s {what}"
-    yield from _backwards(replay)
-    yield from _overfull(replay)
+    yield from _order_faults(replay)
+    yield from _overfull_shifts(replay)
 
 
 def _durations(attempt: Attempt) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _durations(attempt: Attempt) -> Iterator[str]:
             yield f"trial {number}: its end was {age:.6g} s old when reported {room:.3f} s after dispatch"
 
 
-def _backwards(replay: Replay) -> Iterator[str]:
+def _order_faults(replay: Replay) -> Iterator[str]:
     """Work that a group reports later has not ended earlier."""
     column, first = replay.blocks.column, replay.totals().first
     attempts, ends, places = column("attempts"), column("ends"), replay.blocks.places(first)
@@ -117,7 +117,7 @@ def _backwards(replay: Replay) -> Iterator[str]:
             yield f"trial {number} ended at {attempt.ended.end:.3f} s, but its work ended at {done:.3f} s"
 
 
-def _overfull(replay: Replay) -> Iterator[str]:
+def _overfull_shifts(replay: Replay) -> Iterator[str]:
     """Groups whose work does not fit into the time between the ends of its pieces."""
     for mine in _shifts(replay):
         leg, end, slack, where = mine.leg, mine.end, mine.slack, f"in leg {mine.leg.index}"
@@ -185,13 +185,14 @@ def _shifts(replay: Replay) -> Iterator[_Shift]:
         yield _Shift(leg, group, found.end[mine], found.seconds[mine], closes)
 
 
-def span(evidence: Evidence) -> Seen:
+def span(evidence: Evidence) -> Inspection:
     """Deadlines follow from the configuration, and each leg ends at its deadline or after its last work."""
     replay, contradictions, before = evidence.replay, list[str](), 0.0
     limit = replay.opened.config.limits.minutes * 60
     found = replay.pieces()
     for leg in replay.legs:
-        contradictions += [*_of_leg(leg, limit, before), *_reason(leg, replay), *_beyond(leg, replay)]
+        contradictions += _limit_faults(leg, limit, before)
+        contradictions += [*_reason_faults(leg, replay), *_late_dispatches(leg, replay)]
         last = found.end[found.leg == leg.index].max(initial=0.0)
         ended = leg.ended
         if ended is not None and ended.reason != "deadline" and last > ended.end + ROUNDING_SECONDS:
@@ -200,11 +201,11 @@ def span(evidence: Evidence) -> Seen:
         before += leg.span_seconds
     text = f"{replay.span_seconds:.1f} s in {counted(replay.num_legs, 'leg')}"
     if not contradictions and (unknown := _unwitnessed_stalls(evidence)):
-        return Seen(f"{text}; {'; '.join(unknown)}", known=False)
-    return looked(replay.released, NEVER_STARTED, text + _stall_note(evidence), contradictions)
+        return Inspection(f"{text}; {'; '.join(unknown)}", known=False)
+    return inspection_of(replay.released, NEVER_STARTED, text + _stall_note(evidence), contradictions)
 
 
-def ranked_span(evidence: Evidence) -> Seen:
+def ranked_span(evidence: Evidence) -> Inspection:
     """The span is long enough, in one leg, and no lines may be missing from it."""
     replay = evidence.replay
     minutes, legs, wrong = replay.span_seconds / 60, len(replay.timed_legs), list[str]()
@@ -213,10 +214,10 @@ def ranked_span(evidence: Evidence) -> Seen:
     if legs > 1:
         wrong.append(f"the run has {legs} legs, not one")
     wrong += _unwitnessed_stalls(evidence)
-    return looked(legs, NEVER_STARTED, f"{minutes:.1f} minutes in one leg", wrong)
+    return inspection_of(legs, NEVER_STARTED, f"{minutes:.1f} minutes in one leg", wrong)
 
 
-def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:
+def _limit_faults(leg: Leg, limit: float, before: float) -> Iterator[str]:
     yield from _silence(leg)
     if leg.released is None:
         return
@@ -233,7 +234,7 @@ def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:
         yield f"leg {leg.index} ended at {leg.ended.end:.3f} s, outside the times of its lines"
 
 
-def _reason(leg: Leg, replay: Replay) -> Iterator[str]:
+def _reason_faults(leg: Leg, replay: Replay) -> Iterator[str]:
     """A leg ends at a limit that is set and was reached."""
     if leg.ended is None:
         return
@@ -250,7 +251,7 @@ def _reason(leg: Leg, replay: Replay) -> Iterator[str]:
         yield f"leg {leg.index} ended with the reason {reason!r}, which did not apply"
 
 
-def _beyond(leg: Leg, replay: Replay) -> Iterator[str]:
+def _late_dispatches(leg: Leg, replay: Replay) -> Iterator[str]:
     """Nothing is dispatched once a limit is reached."""
     limits, attempts = replay.opened.config.limits, [a for a in replay.attempts if a.leg is leg]
     if limits.max_trials and (more := [a for a in attempts if a.trial.number >= limits.max_trials]):

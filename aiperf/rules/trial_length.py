@@ -13,7 +13,7 @@ from aiperf.journal.attempts import Attempt, Leg, best_of
 from aiperf.journal.replay import Replay
 from aiperf.proposing.pace import TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
-from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Seen, looked
+from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of
 from aiperf.tasks.registry import task_of
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
@@ -26,12 +26,12 @@ EARLIER_SHARE = 1.5
 STOP_SECONDS = 60.0  # from the request to stop until the groups have stopped and reported it
 
 
-def examples(evidence: Evidence) -> Seen:
+def examples(evidence: Evidence) -> Inspection:
     """Steps × batch = examples; a trial runs at most the steps of its plan."""
     replay = evidence.replay
     examples = f"{task_of(replay.opened.config.data).example}s"
     if not replay.attempts:
-        return Seen("no trial was dispatched", known=False)
+        return Inspection("no trial was dispatched", known=False)
     attempts, done, steps = map(replay.blocks.column, ("attempts", "examples", "steps"))
     batch = np.array([attempt.trial.hyper.batch_size for attempt in replay.attempts])
     numbers = [attempt.trial.number for attempt in replay.attempts]
@@ -47,7 +47,7 @@ def examples(evidence: Evidence) -> Seen:
     else:
         contradictions.append(f"the ranks did not report the number of training {examples}")
     text = f"{int(done.sum()):,} {examples} in whole batches, as planned"
-    return looked(len(replay.blocks), "no training step was run", text, contradictions)
+    return inspection_of(len(replay.blocks), "no training step was run", text, contradictions)
 
 
 def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples: int) -> Iterator[str]:

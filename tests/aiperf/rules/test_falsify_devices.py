@@ -12,7 +12,7 @@ from aiperf.hardware.device_names import folded_name, plain_name, refused_letter
 from aiperf.hardware.peak import PEAKS, listed
 from aiperf.journal import events
 from aiperf.journal.events import Began, Ended, GroupLost, LegBegan, RankReady
-from aiperf.rules.measurements import of_leg
+from aiperf.rules.measurements import measurement_faults
 from aiperf.rules.rule import Outcome
 from aiperf.score.lineage import recount
 from aiperf.tasks.images.task import IMAGES
@@ -378,5 +378,5 @@ def test_the_control_is_counted_once_for_all_ranks() -> None:
     network = replace(IMAGES.control, graph=count)
     leg = replayed(told(Scene(groups=8, ranks_of_a_group=4, minutes=0.05))).leg
     assert len(leg.controls) == 32
-    assert list(of_leg(leg, "bf16", network)) == []
+    assert list(measurement_faults(leg, "bf16", network)) == []
     assert len(counted) == 1

@@ -14,7 +14,7 @@ from aiperf.journal.events import Dispatched, Ended, Opened
 from aiperf.rules import reproduction
 from aiperf.rules.ending import Answer
 from aiperf.rules.reproduction import SavedProgress, asked_numbers, search
-from aiperf.rules.rule import Evidence, Outcome, Seen
+from aiperf.rules.rule import Evidence, Inspection, Outcome
 from aiperf.trial import State
 from aiperf.wire.messages import Finished
 from tests.aiperf.rules.forged import (
@@ -121,7 +121,7 @@ def test_a_master_checks_alone(shared: Evidence, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_process_that_dies_is_no_answer(shared: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(*given: object) -> Seen | None:
+    def dies(*given: object) -> Inspection | None:
         os._exit(9)
 
     monkeypatch.setattr(reproduction, "_repeated", dies)

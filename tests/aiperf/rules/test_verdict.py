@@ -23,7 +23,7 @@ from aiperf.journal.events import (
     Released,
 )
 from aiperf.rules.eligibility import foreseen
-from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule, Seen
+from aiperf.rules.rule import Evidence, Finding, Inspection, Kind, Outcome, Rule
 from aiperf.rules.verdict import KNOWN_IF_RANKED, RULES, RunClass, Verdict, judge
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.messages import Evaluated, HostUse
@@ -71,7 +71,7 @@ def test_a_run_can_be_judged_while_it_goes_on() -> None:
 
 
 def test_a_finding_names_three_contradictions_and_how_many_more() -> None:
-    rule = Rule("x", Kind.INTEGRITY, lambda evidence: Seen("", ["a", "b", "c", "d", "e"]))
+    rule = Rule("x", Kind.INTEGRITY, lambda evidence: Inspection("", ["a", "b", "c", "d", "e"]))
     finding = rule.find(Evidence(None, None, None, None))  # type: ignore[arg-type]
     assert (finding.outcome, finding.text) == (Outcome.FAILED, "a; b; c; and 2 more")
 

@@ -151,29 +151,23 @@ def test_out_of_memory_is_tried_again_with_half_the_batch() -> None:
     story.end(story.dispatch(), State.FAILED, out_of_memory=True)
     assert story.dispatch().trial.number == 1  # after ATTEMPTS it is given up
     assert len(story.replay.trials[0].attempts) == ATTEMPTS
-
-
-def test_a_batch_is_not_halved_below_two() -> None:
-    story = Story(**{"training.batch_size": 2})
+    story = Story(**{"training.batch_size": 2})  # which is not halved
     story.end(story.dispatch(), State.FAILED, out_of_memory=True)
     assert story.dispatch().trial.number == 1
 
 
-def test_trials_of_a_lost_group_are_given_out_again_first() -> None:
+def test_trials_of_a_lost_group_are_given_out_again_first_until_they_are_given_up() -> None:
     story = Story()
     lost = [story.dispatch(), story.dispatch()]
     story.tell(GroupLost(0, "killed"))
     again = [story.dispatch(), story.dispatch(), story.dispatch()]
     assert [(job.trial, job.attempt) for job in again[:2]] == [(job.trial, 2) for job in lost]
     assert again[2].trial.number == 2
-
-
-def test_a_trial_that_kills_its_group_is_given_up() -> None:
-    story = Story()
-    for attempt in range(1, ATTEMPTS + 1):
-        assert story.dispatch().attempt == attempt
+    for attempt in range(3, ATTEMPTS + 1):
         story.tell(GroupLost(0, "killed"))
-    assert story.dispatch().trial.number == 1
+        assert [story.dispatch().attempt for _ in again] == [attempt, attempt, attempt - 1]
+    story.tell(GroupLost(0, "killed"))
+    assert [story.dispatch().trial.number for _ in range(2)] == [2, 3]
 
 
 def test_the_limit_of_trials_holds() -> None:
@@ -357,21 +351,13 @@ def test_a_proposed_batch_is_bounded_by_the_memory_that_there_is_and_by_what_ran
     assert [story.dispatch().trial.hyper.batch_size for _ in range(4)] == [50] * 4
     story, _ = doubled({})
     assert [story.dispatch().trial.hyper.batch_size for _ in range(3)] == [50, 50, 100]
-    (large,) = [story.replay.trials[2].attempts[-1].dispatched]
-    story.end(large, State.FAILED, out_of_memory=True)
+    story.end(story.replay.trials[2].attempts[-1].dispatched, State.FAILED, out_of_memory=True)
     again = story.dispatch()
     assert (again.trial.number, again.trial.hyper.batch_size) == (2, 50)
     later = [story.dispatch() for _ in range(12)]
     assert 50 in {job.trial.hyper.batch_size for job in later}
-    assert all(
-        (job.trial.hyper.batch_size == 100) is (graph_of(story, job) < graph_of(story, large))
-        for job in later
-    )
-
-
-def graph_of(story: Story, job: Dispatched) -> int:
-    """Elements of all its outputs."""
-    return story.jobs._in_flight._each[job.trial.number].graph.num_activations
+    sizes = {number: each.graph.num_activations for number, each in story.jobs._in_flight._each.items()}
+    assert all((job.trial.hyper.batch_size == 100) is (sizes[job.trial.number] < sizes[2]) for job in later)
 
 
 def test_what_one_group_has_is_not_what_all_have() -> None:

@@ -20,10 +20,9 @@ from aiperf.config import Config, leaves, with_overrides
 from aiperf.errors import ConfigError, StoppedEarly
 from aiperf.files import RUNS, RunFiles
 from aiperf.journal.events import TERMINATED, Origin
-from aiperf.journal.file import JournalWriter, read_journal
+from aiperf.journal.file import JournalWriter, never_begun, read_journal
 from aiperf.journal.lock import SILENCE_SECONDS
 from aiperf.journal.mark import refuse_marked
-from aiperf.journal.place import never_begun
 from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
 from aiperf.proposing.proposals import resolved

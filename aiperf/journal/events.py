@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiperf.config import Config
 from aiperf.journal.words import TERMINATED as TERMINATED
@@ -35,7 +35,19 @@ class Origin(Enum):
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the journal."""
+    """What one line of the journal says happened."""
+
+
+class Line(NamedTuple):
+    """One line of a journal as it was read."""
+
+    number: int
+    """Line number from 1, as an editor counts."""
+    t: float
+    event: Event
+    chain: str
+    intact: bool
+    """Whether the chain follows from this line and from the chain recorded before it."""
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,19 @@ are folded into the same state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from aiperf.config import AUTO_STEP, EAGER, ENGINES
 from aiperf.journal import events
 from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory, Validation
+from aiperf.journal.columns import Blocks, Pieces, Totals
 from aiperf.journal.compression import resolved
-from aiperf.journal.file import Line
-from aiperf.journal.step_blocks import Blocks, Totals
+from aiperf.journal.events import Line
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT, Evaluated, Ready
 from nas.record import RecordError
@@ -80,6 +82,8 @@ class Replay:
         self._open: dict[tuple[int, int], Attempt] = {}
         self._of_group: dict[int, dict[int, Attempt]] = {}
         """The attempts in `_open` that are not abandoned, by group and by index."""
+        self._pieces: tuple[int, Pieces] | None = None
+        """The last answer of `pieces`, with the number of lines that it is of."""
 
     @property
     def opened(self) -> events.Opened:
@@ -149,6 +153,12 @@ class Replay:
     def totals(self) -> Totals:
         """Sums over the blocks of each segment. Each attempt has one segment more than were closed."""
         return self.blocks.totals([len(attempt.validations) + 1 for attempt in self.attempts])
+
+    def pieces(self) -> Pieces:
+        """All work of the run. Score and rules use the same columns many times, so they are made once."""
+        if self._pieces is None or self._pieces[0] != self.lines:
+            self._pieces = self.lines, _pieces(self.blocks, self.attempts)
+        return self._pieces[1]
 
     def add_line(self, line: Line) -> None:
         """Folds in the next line of the journal as it was read."""
@@ -437,6 +447,30 @@ def _counts(name: str, value: object) -> bool:
     """Whether an entry of a manifest is a whole number if it must be one; other entries can be anything."""
     counted = name.endswith("_examples") or name in ("channels", "size", "classes")
     return not counted or (type(value) is int and value >= 0)
+
+
+def _pieces(blocks: Blocks, attempts: Sequence[Attempt]) -> Pieces:
+    closed = [validation for attempt in attempts for validation in attempt.validations]
+    segments = [validation.segment for validation in closed]
+    num_closed = np.array([len(attempt.validations) for attempt in attempts], dtype=np.int64)
+    of_closed = np.repeat(np.arange(len(attempts)), num_closed)
+    attempt = blocks.followed_by("attempts", of_closed)
+    place = np.array([(a.group, a.leg.index) for a in attempts], dtype=np.int64).reshape(-1, 2)[attempt]
+    batch = np.array([max(1, a.trial.hyper.batch_size) for a in attempts], dtype=np.int64)[of_closed]
+    examples = np.array([segment.of for segment in segments], dtype=np.int64)
+    return Pieces(
+        attempt=attempt,
+        segment=blocks.followed_by("segments", [segment.index for segment in segments]),
+        group=place[:, 0],
+        leg=place[:, 1],
+        end=blocks.followed_by("ends", [validation.end for validation in closed]),
+        time=blocks.followed_by("times", [validation.t for validation in closed]),
+        seconds=blocks.followed_by("seconds", [segment.validate_seconds for segment in segments]),
+        steps=blocks.followed_by("steps", -(-examples // batch)),
+        examples=blocks.followed_by("examples", examples),
+        num_blocks=len(blocks),
+        is_validation=np.arange(len(attempt)) >= len(blocks),
+    )
 
 
 def replay(lines: Iterable[Line]) -> Replay:

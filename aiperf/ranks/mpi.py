@@ -23,9 +23,21 @@ from aiperf.ranks.tree import Announcer, after, goes_to_all
 from aiperf.ranks.world import Gone
 from aiperf.scheduler_warning import noted
 from aiperf.trial import State
-from aiperf.wire.clocks import ClockReading, RoundTrips, TimeOfDay
+from aiperf.wire.clocks import ClockReading, RoundTrips
 from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, Place
-from aiperf.wire.messages import Assign, Evaluate, Finished, FromGroup, Quit, Ready, ToGroup, pack, unpack
+from aiperf.wire.messages import (
+    AskTime,
+    Assign,
+    Evaluate,
+    Finished,
+    FromGroup,
+    Quit,
+    Ready,
+    TimeOfDay,
+    ToGroup,
+    pack,
+    unpack,
+)
 
 log = logging.getLogger(__name__)
 
@@ -144,8 +156,8 @@ class MpiWorld:
         return group, message
 
     def _ask_time(self, rank: int, group: int) -> None:
-        request = self._round_trips[rank].ask(time.time(), time.monotonic())
-        self._link.send(rank, self._incarnation[group], pack(request))
+        number = self._round_trips[rank].ask(time.time(), time.monotonic())
+        self._link.send(rank, self._incarnation[group], pack(AskTime(number)))
 
     def _compare_clocks(self, rank: int, group: int, answer: TimeOfDay) -> tuple[int, FromGroup] | None:
         """Takes an answer of a rank; returns the rank's `Ready` once its clock is known, or cannot be. There
@@ -153,7 +165,7 @@ class MpiWorld:
         stays silent."""
         if rank not in self._ready:
             return None
-        self._round_trips[rank].hear(answer, time.monotonic())
+        self._round_trips[rank].hear(answer.number, answer.wall_seconds, time.monotonic())
         if not self._round_trips[rank].enough:
             self._ask_time(rank, group)
             return None

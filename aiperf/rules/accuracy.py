@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen, looked
-from aiperf.rules.times import DRIFT, JITTER_SECONDS
+from aiperf.rules.rule import DRIFT, JITTER_SECONDS, Evidence, Inspection, inspection_of
 from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Task
 
 
-def accuracy(evidence: Evidence) -> Seen:
+def accuracy(evidence: Evidence) -> Inspection:
     """The best on validation is tested, on all examples, and is not better there than it can honestly be."""
     replay = evidence.replay
     contradictions = [*_validated(replay), *_tested(replay)]
@@ -22,15 +21,15 @@ def accuracy(evidence: Evidence) -> Seen:
     if doubt := too_good(replay):
         if not _is_proof(replay):
             easier = f"the test may have the easier {_task(replay).example}s"
-            return Seen(f"{text}; {doubt}; {easier}", contradictions, known=False)
+            return Inspection(f"{text}; {doubt}; {easier}", contradictions, known=False)
         contradictions.append(doubt)
     if (beyond := _beyond_the_limit(replay)) is not None:
         doubt, is_proof = beyond
         if not is_proof:
-            return Seen(f"{text}; {doubt}", contradictions, known=False)
+            return Inspection(f"{text}; {doubt}", contradictions, known=False)
         contradictions.append(doubt)
     asked = replay.tested is not None or any(attempt.validations for attempt in replay.attempts)
-    return looked(asked, "no network was validated", text, contradictions)
+    return inspection_of(asked, "no network was validated", text, contradictions)
 
 
 def too_good(replay: Replay) -> str:

@@ -7,7 +7,7 @@ from math import isclose
 
 from aiperf.journal.attempts import Attempt, Validation
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen, looked
+from aiperf.rules.rule import Evidence, Inspection, inspection_of
 from aiperf.score.example_counts import recorded
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Examples
@@ -19,31 +19,33 @@ from nas.record import RecordError, graph_from_json
 NO_TRIAL = "no trial was dispatched"
 
 
-def chain(evidence: Evidence) -> Seen:
+def chain(evidence: Evidence) -> Inspection:
     broken = evidence.replay.broken
-    return Seen(
+    return Inspection(
         f"{evidence.replay.lines:,} lines, hash chain intact",
         [f"line {line} does not match the hash of the line above it" for line in broken],
     )
 
 
-def order(evidence: Evidence) -> Seen:
+def order(evidence: Evidence) -> Inspection:
     """Nothing happens before its cause, twice, or after its end."""
     faults = evidence.replay.faults
-    return Seen("the lines are in a valid order", [f"line {f.line}: {f.text}" for f in faults])
+    return Inspection("the lines are in a valid order", [f"line {f.line}: {f.text}" for f in faults])
 
 
-def lineage(evidence: Evidence) -> Seen:
+def lineage(evidence: Evidence) -> Inspection:
     """Trials are numbered without gaps in the order of their dispatch; parents completed before."""
     trials, contradictions = evidence.replay.trials, list(_lineage(evidence.replay))
-    return looked(trials, NO_TRIAL, f"{counted(len(trials), 'trial')}, numbered without gaps", contradictions)
+    return inspection_of(
+        trials, NO_TRIAL, f"{counted(len(trials), 'trial')}, numbered without gaps", contradictions
+    )
 
 
-def data(evidence: Evidence) -> Seen:
+def data(evidence: Evidence) -> Inspection:
     """All ranks saw the configured examples, and a known data set has its known sizes."""
     replay, config = evidence.replay, evidence.replay.opened.config.data
     if not any(leg.ranks for leg in replay.counted_legs):
-        return Seen("no rank was ready", known=False)
+        return Inspection("no rank was ready", known=False)
     task = task_of(config)
     contradictions = [
         f"rank {event.ready.rank} of {event.ready.host} saw different {task.example}s"
@@ -54,9 +56,9 @@ def data(evidence: Evidence) -> Seen:
     contradictions += task.data.contradictions(config, replay.manifest)
     text = f"{config.name}, SHA-256 {str(replay.manifest.get('sha256'))[:12]}…"
     if task.data.is_known(replay.manifest):
-        return Seen(text, contradictions)
+        return Inspection(text, contradictions)
     own = f"own {task.example}s, whose number cannot be checked"
-    return Seen(f"{text}: {own}", contradictions, known=False)
+    return Inspection(f"{text}: {own}", contradictions, known=False)
 
 
 def _lineage(replay: Replay) -> Iterator[str]:
@@ -87,7 +89,7 @@ def _completed_before(replay: Replay, parent: int, child: Attempt) -> bool:
     return (last.leg.index, last.end_time) <= (child.leg.index, child.dispatch_time)
 
 
-def seed(evidence: Evidence) -> Seen:
+def seed(evidence: Evidence) -> Inspection:
     """The seed graph is the one that the configuration names, for its examples and classes."""
     opened = evidence.replay.opened
     named, task = opened.config.seed_architecture, task_of(opened.config.data)
@@ -95,17 +97,17 @@ def seed(evidence: Evidence) -> Seen:
     try:
         graph = graph_from_json(opened.seed_graph)
     except (RecordError, ShapeError) as error:
-        return Seen("", [f"the seed is not a valid graph: {error}"])
+        return Inspection("", [f"the seed is not a valid graph: {error}"])
     if (reads := Examples.of(graph)) != examples:
-        return Seen("", [f"the seed is for {reads.text}; the data has {examples.text}"])
+        return Inspection("", [f"the seed is for {reads.text}; the data has {examples.text}"])
     if named not in task.seeds:
-        return Seen(f"the seed {named} is a file, not one of {', '.join(task.seeds)}", known=False)
+        return Inspection(f"the seed {named} is a file, not one of {', '.join(task.seeds)}", known=False)
     if graph != task.seeds[named](examples.input, examples.classes):
-        return Seen("", [f"the seed graph in the journal is not {named}"])
-    return Seen(f"the seed is {named}")
+        return Inspection("", [f"the seed graph in the journal is not {named}"])
+    return Inspection(f"the seed is {named}")
 
 
-def operations(evidence: Evidence) -> Seen:
+def operations(evidence: Evidence) -> Inspection:
     """Every architecture is recounted from the seed and its morphisms."""
     contradictions = [f"trial {number}: {why}" for number, why in evidence.recount.failures.items()]
     for attempt in evidence.replay.attempts:
@@ -113,7 +115,9 @@ def operations(evidence: Evidence) -> Seen:
         if found is not None:
             contradictions += _differences(attempt, evidence)
     counts = evidence.recount.counts
-    return looked(counts, NO_TRIAL, f"{counted(len(counts), 'architecture')} recounted", contradictions)
+    return inspection_of(
+        counts, NO_TRIAL, f"{counted(len(counts), 'architecture')} recounted", contradictions
+    )
 
 
 def _differences(attempt: Attempt, evidence: Evidence) -> Iterator[str]:
@@ -125,14 +129,14 @@ def _differences(attempt: Attempt, evidence: Evidence) -> Iterator[str]:
         yield f"trial {attempt.trial.number}: the group built a different architecture"
 
 
-def bounds(evidence: Evidence) -> Seen:
+def bounds(evidence: Evidence) -> Inspection:
     outside = sorted(evidence.recount.outside)
     contradictions = [f"trial {number} is outside search.bounds" for number in outside]
     counts = evidence.recount.counts
-    return looked(counts, NO_TRIAL, "every candidate is within search.bounds", contradictions)
+    return inspection_of(counts, NO_TRIAL, "every candidate is within search.bounds", contradictions)
 
 
-def steps(evidence: Evidence) -> Seen:
+def steps(evidence: Evidence) -> Inspection:
     """The figures of a segment are the sums of its blocks."""
     totals, example = evidence.replay.totals(), task_of(evidence.replay.opened.config.data).example
     first, all_steps = totals.first.tolist(), totals.steps.tolist()
@@ -151,7 +155,7 @@ def steps(evidence: Evidence) -> Seen:
             contradictions.append(f"{validation.name}: {took}")
     text = f"{len(evidence.replay.blocks):,} blocks add up to their segments"
     closed = any(_validations(evidence.replay))
-    return looked(closed, "no segment was closed", text, contradictions)
+    return inspection_of(closed, "no segment was closed", text, contradictions)
 
 
 def _validations(replay: Replay) -> Iterator[tuple[Attempt, Validation]]:

@@ -13,7 +13,7 @@ from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import SHOWN, Evidence, Seen, looked
+from aiperf.rules.rule import SHOWN, Evidence, Inspection, inspection_of
 from aiperf.tally import Tally, tally_of
 from aiperf.tasks.registry import task_of
 from aiperf.trial import Segment
@@ -70,7 +70,7 @@ class _Testimony:
             self.closed[attempt] += 1
 
 
-def witnesses(evidence: Evidence) -> Seen:
+def witnesses(evidence: Evidence) -> Inspection:
     """Each rank's own log agrees with the journal: in its steps, and with its group in examples and hash.
 
     A missing log is not a contradiction. Every rank creates its file before it reports that it is ready, but
@@ -83,7 +83,7 @@ def witnesses(evidence: Evidence) -> Seen:
     found = {author: _read(path) for author, path in paths.items() if _at_hand(path)}
     strangers = list(_strangers(evidence.files, paths.values())) if evidence.files else []
     if not found and not strangers:
-        return Seen("the rank logs are missing", known=False)
+        return Inspection("the rank logs are missing", known=False)
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
     gaps = set[Author]()
     contradictions = damage or strangers + list(_contradictions(evidence.replay, found, gaps))
@@ -94,25 +94,25 @@ def witnesses(evidence: Evidence) -> Seen:
     if missing := sorted((authors - found.keys()) | gaps, key=lambda author: author[1]):
         shown = ", ".join(f"rank {rank} on {host}" for host, rank in missing[:SHOWN])
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-        return Seen(f"{same}; missing or incomplete: {shown}{more}", contradictions, False)
+        return Inspection(f"{same}; missing or incomplete: {shown}{more}", contradictions, False)
     text = f"{same}; none missing"
     if any(hashed) and not all(hashed):  # some were removed
-        return Seen(text, contradictions, known=False)
-    return looked(len(evidence.replay.blocks), "no training step was run", text, contradictions)
+        return Inspection(text, contradictions, known=False)
+    return inspection_of(len(evidence.replay.blocks), "no training step was run", text, contradictions)
 
 
-def weights(evidence: Evidence) -> Seen:
+def weights(evidence: Evidence) -> Inspection:
     """The hash of the best network's weights file is the recorded one."""
     best = evidence.replay.best
     ended = None if best is None else best.attempts[-1].ended
     if best is None or ended is None or not ended.finished.weights:
-        return Seen("no weights were kept", known=False)
+        return Inspection("no weights were kept", known=False)
     path = None if evidence.files is None else evidence.files.weights(best.number)
     if path is None or not _at_hand(path):
-        return Seen(f"the weights of trial {best.number} are missing", known=False)
+        return Inspection(f"the weights of trial {best.number} are missing", known=False)
     if file_digest(path) != ended.finished.weights:
-        return Seen("", [f"{path} is not the file that trial {best.number} wrote"])
-    return Seen(f"the weights of trial {best.number} have the recorded hash")
+        return Inspection("", [f"{path} is not the file that trial {best.number} wrote"])
+    return Inspection(f"the weights of trial {best.number} have the recorded hash")
 
 
 def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[Author]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A rule, the evidence that it checks, and its finding."""
+"""A rule, the evidence that it checks, its finding, and the limits that several rules share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from aiperf.files import RunFiles
+from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import Recount
 from aiperf.score.score import Score
@@ -16,6 +17,16 @@ NEVER_STARTED = "the clock never started"
 
 SHOWN = 3
 """Contradictions listed in a finding; further ones are only counted."""
+
+LEAST_SPAN_SECONDS = 3600.0
+"""Shortest span of a ranked run in seconds."""
+LATE_SECONDS = AFTER_LAST_LINE_SECONDS
+"""Seconds by which a report of work may be late. It is late if the master was busy, never early; a master
+that is silent for longer than a heartbeat is dead. A network or a file system may delay reports as long."""
+DRIFT = 1e-3
+"""Drift of one host's clock relative to another's, as a fraction of the time that both measure."""
+JITTER_SECONDS = 0.5
+"""Seconds by which two times of one event on different clocks may differ in addition to the drift."""
 
 
 class Kind(Enum):
@@ -49,7 +60,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Inspection:
     """What a rule saw: contradictions, or why it passed, or that there was nothing to check."""
 
     text: str
@@ -58,9 +69,9 @@ class Seen:
     known: bool = True
 
 
-def looked(at: object, nothing: str, text: str, contradictions: Sequence[str] = ()) -> Seen:
+def inspection_of(at: object, nothing: str, text: str, contradictions: Sequence[str] = ()) -> Inspection:
     """The answer of a rule that checks `at`: if that is empty or 0, it is unknown, and `nothing` says why."""
-    return Seen(text, contradictions) if at else Seen(nothing, contradictions, known=False)
+    return Inspection(text, contradictions) if at else Inspection(nothing, contradictions, known=False)
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,7 @@ class Rule:
 
     name: str
     kind: Kind
-    look: Callable[[Evidence], Seen]
+    look: Callable[[Evidence], Inspection]
     needs_graphs: bool = False
     """Only the rebuilt architectures can answer it. Rebuilding them takes long, so the report of a long run
     uses the answer of an earlier `validate`, or says "unknown"."""

@@ -11,37 +11,34 @@ from numpy.typing import NDArray
 from aiperf.config import TrainingConfig
 from aiperf.journal.attempts import Attempt, Leg, best_of
 from aiperf.journal.replay import Replay
-from aiperf.proposing.closing import TimedValidation, reserved_seconds
+from aiperf.proposing.pace import TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
-from aiperf.rules.rule import Evidence, Seen, looked
-from aiperf.rules.times import DRIFT, LATE_SECONDS
+from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of
 from aiperf.tasks.registry import task_of
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
 from nas.ops import OPS, Ops
 
 FORMULA_SINCE = 2
-"""Version of the rules since which groups reserve time by the formula of `closing`."""
+"""Version of the rules since which groups reserve time by the formula of `pace`."""
 EARLIER_SHARE = 1.5
 """Reserved time before that version, as a multiple of the last validation."""
 STOP_SECONDS = 60.0  # from the request to stop until the groups have stopped and reported it
 
 
-def examples(evidence: Evidence) -> Seen:
+def examples(evidence: Evidence) -> Inspection:
     """Steps × batch = examples; a trial runs at most the steps of its plan."""
     replay = evidence.replay
     examples = f"{task_of(replay.opened.config.data).example}s"
     if not replay.attempts:
-        return Seen("no trial was dispatched", known=False)
-    column = replay.blocks.column
+        return Inspection("no trial was dispatched", known=False)
+    attempts, done, steps = map(replay.blocks.column, ("attempts", "examples", "steps"))
     batch = np.array([attempt.trial.hyper.batch_size for attempt in replay.attempts])
-    (wrong,) = np.nonzero(column("examples") != column("steps") * batch[column("attempts")])
     numbers = [attempt.trial.number for attempt in replay.attempts]
     contradictions = [
-        f"trial {numbers[attempt]}: {done} {examples} in {steps} steps of batch size {batch[attempt]}"
-        for attempt, done, steps in zip(
-            column("attempts")[wrong], column("examples")[wrong], column("steps")[wrong]
-        )
+        f"trial {numbers[attempts[row]]}: {done[row]} {examples} in {steps[row]} steps of batch size "
+        f"{batch[attempts[row]]}"
+        for row in np.flatnonzero(done != steps * batch[attempts])
     ]
     if training_examples := replay.manifest.get("training_examples"):
         for attempt in replay.attempts:
@@ -49,8 +46,8 @@ def examples(evidence: Evidence) -> Seen:
         contradictions += _closed_early(replay, training_examples)
     else:
         contradictions.append(f"the ranks did not report the number of training {examples}")
-    text = f"{int(column('examples').sum()):,} {examples} in whole batches, as planned"
-    return looked(len(replay.blocks), "no training step was run", text, contradictions)
+    text = f"{int(done.sum()):,} {examples} in whole batches, as planned"
+    return inspection_of(len(replay.blocks), "no training step was run", text, contradictions)
 
 
 def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples: int) -> Iterator[str]:
@@ -179,7 +176,7 @@ def _closing(leg: Leg, reserved: float) -> float:
 
 def _since_best(attempt: Attempt) -> Iterator[int]:
     """After each validation, the number of validations since the best one so far."""
-    best, since, kept = float("inf"), 0, attempt.kept
+    best, since, kept = inf, 0, attempt.kept
     for validation in attempt.validations:
         in_time = validation.in_time if kept is None else validation.segment.index <= kept
         better = in_time and validation.segment.unbounded < best

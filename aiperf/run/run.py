@@ -19,8 +19,8 @@ from aiperf.code import code_hash
 from aiperf.config import Config, to_toml
 from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
 from aiperf.files import RunFiles
-from aiperf.journal.events import TERMINATED, Opened, Origin
-from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter, Line
+from aiperf.journal.events import TERMINATED, Line, Opened, Origin
+from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter
 from aiperf.journal.replay import Replay
 from aiperf.names import fingerprint, new_salt
 from aiperf.os_error import unwritable

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.attempts import Attempt, Validation
-from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.score.example_counts import Counted
 from nas.ops import OPS, TENSOR_OPS, Ops
@@ -64,7 +63,7 @@ class Work:
 def credit(replay: Replay) -> Credit:
     """The credit of a run. A segment is credited if it was validated within the span and every step of it was
     applied. If it was trained again after a retry or a resume, only the first time is credited."""
-    found, attempts, legs = pieces(replay), replay.attempts, replay.legs
+    found, attempts, legs = replay.pieces(), replay.attempts, replay.legs
     closed = slice(found.num_blocks, None)
     attempt, segment, leg = found.attempt[closed], found.segment[closed], found.leg[closed]
     skipped = [v.segment.skipped for each in attempts for v in each.validations]
@@ -91,7 +90,7 @@ def credit(replay: Replay) -> Credit:
 
 def work(replay: Replay, counts: Mapping[int, Counted], credit: Credit | None = None) -> Work:
     """All work of a run, or with `credit` the credited part. A trial without counts adds none."""
-    found, column = pieces(replay), replay.blocks.column
+    found, column = replay.pieces(), replay.blocks.column
     chosen: Any = slice(None) if credit is None else credit.blocks
     closed: Any = slice(None) if credit is None else credit.validations
     examples = _by_attempt(replay, column("attempts")[chosen], column("examples")[chosen])

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from aiperf.config import TrainingConfig
 from aiperf.errors import JournalError
 from aiperf.journal.attempts import Attempt
-from aiperf.journal.events import Dispatched, Ended
-from aiperf.journal.file import Line
+from aiperf.journal.events import Dispatched, Ended, Line
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import (

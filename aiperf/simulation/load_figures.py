@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Messages
 from aiperf.score.credit import credit, work
@@ -106,7 +105,7 @@ def size_figures(
 
 def shares_of_time(replay: Replay) -> tuple[float, float]:
     """Shares of all groups' time in the span: in which they trained or validated, and which was credited."""
-    leg, found, credited = replay.leg, pieces(replay), credit(replay)
+    leg, found, credited = replay.leg, replay.pieces(), credit(replay)
     available = replay.span_seconds * leg.groups
     if leg.released is None or not available:
         return 0.0, 0.0

@@ -81,7 +81,7 @@ def _curve(now: Snapshot) -> Picture:
 
 
 def _errors(now: Snapshot, replay: Replay) -> Picture:
-    axis = SpanAxis(replay)
+    axis = SpanAxis(replay.legs)
     told = [
         (axis.at(attempt.leg, attempt.ended.end), max(attempt.error, 1e-5), attempt.trial.number)
         for attempt in replay.arrivals

@@ -35,7 +35,7 @@ class OthersOverTime:
 
 def others_over_time(replay: Replay) -> OthersOverTime | None:
     """None for a run that did not measure it."""
-    axis, by_host = SpanAxis(replay), dict[str, list[tuple[float, float, float]]]()
+    axis, by_host = SpanAxis(replay.legs), dict[str, list[tuple[float, float, float]]]()
     for leg in replay.counted_legs:
         for event in leg.uses:
             use = event.use

@@ -187,7 +187,7 @@ class Follower:
         column = replay.blocks.column
         attempts, seconds = column("attempts"), column("seconds")
         legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)[attempts]
-        begins = SpanAxis(replay).of(legs, column("ends") - seconds)
+        begins = SpanAxis(replay.legs).of(legs, column("ends") - seconds)
         width = span / BINS
         with np.errstate(over="ignore", invalid="ignore"):  # nonsense in a journal is for `validate` to name
             examples = column("examples") / np.maximum(seconds, 1e-9)

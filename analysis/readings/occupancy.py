@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.axis import SpanAxis
-from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit
 from aiperf.trial import State
@@ -56,7 +55,7 @@ class Occupancy:
 
 
 def occupancy(replay: Replay, credited: Credit) -> Occupancy:
-    axis, num_groups = SpanAxis(replay), max((leg.groups for leg in replay.legs), default=0)
+    axis, num_groups = SpanAxis(replay.legs), max((leg.groups for leg in replay.legs), default=0)
     seconds = np.zeros((num_groups, len(PARTS)))
     span_of_group = np.array(
         [sum(leg.span_seconds for leg in replay.legs if group < leg.groups) for group in range(num_groups)]
@@ -79,7 +78,7 @@ def _work(
     replay: Replay, credited: Credit, axis: SpanAxis, seconds: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Adds up train, validate and lost; returns the end of the last piece of each attempt."""
-    found = pieces(replay)
+    found = replay.pieces()
     end = axis.of(found.leg, found.end)
     inside = end - axis.of(found.leg, found.end - found.seconds)
     counts = credited.pieces

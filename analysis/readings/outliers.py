@@ -128,7 +128,7 @@ def _during(replay: Replay, leg: Leg) -> Iterator[Outlier]:
     work = BlockTimes.of(replay, leg)
     if work is None:
         return
-    span = SpanAxis(replay)
+    span = SpanAxis(replay.legs)
     begin = float(span.begins[leg.index])
     length = max(WINDOW_SECONDS, leg.span_seconds / MOST_WINDOWS)
     starts = np.arange(begin, max(begin + 1e-9, begin + leg.span_seconds - length / 3), length / 2)

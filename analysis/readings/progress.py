@@ -55,7 +55,7 @@ def falls(replay: Replay) -> list[Fall]:
     """The falls of the best validation error, in the order of time. They are taken from the validations
     themselves, because `progress` knows an error only when its trial has ended, and only from trials whose
     network may be the best one."""
-    axis = SpanAxis(replay)
+    axis = SpanAxis(replay.legs)
     seen = sorted(
         (axis.at(attempt.leg, closed.end), closed.segment.error, attempt.trial.number)
         for attempt in replay.attempts
@@ -73,7 +73,7 @@ def falls(replay: Replay) -> list[Fall]:
 
 def epochs_until(replay: Replay) -> Callable[[float], float | None]:
     """A function of a second of the span: the epochs of training that validations had closed by then."""
-    axis = SpanAxis(replay)
+    axis = SpanAxis(replay.legs)
     trained = sorted(
         (axis.at(attempt.leg, closed.end), closed.segment.train_examples)
         for attempt in replay.attempts
@@ -91,7 +91,7 @@ def epochs_until(replay: Replay) -> Callable[[float], float | None]:
 
 def node_hours(replay: Replay, until: float = math.inf) -> float:
     """Nodes times hours of the span, up to `until` seconds of it."""
-    axis, total = SpanAxis(replay), 0.0
+    axis, total = SpanAxis(replay.legs), 0.0
     for leg in replay.legs:
         begin, end = float(axis.begins[leg.index]), float(axis.ends[leg.index])
         total += num_nodes(leg) * max(0.0, min(end, until) - begin) / 3600
@@ -104,7 +104,7 @@ def num_nodes(leg: Leg) -> int:
 
 
 def progress(replay: Replay, score: Score) -> Progress:
-    axis = SpanAxis(replay)
+    axis = SpanAxis(replay.legs)
     told = [
         (axis.at(attempt.leg, attempt.ended.end), attempt.error, attempt.trial.number)
         for attempt in replay.arrivals

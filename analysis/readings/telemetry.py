@@ -102,7 +102,7 @@ class HostClock:
 
     def __init__(self, replay: Replay, host: str, until: float = math.inf) -> None:
         """`until` is the second of the span after which nothing is read."""
-        self._axis, self._legs = SpanAxis(replay), list[tuple[float, float, float, Leg]]()
+        self._axis, self._legs = SpanAxis(replay.legs), list[tuple[float, float, float, Leg]]()
         self._spans: dict[str, list[tuple[float, float]]] = {}
         self.leg_spans: dict[int, tuple[float, float]] = {}
         """The begin and the end of the span of each leg, by its index, in the host's time of day; infinite if

@@ -64,7 +64,7 @@ class TrialRow:
 
 def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
     """The trials as rows, in the order of their numbers."""
-    axis, found, curves = SpanAxis(replay), [], _Curves(replay)
+    axis, found, curves = SpanAxis(replay.legs), [], _Curves(replay)
     for number in sorted(replay.trials):
         story = replay.trials[number]
         attempt, counted = story.attempts[-1], counts.get(number)

@@ -81,7 +81,7 @@ def read_usage(files: RunFiles, replay: Replay, until: float = math.inf) -> Usag
     """What was used up to `until` seconds of the span, from the recorded files next to the journal."""
     wanted: dict[str, dict[str, None]] = {}
     nameless = 0
-    begins = SpanAxis(replay).begins
+    begins = SpanAxis(replay.legs).begins
     counted = [leg for leg in replay.counted_legs if begins[leg.index] < until]
     for ready in [event.ready for leg in counted or replay.counted_legs for event in leg.ranks]:
         if ready.device_id:

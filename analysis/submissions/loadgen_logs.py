@@ -20,7 +20,7 @@ from typing import Any
 from aiperf.errors import AiperfError
 from aiperf.hardware.bound import ELEMENT_WISE, bound_of_device
 from aiperf.journal import strict
-from aiperf.rules.participants import of_processor
+from aiperf.rules.participants import processor_faults
 from aiperf.scenarios.detail_log import Detail, LogEntry, detail_of
 from aiperf.scenarios.exchange import Measured
 from aiperf.scenarios.latencies import PERCENTILES, Latencies
@@ -332,7 +332,7 @@ def _beyond_stopwatch(latencies: Latencies, own: Latencies | None) -> Iterator[s
 
 
 def _beyond_bound(scenario: Scenario, measured: Measured, work: LeastWork) -> Iterator[str]:
-    yield from of_processor(measured.processor) if measured.processor else ()
+    yield from processor_faults(measured.processor) if measured.processor else ()
     share = share_of_bound(scenario, measured, work)
     if share is not None and share > 1:
         yield f"the samples were answered {share:.3g} times as fast as {measured.device} can"

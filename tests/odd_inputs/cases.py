@@ -126,11 +126,13 @@ def _learnt(environment: Environment) -> object:
 
 def _reproduced(environment: Environment) -> object:
     """The file of a validation that was interrupted, written and read again."""
-    so_far: Any = called("aiperf.rules.reproduced_so_far:SoFar.of", SimpleNamespace(last_chain="x", lines=1))
-    refusal = so_far.keep(3)
+    saved: Any = called(
+        "aiperf.rules.reproduction:SavedProgress.of", SimpleNamespace(last_chain="x", lines=1)
+    )
+    refusal = saved.keep(3)
     if refusal:
         raise AiperfError(refusal)
-    return so_far.read()
+    return saved.read()
 
 
 def _ascend(environment: Environment) -> object:
@@ -477,7 +479,7 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
         lambda folder: called("aiperf.journal.file:positions", folder / "run/journal.jsonl", {1, 2}),
     ),
     (
-        "aiperf/journal/file.py JournalReader.new_lines, aiperf/journal/place.py never_begun",
+        "aiperf/journal/file.py JournalReader.new_lines, aiperf/journal/file.py never_begun",
         "run/journal.jsonl",
         "status run",
     ),
@@ -597,7 +599,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/on_nni/tuner.py SearchTuner.update_search_space",
         "aiperf/profiling/local_ranks.py _start",
         "aiperf/ranks/process.py WorkerProcess.__init__",
-        "aiperf/rules/side_by_side.py _started",
+        "aiperf/rules/reproduction.py _started",
     ),
     "this Python, without any file of a site": ("aiperf/hardware/unseen.py _try_files",),
     "a file of this program or of a library": (

@@ -61,13 +61,6 @@ def test_no_rank_is_left_with_one_image() -> None:
     assert hyper_parameters(replace(configured(small), batch=0.5), small, True, 8).batch_size == 16
 
 
-def test_a_larger_batch_must_fit_by_the_model() -> None:
-    large = replace(configured(TRAINING), batch=2.0)
-    memory = Memory()
-    assert memory.bounded(large, GRAPH, TRAINING, 1, PLENTY) == large
-    assert memory.bounded(large, GRAPH, TRAINING, 1, 1000) == replace(large, batch=1.0)
-
-
 def test_what_ran_out_of_memory_bounds_what_comes_after_it() -> None:
     large = replace(configured(TRAINING), batch=2.0)
     memory = Memory()

@@ -20,7 +20,7 @@ from aiperf.ranks.shipping import is_piece, log_pieces, pieces
 from aiperf.ranks.tree import HEAD, MISSING, goes_to_all, split
 from aiperf.ranks.world import Gone
 from aiperf.trial import HyperParameters, State, Trial
-from aiperf.wire.clocks import ROUND_TRIPS, TimeOfDay
+from aiperf.wire.clocks import ROUND_TRIPS
 from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, MasterBeat, ToAll, layout
 from aiperf.wire.messages import (
     Assign,
@@ -31,6 +31,7 @@ from aiperf.wire.messages import (
     Release,
     Setup,
     Stop,
+    TimeOfDay,
     ToGroup,
     pack,
     unpack,

@@ -16,9 +16,8 @@ from aiperf.ranks.link import Received
 from aiperf.ranks.relay import MpiChannel, Post
 from aiperf.ranks.shipping import is_piece, pieces
 from aiperf.trial import State
-from aiperf.wire.clocks import AskTime, TimeOfDay
 from aiperf.wire.layout import Describe, Described, Disband, Hello, Place
-from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Release, unpack
+from aiperf.wire.messages import AskTime, Assign, Finished, FromGroup, Quit, Release, TimeOfDay, unpack
 from tests.aiperf.ranks.test_mpi import PLACES, TRIAL, Wire, linked, setup
 from tests.journals import READY
 

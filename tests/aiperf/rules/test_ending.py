@@ -252,14 +252,6 @@ def test_a_rule_that_looked_at_nothing_is_unknown(timed: list[Timed], rules: set
     assert unknown - NOT_AT_HAND == rules
 
 
-def test_an_unknown_rule_of_eligibility_costs_the_class() -> None:
-    met = tuple(replace(finding, outcome=Outcome.PASSED) for finding in judged(TIMED).findings)
-    assert Verdict(met).run_class is RunClass.RANKED
-    doubtful = Verdict((*met[:-1], replace(met[-1], outcome=Outcome.UNKNOWN)))
-    assert doubtful.run_class is RunClass.SMOKE
-    assert [finding.rule for finding in doubtful.unmet] == [met[-1].rule]
-
-
 # Runs that were not measured are never VALID, whatever the rules find
 
 
@@ -308,11 +300,6 @@ class TestARunThatWasNotMeasured:
 def test_a_mark_that_a_later_line_takes_back_stays() -> None:
     timed = of_origin(TIMED, Origin.SIMULATED)
     assert judged([timed[0], TIMED[0], *timed[1:]]).answer is Answer.SIMULATED
-
-
-def test_the_mark_removed_with_the_chain_computed_again_leaves_no_witness() -> None:
-    """As docs/score.md says: it is then VALID, and smoke; only who invents logs as well gets further."""
-    assert {finding.rule for finding in judged(TIMED).unmet} >= {"witnesses", "ranked error"}
 
 
 @pytest.mark.parametrize(

@@ -66,16 +66,16 @@ def a_longer_last_validation(timed: list[Timed]) -> list[Timed]:
     return changed(timed, place, within(closed, validate_seconds=seconds))
 
 
+A_MOMENT, SIX_MILLISECONDS = told(Scene(minutes=0.007)), with_config(**{"limits.minutes": 0.0001})
+
+
 def with_rank_2(**fields: object) -> Edit:
     return each(RankReady, lambda e: within(e, **fields) if e.ready.rank % 2 == 0 else e)
 
 
 DOUBTS: dict[str, list[tuple[Edit, str]]] = {
     "times": [
-        (
-            of(told(Scene(minutes=0.007)), in_six_milliseconds, with_config(**{"limits.minutes": 0.0001})),
-            "more than the span of 0.006 s has",
-        ),
+        (of(A_MOMENT, in_six_milliseconds, SIX_MILLISECONDS), "more than the span of 0.006 s has"),
         (of(TWO_LONG_LEGS, worked_in_each_leg(1.012, 1.0079)), "more than the span of 30 s has"),
         (together(worked(0.98), a_longer_last_validation), "0.0298 s more than the span of 15 s has"),
     ],

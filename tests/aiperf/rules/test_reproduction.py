@@ -13,9 +13,8 @@ from aiperf.errors import AiperfError
 from aiperf.journal.events import Dispatched, Ended, Opened
 from aiperf.rules import reproduction
 from aiperf.rules.ending import Answer
-from aiperf.rules.reproduced_so_far import SoFar
-from aiperf.rules.reproduction import asked_numbers, search
-from aiperf.rules.rule import Evidence, Outcome, Seen
+from aiperf.rules.reproduction import SavedProgress, asked_numbers, search
+from aiperf.rules.rule import Evidence, Inspection, Outcome
 from aiperf.trial import State
 from aiperf.wire.messages import Finished
 from tests.aiperf.rules.forged import (
@@ -84,7 +83,7 @@ def test_processes_share_them_and_find_the_same(shared: Evidence) -> None:
     numbers = [int(text.split()[0]) for text in texts]
     assert numbers == sorted(numbers)
     assert numbers[-1] == 200
-    assert not SoFar.of(shared.replay).path.exists()
+    assert not SavedProgress.of(shared.replay).path.exists()
     forged = replace(evidence(with_another_seed(130)(MANY)), progress=texts.append)
     (wrong,) = search(forged).contradictions
     assert wrong.startswith("trial 130: from the results so far")
@@ -97,9 +96,9 @@ def test_an_interrupted_validation_is_resumed_by_the_same_user_for_the_same_jour
 
     with pytest.raises(KeyboardInterrupt):
         search(replace(shared, progress=interrupt))
-    kept = SoFar.of(shared.replay)
+    kept = SavedProgress.of(shared.replay)
     assert 60 <= kept.read() < 200
-    assert SoFar.of(replayed(with_another_seed(3)(MANY)[:-1])).read() == 0
+    assert SavedProgress.of(replayed(with_another_seed(3)(MANY)[:-1])).read() == 0
     texts: list[str] = []
     assert search(replace(shared, progress=texts.append)).text == "200 of 200 proposals reproduced"
     assert texts[0].endswith("of 200 proposals were reproduced by an earlier validation")
@@ -122,7 +121,7 @@ def test_a_master_checks_alone(shared: Evidence, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_process_that_dies_is_no_answer(shared: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(*given: object) -> Seen | None:
+    def dies(*given: object) -> Inspection | None:
         os._exit(9)
 
     monkeypatch.setattr(reproduction, "_repeated", dies)

@@ -15,7 +15,7 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.proposals import libraries, new_tuner, resolved
 from aiperf.rules.reproduction import search
-from aiperf.rules.rule import Seen
+from aiperf.rules.rule import Inspection
 from aiperf.rules.verdict import evidence_of
 from aiperf.trial import Trial
 from nas.seeds import residual
@@ -43,7 +43,7 @@ def trials(run: Replay) -> list[Trial]:
     return [story.attempts[0].trial for story in run.trials.values()]
 
 
-def seen_in(lines: list[Timed]) -> Seen:
+def seen_in(lines: list[Timed]) -> Inspection:
     """What the rule `search` sees."""
     return search(evidence_of(replayed(lines), None))
 

@@ -11,12 +11,17 @@ from functools import partial
 from itertools import pairwise
 from math import ceil, floor
 
+from aiperf.journal.replay import Replay
+from aiperf.score.example_counts import counted
+from aiperf.score.rungs import controls_of
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Task
 from aiperf.wording import figure, percent
 from analysis.comparing.spread import variation
-from analysis.readings.hosts import ControlNetworkCost
+from analysis.readings.roofline import intensity
 from analysis.readings.trial_rows import TrialRow
 from analysis.table import Cell, Table
+from nas.ops import OPS
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,36 @@ def thirds(found: Sequence[Trained]) -> list[tuple[float, float]]:
         if above:
             found_parts.append((above[0], above[-1]))
     return found_parts
+
+
+@dataclass(frozen=True)
+class ControlNetworkCost:
+    """What one training example of the control network costs, counted as those of the trials are."""
+
+    name: str
+    """With the size of its examples, as "ResNet-50 v1.5 at 224²"."""
+    short: str
+    operations: int
+    parameters: int
+    intensity: float | None
+    """Tensor operations per byte moved, by the model of `roofline`."""
+
+
+def control_cost(replay: Replay) -> ControlNetworkCost | None:
+    """The cost of the largest network and examples that a rank measured; None if none did."""
+    controls = controls_of(replay)
+    if not controls:
+        return None
+    largest = max(controls.values(), key=lambda c: (not c.network, c.size, c.batch_size))
+    network = task_of(replay.opened.config.data).control.named(largest.network)
+    found, format_ = counted(network.graph(largest.size)), replay.opened.config.training.format
+    return ControlNetworkCost(
+        name=f"{network.name} at {network.at([largest.size])}",
+        short=network.short,
+        operations=found.train.price(OPS),
+        parameters=found.parameters,
+        intensity=intensity(found, format_, largest.batch_size),
+    )
 
 
 def spread_table(

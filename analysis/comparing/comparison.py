@@ -21,16 +21,13 @@ from analysis.readings.hosts import reading_of
 from analysis.readings.judgement import Judged, refuse_two_tasks
 from analysis.readings.occupancy import PARTS, occupancy
 from analysis.readings.score_figures import ERROR, PER_JOULE, RATE, Figure, figures, task_of_run
-from analysis.table import Table
+from analysis.table import Table, aligned
 
 HOSTS_SHOWN = 8
 NOTED_DISTURBANCE = 0.05
 """Least difference between the shares of CPU time that others used for it to be named."""
 MEASURE = "aiperf-hpc run --like RUN --repeats 5"
 """The command that measures the spread."""
-JOB = "job"
-"""Key of the batch job's number. It differs between any two runs and changes nothing, so it is not
-compared."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +62,10 @@ def compare(first: Judged, second: Judged, spread: RepeatedRuns | None = None) -
     names = marked(ids[0], first.verdict.mark), marked(ids[1], second.verdict.mark)
     configuration = _differences(names, *map(_configuration, (first, second)))
     machine = _differences(names, _machine(first, second), _machine(second, first))
-    software = _differences(names, _software(first), _software(second))
+    software = _differences(names, *(run_tables.versions(one.replay) for one in (first, second)))
     around = _differences(names, *(run_tables.surroundings(one.replay) for one in (first, second)))
     others = {"configuration": configuration, "machine": machine, "software": software}
-    others["surroundings"] = replace(around, rows=[row for row in around.rows if row[0] != JOB])
+    others["surroundings"] = replace(around, rows=[row for row in around.rows if row[0] != run_tables.JOB])
     return Comparison(
         names=names,
         mark=_mark(first.verdict.mark, second.verdict.mark),
@@ -82,12 +79,6 @@ def compare(first: Judged, second: Judged, spread: RepeatedRuns | None = None) -
     )
 
 
-def environment(judged: Judged) -> dict[str, str]:
-    """What the ranks computed in, by name: versions, threads, governor, variables of NCCL and the like."""
-    found = {**_software(judged), **run_tables.surroundings(judged.replay)}
-    return {name: value for name, value in found.items() if name != JOB}
-
-
 def comparison_text(found: Comparison) -> str:
     """The comparison as text for a terminal."""
     parts = [found.says]
@@ -99,15 +90,7 @@ def comparison_text(found: Comparison) -> str:
 
 def table_text(table: Table) -> str:
     """The table as text for a terminal, with columns aligned."""
-    rows = [[plain(cell) for cell in row] for row in (table.columns, *table.rows)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if figure else cell.ljust(width)
-            for cell, width, figure in zip(row, widths, table.figures)
-        ).rstrip()
-        for row in rows
-    )
+    return aligned([[plain(cell) for cell in row] for row in (table.columns, *table.rows)], table.figures)
 
 
 def _mark(first: Mark | None, second: Mark | None) -> Mark | None:
@@ -286,11 +269,6 @@ def _machine(judged: Judged, other: Judged) -> dict[str, str]:
 
 def _hosts(judged: Judged) -> set[str]:
     return {event.ready.host for leg in judged.replay.counted_legs for event in leg.ranks}
-
-
-def _software(judged: Judged) -> dict[str, str]:
-    opened = judged.replay.opened
-    return {**run_tables.software(judged.replay), "aiperf-hpc": opened.program, "code": opened.code_hash}
 
 
 def _differences(names: tuple[str, str], first: Mapping[str, object], second: Mapping[str, object]) -> Table:

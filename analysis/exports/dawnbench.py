@@ -19,10 +19,11 @@ from aiperf.journal.replay import Replay
 from aiperf.tasks.images.known_sets import CIFAR_10, IMAGENET_1K, known_set
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.images.task import IMAGES
+from analysis.exports.mllog import refuse_invalid
 from analysis.exports.result import answered
 from analysis.readings.judgement import Judged
 from analysis.readings.progress import falls, num_nodes
-from analysis.readings.run_tables import devices_and_hosts, software, verdict_text, verdict_word
+from analysis.readings.run_tables import devices_and_hosts, software
 from analysis.readings.score_figures import task_of_run
 from launch.price import DOLLARS, Price
 
@@ -47,11 +48,9 @@ class DawnbenchEntry:
 
 def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> DawnbenchEntry:
     """Raises AiperfError for a run that is not VALID, one that is not of images, and a price not in USD."""
-    replay, verdict = judged.replay, judged.verdict
+    replay = judged.replay
     refuse_marked(replay.opened.origin, judged.files.directory, "be written as a DAWNBench entry")
-    if not judged.valid:
-        cause = f"{verdict_word(verdict, judged.validated)}: {verdict_text(verdict, judged.validated)}"
-        raise AiperfError(f"{judged.files.directory} is {cause}; it makes no entry")
+    refuse_invalid(judged, "entry")
     tested = replay.tested
     task = task_of_run(replay)
     if task is not IMAGES or tested is None or not isinstance(tested.tally, Classified):

@@ -11,7 +11,6 @@ from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.events import RankReady
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
-from aiperf.score.example_counts import counted
 from aiperf.score.rungs import Controls, comparable, controls_of
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Amount, ControlNetwork, Task
@@ -19,9 +18,7 @@ from aiperf.trial import State, origin
 from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import Control
 from aiperf.wording import figure
-from analysis.readings.roofline import intensity
 from analysis.table import Cell, Table
-from nas.ops import OPS
 
 RANKS_SHOWN = 64
 """Most ranks that are shown one by one; of more, the hosts are shown."""
@@ -70,36 +67,6 @@ def reading_of(task: Task, controls: Controls) -> ControlReading | None:
             network.at(of) + ("" if network is task.control else f" by {network.short}")
             for network, of in sizes.items()
         ),
-    )
-
-
-@dataclass(frozen=True)
-class ControlNetworkCost:
-    """What one training example of the control network costs, counted as those of the trials are."""
-
-    name: str
-    """With the size of its examples, as "ResNet-50 v1.5 at 224²"."""
-    short: str
-    operations: int
-    parameters: int
-    intensity: float | None
-    """Tensor operations per byte moved, by the model of `roofline`."""
-
-
-def control_cost(replay: Replay) -> ControlNetworkCost | None:
-    """The cost of the largest network and examples that a rank measured; None if none did."""
-    controls = controls_of(replay)
-    if not controls:
-        return None
-    largest = max(controls.values(), key=lambda c: (not c.network, c.size, c.batch_size))
-    network = task_of(replay.opened.config.data).control.named(largest.network)
-    found, format_ = counted(network.graph(largest.size)), replay.opened.config.training.format
-    return ControlNetworkCost(
-        name=f"{network.name} at {network.at([largest.size])}",
-        short=network.short,
-        operations=found.train.price(OPS),
-        parameters=found.parameters,
-        intensity=intensity(found, format_, largest.batch_size),
     )
 
 

@@ -19,7 +19,7 @@ from aiperf.journal.replay import Replay
 from aiperf.wire.messages import Ceiling, Rate, Ready
 from aiperf.wording import clock, percent, scaled
 from analysis.readings.group_speeds import BlockTimes
-from analysis.readings.robust import LEAST_NUMBER, below
+from analysis.readings.robust import LEAST_NUMBER, all_known, below
 from analysis.readings.usage import DeviceUse, Usage
 
 WINDOW_SECONDS = 60.0
@@ -110,8 +110,7 @@ def _kinds(ceilings: Sequence[Ceiling]) -> Iterator[tuple[str, str, list[Rate]]]
         "summing in the group": ("B/s", [one.all_reduce for one in ceilings]),
     }
     for what, (unit, rates) in kinds.items():
-        known = [one for one in rates if one is not None]
-        if len(known) == len(rates):
+        if (known := all_known(rates)) is not None:
             yield what, unit, known
 
 

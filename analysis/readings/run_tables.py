@@ -19,6 +19,9 @@ from analysis.table import Table
 
 VALUES_SHOWN = 4
 """Most values shown of a name that differs between ranks, such as the cores that a rank is bound to."""
+JOB = "job"
+"""Name of the batch job's number in the surroundings. It differs between any two runs and changes nothing,
+so it is not compared."""
 _QUESTIONS = {Kind.INTEGRITY: "is it true?", Kind.ELIGIBILITY: "is it ranked?"}
 
 
@@ -77,6 +80,17 @@ def machine(replay: Replay) -> Table:
 def software(replay: Replay) -> dict[str, str]:
     """Versions of the software, by name."""
     return _of_ranks([ready.software for ready in _ready(replay)])
+
+
+def versions(replay: Replay) -> dict[str, str]:
+    """As `software`, with the version and the code of this program."""
+    return software(replay) | {"aiperf-hpc": replay.opened.program, "code": replay.opened.code_hash}
+
+
+def environment(replay: Replay) -> dict[str, str]:
+    """What two runs on one machine should have in common, by name: versions, threads, governor, variables."""
+    found = versions(replay) | surroundings(replay)
+    return {name: value for name, value in found.items() if name != JOB}
 
 
 def surroundings(replay: Replay) -> dict[str, str]:

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from aiperf.wording import bytes_text, counted, percent, rate, scaled
-from analysis.readings.profile.nodes import NodeTime
-from analysis.readings.profile.profile import MemoryRow, Profile, StepPart
+from analysis.readings.profile import MemoryRow, NodeTime, Profile, StepPart
 from analysis.table import aligned
 
 FORM = "aiperf-hpc/profile/1"

@@ -60,22 +60,21 @@ def compare(first: Judged, second: Judged, spread: RepeatedRuns | None = None) -
     if ids[0] == ids[1]:
         ids = (f"{ids[0]} (first)", f"{ids[1]} (second)")
     names = marked(ids[0], first.verdict.mark), marked(ids[1], second.verdict.mark)
-    configuration = _differences(names, *map(_configuration, (first, second)))
-    machine = _differences(names, _machine(first, second), _machine(second, first))
-    software = _differences(names, *(run_tables.versions(one.replay) for one in (first, second)))
-    around = _differences(names, *(run_tables.surroundings(one.replay) for one in (first, second)))
-    others = {"configuration": configuration, "machine": machine, "software": software}
-    others["surroundings"] = replace(around, rows=[row for row in around.rows if row[0] != run_tables.JOB])
+    others = {
+        "configuration": _differences(names, _configuration(first), _configuration(second)),
+        "machine": _differences(names, _machine(first, second), _machine(second, first)),
+        "software": _differences(names, *(run_tables.versions(one.replay) for one in (first, second))),
+        "surroundings": _differences(
+            names, *(run_tables.surroundings(one.replay) for one in (first, second))
+        ),
+    }
     return Comparison(
         names=names,
         mark=_mark(first.verdict.mark, second.verdict.mark),
         says=f"{_warning(first, second)}{_says(first, second, spread)} {_beside(others)}",
         score=_table(names, _score(first, second)),
         time=_table(names, _time(first, second)),
-        configuration=configuration,
-        machine=machine,
-        software=software,
-        surroundings=around,
+        **others,
     )
 
 
@@ -83,7 +82,7 @@ def comparison_text(found: Comparison) -> str:
     """The comparison as text for a terminal."""
     parts = [found.says]
     for title in ("score", "time", "configuration", "machine", "software", "surroundings"):
-        table: Table = getattr(found, title)
+        table = getattr(found, title)
         parts.append(table_text(table) if table.rows else f"{title}: no difference")
     return "\n\n".join(parts) + "\n"
 
@@ -162,7 +161,8 @@ def chance_text(rates: Sequence[float], seeds: Collection[int], spread: Repeated
 
 def _beside(tables: Mapping[str, Table]) -> str:
     """A sentence on what else may have made the difference."""
-    other = [f"{name} ({len(table.rows)})" for name, table in tables.items() if table.rows]
+    numbers = {name: sum(row[0] != run_tables.JOB for row in table.rows) for name, table in tables.items()}
+    other = [f"{name} ({number})" for name, number in numbers.items() if number]
     if not other:
         return "Their configuration, machine, software and surroundings are the same."
     return (
@@ -231,16 +231,9 @@ def _energy(first: Judged, second: Judged) -> Iterator[list[str]]:
     both = [read_energy(one.files, one.replay) for one in (first, second)]
     for level in Level:
         if level is Level.L0 or any(each.level is level for found in both for each in found):
-            yield _row(
-                *(
-                    Figure(
-                        f"OPS/W ({level.text})",
-                        energy_at(level, found).ops_per_joule(one.score.goodput.operations),
-                        PER_JOULE,
-                    )
-                    for one, found in zip((first, second), both)
-                )
-            )
+            ops = [one.score.goodput.operations for one in (first, second)]
+            values = [energy_at(level, found).ops_per_joule(done) for found, done in zip(both, ops)]
+            yield _row(*(Figure(f"OPS/W ({level.text})", value, PER_JOULE) for value in values))
 
 
 def _time(first: Judged, second: Judged) -> list[list[str]]:
@@ -272,15 +265,11 @@ def _hosts(judged: Judged) -> set[str]:
 
 
 def _differences(names: tuple[str, str], first: Mapping[str, object], second: Mapping[str, object]) -> Table:
-    known = [name for name in [*first, *second] if differ(first.get(name), second.get(name))]
-    rows = [
-        [
-            name,
-            *("absent" if name not in one else run_tables.setting_text(one[name]) for one in (first, second)),
-            "",
-        ]
-        for name in dict.fromkeys(known)
-    ]
+    rows = []
+    for name in dict.fromkeys([*first, *second]):
+        if differ(first.get(name), second.get(name)):
+            both = (run_tables.setting_text(one.get(name, "absent")) for one in (first, second))
+            rows.append([name, *both, ""])
     return _table(names, rows)
 
 

@@ -18,7 +18,7 @@ from aiperf.scenarios.exchange import TELEMETRY, Accuracy, Measured
 from aiperf.scenarios.latencies import Latencies
 from aiperf.scenarios.scenario import RULE_SECONDS, SCENARIOS, Scenario
 from aiperf.tasks.registry import task_of
-from aiperf.wording import clock, figure, percent, rate, scaled
+from aiperf.wording import clock, counted, figure, percent, rate, scaled
 from analysis.readings.limits import limits_of
 from analysis.readings.usage import use_over
 from analysis.table import Table
@@ -215,17 +215,17 @@ def _lines(inference: Inference) -> Iterator[tuple[str, str]]:
         yield "bound", f"99 % of queries within {_seconds(measured.latency_seconds)}"
     yield "latencies", _distribution(detail.latencies)
     if detail.early_stopping_percentile is not None:
-        text = f"{_seconds(detail.early_stopping_percentile)} with a confidence of 99 %"
-        yield "early stopping", text
+        yield "early stopping", f"{_seconds(detail.early_stopping_percentile)} with a confidence of 99 %"
     yield "by our stopwatch", _stopwatch_text(inference, detail.latencies, measured.stopwatch)
-    yield "throughput", f"{figure(detail.samples_per_second)} {example}s/s in {_queries(detail.queries)}"
+    queries = f"{detail.queries:,} quer{'y' if detail.queries == 1 else 'ies'}"
+    yield "throughput", f"{figure(detail.samples_per_second)} {example}s/s in {queries}"
     yield "of the ceiling", _ceiling_text(inference)
     yield "energy", _energy_text(inference)
     if measured.accuracy is not None:
         yield "accuracy", _accuracy_text(measured.accuracy)
         if inference.dawnbench_seconds is not None:
             yield "one at a time", _one_at_a_time(measured.accuracy, inference.dawnbench_seconds, example)
-    threads = f", {measured.threads} thread{'' if measured.threads == 1 else 's'}" if measured.threads else ""
+    threads = f", {counted(measured.threads, 'thread')}" if measured.threads else ""
     yield "device", f"{measured.device}, {measured.format}{threads}"
 
 
@@ -259,10 +259,6 @@ def _stopwatch_text(inference: Inference, loadgen: Latencies, own: Latencies) ->
     says = "agrees" if abs(difference) <= MOST_DIFFERENCE else "DISAGREES"
     change = f"{100 * difference:+.2f} %".replace("-", "−")
     return f"{what} {_seconds(ours)} from issue to completion, {change} of LoadGen's: {says}"
-
-
-def _queries(number: int) -> str:
-    return f"{number:,} quer{'y' if number == 1 else 'ies'}"
 
 
 def _ceiling_text(inference: Inference) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from aiperf.files import RunFiles
-from aiperf.journal.attempts import Attempt
 from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer, shortfall
@@ -30,13 +29,11 @@ FIRST = ("ops_per_second", "regulated_score", "tensor_ops_per_second", "mfu")
 """Figures on the first lines."""
 LEAST_SHARE = 0.01
 """Smallest share of all operations that is reported: a run always ends within some segments."""
-LATE = "validated after the deadline"
-NOT_APPLIED = "with steps that were not applied"
-REPEATED = "trained again after a loss"
-FAILED = "of trials that failed"
-LOST = "of attempts that were lost"
-OPEN = "not validated by the end"
+LATE, OPEN = "validated after the deadline", "not validated by the end"
+FAILED, LOST = "of trials that failed", "of attempts that were lost"
+NOT_APPLIED, REPEATED = "with steps that were not applied", "trained again after a loss"
 WORDS = (LATE, OPEN, FAILED, LOST, NOT_APPLIED, REPEATED)
+"""Reasons for which work is not credited."""
 
 
 def summary_text(judged: Judged) -> str:
@@ -52,8 +49,8 @@ def summary_text(judged: Judged) -> str:
         *(() if verdict.mark else _named("disturbed", disturbance_text(replay))),
         *energy_rows(devices.energy, score),
     ]
-    if verdict.answer is Answer.NO_RESULT:  # figures of nothing
-        first = []
+    if verdict.answer is Answer.NO_RESULT:
+        first = []  # they would be figures of nothing
     elif verdict.answer is Answer.INCOMPLETE:
         first = [(f"{name} so far" * bool(name), value) for name, value in first]
     lines = [
@@ -90,7 +87,11 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
     best_text = "none yet"
     if best and best.error is not None:
         best_text = f"validation error {task.error_text(best.error)}, trial {best.number}"
-    verdict = f"{found.answer.value}: {found.text}" if found else _judged(glance_at(files, replay))
+    if found:
+        verdict = f"{found.answer.value}: {found.text}"
+    else:
+        judged = glance_at(files, replay)
+        verdict = _verdict(judged.verdict, judged.validated)
     lines = [
         ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
         ("verdict", verdict),
@@ -133,10 +134,6 @@ def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:
     return list(zip([name, *[""] * len(texts)], texts))
 
 
-def _judged(judged: Judged) -> str:
-    return _verdict(judged.verdict, judged.validated)
-
-
 def _verdict(verdict: Verdict, validated: bool = True) -> str:
     """The verdict in a few words; the reasons of an INVALID one are shown with the rules."""
     if verdict.valid and not validated:
@@ -173,11 +170,10 @@ def _trials(replay: Replay, score: Score) -> str:
 def _time(score: Score) -> str:
     if not score.shares:
         return "none"
-    train, validate, rest = (
-        sum(getattr(share, part) for share in score.shares) / len(score.shares)
-        for part in ("train", "validate", "rest")
-    )
-    return f"{percent(train, 1)} training, {percent(validate, 1)} validating, {percent(rest, 1)} neither"
+    words = {"train": "training", "validate": "validating", "rest": "neither"}
+    number = len(score.shares)
+    means = [sum(getattr(share, part) for share in score.shares) / number for part in words]
+    return ", ".join(f"{percent(mean, 1)} {word}" for mean, word in zip(means, words.values()))
 
 
 def uncredited_text(replay: Replay, score: Score) -> list[str]:
@@ -186,18 +182,15 @@ def uncredited_text(replay: Replay, score: Score) -> list[str]:
     missing = whole - score.goodput.operations
     if not whole or missing / whole < LEAST_SHARE:
         return []
-    sums = dict.fromkeys(WORDS, 0)
-    latest = 0.0
+    sums, latest = dict.fromkeys(WORDS, 0), 0.0
     for why, operations, late in _parts(replay, credit(replay)):
         sums[why] += operations
         latest = max(latest, late)  # below 0 for a validation in time
-    total = sum(sums.values()) or 1
-    reasons = [
-        f"{percent(missing / whole * operations / total, 1)} {why}"
-        + (f", the last one by {latest:.1f} s" if why == LATE else "")
-        for why, operations in sorted(sums.items(), key=lambda item: -item[1])
-        if operations
-    ]
+    total, reasons = sum(sums.values()) or 1, []
+    for why, operations in sorted(sums.items(), key=lambda item: -item[1]):
+        if operations:
+            by = f", the last one by {latest:.1f} s" if why == LATE else ""
+            reasons.append(f"{percent(missing / whole * operations / total, 1)} {why}{by}")
     return [f"{percent(missing / whole, 1)} of the operations done: {'; '.join(reasons)}"]
 
 
@@ -213,17 +206,10 @@ def _parts(replay: Replay, credited: Credit) -> Iterator[tuple[str, int, float]]
             if not credited.has(attempt, validation):
                 done = train * int(totals.examples[first + index]) + evaluate * validation.segment.of
                 late = validation.end - attempt.leg.end
-                yield LATE if late > 0 else _why_closed(replay, credited, attempt, index), done, late
-        yield _why_open(attempt), train * int(totals.examples[first + len(attempt.validations)]), 0.0
-
-
-def _why_closed(replay: Replay, credited: Credit, attempt: Attempt, index: int) -> str:
-    """Why a segment was not credited that was validated in time."""
-    others = replay.trials[attempt.trial.number].attempts
-    repeated = any(credited.has(each, v) for each in others for v in each.validations[index : index + 1])
-    return REPEATED if repeated else NOT_APPLIED
-
-
-def _why_open(attempt: Attempt) -> str:
-    """Why the last segment of an attempt was not closed."""
-    return {State.FAILED: FAILED, State.LOST: LOST}.get(attempt.state, OPEN)
+                others = replay.trials[attempt.trial.number].attempts
+                again = any(
+                    credited.has(each, v) for each in others for v in each.validations[index : index + 1]
+                )
+                yield LATE if late > 0 else REPEATED if again else NOT_APPLIED, done, late
+        why_open = {State.FAILED: FAILED, State.LOST: LOST}.get(attempt.state, OPEN)
+        yield why_open, train * int(totals.examples[first + len(attempt.validations)]), 0.0

@@ -26,7 +26,7 @@ from analysis.readings.profile_spans import (
     Span,
     spans,
 )
-from analysis.readings.roofline import LayerLimit, roofline
+from analysis.readings.roofline import roofline
 from nas.graph import Graph
 from nas.ops import OPS, TENSOR_OPS, Cost, Ops
 from nas.record import graph_from_json
@@ -227,15 +227,10 @@ class Profile:
         """Memory by kind when the backward pass begins, the additional memory at the peak, and the peak."""
         found, modelled, predicted = self.recorded.memory, self.recorded.modelled, self.recorded.predicted
         kinds = ("weights", "statistics", "gradients", "optimizer_state", "examples", "activations")
-        rows = [
-            MemoryRow(
-                kind.replace("_", " "),
-                getattr(found, kind),
-                modelled.get(kind),
-                getattr(predicted, kind) if predicted else None,
-            )
-            for kind in kinds
-        ]
+        rows = []
+        for kind in kinds:
+            foretold = getattr(predicted, kind) if predicted else None
+            rows.append(MemoryRow(kind.replace("_", " "), getattr(found, kind), modelled.get(kind), foretold))
         rest = found.peak - sum(getattr(found, kind) for kind in kinds)
         foreseen = sum(amount for kind, amount in modelled.items() if kind not in kinds)
         whole = sum(modelled.values())
@@ -282,21 +277,25 @@ def node_times(
         medians add up to nearly the step. `step_seconds` is the time that shares are taken of.
     """
     each = [_by_node(step) for step in steps]
-    limit = {one.name: one for one in roofline(graph, limits, examples)} if limits else {}
-    costs = _costs(graph)
-    return [
-        _node(
-            graph,
-            name,
-            median(forward[name] for forward, _ in each) / NANO,
-            median(backward[name] for _, backward in each) / NANO,
-            costs.get(name),
-            limit.get(name),
-            examples,
-            step_seconds,
+    limits_of = {one.name: one for one in roofline(graph, limits, examples)} if limits else {}
+    costs, found = _costs(graph), []
+    for name in (*graph.node, LOSS_NODE, SUMS, NETWORK):
+        forward, backward = (median(step[name] for step in steps) / NANO for steps in zip(*each))
+        node, charged, limit = graph.node.get(name), costs.get(name), limits_of.get(name)
+        found.append(
+            NodeTime(
+                name=name,
+                layer=type(node.layer).__name__ if node else "",
+                forward_seconds=forward,
+                backward_seconds=backward,
+                share=(forward + backward) / step_seconds,
+                operations=None if charged is None else examples * _price(charged, OPS),
+                tensor_operations=None if charged is None else examples * _price(charged, TENSOR_OPS),
+                roofline_seconds=examples * limit.seconds if limit else None,
+                bound=limit.bound if limit else "",
+            )
         )
-        for name in (*graph.node, LOSS_NODE, SUMS, NETWORK)
-    ]
+    return found
 
 
 def _costs(graph: Graph) -> Mapping[str, tuple[Cost, ...]]:
@@ -305,30 +304,6 @@ def _costs(graph: Graph) -> Mapping[str, tuple[Cost, ...]]:
     sums = (rows["grad_accum"].cost,) if "grad_accum" in rows else ()
     charged = {node.name: graph.charged(node) for node in graph.nodes}
     return {**charged, LOSS_NODE: (rows["softmax_xent"].cost,), SUMS: sums}
-
-
-def _node(
-    graph: Graph,
-    name: str,
-    forward: float,
-    backward: float,
-    costs: tuple[Cost, ...] | None,
-    limit: LayerLimit | None,
-    examples: int,
-    step_seconds: float,
-) -> NodeTime:
-    node = graph.node.get(name)
-    return NodeTime(
-        name=name,
-        layer=type(node.layer).__name__ if node else "",
-        forward_seconds=forward,
-        backward_seconds=backward,
-        share=(forward + backward) / step_seconds,
-        operations=None if costs is None else examples * _price(costs, OPS),
-        tensor_operations=None if costs is None else examples * _price(costs, TENSOR_OPS),
-        roofline_seconds=examples * limit.seconds if limit else None,
-        bound=limit.bound if limit else "",
-    )
 
 
 def _price(costs: Iterable[Cost], prices: Ops) -> int:

@@ -137,12 +137,7 @@ def _readings(file: Path, devices: Iterable[str]) -> dict[str, list[tuple[float,
     return samples
 
 
-def _use(
-    host: str,
-    device: str,
-    readings: Readings,
-    spans: Sequence[tuple[float, float]],
-) -> DeviceUse:
+def _use(host: str, device: str, readings: Readings, spans: Sequence[tuple[float, float]]) -> DeviceUse:
     clocks = _within(column(readings, "clock_hertz"), spans)
     heat = _within(column(readings, "temperature_celsius"), spans)
     counted, integrated = _energies(readings, spans)

@@ -10,7 +10,7 @@ from aiperf.journal.mark import Mark, marked
 from aiperf.names import differ, is_hidden
 from aiperf.rules.ending import Answer
 from aiperf.score.disturbance import disturbances, most_disturbed
-from aiperf.score.rungs import Controls, at_common_rung, comparable, controls_of
+from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.score.score import Score
 from aiperf.wording import counted, percent, plain, rates
 from analysis.comparing.repeatability import RepeatedRuns, largest_by_chance, refuse_other_spread
@@ -206,13 +206,11 @@ def _control(first: Judged, second: Judged) -> list[str]:
     readings = [reading_of(task_of_run(first.replay), controls) for controls in shown]
     told = [f"{reading.text} at {reading.sizes}" if reading else "not measured" for reading in readings]
     if common is None and all(both) and len({reading and reading.sizes for reading in readings}) == 1:
-        told = [f"{text} in batches of {_batches(controls)}" for text, controls in zip(told, shown)]
+        batches = [sorted({one.batch_size for one in controls.values()}) for controls in shown]
+        words = [run_tables.listed([*map(str, sizes)]) for sizes in batches]
+        told = [f"{text} in batches of {sizes}" for text, sizes in zip(told, words)]
     values = [reading.per_second if reading else None for reading in readings]
     return ["control", *told, RATE.change(*values) if common else ""]
-
-
-def _batches(controls: Controls) -> str:
-    return run_tables.listed([str(size) for size in sorted({one.batch_size for one in controls.values()})])
 
 
 def _ceiling(first: Judged, second: Judged) -> list[str]:
@@ -249,19 +247,18 @@ def _configuration(judged: Judged) -> dict[str, object]:
 
 def _machine(judged: Judged, other: Judged) -> dict[str, str]:
     replay = judged.replay
-    hosts, others = _hosts(judged), _hosts(other)
+    hosts, others = (
+        {event.ready.host for leg in one.replay.counted_legs for event in leg.ranks}
+        for one in (judged, other)
+    )
     own = [] if any(map(is_hidden, hosts | others)) else sorted(hosts - others)
     more = f" and {len(own) - HOSTS_SHOWN:,} more" if len(own) > HOSTS_SHOWN else ""
     return {
         "devices": run_tables.devices_and_hosts(replay),
         "hosts not in the other run": ", ".join(own[:HOSTS_SHOWN]) + more,
-        "groups": str(max((leg.groups for leg in replay.counted_legs), default=0)),
+        "groups": str(run_tables.num_groups(replay)),
         "backend": ", ".join(sorted({leg.began.backend for leg in replay.counted_legs})),
     }
-
-
-def _hosts(judged: Judged) -> set[str]:
-    return {event.ready.host for leg in judged.replay.counted_legs for event in leg.ranks}
 
 
 def _differences(names: tuple[str, str], first: Mapping[str, object], second: Mapping[str, object]) -> Table:

@@ -115,15 +115,11 @@ def markdown_text(found: Scaling) -> str:
     rows = [
         content.columns,
         ["-:" if figure else "-" for figure in content.figures],
-        *[[_marked_down(cell) for cell in row] for row in content.rows],
+        # A run may have any name, so Markdown's characters are escaped.
+        *[[re.sub(r"([\\|<`\[])", r"\\\1", plain(cell)) for cell in row] for row in content.rows],
     ]
     above = "" if found.mark is None else f"{found.mark.line}\n\n"
     return above + "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def _marked_down(cell: str) -> str:
-    """A cell with Markdown's characters escaped, because a run may have any name."""
-    return re.sub(r"([\\|<`\[])", r"\\\1", plain(cell))
 
 
 def _point(run: Judged, devices: int, base: int, base_rate: float) -> ScalingPoint:

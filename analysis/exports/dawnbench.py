@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -38,7 +37,8 @@ class DawnbenchEntry:
     """Name of both files, without the ending."""
     record: dict[str, Any]
     rows: list[tuple[float, float, float]]
-    """Epochs of the whole search, hours, top-1 accuracy in per cent."""
+    """One for each fall of the best validation error: epochs of the whole search, hours, top-1 accuracy in
+    per cent."""
 
     @property
     def tsv(self) -> str:
@@ -86,7 +86,8 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
         },
     }
     words = (author, f"aiperf-hpc-trial{tested.trial}", hardware.replace(" × ", "x"), "pytorch")
-    return DawnbenchEntry("_".join(map(_word, words)), record, list(_rows(replay)))
+    rows = [(fall.epochs or 0.0, fall.seconds / 3600, 100 * (1 - fall.error)) for fall in falls(replay)]
+    return DawnbenchEntry("_".join(map(_word, words)), record, rows)
 
 
 def write_entry(entry: DawnbenchEntry, folder: Path) -> list[Path]:
@@ -96,12 +97,6 @@ def write_entry(entry: DawnbenchEntry, folder: Path) -> list[Path]:
     for ending, text in texts.items():
         (folder / f"{entry.name}.{ending}").write_text(text, encoding="utf-8")
     return [folder / f"{entry.name}.{ending}" for ending in texts]
-
-
-def _rows(replay: Replay) -> Iterator[tuple[float, float, float]]:
-    """One for each fall of the best validation error."""
-    for fall in falls(replay):
-        yield fall.epochs or 0.0, fall.seconds / 3600, 100 * (1 - fall.error)
 
 
 def _date(replay: Replay) -> str:

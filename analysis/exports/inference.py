@@ -69,12 +69,8 @@ class Inference:
     @property
     def latency_seconds(self) -> float | None:
         """The percentile that the scenario is about, by LoadGen."""
-        return self._percentile(self.measured.detail.latencies if self.measured.detail else None)
-
-    @property
-    def stopwatch_seconds(self) -> float | None:
-        """The same by our own stopwatch."""
-        return self._percentile(self.measured.stopwatch)
+        detail, percentile = self.measured.detail, self.of.percentile
+        return detail.latencies.percentiles[percentile] if detail and percentile else None
 
     @property
     def joules_per_sample(self) -> float | None:
@@ -106,11 +102,6 @@ class Inference:
         """Cost of those images on one node that does nothing else; None if their time is not known."""
         seconds = self.dawnbench_seconds
         return None if seconds is None else price.money(seconds / 3600)
-
-    def _percentile(self, latencies: Latencies | None) -> float | None:
-        if latencies is None or self.of.percentile is None:
-            return None
-        return latencies.percentiles[self.of.percentile]
 
 
 def found(files: RunFiles, replay: Replay, trial: int, scenario: str, measured: Measured) -> Inference:

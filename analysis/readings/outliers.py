@@ -146,22 +146,17 @@ def _of_group(
     leg: Leg, group: int, times: Sequence[tuple[float, float]], length: float, end: float
 ) -> Outlier:
     ready = _ready(leg, group)
+    devices = [one.device for one in ready] if len(ready) > 1 else [_spoken(one.device, one) for one in ready]
     share = min(share for _, share in times)
     first, last = times[0][0], min(times[-1][0] + length, end)
     return Outlier(
         hosts=tuple(dict.fromkeys(one.host for one in ready)),
-        devices=_devices(ready),
+        devices=tuple(dict.fromkeys(devices)),
         who=f"group {group}",
         when=f"between {clock(first)} and {clock(last)} of the span",
         share=share,
         evidence=f"{percent(1 - share, 0)} below the median of the groups' rates on comparable work",
     )
-
-
-def _devices(ready: Sequence[Ready]) -> tuple[str, ...]:
-    if len(ready) == 1:
-        return (_spoken(ready[0].device, ready[0]),)
-    return tuple(dict.fromkeys(one.device for one in ready))
 
 
 def _spoken(name: str, ready: Ready | None) -> str:

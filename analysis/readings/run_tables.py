@@ -237,6 +237,11 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def num_groups(replay: Replay) -> int:
+    """Groups of the run: the most that a leg had."""
+    return max((leg.groups for leg in replay.counted_legs), default=0)
+
+
 def _groups_text(groups: Sequence[Sequence[int]]) -> str:
     sizes = Counter(len(group) for group in groups)
     return ", ".join(f"{num:,} of {size} rank{'s' * (size != 1)}" for size, num in sorted(sizes.items()))

@@ -29,8 +29,7 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.ranks.process import environment
 from aiperf.scenarios.exchange import Measured, Request
 from aiperf.scenarios.scenario import RULE_SECONDS, SCENARIOS
-from analysis.exports.inference import SINGLE, Inference, found, save
-from analysis.exports.inference_text import inference_text
+from analysis.exports.inference import SINGLE, Inference, found, inference_text, save
 from launch.price import Price
 from nas.record import decode, encode
 

@@ -26,9 +26,9 @@ from aiperf.score.lineage import rebuild
 from aiperf.tasks.registry import task_of_graph
 from aiperf.variables import number
 from aiperf.wire.profile_records import Ceilings
-from analysis.exports.profile import profile_json, profile_text
+from analysis.exports.profile_text import profile_json, profile_text
 from analysis.readings.limits import read_limits
-from analysis.readings.profile.profile import Profile
+from analysis.readings.profile import Profile
 from nas.graph import Graph
 from nas.layers import Shape
 from nas.record import graph_to_json

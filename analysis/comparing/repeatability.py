@@ -153,13 +153,16 @@ def spread(runs: Sequence[Judged]) -> RepeatedRuns:
     refuse_sizes(runs)
     first, ordered = runs[0].replay, sorted(runs, key=lambda run: run.began)
     controls = _controls(ordered)
+    control = "which the runs have at no size in common"
+    if controls[0] is not None:
+        control = f"{controls[0].amount.name}/s, {controls[0].network}"
     return RepeatedRuns(
         preset=first.opened.config.preset,
         minutes=first.opened.config.limits.minutes,
         machine=run_tables.devices_and_hosts(first),
         devices=num_devices(first),
         origin=first.opened.origin,
-        control=_control_text(controls[0]),
+        control=control,
         runs=tuple(map(_repeat, ordered, controls)),
     )
 
@@ -304,9 +307,3 @@ def _controls(runs: Sequence[Judged]) -> list[ControlReading | None]:
     task = task_of_run(runs[0].replay)
     common = at_common_rung([controls_of(run.replay) for run in runs])
     return [reading_of(task, each) for each in common] if common else [None] * len(runs)
-
-
-def _control_text(control: ControlReading | None) -> str:
-    if control is None:
-        return "which the runs have at no size in common"
-    return f"{control.amount.name}/s, {control.network}"

@@ -33,18 +33,17 @@ def count_text(graph: Graph, bytes_per_element: int = 4) -> str:
     if pairs is not None:
         tensor_table.append(["total, all pairs", "", *_priced(pairs, TENSOR_OPS)])
         notes = f"{notes}\n{ALL_PAIRS}"
+    sizes = {
+        "parameters": graph.num_parameters,
+        "activations": activations,
+        f"activation bytes, {bytes_per_element} each": activations * bytes_per_element,
+    }
     parts = [
         f"Operations for one {graph.head.wording(graph.input)}, {graph.classes:,} {graph.head.answers}",
         aligned(_by_layer("OPS", graph.rows, graph, OPS)),
         aligned(tensor_table),
         aligned(_by_kind(graph)),
-        aligned(
-            [
-                ["parameters", _number(graph.num_parameters)],
-                ["activations", _number(activations)],
-                [f"activation bytes, {bytes_per_element} each", _number(activations * bytes_per_element)],
-            ]
-        ),
+        aligned([[name, _number(value)] for name, value in sizes.items()]),
         notes,
     ]
     return "\n\n".join(parts) + "\n"
@@ -81,14 +80,11 @@ def _passes(cost: Cost, example: str) -> Mapping[str, Ops]:
 
 
 def _passes_json(cost: Cost, example: str) -> dict[str, Any]:
-    return {
-        name.replace(" ", "_"): {
-            "ops": ops.price(OPS),
-            "tensor_ops": ops.price(TENSOR_OPS),
-            "kinds": asdict(ops),
-        }
-        for name, ops in _passes(cost, example).items()
-    }
+    found = {}
+    for name, ops in _passes(cost, example).items():
+        prices = {"ops": ops.price(OPS), "tensor_ops": ops.price(TENSOR_OPS)}
+        found[name.replace(" ", "_")] = {**prices, "kinds": asdict(ops)}
+    return found
 
 
 def _by_layer(title: str, rows: Mapping[str, Row], graph: Graph, prices: Ops) -> list[list[str]]:

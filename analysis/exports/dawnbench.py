@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,10 +18,11 @@ from aiperf.journal.replay import Replay
 from aiperf.tasks.images.known_sets import CIFAR_10, IMAGENET_1K, known_set
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.images.task import IMAGES
+from analysis.exports.mllog import refuse_invalid
 from analysis.exports.result import answered
 from analysis.readings.judgement import Judged
 from analysis.readings.progress import falls, num_nodes
-from analysis.readings.run_tables import devices_and_hosts, software, verdict_text, verdict_word
+from analysis.readings.run_tables import devices_and_hosts, software
 from analysis.readings.score_figures import task_of_run
 from launch.price import DOLLARS, Price
 
@@ -37,7 +37,8 @@ class DawnbenchEntry:
     """Name of both files, without the ending."""
     record: dict[str, Any]
     rows: list[tuple[float, float, float]]
-    """Epochs of the whole search, hours, top-1 accuracy in per cent."""
+    """One for each fall of the best validation error: epochs of the whole search, hours, top-1 accuracy in
+    per cent."""
 
     @property
     def tsv(self) -> str:
@@ -47,11 +48,9 @@ class DawnbenchEntry:
 
 def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> DawnbenchEntry:
     """Raises AiperfError for a run that is not VALID, one that is not of images, and a price not in USD."""
-    replay, verdict = judged.replay, judged.verdict
+    replay = judged.replay
     refuse_marked(replay.opened.origin, judged.files.directory, "be written as a DAWNBench entry")
-    if not judged.valid:
-        cause = f"{verdict_word(verdict, judged.validated)}: {verdict_text(verdict, judged.validated)}"
-        raise AiperfError(f"{judged.files.directory} is {cause}; it makes no entry")
+    refuse_invalid(judged, "entry")
     tested = replay.tested
     task = task_of_run(replay)
     if task is not IMAGES or tested is None or not isinstance(tested.tally, Classified):
@@ -87,7 +86,8 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
         },
     }
     words = (author, f"aiperf-hpc-trial{tested.trial}", hardware.replace(" × ", "x"), "pytorch")
-    return DawnbenchEntry("_".join(map(_word, words)), record, list(_rows(replay)))
+    rows = [(fall.epochs or 0.0, fall.seconds / 3600, 100 * (1 - fall.error)) for fall in falls(replay)]
+    return DawnbenchEntry("_".join(map(_word, words)), record, rows)
 
 
 def write_entry(entry: DawnbenchEntry, folder: Path) -> list[Path]:
@@ -97,12 +97,6 @@ def write_entry(entry: DawnbenchEntry, folder: Path) -> list[Path]:
     for ending, text in texts.items():
         (folder / f"{entry.name}.{ending}").write_text(text, encoding="utf-8")
     return [folder / f"{entry.name}.{ending}" for ending in texts]
-
-
-def _rows(replay: Replay) -> Iterator[tuple[float, float, float]]:
-    """One for each fall of the best validation error."""
-    for fall in falls(replay):
-        yield fall.epochs or 0.0, fall.seconds / 3600, 100 * (1 - fall.error)
 
 
 def _date(replay: Replay) -> str:

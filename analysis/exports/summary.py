@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from aiperf.files import RunFiles
@@ -11,7 +11,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer, shortfall
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import Verdict
-from aiperf.score.credit import credit
+from aiperf.score.credit import Credit, credit
 from aiperf.score.score import Quality, Score
 from aiperf.trial import State, origin
 from aiperf.wording import clock, counted, percent, plain
@@ -22,11 +22,18 @@ from analysis.readings.judgement import Judged, glance_at
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
 from analysis.readings.run_tables import devices_text, engines_text, verdict_text, verdict_word
 from analysis.readings.score_figures import figures, task_of_run
-from analysis.readings.uncredited import uncredited_text
+from nas.ops import OPS, Ops
 
 WIDTH = 24
 FIRST = ("ops_per_second", "regulated_score", "tensor_ops_per_second", "mfu")
 """Figures on the first lines."""
+LEAST_SHARE = 0.01
+"""Smallest share of all operations that is reported: a run always ends within some segments."""
+LATE, OPEN = "validated after the deadline", "not validated by the end"
+FAILED, LOST = "of trials that failed", "of attempts that were lost"
+NOT_APPLIED, REPEATED = "with steps that were not applied", "trained again after a loss"
+WORDS = (LATE, OPEN, FAILED, LOST, NOT_APPLIED, REPEATED)
+"""Reasons for which work is not credited."""
 
 
 def summary_text(judged: Judged) -> str:
@@ -42,8 +49,8 @@ def summary_text(judged: Judged) -> str:
         *(() if verdict.mark else _named("disturbed", disturbance_text(replay))),
         *energy_rows(devices.energy, score),
     ]
-    if verdict.answer is Answer.NO_RESULT:  # figures of nothing
-        first = []
+    if verdict.answer is Answer.NO_RESULT:
+        first = []  # they would be figures of nothing
     elif verdict.answer is Answer.INCOMPLETE:
         first = [(f"{name} so far" * bool(name), value) for name, value in first]
     lines = [
@@ -80,7 +87,11 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
     best_text = "none yet"
     if best and best.error is not None:
         best_text = f"validation error {task.error_text(best.error)}, trial {best.number}"
-    verdict = f"{found.answer.value}: {found.text}" if found else _judged(glance_at(files, replay))
+    if found:
+        verdict = f"{found.answer.value}: {found.text}"
+    else:
+        judged = glance_at(files, replay)
+        verdict = _verdict(judged.verdict, judged.validated)
     lines = [
         ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
         ("verdict", verdict),
@@ -123,10 +134,6 @@ def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:
     return list(zip([name, *[""] * len(texts)], texts))
 
 
-def _judged(judged: Judged) -> str:
-    return _verdict(judged.verdict, judged.validated)
-
-
 def _verdict(verdict: Verdict, validated: bool = True) -> str:
     """The verdict in a few words; the reasons of an INVALID one are shown with the rules."""
     if verdict.valid and not validated:
@@ -163,8 +170,46 @@ def _trials(replay: Replay, score: Score) -> str:
 def _time(score: Score) -> str:
     if not score.shares:
         return "none"
-    train, validate, rest = (
-        sum(getattr(share, part) for share in score.shares) / len(score.shares)
-        for part in ("train", "validate", "rest")
-    )
-    return f"{percent(train, 1)} training, {percent(validate, 1)} validating, {percent(rest, 1)} neither"
+    words = {"train": "training", "validate": "validating", "rest": "neither"}
+    number = len(score.shares)
+    means = [sum(getattr(share, part) for share in score.shares) / number for part in words]
+    return ", ".join(f"{percent(mean, 1)} {word}" for mean, word in zip(means, words.values()))
+
+
+def uncredited_text(replay: Replay, score: Score) -> list[str]:
+    """The share of the operations that were done and not credited, and why; nothing if it is small."""
+    whole = score.raw.operations
+    missing = whole - score.goodput.operations
+    if not whole or missing / whole < LEAST_SHARE:
+        return []
+    sums, latest = dict.fromkeys(WORDS, 0), 0.0
+    for why, operations, late in _parts(replay, credit(replay)):
+        sums[why] += operations
+        latest = max(latest, late)  # below 0 for a validation in time
+    total, reasons = sum(sums.values()) or 1, []
+    for why, operations in sorted(sums.items(), key=lambda item: -item[1]):
+        if operations:
+            by = f", the last one by {latest:.1f} s" if why == LATE else ""
+            reasons.append(f"{percent(missing / whole * operations / total, 1)} {why}{by}")
+    return [f"{percent(missing / whole, 1)} of the operations done: {'; '.join(reasons)}"]
+
+
+def _parts(replay: Replay, credited: Credit) -> Iterator[tuple[str, int, float]]:
+    """For each segment that was not credited: why, its operations, and the seconds by which its validation
+    was late."""
+    totals = replay.totals()
+    for attempt in replay.attempts:
+        job, first = attempt.dispatched, int(totals.first[attempt.index])
+        train = Ops(*job.forward).price(OPS) + Ops(*job.backward).price(OPS)
+        evaluate = Ops(*job.evaluate).price(OPS)
+        for index, validation in enumerate(attempt.validations):
+            if not credited.has(attempt, validation):
+                done = train * int(totals.examples[first + index]) + evaluate * validation.segment.of
+                late = validation.end - attempt.leg.end
+                others = replay.trials[attempt.trial.number].attempts
+                again = any(
+                    credited.has(each, v) for each in others for v in each.validations[index : index + 1]
+                )
+                yield LATE if late > 0 else REPEATED if again else NOT_APPLIED, done, late
+        why_open = {State.FAILED: FAILED, State.LOST: LOST}.get(attempt.state, OPEN)
+        yield why_open, train * int(totals.examples[first + len(attempt.validations)]), 0.0

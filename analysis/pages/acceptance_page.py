@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from aiperf.wording import counted, duration, moment, percent, plain, rate
 from analysis.comparing.acceptance import Judgement
-from analysis.comparing.acceptance_sheet import NodeFigures, Sheet
-from analysis.comparing.acceptance_text import answer_text, shown
+from analysis.comparing.acceptance_text import NodeFigures, Sheet, answer_text, shown
 from analysis.pages.page import page
 from analysis.table import Table
 

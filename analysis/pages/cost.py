@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.comparing.characteristics import trained
-from analysis.comparing.cost import CostStudy, cost_text
-from analysis.comparing.cost_tables import cost_table, whole_table
+from analysis.comparing.characteristics import control_cost, trained
+from analysis.comparing.cost import CostStudy, cost_table, cost_text, whole_table
 from analysis.pages.figures.characterisation import characterisation
 from analysis.pages.figures.cost import cost_pictures
 from analysis.pages.figures.picture import stamped
 from analysis.pages.page import drawn, page
-from analysis.readings.hosts import control_cost
 from analysis.readings.judgement import Judged
 from analysis.readings.run_tables import devices_and_hosts
 from analysis.readings.score_figures import task_of_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiperf.wording import bytes_text, percent, rate
-from analysis.exports.profile import (
+from analysis.exports.profile_text import (
     MEMORY_COLUMNS,
     MEMORY_NOTE,
     NODE_COLUMNS,
@@ -22,7 +22,7 @@ from analysis.exports.profile import (
 from analysis.pages.figures.bars import bars
 from analysis.pages.figures.picture import Picture
 from analysis.pages.page import drawn, page
-from analysis.readings.profile.profile import Profile, StepPart
+from analysis.readings.profile import Profile, StepPart
 from analysis.table import Cell, Table
 
 MEMORY_SHOWN = ("weights", "gradients", "optimizer state", "activations", "peak")

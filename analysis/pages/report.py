@@ -12,10 +12,9 @@ from aiperf.os_error import unwritable
 from aiperf.rules.ending import Answer
 from aiperf.score.lineage import line_of_graphs
 from aiperf.wording import duration, moment
-from analysis.comparing.characteristics import trained
+from analysis.comparing.characteristics import control_cost, trained
 from analysis.comparing.published import published
-from analysis.exports.inference import load_all
-from analysis.exports.inference_text import inference_table
+from analysis.exports.inference import inference_table, load_all
 from analysis.exports.trial_table import trial_table, trial_tip, trials_text
 from analysis.pages.figures.architecture import architecture_picture
 from analysis.pages.figures.characterisation import characterisation
@@ -48,7 +47,7 @@ from analysis.readings.devices import (
     threads_text,
 )
 from analysis.readings.disturbance import others_over_time
-from analysis.readings.hosts import control_cost, hosts
+from analysis.readings.hosts import hosts
 from analysis.readings.judgement import Judged
 from analysis.readings.occupancy import occupancy
 from analysis.readings.progress import progress

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import singledispatch
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from aiperf.trial import Trial
 from aiperf.wording import spoken
@@ -155,19 +155,14 @@ def _units(graph: Graph) -> list[list[Node]]:
     units: list[list[Node]] = []
     for node in graph.nodes:
         (read, *others) = node.inputs
-        follows = not others and read in unit_of and len(graph.readers[read]) == 1 and not _begins(node.layer)
-        if follows:
+        is_alone = not others and read in unit_of and len(graph.readers[read]) == 1
+        if is_alone and not isinstance(node.layer, BEGIN):
             unit_of[read].append(node)
             unit_of[node.name] = unit_of[read]
         else:
             units.append([node])
             unit_of[node.name] = units[-1]
     return units
-
-
-def _begins(layer: Layer) -> bool:
-    """Whether it is the main layer of a unit."""
-    return isinstance(layer, BEGIN)
 
 
 def _blocks(graph: Graph, touched: Mapping[str, Touch]) -> list[UnitBlock]:
@@ -214,12 +209,8 @@ def _block(
 
 def _beginning(names: Sequence[str]) -> str:
     """The parts of their names that all begin with, or else those of the last."""
-    split = [name.split(".") for name in names]
-    shared = []
-    for parts in zip(*split):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
+    parts = zip(*(name.split(".") for name in names))
+    shared = [part[0] for part in takewhile(lambda part: len(set(part)) == 1, parts)]
     return ".".join(shared) or names[-1].rpartition(".")[0] or names[-1]
 
 

@@ -78,16 +78,13 @@ def conclusion(
     who = f"{system} ({machine})" if system else machine
     so_far = " so far" if verdict.answer is Answer.INCOMPLETE else ""
     what = f"sustained {rate(score.ops_per_second)} over {duration(score.span_seconds)}{so_far}"
-    parts = [f"{_mark(replay)}{who} {what}", _judged(verdict, validated)]
+    mark = mark_of(replay.opened.origin)
+    begin = "" if mark is None else f"{mark.word.capitalize()}, not measured: "
+    parts = [f"{begin}{who} {what}", _judged(verdict, validated)]
     if health.told:
         total = counted(health.total, "group")
         parts.append(f"of {total}, {listed([_were(one) for one in health.told])}")
     return f"{'; '.join(parts)}."
-
-
-def _mark(replay: Replay) -> str:
-    mark = mark_of(replay.opened.origin)
-    return "" if mark is None else f"{mark.word.capitalize()}, not measured: "
 
 
 def _judged(verdict: Verdict, validated: bool) -> str:

@@ -201,15 +201,14 @@ def _summed(level: Level, power: PowerFile, measured: Mapping[str, list[Span]], 
         if joules[-1] is None and covered[name] > 1 - 1e-9:
             why = f"the counter{_named(name)} fell, or stood still"
             return Energy(level, None, why, source, covered[least])
-    total = devices.sum_over(joules)
-    if total is not None:
-        return Energy(level, total, "", source, covered[least])
-    gap = min(longest_gap(span) for span in measured[least])
-    why = (
-        f"the meter{_named(least)} covers {percent(covered[least], 1)} of the span; its samples must "
-        f"surround the span and be at most {gap:.3g} s apart"
-    )
-    return Energy(level, None, why, source, covered[least])
+    total, why = devices.sum_over(joules), ""
+    if total is None:
+        gap = min(longest_gap(span) for span in measured[least])
+        why = (
+            f"the meter{_named(least)} covers {percent(covered[least], 1)} of the span; its samples must "
+            f"surround the span and be at most {gap:.3g} s apart"
+        )
+    return Energy(level, total, why, source, covered[least])
 
 
 def _named(meter: str) -> str:

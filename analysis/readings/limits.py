@@ -132,25 +132,14 @@ def machine_text(machine: Machine) -> str:
     """One row per format and size; the fastest of a format is also compared with the listed peak."""
     rows = [["format", "side", "fastest", "typical", "spread", "of the listed peak"]]
     for record in machine.products:
-        best = machine.fastest(record.format) is record
-        found = record.rate
-        rows.append(
-            [
-                record.format,
-                f"{record.side:,}" if record.side else "tall",
-                rate(found.fastest),
-                rate(found.typical),
-                percent(found.spread, 1),
-                _of_peak(machine, record) if best else "",
-            ]
-        )
-    memory = [
-        ["memory", "", _bytes(machine.copy), _bytes(machine.copy, True), percent(machine.copy.spread, 1)]
-    ]
-    if machine.upload is not None:
-        up = machine.upload
-        memory.append(["from the host", "", _bytes(up), _bytes(up, True), percent(up.spread, 1)])
-    rows += [[*row, ""] for row in memory]
+        found, side = record.rate, f"{record.side:,}" if record.side else "tall"
+        of_peak = _of_peak(machine, record) if machine.fastest(record.format) is record else ""
+        rates = rate(found.fastest), rate(found.typical), percent(found.spread, 1)
+        rows.append([record.format, side, *rates, of_peak])
+    for name, moved in (("memory", machine.copy), ("from the host", machine.upload)):
+        if moved is not None:
+            speeds = (scaled(each, "B/s") for each in (moved.fastest, moved.typical))
+            rows.append([name, "", *speeds, percent(moved.spread, 1), ""])
     notes = (
         "Square matrices of random numbers, multiplied; a multiply-accumulate is two operations. Memory:\n"
         "bytes read and written by a copy. Fastest and median of windows of some hundredths of a second."
@@ -161,7 +150,3 @@ def machine_text(machine: Machine) -> str:
 def _of_peak(machine: Machine, record: Record) -> str:
     listed = peak_ops_per_second(machine.device, record.format, machine.memory_bytes)
     return "not listed" if listed is None else f"{percent(record.rate.fastest / listed, 1)} of {rate(listed)}"
-
-
-def _bytes(found: Rate, typical: bool = False) -> str:
-    return scaled(found.typical if typical else found.fastest, "B/s")

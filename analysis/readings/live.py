@@ -131,7 +131,7 @@ class Follower:
             ops_per_second=self._credited / span if span > 0 else 0.0,
             curve=curve,
             bin_seconds=bin_seconds,
-            best=None if best is None or best.error is None else (best.number, best.error),
+            best=(best.number, best.error) if best and best.error is not None else None,
             trials=Counter(story.state.value for story in replay.trials.values()),
             groups=groups_now(replay) if replay.legs else (),
             rates_of=task_of(replay.opened.config.data).amount.name,
@@ -222,11 +222,10 @@ def _state(replay: Replay, found: Shortfall | None, silent_seconds: float) -> st
 def _span(replay: Replay) -> float:
     """The span up to the last line: the beat that is added to a leg that was killed is not added to one that
     goes on."""
-    span = replay.span_seconds
-    if replay.legs and replay.leg.ended is None and replay.leg.released is not None:
-        leg = replay.leg
-        span -= max(0.0, leg.end - leg.last)
-    return span
+    leg = replay.leg if replay.legs else None
+    if leg is None or leg.ended is not None or leg.released is None:
+        return replay.span_seconds
+    return replay.span_seconds - max(0.0, leg.end - leg.last)
 
 
 def _left(replay: Replay) -> float | None:

@@ -82,15 +82,11 @@ def _work(
     end = axis.of(found.leg, found.end)
     inside = end - axis.of(found.leg, found.end - found.seconds)
     counts = credited.pieces
-    columns = {
-        "train": counts & ~found.is_validation,
-        "validate": counts & found.is_validation,
-        "lost": ~counts,
-    }
+    is_validation = found.is_validation
+    columns = {"train": counts & ~is_validation, "validate": counts & is_validation, "lost": ~counts}
     for part, chosen in columns.items():
-        seconds[:, PARTS.index(part)] += np.bincount(
-            found.group[chosen], weights=inside[chosen], minlength=len(seconds)
-        )
+        done = np.bincount(found.group[chosen], weights=inside[chosen], minlength=len(seconds))
+        seconds[:, PARTS.index(part)] += done
     last = np.zeros(len(replay.attempts))
     np.maximum.at(last, found.attempt, end)
     return last

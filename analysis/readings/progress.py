@@ -120,7 +120,12 @@ def progress(replay: Replay, score: Score) -> Progress:
         widths[-1] = score.span_seconds - score.timeline.bin_seconds * (len(rates) - 1)
     ends = np.cumsum(widths)
     sofar = np.cumsum(rates * widths) / np.maximum(ends, 1e-9)
-    best_at_end = _best_by(ends, ended, lowest)
+    # The error that counts if no validation example was wrong.
+    floor = next((v.segment.tally.floor for attempt in replay.attempts for v in attempt.validations), 0.5)
+    scores = [
+        regulated(max(error, floor), rate) if error == error else np.nan
+        for error, rate in zip(_best_by(ends, ended, lowest), sofar)
+    ]
     return Progress(
         ended=ended,
         errors=errors,
@@ -128,12 +133,7 @@ def progress(replay: Replay, score: Score) -> Progress:
         best=lowest[better],
         best_trials=[told[place][2] for place in better.tolist()],
         bin_ends=ends,
-        regulated=np.array(
-            [
-                regulated(max(error, _smallest(replay)), rate) if error == error else np.nan
-                for error, rate in zip(best_at_end, sofar)
-            ]
-        ),
+        regulated=np.array(scores),
     )
 
 
@@ -146,8 +146,3 @@ def _best_by(
     places = np.searchsorted(ended[order], times, side="right")
     best = np.minimum.accumulate(lowest[order]) if len(order) else lowest
     return np.array([best[place - 1] if place else np.nan for place in places])
-
-
-def _smallest(replay: Replay) -> float:
-    """The error that counts if no validation example was wrong."""
-    return next((v.segment.tally.floor for attempt in replay.attempts for v in attempt.validations), 0.5)

@@ -83,7 +83,13 @@ def _kind(processor: Processor) -> str:
 def references() -> Sequence[Reference]:
     """Those of the current folder, then those of the program. Raises ConfigError."""
     shipped = (resources.files("analysis.readings") / "references.toml").read_text(encoding="utf-8")
-    return [*_own(), *_read(shipped, "references.toml of the program")]
+    found = _read(shipped, "references.toml of the program")
+    if not OWN.is_file():
+        return found
+    try:
+        return [*_read(read_text(OWN, toml.LARGEST_BYTES), str(OWN)), *found]
+    except OSError as error:
+        raise ConfigError(unreadable(error, OWN, "correct or remove it")) from None
 
 
 def usual_text(replay: Replay) -> str:
@@ -91,23 +97,12 @@ def usual_text(replay: Replay) -> str:
     reference. Raises ConfigError for a broken file of the site."""
     kind, config = kind_of_machine(replay), replay.opened.config
     preset, minutes = config.preset, config.limits.minutes
-    alike = (
-        each for each in references() if (each.preset, each.kind, each.minutes) == (preset, kind, minutes)
-    )
-    found = next(alike, None)
+    wanted = (preset, kind, minutes)
+    found = next((each for each in references() if (each.preset, each.kind, each.minutes) == wanted), None)
     if found is None:
         return ""
     shares = f"{percent(found.least, 1).removesuffix(' %')} to {percent(found.greatest, 1)}"
     return f"{shares} is usual for {minutes:g} minutes of {preset} on {kind} (n = {found.runs})"
-
-
-def _own() -> Sequence[Reference]:
-    if not OWN.is_file():
-        return ()
-    try:
-        return _read(read_text(OWN, toml.LARGEST_BYTES), str(OWN))
-    except OSError as error:
-        raise ConfigError(unreadable(error, OWN, "correct or remove it")) from None
 
 
 def _read(text: str, where: str) -> Sequence[Reference]:

@@ -11,7 +11,7 @@ from aiperf.journal.replay import Replay
 from aiperf.score.score import Score, error_bound
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Task
-from aiperf.wording import clock, figure, hundredths, percent, rate, rates, scaled
+from aiperf.wording import clock, counted, figure, hundredths, percent, rate, rates, scaled
 from analysis.readings.hosts import control_reading
 from analysis.table import Cell
 
@@ -34,14 +34,11 @@ TERMS: Mapping[str, str] = {
 """What each figure is, in a sentence or two that are true of every run; by key."""
 
 
-EXPLAINED = tuple(
-    (name, TERMS[key])
-    for name, key in (
-        ("sustained OPS", "ops_per_second"),
-        ("regulated score", "regulated_score"),
-        ("MFU", "mfu"),
-        ("control", "control_examples_per_second"),
-    )
+EXPLAINED = (
+    ("sustained OPS", TERMS["ops_per_second"]),
+    ("regulated score", TERMS["regulated_score"]),
+    ("MFU", TERMS["mfu"]),
+    ("control", TERMS["control_examples_per_second"]),
 )
 """Names and explanations for pages that show these figures in the heads of a table."""
 
@@ -116,19 +113,11 @@ def figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
 
 
 def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
-    devices = num_devices(replay)
+    devices, task = num_devices(replay), task_of_run(replay)
     return {
-        "ops_per_second": Figure(
-            "sustained OPS",
-            score.ops_per_second,
-            RATE,
-            _stable(score),
-        ),
+        "ops_per_second": Figure("sustained OPS", score.ops_per_second, RATE, _stable(score)),
         "tensor_ops_per_second": Figure(
-            "tensor OPS",
-            score.tensor_ops_per_second,
-            RATE,
-            f"multiply-accumulates of {task_of_run(replay).products}",
+            "tensor OPS", score.tensor_ops_per_second, RATE, f"multiply-accumulates of {task.products}"
         ),
         "raw_ops_per_second": Figure("raw OPS", score.raw_ops_per_second, RATE),
         "regulated_score": _regulated(replay, score),
@@ -139,16 +128,16 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
             "OPS per device",
             score.ops_per_second / devices if devices else None,
             RATE,
-            f"{devices:,} device{'' if devices == 1 else 's'}" if devices else "no rank was ready",
+            counted(devices, "device") if devices else "no rank was ready",
         ),
-        **_errors(score, task_of_run(replay)),
+        **_errors(score, task),
         "control_examples_per_second": _control(replay, score),
         "goodput": Figure(
             "goodput",
             score.goodput.operations / score.raw.operations if score.raw.operations else None,
             SHARE,
-            f"of the operations done were credited; {score.goodput.trained_examples:,} training "
-            f"{task_of_run(replay).example}s",
+            "of the operations done were credited; "
+            f"{score.goodput.trained_examples:,} training {task.example}s",
             "none",
         ),
         "aiperf1_ops_per_second": Figure(
@@ -156,7 +145,7 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
             score.aiperf1_ops_per_second,
             RATE,
             "the same run by the rules of 2021; not a score"
-            if task_of_run(replay).in_aiperf1
+            if task.in_aiperf1
             else "AIPerf 1.0 trained on images only",
         ),
     }
@@ -206,14 +195,7 @@ def _errors(score: Score, task: Task) -> Mapping[str, Figure]:
     validation, test = (quality.validation_error, quality.error) if quality else (None, None)
     return {
         "validation_error": Figure("validation error", validation, ERROR, unknown="none"),
-        "error": Figure(
-            "test error",
-            test,
-            ERROR,
-            aside,
-            unknown,
-            "Of the best network; test examples are used once, after the span.",
-        ),
+        "error": Figure("test error", test, ERROR, aside, unknown),
     }
 
 

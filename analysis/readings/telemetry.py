@@ -78,8 +78,7 @@ def read_telemetry(files: RunFiles, replay: Replay) -> Telemetry | None:
         clock = HostClock(replay, hosts.get(path, path.stem))
         for record in records(path):
             at = None if record is None else clock.span_seconds(record.pop(TIME, None))
-            if record is None:
-                unread += 1
+            unread += record is None
             if record is None or at is None:
                 continue
             place = min(bins - 1, int(at / span * bins))
@@ -187,8 +186,6 @@ def _quantity(name: str, by_host: Mapping[int, NDArray[np.float64]]) -> Quantity
     means = np.full(cells[:, 0].shape, np.nan)
     np.divide(cells[:, 0], cells[:, 1], out=means, where=cells[:, 1] > 0)
     there = np.isfinite(means).any(axis=0)
-    found = [np.full(len(there), np.nan) for _ in range(3)]
-    found[0][there] = np.nanmin(means[:, there], axis=0)
-    found[1][there] = np.nanmedian(means[:, there], axis=0)
-    found[2][there] = np.nanmax(means[:, there], axis=0)
+    found = np.full((3, len(there)), np.nan)
+    found[:, there] = [sums(means[:, there], axis=0) for sums in (np.nanmin, np.nanmedian, np.nanmax)]
     return Quantity(name, *found)

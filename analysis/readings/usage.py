@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from aiperf.files import RunFiles
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
+from analysis.readings.robust import all_known
 from analysis.readings.telemetry import HostClock, records
 
 LONGEST_GAP_SECONDS = 5.0
@@ -136,12 +137,7 @@ def _readings(file: Path, devices: Iterable[str]) -> dict[str, list[tuple[float,
     return samples
 
 
-def _use(
-    host: str,
-    device: str,
-    readings: Readings,
-    spans: Sequence[tuple[float, float]],
-) -> DeviceUse:
+def _use(host: str, device: str, readings: Readings, spans: Sequence[tuple[float, float]]) -> DeviceUse:
     clocks = _within(column(readings, "clock_hertz"), spans)
     heat = _within(column(readings, "temperature_celsius"), spans)
     counted, integrated = _energies(readings, spans)
@@ -250,8 +246,8 @@ def _contradict(counted: float | None, integrated: float | None) -> bool:
 
 def sum_over(parts: Sequence[float | None]) -> float | None:
     """The sum over all legs, if each is known."""
-    known = [part for part in parts if part is not None]
-    return math.fsum(known) if known and len(known) == len(parts) else None
+    known = all_known(parts)
+    return None if known is None else math.fsum(known)
 
 
 def _throttled(readings: Readings, spans: Sequence[tuple[float, float]]) -> Mapping[str, float] | None:

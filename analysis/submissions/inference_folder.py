@@ -26,7 +26,7 @@ from aiperf.tasks.images.known_sets import IMAGENET_1K
 from aiperf.tasks.images.tally import Classified
 from aiperf.wording import percent
 from analysis.exports.inference import Inference, load_all
-from analysis.exports.mlperf import MlperfEntry, refuse_invalid, refuse_other_data
+from analysis.exports.mllog import MlperfEntry, refuse_invalid, refuse_other_data
 from analysis.readings.judgement import Judged
 from analysis.submissions.loadgen_logs import (
     MOST_BYTES,

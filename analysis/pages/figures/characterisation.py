@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 
 from aiperf.tasks.task import Task
 from aiperf.wording import figure, percent, plain, scaled
-from analysis.comparing.characteristics import Trained, spread_table, thirds
+from analysis.comparing.characteristics import ControlNetworkCost, Trained, spread_table, thirds
 from analysis.pages.figures.named_trials import name_trials, named_key
 from analysis.pages.figures.pareto import RASTERISED, operations_axis
 from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
 from analysis.pages.figures.style import COLOURS, Frame, canvas, round_ticks
-from analysis.readings.hosts import ControlNetworkCost
 
 THIRDS = (("sky", 6.0), ("blue", 7.5), ("plum", 9.0))
 """Colour and size of those that reached the error: the more epochs, the darker and larger."""

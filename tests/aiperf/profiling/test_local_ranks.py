@@ -18,8 +18,8 @@ from aiperf.profiling import local_ranks, rank_process
 from aiperf.profiling.local_ranks import profile_locally
 from aiperf.profiling.work import ANSWER, MEETING, WORK, ProfileWork
 from aiperf.wire.profile_records import Ceilings, Recorded
-from analysis.readings.profile.profile import Profile
-from analysis.readings.profile.spans import BESIDE
+from analysis.readings.profile import Profile
+from analysis.readings.profile_spans import BESIDE
 from nas.record import decode, encode
 from tests.aiperf.profiling.trials import BATCH, IMAGES, TEXT, work_of
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from aiperf.profiling.steps import marked_nodes, run_rounds
-from analysis.readings.profile.spans import spans
+from analysis.readings.profile_spans import spans
 from nas.head import NextSymbol
 from nas.modules import Network
 from nas.weights import initial

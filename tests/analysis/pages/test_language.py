@@ -10,6 +10,7 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.score.score import score
+from analysis.comparing.characteristics import control_cost
 from analysis.comparing.comparison import compare
 from analysis.comparing.published import published
 from analysis.comparing.scaling import scaling
@@ -18,7 +19,7 @@ from analysis.pages.figures.architecture import architecture_picture
 from analysis.pages.figures.style import WIDE
 from analysis.pages.report import report_html
 from analysis.readings.architecture import architecture
-from analysis.readings.hosts import control_cost, control_reading
+from analysis.readings.hosts import control_reading
 from analysis.readings.judgement import Judged, glance
 from analysis.readings.live import Follower
 from analysis.readings.score_figures import figures

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from aiperf.wording import bytes_text, counted, percent, rate, scaled
-from analysis.readings.profile.nodes import NodeTime
-from analysis.readings.profile.profile import MemoryRow, Profile, StepPart
+from analysis.readings import roofline
+from analysis.readings.profile import MemoryRow, NodeTime, Profile, StepPart
 from analysis.table import aligned
 
 FORM = "aiperf-hpc/profile/1"
@@ -31,22 +31,21 @@ MEMORY_NOTE = (
 def profile_text(profiles: Sequence[Profile], trial: str) -> str:
     """The profile of one network on examples of each size; operations and nodes are those of the largest."""
     largest = profiles[-1]
+    whole = ["step", seconds_text(largest.step_seconds), percent(1.0, 1)]
+    longest = [
+        [part.name, f"{part.calls:,}", *_part(part)[1:]] for part in largest.operations[:OPERATIONS_SHOWN]
+    ]
     parts = [
-        _head(largest, trial),
+        _dotted(facts(largest, trial)),
         _sizes(profiles) if len(profiles) > 1 else "",
-        f"{_at(largest)}{_summary(largest)}",
-        aligned([["phase", "time", "share"], *[_part(part) for part in largest.phases], _whole(largest)]),
+        f"Examples of {shape_text(largest)}\n{_dotted(summary(largest))}",
+        aligned([["phase", "time", "share"], *map(_part, largest.phases), whole]),
         PHASES_NOTE,
-        aligned([["kind of operation", "time", "share"], *[_part(part) for part in largest.kinds]]),
-        aligned(
-            [
-                ["longest operations", "calls", "time", "share"],
-                *[_called(part) for part in largest.operations[:OPERATIONS_SHOWN]],
-            ]
-        ),
-        aligned([NODE_COLUMNS, *[node_cells(node) for node in _longest(largest)]]),
+        aligned([["kind of operation", "time", "share"], *map(_part, largest.kinds)]),
+        aligned([["longest operations", "calls", "time", "share"], *longest]),
+        aligned([NODE_COLUMNS, *map(node_cells, _longest(largest))]),
         NODES_NOTE,
-        aligned([MEMORY_COLUMNS, *[memory_cells(row) for row in largest.memory]]),
+        aligned([MEMORY_COLUMNS, *map(memory_cells, largest.memory)]),
         MEMORY_NOTE,
     ]
     return "\n\n".join(filter(None, parts))
@@ -76,20 +75,18 @@ def node_cells(node: NodeTime) -> list[str]:
 
 
 def memory_cells(row: MemoryRow) -> list[str]:
-    return [
-        row.name,
-        *(
-            "" if value is None else bytes_text(value)
-            for value in (row.measured, row.modelled, row.predicted)
-        ),
-    ]
+    values = (row.measured, row.modelled, row.predicted)
+    return [row.name, *("" if value is None else bytes_text(value) for value in values)]
 
 
 def facts(found: Profile, trial: str) -> list[tuple[str, str]]:
     """What was profiled, where and how."""
     recorded, example = found.recorded, found.graph.head.example
     ranks = "1 rank" if recorded.ranks == 1 else f"the first of {recorded.ranks} ranks (DDP)"
-    ceilings = found.limits
+    ceilings, measured = found.limits, "not measured"
+    if ceilings is not None:
+        memory = scaled(ceilings.bytes_per_second, "B/s")
+        measured = f"{rate(ceilings.ops_per_second)} of matrix products, {memory} of memory"
     threads = "1 thread" if recorded.threads == 1 else f"{recorded.threads} threads"
     return [
         ("network", f"{trial}, {found.graph.num_parameters:,} parameters, {len(found.graph.nodes)} nodes"),
@@ -99,13 +96,7 @@ def facts(found: Profile, trial: str) -> list[tuple[str, str]]:
             "software",
             f"torch {recorded.software.get('torch', 'unknown')}; eager steps, whatever engine the run used",
         ),
-        (
-            "ceilings",
-            "not measured"
-            if ceilings is None
-            else f"{rate(ceilings.ops_per_second)} of matrix products, "
-            f"{scaled(ceilings.bytes_per_second, 'B/s')} of memory",
-        ),
+        ("ceilings", measured),
     ]
 
 
@@ -132,24 +123,11 @@ def summary(found: Profile) -> list[tuple[str, str]]:
 
 
 def seconds_text(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
-            return (
-                f"{seconds / size:.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:,.0f} {unit}"
-            )
-    return f"{seconds / 1e-9:.3g} ns" if seconds else "0"
+    return roofline.seconds_text(seconds) if seconds else "0"
 
 
-def _head(found: Profile, trial: str) -> str:
-    return "\n".join(f"{name + ' ':.<14} {text}" for name, text in facts(found, trial))
-
-
-def _summary(found: Profile) -> str:
-    return "\n".join(f"{name + ' ':.<14} {text}" for name, text in summary(found))
-
-
-def _at(found: Profile) -> str:
-    return f"Examples of {shape_text(found)}\n"
+def _dotted(rows: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(f"{name + ' ':.<14} {text}" for name, text in rows)
 
 
 def _sizes(profiles: Sequence[Profile]) -> str:
@@ -158,28 +136,13 @@ def _sizes(profiles: Sequence[Profile]) -> str:
     for found in profiles:
         memory = {row.name: memory_cells(row) for row in found.memory}
         activations, peak = memory["activations"], memory["peak"]
-        rows.append(
-            [
-                f"{found.size:,}",
-                seconds_text(found.plain_seconds),
-                rate(found.ops_per_second),
-                *activations[1:],
-                *peak[1:],
-            ]
-        )
+        speed = seconds_text(found.plain_seconds), rate(found.ops_per_second)
+        rows.append([f"{found.size:,}", *speed, *activations[1:], *peak[1:]])
     return aligned(rows)
 
 
 def _part(part: StepPart) -> list[str]:
     return [part.name, seconds_text(part.seconds), percent(part.share, 1)]
-
-
-def _whole(found: Profile) -> list[str]:
-    return ["step", seconds_text(found.step_seconds), percent(1.0, 1)]
-
-
-def _called(part: StepPart) -> list[str]:
-    return [part.name, f"{part.calls:,}", seconds_text(part.seconds), percent(part.share, 1)]
 
 
 def _longest(found: Profile) -> list[NodeTime]:

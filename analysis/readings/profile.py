@@ -1,26 +1,42 @@
-"""A recorded step as values: time by phase, kind and operation; memory, measured and predicted."""
+"""A recorded step as values: time by phase, by kind of operation and by node of the graph; memory.
+
+Time and memory are measured, operations are counted, and the time that the ceilings allow is modelled.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from aiperf.wire.profile_records import LOAD, OPTIMIZER, PHASES, Recorded
+from aiperf.wire.profile_records import BACKWARD, FORWARD, LOAD, LOSS, OPTIMIZER, PHASES, Recorded
 from analysis.readings.limits import Limits
-from analysis.readings.profile.nodes import NodeTime, node_times
-from analysis.readings.profile.spans import ALL_REDUCE, BESIDE, BETWEEN, ENGINE, NANO, SENDING, Span, spans
+from analysis.readings.profile_spans import (
+    ALL_REDUCE,
+    BESIDE,
+    BETWEEN,
+    ENGINE,
+    LOSS_NODE,
+    NANO,
+    SENDING,
+    SUMS,
+    Span,
+    spans,
+)
+from analysis.readings.roofline import roofline
 from nas.graph import Graph
-from nas.ops import OPS
+from nas.ops import OPS, TENSOR_OPS, Cost, Ops
 from nas.record import graph_from_json
 
 ROWS = (*(row for phase in PHASES for row in (phase, f"{phase}{BESIDE}")), ALL_REDUCE, BETWEEN)
 """Rows of the table of phases, in order; those that took no time are left out."""
 
 OTHER, PYTHON, AUTOGRAD = "other", "Python", "autograd engine"
+NETWORK = "between the nodes"
+"""Name of the time of both passes that belongs to no node: Python, the autograd engine."""
 
 _OURS = re.compile(r"^(aten|prim|mkldnn|torch|c10d|autograd)::|Backward\d*$|^detach$")
 """Whatever else lasts is a range: Python, between two operations."""
@@ -70,6 +86,38 @@ class MemoryRow:
     measured: int | None
     modelled: int | None
     predicted: int | None
+
+
+@dataclass(frozen=True)
+class NodeTime:
+    """One node of the graph, or the loss, or the sums of gradients: measured, counted, and modelled."""
+
+    name: str
+    layer: str
+    """Kind of its layer; empty if it is not a node."""
+    forward_seconds: float
+    backward_seconds: float
+    share: float
+    """Share of the step's time."""
+    operations: int | None
+    """Operations for the step's examples, at the price of OPS; None if they are not counted."""
+    tensor_operations: int | None
+    roofline_seconds: float | None
+    """Seconds that the ceilings allow; None without ceilings, or if it is not a node."""
+    bound: str
+
+    @property
+    def seconds(self) -> float:
+        return self.forward_seconds + self.backward_seconds
+
+    @property
+    def ops_per_second(self) -> float | None:
+        return self.operations / self.seconds if self.operations is not None and self.seconds else None
+
+    @property
+    def times_roofline(self) -> float | None:
+        """How many times as long as the ceilings allow."""
+        return self.seconds / self.roofline_seconds if self.roofline_seconds else None
 
 
 @dataclass(frozen=True)
@@ -179,15 +227,10 @@ class Profile:
         """Memory by kind when the backward pass begins, the additional memory at the peak, and the peak."""
         found, modelled, predicted = self.recorded.memory, self.recorded.modelled, self.recorded.predicted
         kinds = ("weights", "statistics", "gradients", "optimizer_state", "examples", "activations")
-        rows = [
-            MemoryRow(
-                kind.replace("_", " "),
-                getattr(found, kind),
-                modelled.get(kind),
-                getattr(predicted, kind) if predicted else None,
-            )
-            for kind in kinds
-        ]
+        rows = []
+        for kind in kinds:
+            foretold = getattr(predicted, kind) if predicted else None
+            rows.append(MemoryRow(kind.replace("_", " "), getattr(found, kind), modelled.get(kind), foretold))
         rest = found.peak - sum(getattr(found, kind) for kind in kinds)
         foreseen = sum(amount for kind, amount in modelled.items() if kind not in kinds)
         whole = sum(modelled.values())
@@ -223,3 +266,57 @@ def _kind(span: Span) -> str:
     plain = name.rpartition("::")[2].replace("_", "").lower()
     own = re.sub(r"^(native|mkldnn|cudnn|miopen|thnn)|\d+$", "", plain)
     return next((kind for kind, pattern in _KINDS if pattern.search(own)), OTHER)
+
+
+def node_times(
+    steps: Sequence[Sequence[Span]], graph: Graph, limits: Limits | None, examples: int, step_seconds: float
+) -> list[NodeTime]:
+    """In the order of the graph, then the loss, the sums of gradients, and what belongs to no node.
+
+    Each time is the median of the profiled steps, so that one interruption does not make a layer slow; the
+        medians add up to nearly the step. `step_seconds` is the time that shares are taken of.
+    """
+    each = [_by_node(step) for step in steps]
+    limits_of = {one.name: one for one in roofline(graph, limits, examples)} if limits else {}
+    costs, found = _costs(graph), []
+    for name in (*graph.node, LOSS_NODE, SUMS, NETWORK):
+        forward, backward = (median(step[name] for step in steps) / NANO for steps in zip(*each))
+        node, charged, limit = graph.node.get(name), costs.get(name), limits_of.get(name)
+        found.append(
+            NodeTime(
+                name=name,
+                layer=type(node.layer).__name__ if node else "",
+                forward_seconds=forward,
+                backward_seconds=backward,
+                share=(forward + backward) / step_seconds,
+                operations=None if charged is None else examples * _price(charged, OPS),
+                tensor_operations=None if charged is None else examples * _price(charged, TENSOR_OPS),
+                roofline_seconds=examples * limit.seconds if limit else None,
+                bound=limit.bound if limit else "",
+            )
+        )
+    return found
+
+
+def _costs(graph: Graph) -> Mapping[str, tuple[Cost, ...]]:
+    """Costs of one example by name: all that the graph counts."""
+    rows = graph.rows
+    sums = (rows["grad_accum"].cost,) if "grad_accum" in rows else ()
+    charged = {node.name: graph.charged(node) for node in graph.nodes}
+    return {**charged, LOSS_NODE: (rows["softmax_xent"].cost,), SUMS: sums}
+
+
+def _price(costs: Iterable[Cost], prices: Ops) -> int:
+    return sum(cost.train.price(prices) for cost in costs)
+
+
+def _by_node(step: Sequence[Span]) -> tuple[Counter[str], Counter[str]]:
+    """Nanoseconds of the forward pass, the loss among it, and of the backward pass, without what only waits
+    for a collective."""
+    forward, backward = Counter[str](), Counter[str]()
+    for span in step:
+        if span.phase in (FORWARD, LOSS, BACKWARD):
+            owner = span.node or (LOSS_NODE if span.phase == LOSS else NETWORK)
+            waited = span.beside if span.waits else 0
+            (backward if span.phase == BACKWARD else forward)[owner] += span.nanoseconds - waited
+    return forward, backward

@@ -19,18 +19,16 @@ from analysis.exports.inference_text import inference_table
 from analysis.exports.trial_table import trial_table, trial_tip, trials_text
 from analysis.pages.figures.architecture import architecture_picture
 from analysis.pages.figures.characterisation import characterisation
-from analysis.pages.figures.gantt import gantt
 from analysis.pages.figures.layers import operations_by_layer
 from analysis.pages.figures.lineage import lineage
-from analysis.pages.figures.named_trials import names_of
+from analysis.pages.figures.occupancy import gantt, time_shares
 from analysis.pages.figures.other_machines import beside_others, beside_published
 from analysis.pages.figures.pareto import pareto
 from analysis.pages.figures.picture import Picture, stamped
-from analysis.pages.figures.quality import error_over_time, regulated_over_time
-from analysis.pages.figures.rate_series import throughput
-from analysis.pages.figures.shares import time_shares
+from analysis.pages.figures.progress import error_over_time, regulated_over_time, throughput
 from analysis.pages.figures.svg import write_files
 from analysis.pages.figures.telemetry import telemetry
+from analysis.pages.figures.trial_dots import names_of
 from analysis.pages.page import Drawn, drawn, page
 from analysis.pages.report_head import NOTHING_MORE, About, PageHead, head
 from analysis.readings import run_tables

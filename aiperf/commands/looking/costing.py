@@ -66,7 +66,7 @@ def cost(
             click.echo(f"\n{title}\n{table_text(table)}")
         if output is not None:
             with extra("report"):
-                from analysis.pages.cost import cost_html
+                from analysis.pages.comparisons import cost_html
             with writing(output):
                 output.write_text(cost_html(found, runs), encoding="utf-8")
             click.echo(f"\n{output}")

@@ -64,11 +64,7 @@ def write_scaling(
     found: Scaling, runs: Sequence[Judged], others: Sequence[Published], folder: Path
 ) -> list[Path]:
     """scaling.html, .csv, .md, .svg and .png. Raises AiperfError where they cannot be written."""
-    texts = {
-        "html": scaling_html(found, runs, others),
-        "csv": csv_text(found),
-        "md": markdown_text(found),
-    }
+    texts = {"html": scaling_html(found, runs, others), "csv": csv_text(found), "md": markdown_text(found)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for ending, text in texts.items():

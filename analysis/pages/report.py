@@ -225,9 +225,7 @@ def _kinds(judged: Judged) -> Table:
     rows.append(["OPS", "", "", f"{good.price(OPS):,}", f"{raw.price(OPS):,}"])
     rows.append(["tensor OPS", "", "", f"{good.price(TENSOR_OPS):,}", f"{raw.price(TENSOR_OPS):,}"])
     return Table(
-        ("kind", "price in OPS", "price in tensor OPS", "credited", "all"),
-        rows,
-        (False, *[True] * 4),
+        ("kind", "price in OPS", "price in tensor OPS", "credited", "all"), rows, (False, *[True] * 4)
     )
 
 

@@ -31,7 +31,7 @@ NAME = re.compile(
     r"|telemetry/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.jsonl"
     r"|power/L[12]\.csv"
     r"|notary/[0-9]{1,6}\.answers\.jsonl"
-    r"|weights/[0-9]{1,9}(?:\.spot)?\.safetensors)",
+    r"|weights/[0-9]{1,9}(?:\.spot)?\.safetensors)"
 )
 MOST_FILES = 100_000
 LEAST_LIMIT = 256 << 20

@@ -23,15 +23,7 @@ from analysis.submissions.fingerprint import measured
 from analysis.submissions.keys import Register, claimed_site
 from analysis.submissions.notarised import Notarised, notarised
 from analysis.submissions.ranking_page import LARGEST, SIZES, index_html, listing_csv, listing_json
-from analysis.submissions.standing import (
-    Entry,
-    RefusedPackage,
-    Right,
-    Signer,
-    Standing,
-    ValidRun,
-    standing,
-)
+from analysis.submissions.standing import Entry, RefusedPackage, Right, Signer, Standing, ValidRun, standing
 from analysis.submissions.system import fields
 from analysis.submissions.verify import NO_PEAKS, Checked, Findings, Submission, checked
 from analysis.table import Table

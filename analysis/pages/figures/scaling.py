@@ -57,13 +57,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
                 upper.plot([point.devices] * 2, point.interval, color=COLOURS["blue"], lw=1.4)
         upper.plot(devices, rates, "o-", color=COLOURS["blue"], lw=1.4, ms=6, mec=COLOURS["paper"])
         upper.plot(
-            other_devices,
-            other_rates,
-            "D",
-            color=COLOURS["amber"],
-            ms=6,
-            mec=COLOURS["paper"],
-            ls="none",
+            other_devices, other_rates, "D", color=COLOURS["amber"], ms=6, mec=COLOURS["paper"], ls="none"
         )
         upper.set_xscale("log")
         upper.set_yscale("log")
@@ -98,12 +92,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         f"{other.system}\n{rate(other.ops_per_second)}\npublished under AIPerf 1.0 rules" for other in others
     ]
     picture = Picture(
-        name="scaling",
-        title="Weak scaling",
-        says=_says(found),
-        draw=draw,
-        legend=legend,
-        labels=labels,
+        name="scaling", title="Weak scaling", says=_says(found), draw=draw, legend=legend, labels=labels
     )
     return stamped(picture, found.mark, behind=True)
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from aiperf.errors import ConfigError
-from launch.script_text import line
+from launch.shell_text import line
 
 WARNING_SECONDS = 120
 """Time before its limit at which a job is asked to stop: thirty seconds for that, the rest for slow ranks."""

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from aiperf import variables
 from aiperf.programs import json_object, rows
 from launch.job import WARNING_SECONDS, Job
-from launch.scheduler import Answer, JobState, JobStates, Scheduler, clock_seconds, submitted_id
+from launch.scheduler import Answer, JobStates, Scheduler, clock_seconds, submitted_id
 from launch.site import Site
 
 CONTINUE = 75
+"""Exit code of a script whose run can be continued, for which LSF queues the job again."""
 
 
 class Lsf(Scheduler):
@@ -23,6 +24,7 @@ class Lsf(Scheduler):
     array_id = "LSB_JOBID"
     hosts = 'uniq "$LSB_DJOB_HOSTFILE"'
     nodes = '$(uniq "$LSB_DJOB_HOSTFILE" | wc -l)'
+    running, pending = ("RUN", "SSUSP", "USUSP"), ("PEND", "PSUSP", "WAIT")
     requeue = (
         'echo "LSF requeues this job because of exit code 75, but not after bkill:"',
         'echo "then use AIPERF_DIRECTORY=$(printf %q "$directory") bsub, with this script"',
@@ -61,7 +63,7 @@ class Lsf(Scheduler):
         records = records if isinstance(records, list) else [records]
         told = [each for each in records if isinstance(each, dict) and isinstance(each.get("JOBID"), str)]
         skipped = tuple(f"{each!r:.80}" for each in records if each not in told)
-        return JobStates({each["JOBID"]: _state(each.get("STAT", "")) for each in told}, skipped)
+        return JobStates({each["JOBID"]: self.state(each.get("STAT")) for each in told}, skipped)
 
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
         """Hours and minutes, and L where they are a limit, not somebody's estimate (bjobs(1), -WL)."""
@@ -69,8 +71,3 @@ class Lsf(Scheduler):
         job = variables.word(environment, self.job_id) + f"[{element}]" * (element != 0)
         told = rows(answer("bjobs", "-noheader", "-o", "time_left", job), r"(\d+:\d+) L")
         return clock_seconds(f"{told.found[0][1]}:00") if told.found else None
-
-
-def _state(name: object) -> JobState:
-    is_running = JobState.RUNNING if name in ("RUN", "SSUSP", "USUSP") else JobState.GONE
-    return JobState.PENDING if name in ("PEND", "PSUSP", "WAIT") else is_running

@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from aiperf import variables
 from aiperf.programs import json_object
 from launch.job import Job
-from launch.scheduler import Answer, JobState, JobStates, Scheduler, clock_seconds, submitted_id
+from launch.scheduler import Answer, JobStates, Scheduler, clock_seconds, submitted_id
 from launch.site import Site
-
-RUNNING, PENDING = "RBESU", "QHWTM"
 
 
 class Pbs(Scheduler):
@@ -24,6 +22,7 @@ class Pbs(Scheduler):
     array_id = "PBS_ARRAY_ID"
     hosts = 'uniq "$PBS_NODEFILE"'
     nodes = '$(uniq "$PBS_NODEFILE" | wc -l)'
+    running, pending = "RBESU", "QHWTM"
     workdir = 'cd "$PBS_O_WORKDIR" || exit 1'
     warned = False
     requeue = (
@@ -55,7 +54,9 @@ class Pbs(Scheduler):
         if not isinstance(jobs, dict):
             return JobStates({}, (f"Jobs: {jobs!r:.80}",))
         told = {job: each.get("job_state") for job, each in jobs.items() if isinstance(each, dict)}
-        known = {job: _state(letter) for job, letter in told.items() if isinstance(letter, str) and letter}
+        known = {
+            job: self.state(letter) for job, letter in told.items() if isinstance(letter, str) and letter
+        }
         return JobStates(known, tuple(f"{job}: {jobs[job]!r:.80}" for job in jobs if job not in known))
 
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
@@ -70,11 +71,6 @@ class Pbs(Scheduler):
             return time.mktime(time.strptime(began[1].strip())) + seconds - now
         except (ValueError, OverflowError):  # not as ctime(3) writes it
             return None
-
-
-def _state(letter: str) -> JobState:
-    is_running = JobState.RUNNING if letter in RUNNING else JobState.GONE
-    return JobState.PENDING if letter in PENDING else is_running
 
 
 def _select(site: Site, job: Job) -> str:

@@ -11,9 +11,8 @@ from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal.words import TERMINATED, TESTED
 from launch.job import WARNING_SECONDS, Job
-from launch.launchers import TORCHRUN, Launcher
-from launch.scheduler import Scheduler, marked
-from launch.script_text import line, path_word
+from launch.scheduler import TORCHRUN, Launcher, Scheduler, marked
+from launch.shell_text import line, path_word
 from launch.site import Site
 
 WIDTH = 100

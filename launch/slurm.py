@@ -9,17 +9,16 @@ from aiperf.errors import ConfigError
 from aiperf.programs import rows
 from aiperf.wording import duration
 from launch.job import WARNING_SECONDS, Job
-from launch.launchers import COUNT, Launcher
-from launch.scheduler import Answer, JobState, JobStates, Scheduler, clock_seconds, submitted_id
+from launch.scheduler import COUNT, Answer, JobStates, Launcher, Scheduler, clock_seconds, submitted_id
 from launch.site import Site
 
-RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
-PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
-MOST_RESTARTS = 20  # a job that is always stopped before it gets anywhere must not be queued for ever
+MOST_RESTARTS = 20
+"""A job that is always stopped before it gets anywhere must not be queued for ever."""
 END = "SLURM_JOB_END_TIME"
 LEFT = r"(?:\d+-)?\d+(?::\d+)*|UNLIMITED|INVALID|NOT_SET|N/A"
 """The time left in an answer of squeue: squeue(1), %L."""
-UNLIMITED_SECONDS = 360 * 86400.0  # a job without a limit ends in a year (slurmctld/job_mgr.c)
+UNLIMITED_SECONDS = 360 * 86400.0
+"""A job that ends later has no limit: Slurm lets one without a limit end in a year (slurmctld/job_mgr.c)."""
 
 SRUN = Launcher(
     "srun",
@@ -54,6 +53,8 @@ class Slurm(Scheduler):
     nodes = "$SLURM_JOB_NUM_NODES"
     arguments = True
     launcher = SRUN
+    running = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
+    pending = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
     requeue = (
         "# Requeue it, unless Slurm itself ends the job: after scancel, or to requeue it.",
         'if squeue -h -t running -j "$SLURM_JOB_ID" -o %A | grep -qx "$SLURM_JOB_ID" &&',
@@ -120,9 +121,7 @@ class Slurm(Scheduler):
 
     def states(self, answer: str) -> JobStates:
         told = rows(answer, r"(\d+) (\w+)")
-        return JobStates(
-            {job: _state(name) for job, name in (row.groups() for row in told.found)}, told.skipped
-        )
+        return JobStates({row[1]: self.state(row[2]) for row in told.found}, told.skipped)
 
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
         """The end is in the environment since Slurm 23.02 (sbatch(1), SLURM_JOB_END_TIME); older versions are
@@ -139,11 +138,6 @@ class Slurm(Scheduler):
                 f"answer; correct the clock, or unset {END} and give the length with --minutes"
             )
         return clock_seconds(told.found[0][0]) if told.found else None
-
-
-def _state(name: str) -> JobState:
-    is_running = JobState.RUNNING if name in RUNNING else JobState.GONE
-    return JobState.PENDING if name in PENDING else is_running
 
 
 def _request(site: Site) -> str:

@@ -65,5 +65,5 @@ def cost(
             click.echo(f"\n{title}\n{table_text(table)}")
         if output is not None:
             with extra("report"):
-                from analysis.pages.cost import cost_html
+                from analysis.pages.comparisons import cost_html
             click.echo(f"\n{write_file(output, cost_html(costs, runs))}")

@@ -60,12 +60,7 @@ def page(template: str, mark: Mark | None, live: bool = False, **content: Any) -
         _environment()
         .get_template(template)
         .render(
-            css=Markup(css),
-            script=Markup(script),
-            policy=policy,
-            program=__version__,
-            mark=mark,
-            **content,
+            css=Markup(css), script=Markup(script), policy=policy, program=__version__, mark=mark, **content
         )
     )
 

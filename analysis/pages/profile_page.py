@@ -51,29 +51,23 @@ def profile_html(profiles: Sequence[Profile], name: str) -> str:
 
 def _phases(found: Profile) -> Picture:
     longest = max(found.phases, key=lambda part: part.seconds)
-    return bars(
-        "phases",
-        "Phases of a step",
+    says = (
         f"A profiled step takes {seconds_text(found.step_seconds)}; {percent(longest.share, 1)} of it is "
-        f"{longest.name}.",
-        [part.name for part in found.phases],
-        {"time": ("blue", [part.seconds for part in found.phases])},
-        seconds_text,
-        _parts("phase", found.phases),
+        f"{longest.name}."
     )
+    return _times("phases", "Phases of a step", says, "phase", found.phases)
 
 
 def _kinds(found: Profile) -> Picture:
     first = found.kinds[0]
-    return bars(
-        "kinds",
-        "Kinds of operation",
-        f"{percent(first.share, 1)} of the step is {first.name}.",
-        [part.name for part in found.kinds],
-        {"time": ("blue", [part.seconds for part in found.kinds])},
-        seconds_text,
-        _parts("kind of operation", found.kinds),
-    )
+    says = f"{percent(first.share, 1)} of the step is {first.name}."
+    return _times("kinds", "Kinds of operation", says, "kind of operation", found.kinds)
+
+
+def _times(name: str, title: str, says: str, column: str, parts: Sequence[StepPart]) -> Picture:
+    """Parts of a step as bars of their seconds."""
+    series = {"time": ("blue", [part.seconds for part in parts])}
+    return bars(name, title, says, [part.name for part in parts], series, seconds_text, _parts(column, parts))
 
 
 def _nodes(found: Profile) -> Picture:
@@ -100,30 +94,21 @@ def _nodes(found: Profile) -> Picture:
 
 
 def _node_table(found: Profile) -> Table:
-    keys = [
-        [
-            None,
-            None,
-            node.forward_seconds,
-            node.backward_seconds,
-            node.share,
-            node.operations,
-            node.ops_per_second,
-            node.roofline_seconds,
-            node.times_roofline,
-            None,
-        ]
-        for node in found.nodes
-    ]
-    rows = [node_cells(node) for node in found.nodes]
-    return Table(tuple(NODE_COLUMNS), rows, (False, False, *[True] * 7, False), keys)
+    cells = []
+    for node in found.nodes:
+        seconds = node.forward_seconds, node.backward_seconds
+        work = node.share, node.operations, node.ops_per_second
+        limits = node.roofline_seconds, node.times_roofline
+        cells.append(zip(node_cells(node), (None, None, *seconds, *work, *limits, None)))
+    return Table.of(NODE_COLUMNS, cells, (False, False, *[True] * 7, False))
 
 
 def _memory(found: Profile) -> Picture:
     rows = [row for row in found.memory if row.name in MEMORY_SHOWN]
     peak = found.memory[-1]
-    cells = [memory_cells(row) for row in found.memory]
-    keys = [[None, row.measured, row.modelled, row.predicted] for row in found.memory]
+    cells = [
+        zip(memory_cells(row), (None, row.measured, row.modelled, row.predicted)) for row in found.memory
+    ]
     return bars(
         f"memory-{found.size}",
         f"Memory of a rank, examples of {shape_text(found)}",
@@ -136,7 +121,7 @@ def _memory(found: Profile) -> Picture:
             "predicted": ("sky", [row.predicted for row in rows]),
         },
         bytes_text,
-        Table(tuple(MEMORY_COLUMNS), cells, (False, True, True, True), keys),
+        Table.of(MEMORY_COLUMNS, cells, (False, True, True, True)),
     )
 
 

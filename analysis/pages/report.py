@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,20 +18,18 @@ from analysis.exports.inference import inference_table, load_all
 from analysis.exports.trial_table import trial_table, trial_tip, trials_text
 from analysis.pages.figures.architecture import architecture_picture
 from analysis.pages.figures.characterisation import characterisation
-from analysis.pages.figures.gantt import gantt
 from analysis.pages.figures.layers import operations_by_layer
 from analysis.pages.figures.lineage import lineage
-from analysis.pages.figures.named_trials import names_of
+from analysis.pages.figures.occupancy import gantt, time_shares
 from analysis.pages.figures.other_machines import beside_others, beside_published
 from analysis.pages.figures.pareto import pareto
 from analysis.pages.figures.picture import Picture, stamped
-from analysis.pages.figures.quality import error_over_time, regulated_over_time
-from analysis.pages.figures.rate_series import throughput
-from analysis.pages.figures.shares import time_shares
+from analysis.pages.figures.progress import error_over_time, regulated_over_time, throughput
 from analysis.pages.figures.svg import write_files
 from analysis.pages.figures.telemetry import telemetry
+from analysis.pages.figures.trial_dots import names_of
 from analysis.pages.page import Drawn, drawn, page
-from analysis.pages.report_head import NOTHING_MORE, About, PageHead, head
+from analysis.pages.report_head import NOTHING_MORE, About, head
 from analysis.readings import run_tables
 from analysis.readings.architecture import architecture
 from analysis.readings.conclusion import losses_text
@@ -66,39 +64,45 @@ TRIALS_SHOWN = 2_000
 
 @dataclass(frozen=True)
 class Section:
+    """A part of the page with a heading: a table of facts, figures, and tables that a reader opens."""
+
     anchor: str
     title: str
     drawn: Sequence[Drawn]
     facts: Table | None = None
     tables: Sequence[tuple[str, Table]] = ()
-    open: bool = False
-
-
-@dataclass(frozen=True)
-class Report:
-    """The report, in the names of the template."""
-
-    head: PageHead
-    subtitle: str
-    first: Section
-    """Next to the score; empty for a run without a result."""
-    sections: Sequence[Section]
-    rules_text: str
-    rules: Table
-    machine: Table
-    hosts: Table
-    hosts_caption: str
-    configuration: Table
-    configuration_text: str
-    trials: Table
-    trials_text: str
-    tips: Mapping[int, str]
-    footer: str
+    """Tables with their captions."""
 
 
 def report_html(judged: Judged, about: About = NOTHING_MORE) -> str:
-    """Raises AiperfError where it is to be compared with runs that cannot be."""
-    return page("report.html", judged.verdict.mark, report=_report(judged, about), about=about)
+    """The whole page. Raises AiperfError where it is to be compared with runs that cannot be."""
+    replay = judged.replay
+    opened, devices = replay.opened, look(judged.files, replay)
+    found, task = rows(replay, judged.recount.counts), task_of_run(replay)
+    shown = most_telling(found, TRIALS_SHOWN)
+    sections = _sections(judged, found, devices)
+    started = moment(replay.legs[0].began.started) if replay.legs else "not started"
+    return page(
+        "report.html",
+        judged.verdict.mark,
+        about=about,
+        head=head(judged, about, devices),
+        subtitle=f"{run_tables.devices_text(replay)} · {opened.config.training.format} · {started} · "
+        f"{duration(replay.span_seconds)}",
+        # Next to the score; without figures for a run that has no result.
+        first=next((one for one in sections if one.anchor == FIRST), Section(FIRST, "", [])),
+        sections=[*_beside(judged, about), *(one for one in sections if one.anchor != FIRST)],
+        rules_text=_rules_text(judged),
+        rules=run_tables.rules(judged.verdict),
+        machine=run_tables.machine(replay),
+        hosts=hosts(replay),
+        configuration=run_tables.configuration(opened.config),
+        configuration_text=_configuration_text(judged),
+        trials=trial_table(task, shown),
+        trials_text=trials_text(judged.score, found, shown),
+        tips={row.number: trial_tip(task, row) for row in _hovered(found, shown)},
+        footer=_footer(judged),
+    )
 
 
 def write_figures(judged: Judged, folder: Path) -> list[Path]:
@@ -146,33 +150,6 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
             return
         yield "architecture-section", architecture_picture(architecture(line), best.number)
         yield "operations", operations_by_layer(line[-1][1], judged.layers)
-
-
-def _report(judged: Judged, about: About) -> Report:
-    replay = judged.replay
-    opened, devices = replay.opened, look(judged.files, replay)
-    found, task = rows(replay, judged.recount.counts), task_of_run(replay)
-    shown = most_telling(found, TRIALS_SHOWN)
-    sections = _sections(judged, found, devices)
-    started = moment(replay.legs[0].began.started) if replay.legs else "not started"
-    return Report(
-        head=head(judged, about, devices),
-        subtitle=f"{run_tables.devices_text(replay)} · {opened.config.training.format} · {started} · "
-        f"{duration(replay.span_seconds)}",
-        first=next((one for one in sections if one.anchor == FIRST), Section(FIRST, "", [])),
-        sections=[*_beside(judged, about), *(one for one in sections if one.anchor != FIRST)],
-        rules_text=_rules_text(judged),
-        rules=run_tables.rules(judged.verdict),
-        machine=run_tables.machine(replay),
-        hosts=hosts(replay),
-        hosts_caption="Ranks, their devices and control rates",
-        configuration=run_tables.configuration(opened.config),
-        configuration_text=_configuration_text(judged),
-        trials=trial_table(task, shown),
-        trials_text=trials_text(judged.score, found, shown),
-        tips={row.number: trial_tip(task, row) for row in _hovered(found, shown)},
-        footer=_footer(judged),
-    )
 
 
 def _beside(judged: Judged, about: About) -> list[Section]:
@@ -247,9 +224,7 @@ def _kinds(judged: Judged) -> Table:
     rows.append(["OPS", "", "", f"{good.price(OPS):,}", f"{raw.price(OPS):,}"])
     rows.append(["tensor OPS", "", "", f"{good.price(TENSOR_OPS):,}", f"{raw.price(TENSOR_OPS):,}"])
     return Table(
-        ("kind", "price in OPS", "price in tensor OPS", "credited", "all"),
-        rows,
-        (False, *[True] * 4),
+        ("kind", "price in OPS", "price in tensor OPS", "credited", "all"), rows, (False, *[True] * 4)
     )
 
 

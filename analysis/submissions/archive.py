@@ -14,6 +14,7 @@ import stat
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import AiperfError
@@ -21,6 +22,8 @@ from aiperf.files import RunFiles
 from aiperf.os_error import unreadable, unwritable
 from nas.bounded import opened
 
+FORM = "aiperf-hpc/package/1"
+"""The form of a package, as its manifest states it; another number is for another version of the program."""
 NAME = re.compile(
     r"(?:manifest|seal|system)\.json"
     r"|runs/[A-Za-z0-9][A-Za-z0-9._-]{0,99}/(?:journal\.jsonl|private\.jsonl|config\.toml|result\.json"
@@ -28,7 +31,7 @@ NAME = re.compile(
     r"|telemetry/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.jsonl"
     r"|power/L[12]\.csv"
     r"|notary/[0-9]{1,6}\.answers\.jsonl"
-    r"|weights/[0-9]{1,9}(?:\.spot)?\.safetensors)",
+    r"|weights/[0-9]{1,9}(?:\.spot)?\.safetensors)"
 )
 MOST_FILES = 100_000
 LEAST_LIMIT = 256 << 20
@@ -53,6 +56,33 @@ HEADERS = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )
+
+
+@dataclass(frozen=True)
+class PackageFiles:
+    """The files of an unpacked submission."""
+
+    folder: Path
+
+    @property
+    def manifest(self) -> Path:
+        return self.folder / "manifest.json"
+
+    @property
+    def seal(self) -> Path:
+        return self.folder / "seal.json"
+
+    @property
+    def system(self) -> Path:
+        return self.folder / "system.json"
+
+    def run(self, name: str) -> RunFiles:
+        return RunFiles(self.folder / "runs" / name)
+
+    def held(self) -> dict[str, Path]:
+        """All files by the names that they have in the archive."""
+        found = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return {path.relative_to(self.folder).as_posix(): path for path in found}
 
 
 class ArchiveError(AiperfError):

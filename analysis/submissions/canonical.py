@@ -1,10 +1,9 @@
-"""The one form and the one hash in which results, manifests and descriptions are written and checked."""
+"""The one form in which results, manifests and descriptions are written: equal values are equal bytes."""
 
 from __future__ import annotations
 
 import json
 import math
-from hashlib import sha256
 from typing import Any
 
 from aiperf.errors import AiperfError
@@ -36,11 +35,6 @@ def parse(data: bytes) -> Any:
     if canonical(value) != data:
         raise CanonicalError("it is JSON, but not in the form that this program writes")
     return value
-
-
-def digest(value: Any) -> str:
-    """SHA-256 of the canonical form, and so of a file that holds it."""
-    return sha256(canonical(value)).hexdigest()
 
 
 def _finite(text: str) -> float:

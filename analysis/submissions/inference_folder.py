@@ -152,7 +152,8 @@ def _refuse_logs(judged: Judged, inference: Inference) -> None:
     each other or the result of `infer`; AiperfError if they cannot be read."""
     measured, scenario = inference.measured, inference.of
     logs = judged.files.inference_logs(inference.trial, inference.scenario)
-    tests = {name: _log(logs / name / "mlperf_log_detail.txt") for name in (PERFORMANCE, ACCURACY)}
+    paths = {name: logs / name / "mlperf_log_detail.txt" for name in (PERFORMANCE, ACCURACY)}
+    tests = {name: Log(path, read_entries(path)) for name, path in paths.items()}
     for name, log in tests.items():
         _refuse_settings(log, scenario.loadgen, LOGGED[name], LEAST[name])
     performance, accuracy = tests[PERFORMANCE], tests[ACCURACY]
@@ -184,10 +185,6 @@ def _refuse_settings(log: Log, scenario: str, required: Mapping[str, Any], least
     for key, number in least.items():
         if not isinstance(value := log.last(key), int) or value < number:
             raise Contradiction(f"{log.path}: {key} is {value!r}, and MLPerf requires at least {number}")
-
-
-def _log(path: Path) -> Log:
-    return Log(path, read_entries(path))
 
 
 def _least_work(graph: Graph) -> LeastWork:

@@ -223,11 +223,7 @@ def _wrong(answer: NotaryAnswer, before: NotaryAnswer | None, notaries: Register
 
 
 def _held(
-    leg: Leg,
-    signed: _Signed,
-    there: Mapping[int, Position],
-    before: NotaryAnswer | None,
-    notaries: Register,
+    leg: Leg, signed: _Signed, there: Mapping[int, Position], before: NotaryAnswer | None, notaries: Register
 ) -> tuple[NotarisedLeg, NotaryAnswer | None]:
     """What the answers hold of a leg, and the last of them that fits. `before` is that of the leg before."""
     bare = NotarisedLeg(leg.index, leg.span_seconds, why=signed.why)
@@ -292,10 +288,7 @@ def _contradiction(leg: Leg, first: NotaryAnswer, answer: NotaryAnswer, there: M
 
 def _fits(answer: NotaryAnswer, there: Mapping[int, Position]) -> bool:
     position = there.get(answer.head.lines)
-    return position is not None and (position.bytes, position.chain) == (
-        answer.head.bytes,
-        answer.head.chain,
-    )
+    return position is not None and (position.bytes, position.chain) == (answer.head.bytes, answer.head.chain)
 
 
 def _reaches_end(leg: Leg, times: Sequence[float], line: int) -> bool:

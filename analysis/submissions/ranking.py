@@ -23,15 +23,7 @@ from analysis.submissions.fingerprint import measured
 from analysis.submissions.keys import Register, claimed_site
 from analysis.submissions.notarised import Notarised, notarised
 from analysis.submissions.ranking_page import LARGEST, SIZES, index_html, listing_csv, listing_json
-from analysis.submissions.standing import (
-    Entry,
-    RefusedPackage,
-    Right,
-    Signer,
-    Standing,
-    ValidRun,
-    standing,
-)
+from analysis.submissions.standing import Entry, RefusedPackage, Right, Signer, Standing, ValidRun, standing
 from analysis.submissions.system import fields
 from analysis.submissions.verify import NO_PEAKS, Checked, Findings, Submission, checked
 from analysis.table import Table
@@ -78,13 +70,17 @@ def rank(
                 for run in submission.runs:
                     if not run.valid or submission.reasons or _borrowed_name(submission, signer, register):
                         continue
-                    held = None if notaries is None else _notarised(run, notaries)
+                    files, replay, held = run.judged.files, run.judged.replay, None
+                    if notaries is not None:
+                        held = notarised(files, replay, notaries.register)
                     entry = _entry(submission, signer, run, used, held)
                     write(entry.page, _page(submission, run, entry))
+                    where, figures = (path.name, f"runs/{run.name}"), measured(replay)
+                    valid = ValidRun(entry, *where, replay.lines, figures, kind_key(run.judged))
                     if notaries and held and notaries.is_required and not held.is_whole:
-                        refused.append(_found(entry, path.name, run).refused(held.text))
-                        continue
-                    found.append(_found(entry, path.name, run))
+                        refused.append(valid.refused(held.text))
+                    else:
+                        found.append(valid)
                 if reasons:
                     refused.append(RefusedPackage(path.name, reasons))
         except MissingExtra:  # nothing is wrong with the package
@@ -117,16 +113,6 @@ def _signer(submission: Submission, register: Register) -> Signer:
     if key in register:
         return Signer(Right.REGISTERED, f"site {register[key]}", register[key])
     return Signer(Right.SIGNED, f"key {key}", key)
-
-
-def _found(entry: Entry, package: str, run: Checked) -> ValidRun:
-    replay = run.judged.replay
-    where = package, f"runs/{run.name}"
-    return ValidRun(entry, *where, replay.lines, measured(replay), kind_key(run.judged))
-
-
-def _notarised(run: Checked, notaries: Notaries) -> Notarised:
-    return notarised(run.judged.files, run.judged.replay, notaries.register)
 
 
 def _entry(

@@ -188,23 +188,14 @@ GPU = "gpu*|4|64|{}|1-00:00:00|up"
 @pytest.mark.parametrize(
     ("sinfo", "line"),
     [
-        (
-            GPU.format("gpu:a100:4(S:0),gpu:a100:4(S:1),shard:16"),
-            f"per_node = 8 # {RANKS}",
-        ),
+        (GPU.format("gpu:a100:4(S:0),gpu:a100:4(S:1),shard:16"), f"per_node = 8 # {RANKS}"),
         (
             GPU.format("gpu:a100:4,gpu:h100:2"),
             f"per_node = 6 # {GUESSED}; {RANKS}; 4 x a100 + 2 x h100 of different kinds: {ONE_KIND}",
         ),
         (GPU.format("gpu:4,npu:2"), f"per_node = 4 # {RANKS}"),
-        (
-            f"{GPU.format('gpu:a100:4')}\n{GPU.format('gpu:h100:8')}",
-            f"per_node = 4 # {GUESSED}; {RANKS}",
-        ),
-        (
-            GPU.format("gpu:\u00b2,gpu:" + "9" * 5000),
-            f"per_node = 1 # {GUESSED}; {RANKS}",
-        ),
+        (f"{GPU.format('gpu:a100:4')}\n{GPU.format('gpu:h100:8')}", f"per_node = 4 # {GUESSED}; {RANKS}"),
+        (GPU.format("gpu:\u00b2,gpu:" + "9" * 5000), f"per_node = 1 # {GUESSED}; {RANKS}"),
     ],
 )
 def test_devices_of_several_kinds_are_all_counted_and_marked(sinfo: str, line: str) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from analysis.pages.figures.picture import Drawing, Key, Marks, Picture
-from analysis.pages.figures.style import COLOURS, Frame, canvas
+from aiperf.wording import counted
+from analysis.pages.figures.picture import COLOURS, Drawing, Frame, Key, Marks, Picture, canvas
 from analysis.readings.architecture import SEED, Architecture, LayerUnit, Repeated, UnitBlock
 from analysis.table import Table
 from nas.layers import Shape
@@ -100,7 +100,7 @@ def _says(found: Architecture, best: int) -> str:
         return f"{text}. It is the seed itself."
     last = found.steps[-1]
     parts = [(len(last.new), "new layer"), (len(last.changed), "changed layer")]
-    seen = " and ".join(f"{num} {what}{'' if num == 1 else 's'}" for num, what in parts if num)
+    seen = " and ".join(counted(num, what) for num, what in parts if num)
     changed = f"has {seen}" if seen else "has the same architecture"
     kinds = ", ".join(last.morphisms) or "trained on"
     return f"{text}. Compared with its parent ({kinds}) it {changed}."

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from aiperf.wording import clock, figure, percent, plain
+from aiperf.wording import clock, counted, figure, percent, plain
 from analysis.comparing.cost import CostStudy, RunCost
-from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of, stamped
-from analysis.pages.figures.quality import error_axis
-from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis
+from analysis.pages.figures.picture import (
+    COLOURS,
+    Drawing,
+    Frame,
+    Key,
+    Picture,
+    canvas,
+    clock_axis,
+    error_axis,
+    pointed,
+    stamped,
+)
 from analysis.readings.progress import Fall
-from analysis.table import Table
+from analysis.table import Cell, Table
 
 LEAST_ERROR = 1e-4
 """Where an error of 0 is drawn, which has no place on a logarithmic axis."""
@@ -37,8 +45,16 @@ class _Scale:
 
 def cost_pictures(found: CostStudy) -> list[Picture]:
     """Figures of the best error over time and, with a price, over money."""
-    over = "Best error over time"
-    scales = [_Scale("over-time", over, _seconds, lambda run: run.whole.seconds, clock, clock_axis)]
+    scales = [
+        _Scale(
+            "over-time",
+            "Best error over time",
+            lambda fall: fall.seconds,
+            lambda run: run.whole.seconds,
+            clock,
+            clock_axis,
+        )
+    ]
     if found.price is not None:
         price = found.price
         scales.append(
@@ -80,24 +96,30 @@ def _over(found: CostStudy, scale: _Scale) -> Picture:
         axes.axhline(found.error, color=COLOURS["soft"], lw=1.0, dashes=(5, 3))
         error_axis(axes)
         scale.axis(axes, max([scale.end(run) for run in found.runs] + [1e-9]), frame)
-        places = np.array([[scale.at(fall), max(fall.error, LEAST_ERROR)] for _, fall in points])
-        return Drawing(
-            canvas_,
-            lambda: Marks(marks_of(axes, places[:, 0], places[:, 0], places[:, 1]), range(len(points))),
+        times, errors = (
+            [scale.at(fall) for _, fall in points],
+            [max(fall.error, LEAST_ERROR) for _, fall in points],
         )
+        return pointed(canvas_, axes, times, errors)
 
-    rows = [[plain(run.run), scale.text(scale.at(f)), percent(f.error), str(f.trial)] for run, f in points]
-    keys: list[list[float | str | None]] = [
-        [run.run, scale.at(fall), fall.error, float(fall.trial)] for run, fall in points
+    cells: list[list[Cell]] = [
+        [
+            (plain(run.run), run.run),
+            (scale.text(scale.at(fall)), scale.at(fall)),
+            (percent(fall.error), fall.error),
+            (str(fall.trial), float(fall.trial)),
+        ]
+        for run, fall in points
     ]
+    table = Table.of(("run", "at", "best validation error", "trial"), cells, (False, True, True, True))
     return Picture(
         name=scale.name,
         title=scale.title,
         says=_says(found, scale),
         draw=draw,
-        table=Table(("run", "at", "best validation error", "trial"), rows, (False, True, True, True), keys),
+        table=table,
         legend=_legend(found, drawn),
-        labels=["\n".join([row[0], f"{row[2]} at {row[1]}", f"trial {row[3]}"]) for row in rows],
+        labels=[f"{run}\n{error} at {time}\ntrial {trial}" for run, time, error, trial in table.rows],
         empty=not points,
     )
 
@@ -116,7 +138,7 @@ def _says(found: CostStudy, scale: _Scale) -> str:
     asked, num = found.error_text, len(found.runs)
     first = [(scale.at(run.first), run) for run in found.reached if run.first is not None]
     if not first:
-        return f"An error of {asked} was not reached in any of {num} run{'' if num == 1 else 's'}."
+        return f"An error of {asked} was not reached in any of {counted(num, 'run')}."
     low, high = (scale.text(end(first, key=lambda one: one[0])[0]) for end in (min, max))
     between = f"at {low}" if low == high else f"between {low} and {high}"
     whose = "" if num == 1 else f" in {len(first)} of {num} runs"
@@ -125,10 +147,6 @@ def _says(found: CostStudy, scale: _Scale) -> str:
 
 def _colours(num: int) -> Sequence[str]:
     return RUN_COLOURS if num <= len(RUN_COLOURS) else ["blue"] * num
-
-
-def _seconds(fall: Fall) -> float:
-    return fall.seconds
 
 
 def _money_axis(unit: str) -> Callable[[Axes, float, Frame], None]:

@@ -14,8 +14,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.pages.figures.picture import Key, Marks, Picture
-from analysis.pages.figures.style import COLOURS, NARROW, POINTS_PER_INCH, WIDE, Frame, styled
+from analysis.pages.figures.picture import (
+    COLOURS,
+    NARROW,
+    POINTS_PER_INCH,
+    WIDE,
+    Frame,
+    Key,
+    Marks,
+    Picture,
+    styled,
+)
 
 TITLE_HEIGHT = 24
 _LINES: Mapping[str, tuple[Literal["-", "--"], str]] = {

@@ -19,7 +19,7 @@ from aiperf.wording import percent
 from analysis.comparing.comparison import table_text
 from analysis.comparing.cost import REACHED, RunCost, cost, cost_table, cost_text, whole_table
 from analysis.comparing.spread import Summed, median, olympic, variation
-from analysis.pages.cost import cost_html
+from analysis.pages.comparisons import cost_html
 from analysis.pages.figures.cost import cost_pictures
 from analysis.pages.figures.svg import inline
 from analysis.readings.energy import Level

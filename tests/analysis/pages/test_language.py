@@ -16,7 +16,7 @@ from analysis.comparing.published import published
 from analysis.comparing.scaling import scaling
 from analysis.exports.watch import watch_text
 from analysis.pages.figures.architecture import architecture_picture
-from analysis.pages.figures.style import WIDE
+from analysis.pages.figures.picture import WIDE
 from analysis.pages.report import report_html
 from analysis.readings.architecture import architecture
 from analysis.readings.hosts import control_reading

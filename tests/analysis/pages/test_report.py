@@ -22,7 +22,7 @@ from aiperf.rules.rule import Kind, Outcome
 from aiperf.wording import rate
 from analysis.comparing.published import published
 from analysis.pages.figures.other_machines import beside_others, beside_published
-from analysis.pages.figures.style import WIDE
+from analysis.pages.figures.picture import WIDE
 from analysis.pages.figures.telemetry import telemetry
 from analysis.pages.report import report_html
 from analysis.pages.report_head import About

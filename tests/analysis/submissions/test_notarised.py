@@ -181,10 +181,7 @@ FORGED: Mapping[str, tuple[Callable[[RunFiles, Path], object], str]] = {
         journal(lambda lines: lines[:-20]),
         UNTIL + r"lines up to \d+ were signed, and the leg ends before; ",
     ),
-    "its beginning written again": (
-        journal(later_nonce),
-        "not notarised: its nonce was given for another",
-    ),
+    "its beginning written again": (journal(later_nonce), "not notarised: its nonce was given for another"),
     "an old nonce": (of_another, "not notarised: its nonce was given for another journal"),
     "the answers of another run": (
         lambda files, other: copyfile(RunFiles(other).notary_answers(0), files.notary_answers(0)),
@@ -403,11 +400,7 @@ def test_a_list_that_demands_a_notary_refuses_what_was_made_offline(office: Offi
     register: Register = {office.public: "HPC list"}
     labels = {
         is_required: rank(
-            packages,
-            {},
-            lambda name, text: None,
-            lambda text: None,
-            notaries=Notaries(register, is_required),
+            packages, {}, lambda name, text: None, lambda text: None, notaries=Notaries(register, is_required)
         )
         for is_required in (False, True)
     }

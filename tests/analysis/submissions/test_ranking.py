@@ -21,15 +21,7 @@ from analysis.submissions.canonical import parse
 from analysis.submissions.fingerprint import measured
 from analysis.submissions.ranking import rank
 from analysis.submissions.ranking_page import index_html, listing_csv
-from analysis.submissions.standing import (
-    Entry,
-    RefusedPackage,
-    Right,
-    Signer,
-    Standing,
-    ValidRun,
-    standing,
-)
+from analysis.submissions.standing import Entry, RefusedPackage, Right, Signer, Standing, ValidRun, standing
 from tests.analysis.packages import changed, contents, make, packed, resealed
 from tests.analysis.pages.test_report import HOSTILE, Elements
 from tests.analysis.thefts import OWNER, Bench

@@ -134,13 +134,7 @@ def test_the_first_signature_after_a_trials_end_draws_its_number() -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "expected"),
-    [
-        ([1] * 20, 8),
-        ([1 << 27, 1 << 27, 1], 2),
-        ([1, 1 << 28, 1], 1),
-        ([1 << 28, 1], 1),
-        ([], 0),
-    ],
+    [([1] * 20, 8), ([1 << 27, 1 << 27, 1], 2), ([1, 1 << 28, 1], 1), ([1 << 28, 1], 1), ([], 0)],
 )
 def test_the_checked_networks_are_bounded_in_number_and_size(sizes: list[int], expected: int) -> None:
     draws = [

@@ -125,6 +125,8 @@ class Graph:
                 raise ShapeError(f"{node.name}: {kind}: reads numbers; embed the symbols of 'input'")
 
     def _check_tied(self, node: Node, table: Shape) -> None:
+        """A tied layer is the output, and exactly one embedding has its shape: else it would be unclear whose
+        weight it computes with, and which other layers see a change of it."""
         if node.name != self.output:
             raise ShapeError(f"{node.name}: it is tied to an embedding; only the output can be")
         if (num := len(self._embeddings(table))) != 1:
@@ -158,6 +160,7 @@ class Graph:
 
     @property
     def output(self) -> str:
+        """The name of the last node."""
         return self.nodes[-1].name
 
     @property
@@ -167,6 +170,7 @@ class Graph:
 
     @cached_property
     def _inferred(self) -> Mapping[str, tuple[Node, _Facts]]:
+        """What a child with the same nodes need not infer again, by name."""
         return {node.name: (node, facts) for node, facts in zip(self.nodes, self._facts)}
 
     @cached_property
@@ -370,6 +374,7 @@ class _Facts:
 # Children share nearly all their layers with their parents. An entry is about 2 KB.
 @lru_cache(maxsize=1 << 14)
 def _facts(layer: Layer, *inputs: Shape) -> _Facts:
+    """Kept for all graphs of a process, since layers and shapes are frozen."""
     return _Facts(layer, inputs, layer.shape(*inputs))
 
 

@@ -76,6 +76,7 @@ class _Passes:
 
     @property
     def all_gradients(self) -> int:
+        """Bytes of the gradients of all weights, which are in fp32 whatever the format of training."""
         return WIDE * self.graph.num_parameters
 
     def forward(self) -> None:
@@ -90,6 +91,7 @@ class _Passes:
                     self._give_back(self._lies[name])
 
     def _compute(self, node: Node) -> None:
+        """The forward pass of a node: makes its output, and holds what its backward pass will need."""
         graph, reads = self.graph, self._reads(node)
         own = node.layer.footprint(self.narrow, *reads)
         first = node.inputs[0]
@@ -98,8 +100,8 @@ class _Passes:
         place = self._lies[first] if shares else self._new(graph.shapes[node.name], own.width)
         self._lies[node.name] = place
         self._hold(place)
-        inside = own.inside * self.examples + own.once + self._narrow_weights(node, own)
-        self._look(inside + own.forward * self.examples, self._blocked_weights(node, own))
+        inside = own.inside * self.examples + own.once + self._copied_weights(node, own.narrow_weights)
+        self._look(inside + own.forward * self.examples, self._copied_weights(node, own.blocked_weights))
         if node.name in graph.trained:
             tensors = [self._lies[node.inputs[index]] for index in own.keeps]
             tensors += [place] if own.keeps_output else []
@@ -117,6 +119,8 @@ class _Passes:
         self._give_back(self._lies[output])
 
     def backward(self) -> None:
+        """From the gradient of the loss to those of all weights, in the order of autograd: the last node
+        first."""
         if not self.keeps_gradients:
             self.gradients = 0
         graph, output = self.graph, self.graph.output
@@ -140,10 +144,10 @@ class _Passes:
                 same = own.passes_on and read.width == own.width
                 found.append((name, gradient if same else self._new(read.shape, read.width)))
                 self._hold(found[-1][1])
-        narrow = self._narrow_weights(node, own)
+        narrow = self._copied_weights(node, own.narrow_weights)
         besides = own.backward * self.examples + (narrow or weights)
         # The gradient as oneDNN lays it out, then as torch does, then with the channels last.
-        self._look(besides, 2 * self._blocked_weights(node, own))
+        self._look(besides, 2 * self._copied_weights(node, own.blocked_weights))
         self._give_back(gradient)
         self.live -= inside
         for tensor in tensors:
@@ -169,27 +173,29 @@ class _Passes:
     def _reads(self, node: Node) -> list[Read]:
         return [Read(self.graph.shapes[name], self._widths[name]) for name in node.inputs]
 
-    def _narrow_weights(self, node: Node, own: Footprint) -> int:
-        return self.narrow * self._weights[node.name] if own.narrow_weights else 0
-
-    def _blocked_weights(self, node: Node, own: Footprint) -> int:
-        return self.narrow * self._weights[node.name] if own.blocked_weights else 0
+    def _copied_weights(self, node: Node, are_copied: bool) -> int:
+        """Bytes of a node's weights in the format of training, if they are copied."""
+        return self.narrow * self._weights[node.name] if are_copied else 0
 
     def _new(self, shape: Shape, width: int) -> int:
+        """A memory for a tensor, which nobody holds yet."""
         self._sizes.append(prod(shape) * width * self.examples)
         return len(self._sizes) - 1
 
     def _hold(self, place: int) -> None:
+        """One more holder; the first one makes the memory count."""
         self._holders[place] += 1
         if self._holders[place] == 1:
             self.live += self._sizes[place]
 
     def _give_back(self, place: int) -> None:
+        """One holder less; with the last one the memory is free."""
         self._holders[place] -= 1
         if not self._holders[place]:
             self.live -= self._sizes[place]
 
     def _look(self, besides: int, by_onednn: int = 0) -> None:
+        """Notes the most that was there at once; `besides` and `by_onednn` are there for a moment only."""
         seen = self.live + besides + self.gradients
         self.highest = max(self.highest, seen)
         self.highest_by_onednn = max(self.highest_by_onednn, seen + by_onednn)

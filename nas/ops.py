@@ -64,6 +64,7 @@ class Cost:
 
     @property
     def backward(self) -> Ops:
+        """Both halves: the gradient of the input, which may not be needed, and that of the weights."""
         return self.input_grad + self.weight_grad
 
     @property
@@ -95,6 +96,7 @@ class Charge:
 
     @cached_property
     def counts(self) -> tuple[tuple[str, Counts], ...]:
+        """Each line in numbers, in the order of `Counts`."""
         return tuple(
             (name, tuple(kind for one in PASSES for kind in getattr(cost, one).kinds))
             for name, cost in self.rows
@@ -109,4 +111,5 @@ class Charge:
 
     @cached_property
     def train_price(self) -> int:
+        """OPS of one training example."""
         return sum(cost.train.price(OPS) for _, cost in self.rows)

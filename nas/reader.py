@@ -74,6 +74,7 @@ def _object(kind: Any, member_of: Callable[[Any, Path], Any], tagged: bool = Fal
 
 
 def _filled(kind: Any, known: Plan, record: Mapping[str, Any], path: Path, tagged: bool = False) -> Any:
+    """An instance of the class. What the class itself refuses is reported with the place in the record."""
     values = values_of(known, record, path, tagged)
     try:
         return kind(**values)
@@ -125,6 +126,7 @@ def _scalar(hint: type, value: Any, path: Path) -> Any:
 
 
 def _items(hints: tuple[Any, ...]) -> Reader:
+    """The reader of a tuple: of a fixed number of items, or of any number of one kind."""
     any_number = len(hints) == 2 and hints[1] is Ellipsis
     hints = hints[:1] if any_number else hints
     readers = [reader_of(hint) for hint in hints]
@@ -155,6 +157,7 @@ def _mapping(hint: Any) -> Reader:
 
 
 def _enum(kind: type[Enum]) -> Reader:
+    """The reader of an enum. Texts are looked up first: most enums of a journal are texts."""
     by_text = {member.value: member for member in kind if type(member.value) is str}
 
     def read(value: Any, path: Path) -> Enum:
@@ -198,6 +201,7 @@ def plan(kind: Any) -> Plan:
 
 
 def _needed(kind: Any) -> list[str]:
+    """Fields without a default."""
     return [
         field.name
         for field in fields(kind)
@@ -206,6 +210,7 @@ def _needed(kind: Any) -> list[str]:
 
 
 def _plain(hint: Any) -> tuple[type, ...]:
+    """The types of values that are taken as they are."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return tuple(option for option in options if option in (*SCALARS, type(None)))
 
@@ -252,6 +257,7 @@ def member_named(family: Any, name: str) -> Any:
 
 
 def _named(family: Any) -> dict[str, Any]:
+    """Members by name. Raises RecordError for two of one name, of which one would be taken silently."""
     named: dict[str, Any] = {}
     for member in members(family) or [family]:
         if named.setdefault(member.__name__, member) is not member:

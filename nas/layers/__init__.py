@@ -15,7 +15,7 @@ from nas.layers.joins import Add, ChannelShuffle, Concat, Flatten, Gate, Product
 from nas.layers.layer import Layer, MissingReading
 from nas.layers.norms import BatchNorm, ChannelNorm, GroupNorm, LayerNorm, RMSNorm
 from nas.layers.pools import AdaptiveAveragePool, AveragePool, GlobalPool, MaxPool
-from nas.layers.shapes import Convolution, Shape, ShapeError, Windowed, Windows, is_size
+from nas.layers.shapes import Shape, ShapeError, Windowed, Windows, is_size
 
 __all__ = [
     "GELU",
@@ -28,7 +28,6 @@ __all__ = [
     "ChannelShuffle",
     "Concat",
     "Conv2d",
-    "Convolution",
     "Dense",
     "DepthwiseConv2d",
     "Dropout",

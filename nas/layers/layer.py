@@ -199,6 +199,7 @@ class Read:
 
     @property
     def num(self) -> int:
+        """Elements for one example."""
         return prod(self.shape)
 
     @property

@@ -27,46 +27,48 @@ def is_size(value: object, least: int = 1) -> bool:
 
 
 def only(layer: object, inputs: tuple[Shape, ...]) -> Shape:
+    """The one input of a layer of any shape. Raises ShapeError for none or several."""
     if len(inputs) != 1:
         raise ShapeError(f"{type(layer).__name__}: reads one input, not {len(inputs)}")
     return inputs[0]
 
 
 def image(layer: object, inputs: tuple[Shape, ...]) -> Shape:
-    shape = only(layer, inputs)
-    if len(shape) != 3:
-        raise ShapeError(f"{type(layer).__name__}: reads (channels, height, width), not {shape}")
-    return shape
+    """The one input of a layer of images."""
+    return _of_sides(3, layer, inputs, "(channels, height, width)")
 
 
 def vector(layer: object, inputs: tuple[Shape, ...]) -> Shape:
-    shape = only(layer, inputs)
-    if len(shape) != 1:
-        raise ShapeError(f"{type(layer).__name__}: reads (features,), not {shape}")
-    return shape
+    """The one input of a layer of vectors."""
+    return _of_sides(1, layer, inputs, "(features,)")
 
 
 def symbols(layer: object, inputs: tuple[Shape, ...]) -> Shape:
-    shape = only(layer, inputs)
-    if len(shape) != 1:
-        raise ShapeError(f"{type(layer).__name__}: reads (positions,), not {shape}")
-    return shape
+    """The one input of a layer of symbols."""
+    return _of_sides(1, layer, inputs, "(positions,)")
 
 
 def sequence(layer: object, inputs: tuple[Shape, ...]) -> Shape:
+    """The one input of a layer of sequences."""
+    return _of_sides(2, layer, inputs, "(positions, features)")
+
+
+def _of_sides(num: int, layer: object, inputs: tuple[Shape, ...], form: str) -> Shape:
     shape = only(layer, inputs)
-    if len(shape) != 2:
-        raise ShapeError(f"{type(layer).__name__}: reads (positions, features), not {shape}")
+    if len(shape) != num:
+        raise ShapeError(f"{type(layer).__name__}: reads {form}, not {shape}")
     return shape
 
 
 def refuse_no_sizes(layer: object, *names: str) -> None:
+    """Raises ShapeError unless each of these fields is a size."""
     for name in names:
         if not is_size(getattr(layer, name)):
             refuse_size(layer, name)
 
 
 def refuse_size(layer: object, name: str, least: int = 1) -> NoReturn:
+    """Raises ShapeError for a field; its value is cut, because a stranger's may have any length."""
     shown = repr(getattr(layer, name))[:40]
     raise ShapeError(
         f"{type(layer).__name__}: {name} is {shown}, not a whole number from {least} to 2^31 − 1"
@@ -92,10 +94,13 @@ class Windows:
 
     @property
     def padded(self) -> int:
+        """Pixels of the side and of its padding at both ends."""
         return self.side + 2 * self.padding
 
     @property
     def num(self) -> int:
+        """How many windows there are. As in PyTorch, with `ceil` none begins behind the image and its first
+        padding."""
         room = self.padded - self.reach
         if not self.ceil:
             return room // self.stride + 1
@@ -199,6 +204,7 @@ class Windowed:
 
     @property
     def paddings(self) -> tuple[int, int]:
+        """Along the height and the width; without a stated padding, half the reach, as for odd kernels."""
         height, width = self.reaches
         return ((height - 1) // 2, (width - 1) // 2) if self.padding is None else both(self.padding)
 

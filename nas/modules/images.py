@@ -34,23 +34,11 @@ from nas.layers import (
     Upsample,
 )
 from nas.layers.norms import BATCH_NORM_EPSILON
-from nas.modules.module_table import module_of
+from nas.modules.module_table import Sum, module_of
 
 BATCH_NORM_MOMENTUM = 0.1
 """The weight of the newest batch in the running statistics: PyTorch's own value, and that of torchvision's
 and the published ResNets."""
-
-
-class Sum(nn.Module):
-    inplace = False
-
-    def forward(self, first: Tensor, second: Tensor, *others: Tensor) -> Tensor:
-        # In place only where it does not round the sum to a narrower type than a new tensor would have.
-        in_place = self.inplace and first.dtype == second.dtype
-        total = first.add_(second) if in_place else first + second
-        for other in others:
-            total = total + other
-        return total
 
 
 class _StridedPixels(nn.Conv2d):

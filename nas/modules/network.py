@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nas.graph import Graph
-from nas.modules.images import Sum
-from nas.modules.module_table import module_of
-from nas.modules.sequences import Tied
+from nas.modules.module_table import Sum, Tied, module_of
 
 
 class Network(nn.Module):
@@ -92,6 +90,8 @@ Step = tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...]]
 
 
 def _plan(graph: Graph, modules: list[nn.Module]) -> Iterator[Step]:
+    """The steps in the order of the graph. A tensor is let go after its last reader, as in a function whose
+    variables go out of scope: a network of images would else hold all of its activations in validation."""
     place = {name: index for index, name in enumerate(graph.shapes)}
     last_reader = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
     for index, (node, module) in enumerate(zip(graph.nodes, modules)):

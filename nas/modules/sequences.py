@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, relu, rms_norm, scaled_dot_product_attention
+from torch.nn.functional import relu, rms_norm, scaled_dot_product_attention
 
 from nas.layers import (
     GELU,
@@ -24,7 +24,7 @@ from nas.layers import (
     SquaredReLU,
 )
 from nas.layers.attention import HEAD_NORM_EPSILON
-from nas.modules.module_table import module_of
+from nas.modules.module_table import Tied, module_of
 
 
 class _Positions(nn.Module):
@@ -39,21 +39,6 @@ class _Positions(nn.Module):
         return values + self.weight[: values.shape[1]]
 
 
-class Tied(nn.Module):
-    """Computes with the weight of an embedding, which remains that module's own."""
-
-    embedding: tuple[nn.Module] | None = None
-    """Set by the network. In a tuple, so that its weight is not a parameter of two modules."""
-
-    def __init__(self, layer: Linear) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.empty(layer.features)) if layer.bias else None
-
-    def forward(self, values: Tensor) -> Tensor:
-        assert self.embedding is not None, "a tied layer belongs to a network"
-        return linear(values, self.embedding[0].weight, self.bias)  # type: ignore[arg-type]
-
-
 class _Squares(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         return relu(values).square()
@@ -65,6 +50,8 @@ class _Pairs(nn.Module):
 
 
 class _CausalAttention(nn.Module):
+    """Attention of positions to those before them, in torch's own fused kernel where there is one."""
+
     def __init__(self, layer: Attention, positions: int, width: int) -> None:
         super().__init__()
         self.layer = layer
@@ -137,7 +124,9 @@ def _turned(values: Tensor, turns: Tensor) -> Tensor:
 MODULES: Mapping[type[Layer], Callable[..., nn.Module]] = {
     Embedding: lambda layer, read: nn.Embedding(layer.symbols, layer.features),
     Linear: lambda layer, read: (
-        Tied(layer) if layer.tied else nn.Linear(read[1], layer.features, bias=layer.bias)
+        Tied(layer.features, layer.bias)
+        if layer.tied
+        else nn.Linear(read[1], layer.features, bias=layer.bias)
     ),
     Positions: lambda layer, read: _Positions(read),
     RMSNorm: lambda layer, read: nn.RMSNorm(read[1], eps=layer.epsilon),

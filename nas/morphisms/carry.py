@@ -154,5 +154,6 @@ def _portion(values: Array, share: Shares) -> Array:
 
 
 def _type(weights: Weights) -> np.dtype[Any]:
+    """The number type of the weights, which is one for all."""
     found: np.dtype[Any] = next(iter(weights.values())).dtype
     return found

@@ -79,13 +79,16 @@ class _Widening(Morphism):
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> _Widening:
         """A widening by one of FACTORS, of a convolution where there is one."""
-        sites = [tie for tie in cls.ties(graph) if cls._widths(tie)]
+        sites = cls.ties(graph)
+        if cls.copies:  # a narrow tie rounded up may be more than twice as wide
+            sites = [tie for tie in sites if cls._widths(tie)]
         images = [tie for tie in sites if len(graph.shapes[tie.producers[0]]) == 3]
         tie = choose(rng, images or sites, "width that can grow so")
         return cls(tie.producers[0], rng.choice(cls._widths(tie)), seed_from(rng))
 
     @classmethod
     def _widths(cls, tie: Tie) -> list[int]:
+        """Widths that can be proposed."""
         widths = {rounded(factor * tie.width, tie.groups) for factor in FACTORS}
         return sorted(width for width in widths if not cls.copies or width <= 2 * tie.width)
 
@@ -119,11 +122,13 @@ class WidenTrunkByCopies(_Widening):
 
 
 def _unread(old: int, new: int, rng: np.random.Generator) -> Channels:
+    """The old channels, and new ones that are read with zeros."""
     source = np.concatenate([np.arange(old), np.full(new - old, NEW)])
     return Channels(source, (source >= 0).astype(np.float64))
 
 
 def _copied(old: int, new: int, rng: np.random.Generator) -> Channels:
+    """The old channels, and copies of some, drawn; both share what reads them, unevenly so that they part."""
     twice = rng.permutation(old)[: new - old]
     # In 256ths, so that both shares are exact numbers.
     kept = rng.integers(160, 225, new - old) / 256

@@ -96,6 +96,7 @@ def torch_state(graph: Graph, weights: Weights) -> dict[str, Array]:
 
 
 def _computed(graph: Graph, node: Node, line: TorchLine, names: Mapping[str, str]) -> str:
+    """The line of a node in `forward`, with the new shape as a comment if it changes."""
     own = names[node.name]
     table = names.get(graph.tables.get(node.name, ""), "")
     read = [names[name] for name in node.inputs]

@@ -29,6 +29,8 @@ class Evolution(Search):
 
     @property
     def tournament(self) -> int:
+        """How many rivals: a fifth of the population, which keeps the pressure of selection about the
+        same."""
         return min(max(2, self.population // 5), LARGEST_TOURNAMENT)
 
     def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
@@ -52,6 +54,7 @@ class Foresight(Evolution):
 
 
 def _foreseen(rival: Living, examples: int) -> float:
+    """The estimated error and one standard deviation."""
     estimate = extrapolate(rival.observation.errors, examples)
     return estimate.error + estimate.deviation
 

@@ -73,6 +73,7 @@ class Tuner:
             raise ValueError(f"trial {number} ends, but it is not running")
 
     def _within(self, point: Point) -> Values:
+        """The values of a point, moved into the space if they are outside: no library takes others."""
         return {name: dimension.nearest(getattr(point, name)) for name, dimension in self.space.items()}
 
     def _proposal(self, random_seed: int) -> Values:
@@ -99,8 +100,10 @@ class Untuned(Tuner):
 
 
 def installed(library: str) -> bool:
+    """Whether a library can be imported; it is not imported for this."""
     return not library or find_spec(library) is not None
 
 
 def _rounded(value: float) -> float:
+    """The value with so many digits as count."""
     return float(f"{value:.{DIGITS}g}")

@@ -53,6 +53,7 @@ def check_text(graph: Graph) -> None:
 
 @once
 def _refusal(graph: Graph) -> str:
+    """Why none of these morphisms applies; empty if they do."""
     if not isinstance(graph.head, NextSymbol):
         return "the graph does not predict the next symbol; only those that do grow so"
     for node in graph.nodes:
@@ -124,6 +125,8 @@ class Heads:
 
 
 def heads_of(graph: Graph, name: str) -> Heads:
+    """The attention of that name, if its heads can change without a change elsewhere. Raises
+    MorphismError."""
     check_text(graph)
     node = known(graph, name)
     if not isinstance(node.layer, Attention):

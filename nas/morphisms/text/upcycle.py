@@ -66,6 +66,8 @@ class Upcycle(Morphism):
 
 @dataclass(frozen=True)
 class _MLP:
+    """An MLP that experts can be made of."""
+
     read: str
     hidden: int
     linears: Mapping[str, str]

@@ -42,20 +42,11 @@ def test_the_number_of_windows_follows_from_their_size() -> None:
     assert differences(longer, ENWIK9) == []
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"test_examples": 48_829}, ["test_examples is 48829, but enwik9 has 48828"]),
-        ({"bytes": 10**8}, ["bytes is 100000000, but enwik9 has 1000000000"]),
-        ({"official_training_examples": 1}, ["official_training_examples is 1, but enwik9 has 927733"]),
-        (
-            {"classes": 255, "channels": 3},
-            ["channels is 3, but enwik9 has 1", "classes is 255, but enwik9 has 256"],
-        ),
-    ],
-)
-def test_other_numbers_are_told(changed: dict[str, Any], told: list[str]) -> None:
-    assert differences({**MANIFEST, **changed}, ENWIK9) == told
+def test_other_numbers_are_told() -> None:
+    assert differences({**MANIFEST, "classes": 255, "test_examples": 48_829}, ENWIK9) == [
+        "classes is 255, but enwik9 has 256",
+        "test_examples is 48829, but enwik9 has 48828",
+    ]
 
 
 @pytest.mark.parametrize("size", [None, 0, -1, "1024", 10**12])

@@ -168,23 +168,6 @@ def test_what_is_no_text_is_refused_in_a_line(tmp_path: Path) -> None:
         assert refusal(TextData("text", 1, 8, 256, path=str(tmp_path / name))) == expected
 
 
-def test_a_broken_link_within_a_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "it").symlink_to("nowhere")
-    with pytest.raises(
-        DataError,
-        match=f"^{tmp_path}/it: is a link to nowhere, which does not exist; {RESTORE}",
-    ):
-        text_at(tmp_path)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "it").write_bytes(bytes(1000))
-    (tmp_path / "it").chmod(0)
-    with pytest.raises(DataError, match="/it: Permission denied; make it readable"):
-        load(TextData("text", 1, 8, 256, path=str(tmp_path)), CPU, 1)
-
-
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     """To read beyond the end of a map would kill the process."""
     path = tmp_path / "it"
@@ -199,7 +182,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
 
 
 def test_a_large_file_takes_no_memory(tmp_path: Path) -> None:
-    """A file of 200 MB, most of it a hole, is hashed and shown, and takes less than 64 MiB."""
+    """A file of 100 MB, most of it a hole, is hashed and shown, and takes less than 64 MiB."""
 
     def kept() -> int:
         status = Path("/proc/self/status").read_text().splitlines()
@@ -207,8 +190,8 @@ def test_a_large_file_takes_no_memory(tmp_path: Path) -> None:
 
     path = tmp_path / "large"
     with path.open("wb") as file:
-        file.truncate(200_000_000)
-        file.seek(190_000_000)
+        file.truncate(100_000_000)
+        file.seek(95_000_000)
         file.write(b"here the test part begins")
     before = kept()
     data = load(

@@ -156,6 +156,7 @@ def refusal(path: str, error: Exception, remedy: str = "replace or remove it") -
 
 
 def _is_empty(path: str) -> bool:
+    """Whether a file has no bytes; also False if it does not exist any more."""
     try:
         return os.stat(path).st_size == 0
     except OSError:  # removed since it was read
@@ -205,6 +206,7 @@ def _drafted(file: Image, box: Box, size: int) -> Box:
 
 
 def _pixels(file: Image, channels: int) -> Image:
+    """Decodes a file to the mode in which its pixels are shown: grey or RGB, a byte per channel."""
     file.info.pop("transparency", None)  # it is not shown, and Pillow would warn of it in every process
     if file.mode == MODES[channels]:
         file.load()  # `convert` would copy it
@@ -213,6 +215,8 @@ def _pixels(file: Image, channels: int) -> Image:
 
 
 def _open(path: str | Path) -> Image:
+    """Opens a file by its header alone. Raises what Pillow raises, and ValueError for more than 8 bits per
+    channel."""
     from PIL import Image
 
     image = Image.open(path, formats=("JPEG", "PNG"))

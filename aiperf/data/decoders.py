@@ -93,6 +93,8 @@ class Decoders:
         self._idle.clear()
 
     def _decoded(self, group: _Group, plan: Iterator[DecodeRequest]) -> Generator[Decoded, None, None]:
+        """The generator behind `run`. Its first value is empty: it is there so that decoding begins with
+        the call."""
         begun = deque[tuple[int, NDArray[np.int64]]]()
         try:
             begun.extend(group.begin(plan))
@@ -113,6 +115,7 @@ class Decoders:
                 group.close()
 
     def _start(self) -> _Group:
+        """A new group of processes; earlier ones are busy, or were closed."""
         group = _Group(self.decoding, self.images, self.processes, self._device)
         # What is registered last runs first, and multiprocessing waits for its processes at the end.
         atexit.unregister(_close_all)
@@ -202,6 +205,8 @@ class _Group:
                 self._free.append(slot)
 
     def _free_slots(self, needed: bool) -> None:
+        """Frees the slots that the device has copied, without waiting; if one is needed and none is free,
+        waits for the device or for a process."""
         while self._copying and self._copying[0][0].query():
             self._free.append(self._copying.popleft()[1])
         while needed and not self._free:
@@ -232,6 +237,7 @@ class _Group:
                     self._free.append(slot)
 
     def _refuse_ended(self) -> NoReturn:
+        """Raises DataError for a process that ended; the group is not used again."""
         self.lives = False
         raise DataError(_ended(self._processes))
 
@@ -250,6 +256,8 @@ def _pin(images: Tensor) -> Tensor:
 def _end(
     tickets: Connection, done: Connection, processes: Sequence[BaseProcess], pinned: Tensor | None
 ) -> None:
+    """Ends the processes of a group: they read the end of the tickets' pipe once they have decoded their
+    piece."""
     tickets.close()
     for process in processes:
         process.join(END_SECONDS)
@@ -285,5 +293,6 @@ _LIVING: WeakSet[Decoders] = WeakSet()
 
 
 def _close_all() -> None:
+    """Ends all decoding processes of this one; it must run before multiprocessing waits for them."""
     for decoders in list(_LIVING):
         decoders.close()

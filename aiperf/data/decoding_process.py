@@ -107,6 +107,7 @@ def _unnamed(size: int) -> int:
 
 
 def _received(size: int, passed: Any) -> SharedMemory:
+    """What unpickling a SharedMemory calls in the process that gets its descriptor."""
     return SharedMemory(size, passed.detach())
 
 

@@ -55,6 +55,7 @@ class FileList:
     """How many other files and folders there are, by reason."""
 
     def path(self, index: int) -> str:
+        """The whole path of a file, by its number."""
         return f"{self.root}/{self.classes[self.labels[index]]}/{os.fsdecode(self.names[index])}"
 
     def link(self, index: int) -> str:
@@ -154,6 +155,8 @@ def check_files(listing: FileList) -> None:
 
 
 def _fault(path: Path) -> str:
+    """Why a file cannot be decoded, in one line; empty if it can. An error would hide those of later files
+    from the pool."""
     try:
         check_file(path)
     except DataError as error:

@@ -106,6 +106,8 @@ def contents(folder: Path, rule: FolderRule) -> Contents:
 
 @dataclass(frozen=True)
 class _Walk:
+    """A walk through a folder, with what it has met so far."""
+
     rule: FolderRule
     left_out: Counter[LeftOut] = field(default_factory=Counter)
     folders: set[tuple[int, int]] = field(default_factory=set)
@@ -206,4 +208,5 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result:
 
 
 def _inode(told: os.stat_result) -> tuple[int, int]:
+    """Device and inode, by which two names of one file are known."""
     return told.st_dev, told.st_ino

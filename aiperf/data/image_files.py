@@ -109,6 +109,7 @@ def _set_below(folder: Path) -> Path | None:
 
 
 def _look(kind: str, folder: Path) -> SetFacts:
+    """The facts of a folder whose kind is known, one with files."""
     look_at = SOURCES[kind].look
     assert look_at is not None, kind
     return look_at(folder)

@@ -88,16 +88,21 @@ class FolderSplit(Split):
         )
 
     def _draws(self, seed: int) -> str:
+        """What the crops and flips of a stream with this seed are drawn from; empty if images are shown as
+        they are."""
         return f"{seed}/" if self._augmented else ""
 
     def _requests(
         self, images: NDArray[np.int64], places: NDArray[np.int64], draws: str
     ) -> Iterator[DecodeRequest]:
+        """Cuts images and their places in the stream into requests of at most as many as the decoders take
+        at once."""
         most = self._decoders.images
         for first in range(0, len(images), most):
             yield self._request(images[first : first + most], places[first : first + most], draws)
 
     def _request(self, images: NDArray[np.int64], places: NDArray[np.int64], draws: str) -> DecodeRequest:
+        """The request for some images, by their numbers in this split."""
         files = self._chosen[images]
         return DecodeRequest(
             self._folder, self._listing.names[files], self._listing.labels[files], draws, places
@@ -130,6 +135,8 @@ class FolderSplit(Split):
         return torch.empty(shape, dtype=torch.uint8, device=device)
 
     def _show(self, images: Tensor, out: Tensor) -> None:
+        """Writes bytes into a part of a batch: normalised on a CPU; for a device copied, while the host
+        goes on."""
         if out.device.type == "cpu":
             self._normalisation.into(images, out)
         else:
@@ -167,6 +174,7 @@ def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int)
 
 
 def _note(training: FileList, test: FileList) -> str:
+    """How many images were read and what was left out, for the user."""
     if training.root != test.root:
         return f"{training.text}. {test.text}"
     kept = percent(len(test.names) / (len(training.names) + len(test.names)), 0)
@@ -229,6 +237,8 @@ def _refuse_shared(training: FileList, test: FileList) -> None:
 
 
 def _refuse_twins(one: FileList, other: FileList, meaning: str) -> None:
+    """Raises DataError if a file of `one` is a file of `other`, too, by a link; within one part, only if
+    its class differs. Inodes alone prove nothing: some file systems make them up."""
     if not (one.linked.any() or other.linked.any()):
         return
     own = {file: index for index, file in enumerate(map(tuple, one.inodes.tolist()))}
@@ -245,6 +255,7 @@ def _refuse_twins(one: FileList, other: FileList, meaning: str) -> None:
 
 
 def _facts(listing: FileList) -> PartFacts:
+    """What the list of files tells. The pixels of any file can be shown grey or in colour."""
     return PartFacts(
         "imagefolder",
         str(listing.root),

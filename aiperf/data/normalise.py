@@ -59,6 +59,7 @@ class Normalisation:
         return tuple((1 / self.scale).tolist())
 
     def to(self, device: torch.device) -> Normalisation:
+        """The same on another device."""
         return Normalisation(self.scale.to(device), self.shift.to(device))
 
 
@@ -74,6 +75,7 @@ def measured(images: Tensor, where: str) -> Normalisation:
 
 
 def imagenet(channels: int) -> Normalisation:
+    """The normalisation with ImageNet's mean and deviation, for one channel or three."""
     mean, deviation = np.array(IMAGENET_MEAN), np.array(IMAGENET_DEVIATION)
     if channels == 1:
         mean, deviation = mean.mean(keepdims=True), deviation.mean(keepdims=True)
@@ -81,4 +83,6 @@ def imagenet(channels: int) -> Normalisation:
 
 
 def _from(mean: np.ndarray, deviation: np.ndarray) -> Normalisation:
+    """The normalisation of bytes with this mean and deviation (c,). The division is made once, in
+    float64."""
     return Normalisation(torch.from_numpy(1 / deviation).float(), torch.from_numpy(-mean / deviation).float())

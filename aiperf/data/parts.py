@@ -57,6 +57,7 @@ class PartFacts:
 
     @property
     def classes_text(self) -> str:
+        """How many classes there are, and how that is known."""
         used = self.used_labels
         if self.classes or not len(used):
             return self.classes or "no labels"
@@ -175,6 +176,7 @@ def take_validation(
 
 
 def _named(label: int, names: Sequence[str]) -> str:
+    """A class for the errors: by its name if it has one, else by its number."""
     return names[label] if names else str(label)
 
 
@@ -193,6 +195,8 @@ def _remedy(by_class: Indices, config: DataConfig) -> str:
 
 
 def _fits(by_class: Indices, validation: int, training: int) -> bool:
+    """Whether with these numbers of examples each class has an image in both parts; `training` of 0: all
+    that is left."""
     left = by_class - (held_back := quotas(by_class, validation))
     total = int(left.sum())
     return 0 <= training <= total and bool(held_back.all() and quotas(left, training or total).all())

@@ -137,4 +137,5 @@ class HeldSplit(ResidentSplit):
         return self._normalised(self._held[start:stop, inside, inside].contiguous())
 
     def _normalised(self, images: Tensor) -> Tensor:
+        """Normalises bytes; a set that is held normalised is returned as it is."""
         return images if images.dtype == torch.float32 else self._normalisation(images)

@@ -112,6 +112,8 @@ class Order:
         return torch.cat([examples for examples, _ in pieces]), torch.cat([draws for _, draws in pieces])
 
     def _of_pass(self, number: int) -> tuple[Tensor, Tensor]:
+        """The examples (n,) and draws (n, draws) of a pass. Only the latest pass is kept, because a stream
+        goes on from one to the next."""
         if number != self._number:
             # A hash, because generators with neighbouring seeds begin alike; 63 bits of it, as torch takes.
             digest = blake2b(f"{self.seed}/{number}".encode(), digest_size=8).digest()

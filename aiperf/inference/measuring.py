@@ -82,6 +82,7 @@ def measure(request: Request) -> Measured:
 
 
 def _measured(scene: Scene, run: Replay) -> Measured:
+    """Runs the tests of a scenario, with the expected speeds as LoadGen's settings."""
     request, device, settings = scene.request, scene.found.device, scene.bench.settings
     settings.single_stream_expected_latency_ns = NANO * scene.speed.query_seconds / MORE_QUERIES
     settings.multi_stream_expected_latency_ns = NANO * scene.speed.query_seconds / MORE_QUERIES
@@ -198,6 +199,8 @@ def warmed_up(system: System, samples_per_query: int) -> WarmSpeed:
 
 
 def _times(system: System, number: int) -> Sequence[float]:
+    """Times in seconds of batches of this size; only those of the second half, after caches and buffers are
+    filled."""
     number, found = min(number, system.most), list[float]()
     batch = system.library.samples(range(number))
     with system.computing():
@@ -254,6 +257,7 @@ def search(scene: Scene) -> FoundRate:
 
 
 def _tested(scene: Scene, name: str, rate: float, full: bool) -> tuple[Detail, tuple[float, float]]:
+    """Runs a test of one rate, short or of full length."""
     settings, whole = scene.bench.settings, scene.request.seconds
     seconds = whole if full else min(whole, max(LEAST_SECONDS, SHORT_TEST * whole))
     settings.server_target_qps, settings.min_duration_ms = rate, round(1000 * seconds)

@@ -138,9 +138,11 @@ class System:
         return stack
 
     def start(self) -> None:
+        """Forgets the latencies of an earlier test."""
         self.seconds = array("d")
 
     def issue(self, ids: Sequence[int], places: Sequence[int]) -> None:
+        """Answers a query: the ids of its samples, and their places in the test part. LoadGen calls it."""
         began = perf_counter()
         with _ending_the_process():
             for start in range(0, len(ids), self.most):
@@ -175,15 +177,18 @@ class QueuedSystem(System):
         self._thread.start()
 
     def issue(self, ids: Sequence[int], places: Sequence[int]) -> None:
+        """Puts the samples of a query into the queue, with the time at which they were due."""
         began = perf_counter()
         for each, place in zip(ids, places):
             self._waiting.put((each, place, began))
 
     def close(self) -> None:
+        """Ends the second thread once all waiting queries are answered."""
         self._waiting.put(None)
         self._thread.join()
 
     def _serve(self) -> None:
+        """The second thread: answers waiting queries together until `close` is called."""
         with _ending_the_process(), self.computing():
             while batch := self._taken():
                 answers = self.answering(self.library.samples([place for _, place, _ in batch]))

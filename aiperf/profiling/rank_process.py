@@ -41,6 +41,8 @@ CEILING_SECONDS = 0.5
 
 
 def main() -> int:
+    """Profiles the work and writes the answer. Returns the exit code: 1 for an error that the user can
+    fix."""
     die_with_parent()
     directory, position = Path(sys.argv[1]), int(sys.argv[2])
     work = decode(ProfileWork, json.loads((directory / WORK).read_text(encoding="utf-8")))
@@ -59,6 +61,7 @@ def main() -> int:
 
 
 def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
+    """Profiles the work on this rank: ceilings first, then steps, a validation, and memory."""
     device = _bound(work)
     graph = graph_from_json(dict(work.graph))
     refuse_too_large(graph, work, device.memory_bytes)
@@ -133,6 +136,8 @@ def _bound(work: ProfileWork) -> Device:
 
 
 def _joined(work: ProfileWork, device: Device, directory: Path, position: int) -> Parallel:
+    """The group of this rank. The leader writes its address into a file that the others wait for; it is
+    renamed when it is whole."""
     if work.ranks == 1:
         return Solo()
     meeting = directory / MEETING

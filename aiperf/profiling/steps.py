@@ -58,6 +58,7 @@ Mark = Callable[[str], AbstractContextManager[Any]]
 
 
 def unmarked(name: str) -> AbstractContextManager[Any]:
+    """A mark that does nothing."""
     return nullcontext()
 
 
@@ -70,6 +71,8 @@ class MarkedEngine(Engine):
         """Sequence numbers of the last step, as `aiperf.wire.profile_records.Events.layers`."""
 
     def step(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Computes loss and gradients as the eager engine does, in the same order, with a range around each
+        phase."""
         passes = self.passes
         self.layers.clear()
         with passes.device.autocast(passes.format):
@@ -98,13 +101,16 @@ class TrialSteps:
         self._made = 0
 
     def plain_step(self) -> None:
+        """Makes a step as training does."""
         self._step(self.eager, unmarked)
 
     def marked_step(self) -> None:
+        """Makes a step with named ranges."""
         with record_function(STEP):
             self._step(self.marked, record_function)
 
     def _step(self, engine: Engine, mark: Mark) -> None:
+        """Makes a step; after the last one of the plan, with its last learning rate."""
         attempt, rank = self.attempt, self.rank
         with mark(PHASE + LOAD):
             images, labels = attempt.batches.next
@@ -189,6 +195,7 @@ def run_rounds(steps: TrialSteps, rounds: int) -> Rounds:
 
 
 def _profiled(steps: TrialSteps) -> tuple[float, profile, tuple[int, ...]]:
+    """Time of one marked step in seconds, its profiler, and the sequence numbers of its nodes."""
     profiler = profile(activities=[ProfilerActivity.CPU])
     seconds = _timed(steps, steps.marked_step, profiler)
     return seconds, profiler, tuple(steps.marked.layers)
@@ -207,6 +214,8 @@ def _timed(steps: TrialSteps, step: Callable[[], None], around: AbstractContextM
 
 
 def _events(profiler: profile, layers: tuple[int, ...]) -> Events:
+    """The events of a marked step: those of its own thread, and the collectives, which run in another
+    one."""
     found = raw_events(profiler)
     (step,) = (event for event in found if event.name() == STEP)
     begin, length, thread = step.start_ns(), step.duration_ns(), step.start_thread_id()
@@ -318,6 +327,7 @@ def _fake(network: Network) -> None:
 
 
 def _batch(graph: Graph, examples: int) -> tuple[Tensor, Tensor]:
+    """A batch of zeros as training would load it; only its shape and layout matter."""
     read = torch.zeros(examples, *graph.input, dtype=getattr(torch, graph.head.input_type))
     targets = torch.zeros(examples, *graph.head.targets(graph.input), dtype=torch.int64)
     return (read.to(memory_format=torch.channels_last) if read.dim() == 4 else read), targets

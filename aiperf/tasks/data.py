@@ -108,6 +108,7 @@ class DataConfig:
 
     @property
     def is_generated(self) -> bool:
+        """Whether the examples are generated."""
         return self.name in self.generated
 
     @property
@@ -205,6 +206,8 @@ def distribution_of(name: str) -> str:
 
 
 def _entry(name: str) -> EntryPoint | None:
+    """The entry point of an installed task. Two packages may register the same value; two values are an
+    error, since nobody could say which one a journal means."""
     from importlib.metadata import entry_points
 
     found = list(entry_points(group=GROUP, name=name))
@@ -228,4 +231,5 @@ def at_least(key: str, value: int, least: int) -> None:
 
 
 def _unknown(key: str, value: str, known: Collection[str]) -> str:
+    """The line for a value that is not one of those known."""
     return f"{key} is {value!r}; it must be one of {', '.join(known)}"

@@ -51,6 +51,8 @@ def _installed_tasks(head: type[Head]) -> Iterator[Task]:
 
 @cache
 def _installed_task(name: str) -> Task:
+    """The task of another package. It is never ranked, whatever it says of itself: only the tasks of this
+    program have rules for it."""
     found = installed(name)
     if not isinstance(found, Task):
         raise ConfigError(

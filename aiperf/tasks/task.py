@@ -39,6 +39,7 @@ class Examples:
 
     @property
     def text(self) -> str:
+        """The examples in words, as "10 classes of 3 x 32 x 32"."""
         return self.head.examples_text(self.input, self.classes)
 
 
@@ -56,6 +57,7 @@ class Amount:
         return examples_per_second * self.of_example(size)
 
     def rate_text(self, examples_per_second: float, size: int) -> str:
+        """The same in words, as "3,200 bytes/s"."""
         return f"{figure(self.rate(examples_per_second, size))} {self.name}/s"
 
 
@@ -189,6 +191,9 @@ class ControlNetwork:
 
 @dataclass(frozen=True)
 class Task:
+    """Everything that depends on what a network learns. Journal, ranks, master and score ask it by these
+    fields, and know no task by name."""
+
     name: str
     example: str
     """What one is called; several with an s."""

@@ -83,6 +83,8 @@ def packing_facts(packed: Packed) -> dict[str, object]:
 
 
 def _facts(folder: Path, packed: Packed) -> tuple[PartFacts, PartFacts]:
+    """What the manifest tells of the training and the test part."""
+
     def facts(part: PackedPart) -> PartFacts:
         return PartFacts(
             "packed",
@@ -189,6 +191,7 @@ class PackedSplit(Split):
         return self._normalisation.into(images, self._floats.take(*images.shape))
 
     def _begun(self, images: Tensor, draws: str, first: int) -> _ReadStep:
+        """Begins to read a step: its images, and its labels in memory from which a device can copy."""
         shown = self._shown(images, draws, first)
         size, channels = self._readers.size, len(self._normalisation.scale)
         buffer = self._bytes.take(len(shown), size, size, channels)
@@ -201,6 +204,7 @@ class PackedSplit(Split):
         return self._batches(deque(islice(steps, AHEAD)), steps)
 
     def _batches(self, begun: deque[_ReadStep], steps: Iterator[_ReadStep]) -> Iterator[Batch]:
+        """Waits for one step after the other, and begins one for each that is taken."""
         device = self._normalisation.scale.device
         while begun:
             step = begun.popleft()
@@ -234,6 +238,7 @@ class Readers:
         self._piece(maps, step, buffer.numpy())
 
     def _piece(self, maps: Maps, step: Sequence[ShownImage], pixels: NDArray[np.uint8]) -> None:
+        """Fills a piece of a step, in one thread."""
         for shown, place in zip(step, pixels):
             place[...] = cut(maps[shown.image], self.size, shown.draws)
 

@@ -66,6 +66,7 @@ def pack(
 
 
 def _packed(plan: PackingPlan, processes: Executor, workers: int, show: Callable[[int], object]) -> Packed:
+    """Packs what is left. The record goes last: a packing that is killed before can be continued."""
     with closing(PackingRecord(plan.target / PACKING)) as record:
         hashes = plan.finished | _made(plan, processes, workers, record, show)
         train, test = (
@@ -166,5 +167,6 @@ def decode_into(path: str, offset: int, files: Sequence[str], channels: int, sid
 
 
 def _begin() -> None:
+    """What a packing process does before its first piece."""
     outlive()
     threading.Thread(target=end_with_parent, daemon=True).start()

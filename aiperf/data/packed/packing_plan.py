@@ -84,18 +84,22 @@ class PackingPlan:
 
     @property
     def left(self) -> tuple[PlannedShard, ...]:
+        """The shards that are still to be made."""
         return tuple(shard for shard in self.shards if shard.name not in self.finished)
 
     @property
     def images(self) -> int:
+        """Number of images of all shards."""
         return sum(shard.images for shard in self.shards)
 
     @property
     def images_finished(self) -> int:
+        """Number of images of the shards that an earlier packing finished."""
         return sum(shard.images for shard in self.shards if shard.name in self.finished)
 
     @property
     def bytes_left(self) -> int:
+        """Size of the shards that are still to be made."""
         return sum(shard.images for shard in self.left) * self.result.image_bytes
 
     @property
@@ -171,6 +175,7 @@ def with_undamaged(plan: PackingPlan, threads: int) -> PackingPlan:
 
 
 def _planned(name: str, listing: FileList, how: str) -> Iterator[PlannedShard]:
+    """The shards of a part, in the order of its list of files."""
     total = len(listing.names)
     size = images_a_shard(total)
     for number, first in enumerate(range(0, total, size)):
@@ -220,6 +225,7 @@ def _finished(plan: PackingPlan) -> dict[str, str]:
 
 
 def _refuse_no_room(plan: PackingPlan) -> None:
+    """Raises DataError if the disk has less room than the shards that are left."""
     folder = plan.target.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -254,6 +260,7 @@ class PackingRecord:
             os.fsync(self._file.fileno())
 
     def remove(self) -> None:
+        """Removes the file, once the manifest says what it said."""
         self._path.unlink()
 
     @staticmethod

@@ -60,6 +60,7 @@ class PackedPart:
 
     @property
     def labels(self) -> NDArray[np.int64]:
+        """The label of each image (n,), in the order of the images."""
         return np.repeat(np.arange(len(self.images_by_class)), self.images_by_class)
 
 
@@ -97,18 +98,22 @@ class Packed:
 
     @property
     def image_bytes(self) -> int:
+        """Size of one image, a byte for each channel of a pixel."""
         return self.side * self.side * self.channels
 
     @property
     def images(self) -> int:
+        """Number of images of both parts."""
         return sum(shard.images for _, shard in self.shards)
 
     @property
     def total_bytes(self) -> int:
+        """Size of all shards."""
         return self.images * self.image_bytes
 
 
 def shard_name(part: str, number: int) -> str:
+    """File name of a shard of `train` or `test`."""
     return f"{part}-{number:05}.shard"
 
 
@@ -118,10 +123,12 @@ def images_a_shard(images: int) -> int:
 
 
 def resize_text(side: int) -> str:
+    """How images become squares of this side, as the manifest records it."""
     return f"shorter side to {side} and centre crop, in one step"
 
 
 def write_manifest(folder: Path, packed: Packed) -> None:
+    """Writes the manifest with its own SHA-256, which shows later changes."""
     write_durably(folder / MANIFEST, json.dumps({**encode(packed), "sha256": packed.sha256}, indent=1) + "\n")
 
 
@@ -223,6 +230,8 @@ def wrong_size(path: Path, packed: Packed, shard: Shard) -> str:
 
 
 def _contradictions(packed: Packed) -> Iterator[str]:
+    """Yields what in a manifest cannot be. Anybody may have written it, and the loader relies on its
+    numbers."""
     if packed.form != FORM:
         yield f"its form is {packed.form!r}, and {FORM!r} is read"
     if packed.side < 1 or packed.channels not in (1, 3):

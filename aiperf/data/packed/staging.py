@@ -64,6 +64,7 @@ def _unchanged(target: Path, packed: Packed) -> bool:
 
 
 def _fill(folder: Path, target: Path, packed: Packed) -> None:
+    """Copies the shards that the target lacks or has damaged, then the manifest. Raises DataError."""
     with ThreadPoolExecutor(COPIERS) as copiers:
         faults = copiers.map(lambda one: fault(target / one[0], packed, one[1]), packed.shards)
         left = [one for one, told in zip(packed.shards, faults) if told]
@@ -75,6 +76,7 @@ def _fill(folder: Path, target: Path, packed: Packed) -> None:
 
 
 def _refuse_no_room(target: Path, packed: Packed, left: list[tuple[str, Shard]]) -> None:
+    """Raises DataError before anything is copied, if the disk has less room than these shards."""
     needed = sum(shard.images for _, shard in left) * packed.image_bytes
     free = shutil.disk_usage(target).free
     if free < needed:

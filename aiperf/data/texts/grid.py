@@ -74,6 +74,7 @@ class WindowSplit(Split):
         return 2 * 8 * self._windows.size
 
     def _batch(self, places: Tensor) -> Batch:
+        """The symbols of the windows at these places, and the byte after each symbol."""
         shown = self._windows.show(places)
         return shown[:, :-1].to(torch.int64), shown[:, 1:].to(torch.int64)
 

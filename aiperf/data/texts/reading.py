@@ -40,6 +40,8 @@ class Text(Protocol):
 
 
 class TextFile(NamedTuple):
+    """A file of a text."""
+
     path: Path
     bytes: int
 
@@ -83,6 +85,7 @@ class MappedText:
         return shown
 
     def _mapped(self, number: int) -> NDArray[np.uint8]:
+        """The bytes of a file (n,), by its number. Raises DataError."""
         path, length = self._files[number]
         found: NDArray[np.uint8] = np.frombuffer(mapped(path), np.uint8)
         if len(found) != length:  # a read beyond the end of a map kills
@@ -152,6 +155,8 @@ def _refuse_kind(path: Path, mode: int) -> NoReturn:
 
 
 def _refuse_changed(path: Path, expected: int, found: int) -> NoReturn:
+    """Raises DataError for a file that was changed: its hash would not be that of the bytes that are
+    trained on."""
     raise DataError(
         f"{path}: had {expected:,} bytes and now has {found:,}; do not change it while it is being read"
     )

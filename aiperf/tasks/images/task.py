@@ -43,6 +43,7 @@ MOST_ERROR = 0.30
 
 
 def _reads(data: DataConfig) -> str:
+    """The normalisation, in words: it is not part of an exported architecture."""
     shape = f"{data.name}, {data.channels} × {data.size} × {data.size}"
     if data.name in OF_IMAGENET:
         return f"{shape}, (x − mean) / standard deviation per channel, x from 0 to 1, both of ImageNet"
@@ -53,6 +54,7 @@ def _reads(data: DataConfig) -> str:
 
 
 def _generated(graph: Graph, parts: tuple[int, int, int]) -> DataConfig:
+    """Generated images for an architecture. Raises ConfigError for one that reads rectangles."""
     channels, height, width = graph.input
     if height != width:
         raise ConfigError(f"generated images are square, and this seed reads {graph.input[1:]}")
@@ -60,6 +62,8 @@ def _generated(graph: Graph, parts: tuple[int, int, int]) -> DataConfig:
 
 
 def _unlike_imagenet(manifest: Manifest) -> list[str]:
+    """What keeps a manifest from being ImageNet-1k at 224², used whole. The numbers of images are compared
+    last, because they mean nothing of another set."""
     wrong = [
         f"{name} is {manifest.get(name)!r}, not {value!r}"
         for name, value in IMAGENET.items()

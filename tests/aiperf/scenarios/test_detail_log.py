@@ -83,3 +83,8 @@ def test_what_is_no_log_of_a_test_that_ended(tmp_path: Path, text: str, why: str
     path.write_text(text, encoding="utf-8")
     with pytest.raises(AiperfError, match=f"is not LoadGen's log of a test that ended: .*{why}"):
         read_detail(path)
+
+
+def test_a_log_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(AiperfError, match=r"nothing\.txt: No such file"):
+        read_detail(tmp_path / "nothing.txt")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import mmap
 import os
 import random
 import shutil
@@ -197,6 +198,15 @@ def test_maps_are_not_counted_as_memory_that_may_be_written(written: DataConfig)
     folder = Path(written.path)
     packed_set = read_manifest(folder)
     assert not Maps(folder, packed_set, "train", packed_set.train)[0].flags.writeable
+
+
+def test_a_shard_that_cannot_be_mapped_is_told(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "why")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(DataError, match=r"train-00000.shard: why; request more memory"):
+        load(config, CPU, 1)
 
 
 def test_a_folder_whose_files_may_not_be_looked_at_is_refused(

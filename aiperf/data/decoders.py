@@ -220,15 +220,15 @@ class _Group:
     def _hear(self) -> None:
         """Waits until some pieces are decoded. Raises DataError for a process that ended."""
         try:
-            told = os.read(self._done.fileno(), TICKET.itemsize * READ_TICKETS)
+            tickets = os.read(self._done.fileno(), TICKET.itemsize * READ_TICKETS)
         except BlockingIOError:
             waited = {descriptor for descriptor, _ in self._poll.poll()}
             if self._done.fileno() in waited:
                 return
-            told = b""
-        if not told:
+            tickets = b""
+        if not tickets:
             self._refuse_ended()
-        for slot in np.frombuffer(told, np.int32)[:: TICKET.shape[0]].tolist():
+        for slot in np.frombuffer(tickets, np.int32)[:: TICKET.shape[0]].tolist():
             self._decoding[slot] -= 1
             if not self._decoding[slot]:
                 del self._decoding[slot]

@@ -123,7 +123,7 @@ def _beside_classes(root: Path) -> Counter[LeftOut]:
     return found
 
 
-def divided_by_name(listing: FileList) -> tuple[FileList, FileList]:
+def divide_by_name(listing: FileList) -> tuple[FileList, FileList]:
     """Files for training, and of each class a fifth for the test, which a hash of their names chooses: the
     same on every machine. Raises DataError for a class of fewer than LEAST_OF_A_CLASS images."""
     tested = []
@@ -147,11 +147,11 @@ def check_files(listing: FileList) -> None:
     total = len(listing.names)
     chosen = np.linspace(0, total - 1, min(total, CHECKED_FILES)).astype(np.int64)
     with ThreadPoolExecutor(READERS) as readers:
-        told = [
+        faults = [
             fault for fault in readers.map(_fault, (Path(listing.path(index)) for index in chosen)) if fault
         ]
-    if told:
-        raise DataError(first_few(list(dict.fromkeys(told))))  # a broken Pillow says the same of each
+    if faults:
+        raise DataError(first_few(list(dict.fromkeys(faults))))  # a broken Pillow says the same of each
 
 
 def _fault(path: Path) -> str:

@@ -120,22 +120,25 @@ class _Walk:
             if (reason := left_out_by_name(entry)) is not None:
                 self.left_out[reason] += 1
                 continue
-            name, told = prefix + entry.name, _stat(entry)
+            name, status = prefix + entry.name, _stat(entry)
             is_link = through_link or entry.is_symlink()
-            if stat.S_ISDIR(told.st_mode):
+            if stat.S_ISDIR(status.st_mode):
                 if entry.is_symlink():
                     self.rule.linked_folder(Path(entry.path))
-                if _inode(told) in self.folders:
+                if _inode(status) in self.folders:
                     self.left_out[LeftOut.LINKED] += 1
                 else:
                     yield from self.below(Path(entry.path), f"{name}/", is_link)
                 continue
-            if stat.S_ISREG(told.st_mode):  # ImageNet has 1.3 million, so nothing is made here for each
+            if stat.S_ISREG(status.st_mode):  # ImageNet has 1.3 million, so nothing is made here for each
                 reason = self.rule.judge(entry.path)
             else:
-                reason = self.rule.special(Path(entry.path), told.st_mode)
+                reason = self.rule.special(Path(entry.path), status.st_mode)
             if reason is None:
-                yield FolderFile(name, told.st_size, _inode(told), is_link or told.st_nlink > 1), is_link
+                yield (
+                    FolderFile(name, status.st_size, _inode(status), is_link or status.st_nlink > 1),
+                    is_link,
+                )
             else:
                 self.left_out[reason] += 1
 
@@ -167,8 +170,8 @@ def text_of(taken: int, total: int, noun: str, left_out: Mapping[LeftOut, int]) 
     reasons = [
         f"{left_out[each]:,} {each.value[left_out[each] > 1]}" for each in LeftOut if left_out.get(each)
     ]
-    told = f"{taken:,} of {total:,} {noun}"
-    return f"{told}; {', '.join(reasons)} left out" if reasons else told
+    read = f"{taken:,} of {total:,} {noun}"
+    return f"{read}; {', '.join(reasons)} left out" if reasons else read
 
 
 def is_image(path: str) -> LeftOut | None:
@@ -207,6 +210,6 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result:
         raise DataError(unreadable(error, entry.path, "do not change the folder while it is read")) from None
 
 
-def _inode(told: os.stat_result) -> tuple[int, int]:
+def _inode(status: os.stat_result) -> tuple[int, int]:
     """Device and inode, by which two names of one file are known."""
-    return told.st_dev, told.st_ino
+    return status.st_dev, status.st_ino

@@ -15,7 +15,7 @@ from aiperf.data.idx import look_at_idx, read_idx
 from aiperf.data.imagefolder import is_undivided, load_imagefolder, look_at_imagefolder
 from aiperf.data.packed.loading import load_packed, look_at_packed
 from aiperf.data.packed.shards import MANIFEST, is_packed
-from aiperf.data.parts import SetFacts, divided
+from aiperf.data.parts import SetFacts, divide
 from aiperf.data.splits import Data
 from aiperf.data.synthetic import load_synthetic
 from aiperf.data.training import Destination
@@ -69,7 +69,7 @@ def _refuse_another_set(config: DataConfig) -> None:
     kinds = _kinds(folder)
     if kinds and config.name not in kinds:
         found = _look(kinds[0], folder)
-        divided(config, found.training, found.test)  # refuses the name, with all else that does not fit
+        divide(config, found.training, found.test)  # refuses the name, with all else that does not fit
 
 
 def look(folder: Path) -> SetFacts:

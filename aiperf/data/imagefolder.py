@@ -14,11 +14,11 @@ from torch import Tensor
 from aiperf.data.decode import EVALUATED_SHARE, MODES, decoder_name, header
 from aiperf.data.decoders import Decoded, Decoders
 from aiperf.data.decoding_process import ClassFolders, DecodeRequest, Decoding
-from aiperf.data.file_list import FileList, check_files, class_folders, divided_by_name, fingerprint, scan
+from aiperf.data.file_list import FileList, check_files, class_folders, divide_by_name, fingerprint, scan
 from aiperf.data.folder_contents import entries, is_image
 from aiperf.data.host import ReusedMemory, spare_cores
 from aiperf.data.normalise import Normalisation, imagenet
-from aiperf.data.parts import PartFacts, SetFacts, divided, shown_side
+from aiperf.data.parts import PartFacts, SetFacts, divide, shown_side
 from aiperf.data.splits import Batch, Data, Order, Split, Stage, image_manifest, share_of_step
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
@@ -74,7 +74,7 @@ class FolderSplit(Split):
         return self._batches(self._decoders.run(plan()), repeat(size))
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        batches = list(self.swept(batch_size, rank, ranks))
+        batches = list(self.sweep_batches(batch_size, rank, ranks))
         images = np.fromiter(chain.from_iterable(batches), np.int64)
         return self._batches(self._decoders.run(self._requests(images, images, "")), map(len, batches))
 
@@ -145,8 +145,8 @@ class FolderSplit(Split):
 
 def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int) -> Data:
     """`train/` is divided into training and validation; `test/`, else `val/`, is the official test part."""
-    training, test = listed(Path(config.path))
-    chosen, held_back = divided(config, _facts(training), _facts(test))
+    training, test = list_files(Path(config.path))
+    chosen, held_back = divide(config, _facts(training), _facts(test))
     for listing in (training, test):
         check_files(listing)
 
@@ -183,16 +183,21 @@ def _note(training: FileList, test: FileList) -> str:
 
 def look_at_imagefolder(root: Path) -> SetFacts:
     """The facts that all names and the headers of some training images tell. Raises DataError."""
-    training, test = listed(root)
-    total = len(training.names)
+    training, test = list_files(root)
+    return SetFacts(_facts(training), _facts(test), *channels_and_side(training))
+
+
+def channels_and_side(listing: FileList) -> tuple[int, int]:
+    """The number of channels and the side in pixels in which images are shown: one channel if all that are
+    looked at are grey, and the median of their shorter sides. Raises DataError."""
+    total = len(listing.names)
     some = np.linspace(0, total - 1, min(total, LOOKED_AT)).astype(np.int64)
-    headers = [header(Path(training.path(index))) for index in some]
+    headers = [header(Path(listing.path(index))) for index in some]
     side = int(np.median([min(width, height) for _, width, height in headers]))
-    channels = 1 if all(grey for grey, _, _ in headers) else 3
-    return SetFacts(_facts(training), _facts(test), channels, shown_side(side))
+    return 1 if all(grey for grey, _, _ in headers) else 3, shown_side(side)
 
 
-def listed(root: Path) -> tuple[FileList, FileList]:
+def list_files(root: Path) -> tuple[FileList, FileList]:
     """The files of training and test. Raises DataError for folders that are no such set."""
     if not (root / "train").is_dir():
         if not is_undivided(root):
@@ -202,7 +207,7 @@ def listed(root: Path) -> tuple[FileList, FileList]:
             )
         whole = scan(root)
         _refuse_twins(whole, whole, "of two classes")
-        return divided_by_name(whole)
+        return divide_by_name(whole)
     training_folder, test_folder = root / "train", _test_folder(root)
     if training_folder.samefile(test_folder):
         raise DataError(f"{test_folder}: is the same as train/; put the official test images there")

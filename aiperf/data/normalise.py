@@ -63,8 +63,9 @@ class Normalisation:
         return Normalisation(self.scale.to(device), self.shift.to(device))
 
 
-def measured(images: Tensor, where: str) -> Normalisation:
-    """From all pixels of bytes (n, height, width, c), by exact integer sums: the same on every host."""
+def pixel_normalisation(images: Tensor, where: str) -> Normalisation:
+    """The normalisation by all pixels of bytes (n, height, width, c), with exact integer sums: the same on
+    every host. Raises DataError for images without contrast."""
     tones = np.arange(256)
     counts = np.stack([np.bincount(channel.numpy().ravel(), minlength=256) for channel in images.unbind(3)])
     mean = counts @ tones / counts.sum(1)

@@ -89,7 +89,7 @@ def contradictions(config: DataConfig, *parts: PartFacts) -> list[str]:
     return list(texts.values())
 
 
-def divided(config: DataConfig, training: PartFacts, test: PartFacts) -> tuple[Indices, Indices]:
+def divide(config: DataConfig, training: PartFacts, test: PartFacts) -> tuple[Indices, Indices]:
     """Training and validation images out of the training part, as sorted indices.
 
     Raises DataError with everything that the configuration states otherwise.

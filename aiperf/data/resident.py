@@ -58,7 +58,7 @@ class ResidentSplit(Split):
             yield from zip(shown.split(size), self.labels.index_select(0, images).split(size))
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        for batch in self.swept(batch_size, rank, ranks):
+        for batch in self.sweep_batches(batch_size, rank, ranks):
             images = self.show_range(batch.start, batch.stop)
             yield images.permute(0, 3, 1, 2), self.labels[batch.start : batch.stop]
 

@@ -56,7 +56,7 @@ class Split(ABC):
         batches, so no collective belongs inside this loop.
         """
 
-    def swept(self, batch_size: int, rank: int, ranks: int) -> Iterator[range]:
+    def sweep_batches(self, batch_size: int, rank: int, ranks: int) -> Iterator[range]:
         """Yields the numbers of the examples of each batch of a rank in a sweep."""
         mine = share(self.num_examples, rank, ranks)
         size = max(1, batch_size // ranks)

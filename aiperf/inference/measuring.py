@@ -75,7 +75,7 @@ def measure(request: Request) -> Measured:
     try:
         folder = files.inference_logs(request.trial, request.scenario)
         bench = Bench(loadgen, scenario, folder, library, request.seconds)
-        speed = warmed_up(system, scenario.samples_per_query or system.most)
+        speed = warm_up(system, scenario.samples_per_query or system.most)
         return _measured(Scene(request, folder, found, library, system, bench, speed), run)
     finally:
         system.close()
@@ -183,7 +183,7 @@ class Scene:
             recorder.close()
 
 
-def warmed_up(system: System, samples_per_query: int) -> WarmSpeed:
+def warm_up(system: System, samples_per_query: int) -> WarmSpeed:
     """Answers queries with every number of samples that the tests will use, so that no kernel or buffer is
     made for the first time during a test. If the number of threads can be chosen, the fastest one for a query
     is kept."""
@@ -269,6 +269,6 @@ def _probe(scene: Scene, rate: float, detail: Detail) -> Probe:
     seconds = max(scene.bench.settings.min_duration_ms / 1000, SERVER_QUERIES / rate)
     found = Probe(rate, seconds, detail.valid, detail.latencies.percentiles["99.00"])
     verdict = "VALID" if found.valid else "INVALID"
-    told = f"server: {rate:,.4g} queries/s for {seconds:.3g} s: {verdict}"
-    print(f"{told}, 99th percentile {1000 * found.percentile_seconds:.4g} ms", file=sys.stderr, flush=True)
+    line = f"server: {rate:,.4g} queries/s for {seconds:.3g} s: {verdict}"
+    print(f"{line}, 99th percentile {1000 * found.percentile_seconds:.4g} ms", file=sys.stderr, flush=True)
     return found

@@ -112,7 +112,7 @@ class KnownData(Protocol):
 Known = TypeVar("Known", bound=KnownData)
 
 
-def recognised(manifest: Manifest, known: Iterable[Known]) -> Known | None:
+def recognise(manifest: Manifest, known: Iterable[Known]) -> Known | None:
     """Which of these data a manifest describes: by its fingerprint, or by all its numbers if none is
     pinned."""
     for each in known:

@@ -668,9 +668,9 @@ FILE_CASES = (
         )
     ),
     FileCase(
-        ("aiperf/data/packed/shards.py mapped",),
+        ("aiperf/data/packed/shards.py map_file",),
         "shard",
-        _path("aiperf.data.packed.shards:mapped", "shard"),
+        _path("aiperf.data.packed.shards:map_file", "shard"),
         needs_torch=True,
     ),
     FileCase(

@@ -23,8 +23,8 @@ from aiperf.data.decode import EVALUATED_SHARE, random_box
 from aiperf.data.host import ReusedMemory, spare_cores
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.packed.shards import MANIFEST, Maps, Packed, PackedPart, check_sizes, read_manifest
-from aiperf.data.packed.staging import staged
-from aiperf.data.parts import PartFacts, SetFacts, divided, shown_side
+from aiperf.data.packed.staging import stage_shards
+from aiperf.data.parts import PartFacts, SetFacts, divide, shown_side
 from aiperf.data.splits import Batch, Data, Order, Split, Stage, image_manifest, share_of_step
 from aiperf.tasks.data import DataConfig
 from nas.portable.preparation import ImagePreparation
@@ -40,9 +40,9 @@ def load_packed(config: DataConfig, device: torch.device, local_ranks: int) -> D
     folder = Path(config.path)
     packed = read_manifest(folder)
     training, test = _facts(folder, packed)
-    chosen, held_back = divided(config, training, test)
+    chosen, held_back = divide(config, training, test)
     if config.stage:
-        folder = staged(folder, packed, Path(config.stage))
+        folder = stage_shards(folder, packed, Path(config.stage))
     check_sizes(folder, packed)
 
     normalisation = imagenet(config.channels).to(device)
@@ -153,7 +153,7 @@ class PackedSplit(Split):
         return self._ahead(steps())
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        batches = self.swept(batch_size, rank, ranks)
+        batches = self.sweep_batches(batch_size, rank, ranks)
         return self._ahead(self._begun(torch.arange(batch.start, batch.stop), "", 0) for batch in batches)
 
     def stages(self, images: int) -> Sequence[Stage]:

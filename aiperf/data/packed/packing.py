@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import replace
@@ -56,8 +56,8 @@ def pack(
                 return None
             return _packed(with_undamaged(now, HASHERS), processes, workers, show)
     except OSError as error:
-        told = unwritable(error, error.filename or plan.target, "fix this")
-        raise DataError(f"{told}, then run the same command to continue") from None
+        reason = unwritable(error, error.filename or plan.target, "fix this")
+        raise DataError(f"{reason}, then run the same command to continue") from None
     except BrokenProcessPool:
         raise DataError(
             "a packing process was killed, perhaps because memory ran out; run the same command with fewer "
@@ -95,11 +95,11 @@ def _made(
             if not decoding:
                 break
             for future in futures.wait(decoding, return_when=futures.FIRST_COMPLETED).done:
-                shard, (images, told) = decoding.pop(future), future.result()
+                shard, (images, line) = decoding.pop(future), future.result()
                 done += images
                 show(done)
-                if told:
-                    faults.append(told)
+                if line:
+                    faults.append(line)
                     continue  # one of its pieces stays left, so its shard is not finished
                 left[shard.name] -= 1
                 if not left[shard.name]:
@@ -142,9 +142,9 @@ def _finish(plan: PackingPlan, shard: PlannedShard, record: PackingRecord) -> st
     return digest
 
 
-def packing_processes(processes: int) -> futures.ProcessPoolExecutor:
+def packing_processes(processes: int) -> ProcessPoolExecutor:
     """Processes that outlive Ctrl-C, for the one that started them ends them, and never outlive that one."""
-    return futures.ProcessPoolExecutor(processes, mp_context=server(__name__), initializer=_begin)
+    return ProcessPoolExecutor(processes, mp_context=server(__name__), initializer=_begin)
 
 
 def decode_into(path: str, offset: int, files: Sequence[str], channels: int, side: int) -> tuple[int, str]:

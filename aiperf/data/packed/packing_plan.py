@@ -17,7 +17,7 @@ import numpy as np
 
 from aiperf.data.decode import decoder_name
 from aiperf.data.file_list import FileList, fingerprint
-from aiperf.data.imagefolder import listed, look_at_imagefolder
+from aiperf.data.imagefolder import channels_and_side, list_files
 from aiperf.data.packed.shards import (
     FILTER,
     FORM,
@@ -125,8 +125,8 @@ def plan(source: Path, target: Path, side: int) -> PackingPlan | None:
     for part in (source / name for name in ("train", "val", "test")):
         if target.resolve().is_relative_to(part.resolve()):
             raise DataError(f"{target}: is inside the source folder; choose a folder outside {part}")
-    training, test = listed(source)
-    channels, decoder = look_at_imagefolder(source).channels, decoder_name()
+    training, test = list_files(source)
+    (channels, _), decoder = channels_and_side(training), decoder_name()
     how = f"{resize_text(side)}; {FILTER}; {decoder}; {channels} channels"
     parts = tuple(
         tuple(_planned(name, listing, how)) for name, listing in (("train", training), ("test", test))

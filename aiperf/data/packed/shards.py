@@ -200,23 +200,23 @@ def read_manifest(folder: Path) -> Packed:
         raise DataError(
             f"{path}: is not a manifest of packed images ({error}); pack the images again"
         ) from None
-    told = next(_contradictions(packed), "")
-    if not told and digest != packed.sha256:
-        told = "its SHA-256 does not match its content, so it was changed or damaged"
-    if told:
-        raise DataError(f"{path}: {told}; pack the images again")
+    wrong = next(_contradictions(packed), "")
+    if not wrong and digest != packed.sha256:
+        wrong = "its SHA-256 does not match its content, so it was changed or damaged"
+    if wrong:
+        raise DataError(f"{path}: {wrong}; pack the images again")
     return packed
 
 
 def check_sizes(folder: Path, packed: Packed) -> None:
     """Raises DataError, which names the shards that are missing or of another size."""
-    if told := wrong_sizes(folder, packed):
-        raise DataError(f"{first_few(told)}; copy the shards again, or pack the images again")
+    if lines := wrong_sizes(folder, packed):
+        raise DataError(f"{first_few(lines)}; copy the shards again, or pack the images again")
 
 
 def wrong_sizes(folder: Path, packed: Packed) -> list[str]:
     """A line for each shard that is missing or of another size than the manifest says."""
-    return [told for name, shard in packed.shards if (told := wrong_size(folder / name, packed, shard))]
+    return [line for name, shard in packed.shards if (line := wrong_size(folder / name, packed, shard))]
 
 
 def wrong_size(path: Path, packed: Packed, shard: Shard) -> str:
@@ -257,7 +257,7 @@ class Maps:
         self._shape = (packed.side, packed.side, packed.channels)
         self._bytes = packed.image_bytes
         self._images = images_a_shard(len(part.labels))
-        self._maps = [mapped(folder / shard_name(name, number)) for number in range(len(part.shards))]
+        self._maps = [map_file(folder / shard_name(name, number)) for number in range(len(part.shards))]
         self._arrays = [np.frombuffer(each, np.uint8).reshape(-1, *self._shape) for each in self._maps]
 
     def __getitem__(self, image: int) -> NDArray[np.uint8]:
@@ -280,7 +280,7 @@ class Maps:
             self._maps[shard].madvise(mmap.MADV_WILLNEED, aligned, first + self._bytes - aligned)
 
 
-def mapped(path: Path) -> mmap.mmap:
+def map_file(path: Path) -> mmap.mmap:
     """To be read only: what may be written counts as memory of each rank, however large. Raises DataError."""
     try:
         with path.open("rb") as file:
@@ -297,19 +297,19 @@ def damaged(folder: Path, packed: Packed, threads: int, show: Callable[[int], ob
     def look(shard: tuple[str, Shard]) -> str:
         return fault(folder / shard[0], packed, shard[1])
 
-    told, seen = list[str](), 0
+    lines, images = list[str](), 0
     with ThreadPoolExecutor(threads) as pool:
         for (_, shard), line in zip(packed.shards, pool.map(look, packed.shards)):
-            seen += shard.images
-            show(seen)
-            told += [line] if line else []
-    return told
+            images += shard.images
+            show(images)
+            lines += [line] if line else []
+    return lines
 
 
 def fault(path: Path, packed: Packed, shard: Shard) -> str:
     """What is wrong with a shard; empty where it is whole and its SHA-256 right."""
-    if told := wrong_size(path, packed, shard):
-        return told
+    if line := wrong_size(path, packed, shard):
+        return line
     try:
         found = file_digest(path)
     except OSError as error:

@@ -29,7 +29,7 @@ COPIERS = 8
 BLOCK_BYTES = 4 << 20
 
 
-def staged(folder: Path, packed: Packed, disk: Path) -> Path:
+def stage_shards(folder: Path, packed: Packed, disk: Path) -> Path:
     """The folder on this disk, one for each user, that holds the same shards.
 
     The first rank of a host copies, the others wait for it. What is there is used again: as it is where
@@ -67,11 +67,11 @@ def _fill(folder: Path, target: Path, packed: Packed) -> None:
     """Copies the shards that the target lacks or has damaged, then the manifest. Raises DataError."""
     with ThreadPoolExecutor(COPIERS) as copiers:
         faults = copiers.map(lambda one: fault(target / one[0], packed, one[1]), packed.shards)
-        left = [one for one, told in zip(packed.shards, faults) if told]
+        left = [one for one, found in zip(packed.shards, faults) if found]
         _refuse_no_room(target, packed, left)
-        told = [*filter(None, copiers.map(lambda one: _copied(folder, target, *one), left))]
-    if told:
-        raise DataError(f"{told[0]}; `aiperf-hpc data verify {folder}` lists all damaged shards")
+        failed = [*filter(None, copiers.map(lambda one: _copied(folder, target, *one), left))]
+    if failed:
+        raise DataError(f"{failed[0]}; `aiperf-hpc data verify {folder}` lists all damaged shards")
     write_manifest(target, packed)
 
 

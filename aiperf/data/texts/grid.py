@@ -59,7 +59,7 @@ class WindowSplit(Split):
             yield from zip(symbols.split(size), targets.split(size))
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        for batch in self.swept(batch_size, rank, ranks):
+        for batch in self.sweep_batches(batch_size, rank, ranks):
             yield self._batch(self._grid.first + torch.arange(batch.start, batch.stop) * self._grid.step)
 
     def stages(self, examples: int) -> Sequence[Stage]:

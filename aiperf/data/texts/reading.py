@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.data.folder_contents import FolderRule, LeftOut, beginning, contents, is_text, text_of, unpacking
-from aiperf.data.packed.shards import mapped
+from aiperf.data.packed.shards import map_file
 from aiperf.errors import DataError
 from aiperf.os_error import unreadable
 
@@ -87,7 +87,7 @@ class MappedText:
     def _mapped(self, number: int) -> NDArray[np.uint8]:
         """The bytes of a file (n,), by its number. Raises DataError."""
         path, length = self._files[number]
-        found: NDArray[np.uint8] = np.frombuffer(mapped(path), np.uint8)
+        found: NDArray[np.uint8] = np.frombuffer(map_file(path), np.uint8)
         if len(found) != length:  # a read beyond the end of a map kills
             _refuse_changed(path, length, len(found))
         return found

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.tasks.task import recognised
+from aiperf.tasks.task import recognise
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class KnownSet:
 
     def facts(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """By the keys of a manifest, which are the same in every manifest of this set."""
-        told = {
+        entries = {
             "channels": self.channels,
             "classes": self.classes,
             "official_training_examples": self.official_training_examples,
             "test_examples": self.test_examples,
             "test_examples_per_class": list(self.test_examples_per_class),
         }
-        return {key: value for key, value in told.items() if value is not None}
+        return {key: value for key, value in entries.items() if value is not None}
 
 
 DIGITS = KnownSet(  # aiperf/presets/digits_split.json
@@ -107,4 +107,4 @@ def packed_side(manifest: Mapping[str, Any]) -> int:
 
 def known_set(manifest: Mapping[str, Any]) -> KnownSet | None:
     """Which of them a manifest is of, packed or not; None for a set that is not listed here."""
-    return recognised({**manifest, "name": unpacked(manifest)}, KNOWN)
+    return recognise({**manifest, "name": unpacked(manifest)}, KNOWN)

@@ -16,7 +16,7 @@ from aiperf.config import DataConfig, load_preset, with_overrides
 from aiperf.data import load
 from aiperf.data.file_list import FileList
 from aiperf.data.image_files import look
-from aiperf.data.imagefolder import listed
+from aiperf.data.imagefolder import list_files
 from aiperf.data.own_images import MOST_PASSES, inferred
 from aiperf.data.parts import Indices, PartFacts, SetFacts, stratified, take_validation
 from aiperf.errors import DataError
@@ -55,7 +55,7 @@ def test_what_is_inferred_is_read(
 def test_a_set_without_parts_is_divided_by_the_names_of_its_files(tmp_path: Path) -> None:
     """The same on every machine, whatever order its file system has."""
     write_undivided(tmp_path)
-    training, test = listed(tmp_path)
+    training, test = list_files(tmp_path)
 
     def names(part: FileList) -> set[str]:
         return {str(Path(part.path(index)).relative_to(tmp_path)) for index in range(len(part.names))}

@@ -136,11 +136,6 @@ AGAIN = "install it again: pip install --force-reinstall Pillow"
 @pytest.mark.parametrize(
     ("raised", "expected"),
     [
-        (
-            OSError(errno.EMFILE, "Too many open files"),
-            "{}: Too many open files; raise the limit on open files of a process (ulimit -n)",
-        ),
-        (PermissionError(errno.EACCES, "Permission denied"), "{}: Permission denied; make it readable"),
         (FileNotFoundError(errno.ENOENT, "No such file"), "{}: No such file; put it back"),
         (MemoryError(), f"{{}}: there is not enough memory to decode it; {MORE_MEMORY}"),
         (CANNOT_IMPORT, f"Pillow cannot be used (ImportError: {CANNOT_IMPORT}); {AGAIN}"),

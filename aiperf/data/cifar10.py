@@ -23,8 +23,10 @@ from aiperf.os_error import unreadable
 from nas.bounded import read_bytes
 
 IMAGES_A_FILE = 10_000
+"""Images of each of the six files, in both forms."""
 SIDE, CLASSES = 32, 10
 LARGEST_BYTES = IMAGES_A_FILE * (1 + 3 * SIDE * SIDE) + (1 << 20)
+"""The most that is read of a file: the binary form, and a mebibyte so that a longer one is noticed."""
 TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
 # The package spells them so.

@@ -26,6 +26,7 @@ EVALUATED_SHARE = 224 / 256
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_TRIES = 10
+"""Boxes that are drawn before the centre is taken, as in the reference training of torchvision."""
 # At which libjpeg decodes faster, as divisors.
 DRAFT_SCALES = (8, 4, 2)
 # Pillow's name for the pixels that are shown, by channels.
@@ -35,6 +36,7 @@ READABLE_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 GREY_MODES = ("1", "L", "LA")
 JPEG_END = b"\xff\xd9"
 PNG_END = b"IEND\xaeB`\x82"
+"""Last bytes of a whole file: one that was cut off, as by a broken download, does not end so."""
 
 Box = tuple[float, float, float, float]
 """Left, upper, right, lower, in pixels of the file."""

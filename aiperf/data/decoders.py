@@ -130,6 +130,8 @@ class _Group:
         self._slots = Slots(decoding, max(LEAST_SLOTS, PREFETCH * PIECE * processes // images), images)
         self._memory = torch.from_numpy(self._slots.pixels)
         self._images = self._memory.unbind()
+        # CUDA lets shared memory be pinned; other accelerators get a pinned copy. A CPU and Apple's
+        # devices read the memory itself.
         self._copies = device.type not in ("cpu", "mps", "cuda")
         self._cuda = device if device.type == "cuda" else None
         pinned = _pin(self._memory) if self._cuda else None
@@ -222,6 +224,7 @@ class _Group:
         try:
             tickets = os.read(self._done.fileno(), TICKET.itemsize * READ_TICKETS)
         except BlockingIOError:
+            # No piece is decoded yet. A process that ends cannot write, so its end is waited for, too.
             waited = {descriptor for descriptor, _ in self._poll.poll()}
             if self._done.fileno() in waited:
                 return

@@ -24,6 +24,7 @@ from aiperf.tasks.data import DataConfig
 from aiperf.tasks.images.known_sets import DIGITS
 
 WHERE = "scikit-learn's digits"
+"""The set, for the errors."""
 SHA256 = DIGITS.sha256
 """What `fingerprint` gives for the images, as bytes 0 … 255, with their labels."""
 

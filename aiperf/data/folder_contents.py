@@ -29,6 +29,7 @@ LOOKED_AT = 8192
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """Marks at the beginning of a text whose bytes may be 0."""
 PDF = b"%PDF-"
+"""First bytes of a PDF file, which may have no byte 0 among those that are looked at."""
 COMPRESSED: Mapping[str, re.Pattern[bytes]] = {
     "gzip -dc {0} > {0}.unpacked": re.compile(rb"\x1f[\x8b\x9d]"),
     "bzip2 -dc {0} > {0}.unpacked": re.compile(rb"BZh[1-9]1AY&SY"),
@@ -110,6 +111,7 @@ class _Walk:
 
     rule: FolderRule
     left_out: Counter[LeftOut] = field(default_factory=Counter)
+    """What was left out so far, by reason."""
     folders: set[tuple[int, int]] = field(default_factory=set)
     """Device and inode of the folders that were entered: a link may lead to one around it."""
 

@@ -28,6 +28,7 @@ class DataSource(NamedTuple):
     """Where images come from: what a value of `data.name` stands for."""
 
     load: Callable[[DataConfig, Destination], Data]
+    """Reads and checks the whole set. Raises DataError."""
     look: Callable[[Path], SetFacts] | None = None
     """The facts that the files in a folder tell; None if it reads none."""
 
@@ -116,7 +117,7 @@ def _look(kind: str, folder: Path) -> SetFacts:
 
 
 def _kinds(folder: Path) -> tuple[str, ...]:
-    """Each `data.name` that the names in a folder call for."""
+    """Each `data.name` that the names in a folder call for; several if sets lie side by side."""
     try:
         names = visible_names(folder)
         packed = is_packed(folder)  # which looks into files, and may read the names alone

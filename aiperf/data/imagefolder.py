@@ -59,6 +59,7 @@ class FolderSplit(Split):
     def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
         mine = share_of_step(batch_size, rank, ranks)
         size = mine.stop - mine.start
+        # Small steps are requested together, because each request costs the process that trains some time.
         together = max(1, self._decoders.images // size)
 
         def plan() -> Iterator[DecodeRequest]:
@@ -66,6 +67,8 @@ class FolderSplit(Split):
             for start in count(0, together * batch_size):
                 places = np.arange(start, start + together * batch_size)
                 images = order.take(start, start + together * batch_size)[0].numpy()
+                # Of each step this rank's share; the places are those of the whole group, so that a crop does
+                # not depend on the number of ranks.
                 images, places = (
                     each.reshape(together, batch_size)[:, mine].ravel() for each in (images, places)
                 )
@@ -109,7 +112,8 @@ class FolderSplit(Split):
         )
 
     def _batches(self, decoded: Iterator[Decoded], sizes: Iterator[int]) -> Iterator[Batch]:
-        """A batch may be a part of a request, or have images of several."""
+        """Cuts decoded requests into batches of these sizes: a batch may be a part of a request, or have
+        images of several."""
         device, side = self._normalisation.scale.device, self._decoders.decoding.size
         request, used = Decoded(torch.empty(0), np.empty(0, np.int64)), 0
         for size in sizes:

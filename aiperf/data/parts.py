@@ -35,6 +35,7 @@ class PartFacts:
     channels: tuple[int, ...]
     """Numbers of channels in which the images can be shown."""
     augmentations: tuple[str, ...]
+    """The augmentations that fit images of this kind."""
     classes: str = ""
     """How the classes are known, if not by the labels."""
     packed_side: int = 0
@@ -148,7 +149,7 @@ def take_validation(
 
     Raises DataError when there are too few, or when a class would be left without a training image.
     """
-    wanted = config.training_examples or len(labels) - config.validation_examples
+    wanted = config.training_examples or len(labels) - config.validation_examples  # 0: all that is left
     if wanted < 1 or wanted + config.validation_examples > len(labels):
         raise DataError(
             f"{where}: {len(labels)} training images cannot give {config.training_examples or 'some'} for "
@@ -162,6 +163,7 @@ def take_validation(
             f"{where}: class {_named(classes[least], names)} has one training image, but two are needed, one "
             f"of them for validation; add images of that class"
         )
+    # Validation is taken first, so that it is the same however many images are trained on.
     validation = stratified(labels, config.validation_examples)
     rest = np.setdiff1d(np.arange(len(labels)), validation)
     training = rest[stratified(labels[rest], wanted)]
@@ -205,7 +207,7 @@ def _fits(by_class: Indices, validation: int, training: int) -> bool:
 def quotas(by_class: Indices, wanted: int) -> Indices:
     """How many of each class, in proportion (largest remainders; ties: the lower class)."""
     total = by_class.sum()
-    exact = by_class * wanted
+    exact = by_class * wanted  # whole numbers, so that no rounding differs between machines
     found: Indices = exact // total
     order = np.argsort(-(exact % total), kind="stable")
     found[order[: wanted - found.sum()]] += 1
@@ -214,6 +216,7 @@ def quotas(by_class: Indices, wanted: int) -> Indices:
 
 def stratified(labels: Indices, wanted: int) -> Indices:
     """`wanted` indices, sorted, each class in proportion (`quotas`)."""
+    # One generator for all classes, in the order of their labels: the choice is part of a run's definition.
     classes, by_class = np.unique(labels, return_counts=True)
     source = np.random.default_rng(SPLIT_SEED)
     chosen = [

@@ -38,6 +38,7 @@ class Split(ABC):
     """Examples with their labels, in a fixed order; example i is the same on every rank."""
 
     num_examples: int
+    """Number of examples in one pass of a stream, or in a sweep of all ranks."""
 
     @abstractmethod
     def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:

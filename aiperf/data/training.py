@@ -19,6 +19,7 @@ from aiperf.tasks.data import DataConfig
 from aiperf.tasks.task import Task
 
 Numbers = tuple[int, ...]
+"""Whole numbers that are counted of an answer, as `Objective.judged` returns them."""
 
 
 class Destination(NamedTuple):

@@ -19,6 +19,7 @@ MODEL = "aiperf-hpc"
 """Name of the model for LoadGen. It is none of those in LoadGen's built-in configuration, so the settings
 that apply to all models hold."""
 NUMBER_BYTES = 8
+"""Bytes of a number in an answer: an int64 of torch."""
 
 
 def load_loadgen() -> ModuleType:

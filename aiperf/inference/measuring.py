@@ -44,6 +44,7 @@ SWITCH_SECONDS = 1e-4
 """Interval in seconds after which a Python thread lets others run. The default of 5 ms would be visible in
 the latencies."""
 NANO = 1e9
+"""Nanoseconds per second: LoadGen's settings are in nanoseconds."""
 
 
 def answered(request: str) -> object:
@@ -84,6 +85,7 @@ def measure(request: Request) -> Measured:
 def _measured(scene: Scene, run: Replay) -> Measured:
     """Runs the tests of a scenario, with the expected speeds as LoadGen's settings."""
     request, device, settings = scene.request, scene.found.device, scene.bench.settings
+    # LoadGen makes its queries before the test, as many as these speeds let it expect.
     settings.single_stream_expected_latency_ns = NANO * scene.speed.query_seconds / MORE_QUERIES
     settings.multi_stream_expected_latency_ns = NANO * scene.speed.query_seconds / MORE_QUERIES
     settings.offline_expected_qps = MORE_SAMPLES * scene.speed.samples_per_second
@@ -232,6 +234,7 @@ class FoundRate:
     """Times of day in seconds at the beginning and the end of that test."""
     probes: tuple[Probe, ...]
     nothing: str = ""
+    """Reason why no rate passed; empty if one did."""
 
 
 def search(scene: Scene) -> FoundRate:

@@ -43,7 +43,7 @@ class SampleLibrary:
         self.total = split.num_examples
         first, _ = next(iter(split.sweep(1)))
         self.loadable = max(1, min(self.total, MOST_BYTES // (first.element_size() * first.numel())))
-        self._row = [-1] * self.total
+        self._row = [-1] * self.total  # of each example its row among the loaded ones, or -1
         self._examples, self._targets = torch.empty(0), torch.empty(0)
 
     def load(self, wanted: Sequence[int]) -> None:
@@ -55,6 +55,7 @@ class SampleLibrary:
         for row, place in enumerate(places):
             self._row[place] = row
         chosen[places] = True
+        # First of all, so that old and new samples are not in memory together.
         self._examples, self._targets = torch.empty(0), torch.empty(0)
         kept: list[Batch] = []
         start = 0

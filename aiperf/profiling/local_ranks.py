@@ -19,6 +19,7 @@ from aiperf.wire.profile_records import Recorded
 from nas.record import decode, encode
 
 POLL_SECONDS = 0.05
+"""Time in seconds between two looks at the processes."""
 WORDS = 400
 """Maximum number of characters shown of a process's last line."""
 

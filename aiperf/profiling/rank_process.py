@@ -69,6 +69,7 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
     training = replace(work.training, format=_format(work, device, parallel))
     device.declare(training.format)
     ceilings = work.ceilings or _ceilings(device, training.format, parallel)
+    # Nothing is staged: a few steps are too short to pay for a copy of the whole set.
     data = load(replace(work.data, stage=""), device.torch, work.random_seed, work.ranks)
     rank = Rank(device, data, training, parallel)
     trial = Trial(0, None, (), work.hyper, 1, 1, work.random_seed)
@@ -78,8 +79,9 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
     if work.trace and position == 0:
         rounds.write_trace(directory / TRACE)
     part = FirstBatch(data.validation, work.hyper.batch_size)
-    evaluate(rank, attempt.network, part)
+    evaluate(rank, attempt.network, part)  # not counted: torch loads and compiles what it needs
     tally, seconds = evaluate(rank, attempt.network, part)
+    # Last, because its profiler records every allocation and slows the steps down.
     memory = measure_memory(steps)
     examples = work.hyper.batch_size // work.ranks
     parallel.close()

@@ -50,11 +50,13 @@ from nas.modules import Network
 ALLOCATION = "[memory]"
 """Name of the profiler's events for changes of allocated memory."""
 SECOND = "second step"
+"""Name of the range around the step whose memory is reported."""
 STEPS = 2
 """Number of predicted steps: only from the second step on, gradients and optimizer state exist from the
 start."""
 
 Mark = Callable[[str], AbstractContextManager[Any]]
+"""Puts a named range around what runs in its context."""
 
 
 def unmarked(name: str) -> AbstractContextManager[Any]:
@@ -286,6 +288,7 @@ def predict_memory(
     mixture of experts, where the number of rows of an expert depends on the examples."""
     if any(isinstance(node.layer, Experts) for node in graph.nodes):
         return None
+    # On no device first: a network of any size is built without memory, and its tensors are then replaced.
     with torch.device("meta"):
         network = Network(graph)
     with FakeTensorMode():

@@ -16,6 +16,7 @@ from aiperf.scenarios.latencies import PERCENTILES, Latencies
 from nas.bounded import lines, opened
 
 MARK = b":::MLLOG"
+"""Begins a line with an entry, as in all logs of MLPerf."""
 PREFIX = MARK + b" "
 LONGEST_LINE = 1 << 26
 """Maximum length of a line in bytes; it is large because the list of all loaded samples is on one line."""

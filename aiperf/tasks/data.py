@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip", "resized-crop-flip-draft")
+"""Values of `data.augmentation`; which of them fit is known once the files are seen."""
 PARTS = ("training", "validation", "test")
 """Names of the parts of any data, as in `training_examples`."""
 GROUP = "aiperf.tasks"
+"""The group of entry points under which packages register their tasks."""
 
 
 class NoSuchTask(ConfigError):

@@ -198,11 +198,13 @@ class Task:
     example: str
     """What one is called; several with an s."""
     amount: Amount
+    """What the rates of its runs are stated in."""
     data_class: type[DataConfig]
     """The configuration of its data, which has the values of `data.name` that are of this task."""
     head: type[Head]
     """What the output of its networks is asked."""
     examples: Callable[[DataConfig], Examples]
+    """What its networks read, by the configuration."""
     data: DataFacts
     reads: Callable[[DataConfig], str]
     """What a network is given, in words, for who gives it more."""

@@ -113,6 +113,7 @@ class _ReadStep(NamedTuple):
     images: Tensor
     labels: Tensor
     pieces: Sequence[Future[None]]
+    """What the threads still do for it."""
 
 
 class PackedSplit(Split):

@@ -45,8 +45,8 @@ def pack(
 ) -> Packed | None:
     """Makes the shards that are not there yet, then the manifest. `show` is given the images done so far.
 
-    What is there is looked at again, for since the plan was made another packing may have been at work;
-    None where it has made all. Raises DataError, which names the files that cannot be decoded once all
+    The target is looked at again, because another packing may have written there since the plan was made;
+    returns None if it has made all. Raises DataError, which names the files that cannot be decoded once all
     other shards are made: with these replaced, the next call makes only theirs.
     """
     try:
@@ -83,7 +83,7 @@ def _made(
     plan: PackingPlan, processes: Executor, workers: int, record: PackingRecord, show: Callable[[int], object]
 ) -> dict[str, str]:
     """SHA-256 of the shards that were made, by name."""
-    left = {shard.name: -(-shard.images // PIECE) for shard in plan.left}
+    left = {shard.name: -(-shard.images // PIECE) for shard in plan.left}  # pieces that are not decoded
     done, faults = plan.images_finished, list[str]()
     hashes, decoding = dict[str, Future[str]](), dict[Future[tuple[int, str]], PlannedShard]()
     pieces = _pieces(plan)

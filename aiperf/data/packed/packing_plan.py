@@ -50,6 +50,7 @@ class PlannedShard:
     listing: FileList
     first: int
     stop: int
+    """The first image of the list that is not in it any more."""
     source: str
     """Hash of the names and bytes of its files, and of how they are decoded: what its pixels follow from."""
 
@@ -117,7 +118,7 @@ class PackingPlan:
 
 
 def plan(source: Path, target: Path, side: int) -> PackingPlan | None:
-    """None where the target already holds these images, packed alike.
+    """What is to be packed; None if the target already holds these images, packed alike.
 
     Raises DataError for a source that is not an image folder, and for a target that holds something else or
     has no room.
@@ -148,7 +149,8 @@ def plan(source: Path, target: Path, side: int) -> PackingPlan | None:
 
 
 def with_finished(plan: PackingPlan) -> PackingPlan | None:
-    """By what the target holds now; None where that is all. Raises DataError as `plan`."""
+    """The plan with the shards that the target holds now; None if it holds all. Raises DataError as
+    `plan`."""
     if (plan.target / MANIFEST).exists():
         there = _same_packing(plan.target, plan.result)
         hashes = {name: shard.sha256 for name, shard in there.shards}
@@ -159,6 +161,7 @@ def with_finished(plan: PackingPlan) -> PackingPlan | None:
         }
         if whole == hashes:
             return None
+        # Lost shards are made again, and must be what the manifest says: `expected`.
         found = replace(plan, finished=whole, expected=hashes)
     else:
         found = replace(plan, finished=_finished(plan), expected={})
@@ -167,7 +170,8 @@ def with_finished(plan: PackingPlan) -> PackingPlan | None:
 
 
 def with_undamaged(plan: PackingPlan, threads: int) -> PackingPlan:
-    """All finished shards are read: those whose SHA-256 is another one now are not finished."""
+    """The plan without the finished shards whose SHA-256 is another one now, for which all of them are
+    read."""
     with ThreadPoolExecutor(threads) as pool:
         found = pool.map(file_digest, (plan.target / name for name in plan.finished))
         kept = {name: digest for (name, digest), now in zip(plan.finished.items(), found) if now == digest}
@@ -200,7 +204,8 @@ def _same_packing(target: Path, wanted: Packed) -> Packed:
 
 
 def _finished(plan: PackingPlan) -> dict[str, str]:
-    """By name, what an earlier packing wrote down. Raises DataError for that of other images."""
+    """SHA-256 by name of the shards that an earlier packing recorded. Raises DataError if it packed other
+    images."""
     try:
         there = {entry.name for entry in plan.target.iterdir()} - {LOCK}
     except FileNotFoundError:

@@ -25,6 +25,7 @@ from nas.bounded import file_digest, read_text
 from nas.record import RecordError, decode, encode
 
 MANIFEST = "manifest.json"
+"""Written last: a folder with it holds a whole set."""
 PACKING = "packing.jsonl"
 """The finished shards of a packing that is not finished; removed when the manifest is written."""
 LOCK = ".lock"
@@ -32,9 +33,11 @@ LOCK = ".lock"
 before would then hold a lock that nobody else sees."""
 FORMS = "aiperf-hpc/packed/"
 FORM = f"{FORMS}1"
+"""The form of the folder, with its version: other ones are refused."""
 SIDE = 256
 """Customary shorter side of ImageNet's images before a crop of 224 (Krizhevsky et al., NIPS 2012)."""
 FILTER = "bilinear, with antialiasing"
+"""How pixels are scaled, as the manifest records it."""
 # Each shard is mapped, and keeps a file open: 256 leave room below the usual limit of 1,024 for the shards
 # of test and whatever else a rank opens. Small sets have small shards, so that a packing that was killed
 # loses little of its work.
@@ -77,6 +80,7 @@ class Packed:
     resize: str
     filter: str
     decoder: str
+    """The library that decoded the files: another version may give other pixels."""
     train: PackedPart
     test: PackedPart
 

@@ -27,6 +27,7 @@ from aiperf.wording import bytes_text
 COPIERS = 8
 """Threads that wait for the shared file system and for the disk."""
 BLOCK_BYTES = 4 << 20
+"""Bytes that are read, hashed and written at a time."""
 
 
 def stage_shards(folder: Path, packed: Packed, disk: Path) -> Path:

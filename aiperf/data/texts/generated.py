@@ -25,9 +25,11 @@ from nas.head import BYTES
 from nas.modules import to_device
 
 SYMBOLS = 16
+"""A power of two, so that a step round the circle is a sum and a mask."""
 SHARES = (128, 64, 32, 16, 8, 4, 2, 2)
 """How often each of eight steps is drawn, of 256 times."""
 WORD = (1 << 32) - 1
+"""The mask of a word of 32 bits; words are held in int64, which every device has."""
 FACTOR = 0x45D9F3B
 """Odd, and so small that its product with a word fits into 64 bits. Of `mixed`, a customary hash."""
 

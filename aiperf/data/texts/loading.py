@@ -30,6 +30,7 @@ LIMITED = ("training", "validation")
 
 WHERE = "the bundled text"
 PACKED = "python_docs.txt.xz"
+"""The file of the bundled text, next to this one."""
 
 
 class HeldWindows(WindowSource):

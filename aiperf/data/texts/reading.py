@@ -19,6 +19,7 @@ from aiperf.errors import DataError
 from aiperf.os_error import unreadable
 
 CHUNK_BYTES = 4 << 20
+"""Bytes that are read at a time when a text is hashed or copied."""
 MOST_MAPPED = 256
 """Files that are mapped at once, each of which holds a file open: systems allow 1,024 to a process."""
 
@@ -71,6 +72,7 @@ class MappedText:
                 _refuse_changed(path, length, done)
 
     def windows(self, places: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
+        # A window may begin in one file and end in another, even some files later.
         shown = np.empty((len(places), length), np.uint8)
         numbers = np.searchsorted(self._ends, places, side="right")
         for window, place, number in zip(shown, places.tolist(), numbers.tolist()):

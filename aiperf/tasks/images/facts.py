@@ -86,7 +86,7 @@ def _fixed_examples(config: DataConfig) -> Iterator[str]:
 
 def _by_class(config: DataConfig, manifest: Manifest) -> Iterator[str]:
     """The smallest and the largest class leave room for all images of a part, and no more."""
-    others = config.classes - 1
+    others = config.classes - 1  # each of them is at least as large as the smallest, at most as the largest
     for part in PARTS:
         images, sizes = manifest.get(f"{part}_examples", 0), manifest.get(f"{part}_examples_per_class")
         if images < 1:

@@ -89,6 +89,7 @@ IMAGENET_1K = KnownSet(
 PACKED = "packed"
 """`data.name` of an image folder whose images were decoded beforehand."""
 KNOWN = (DIGITS, CIFAR_10, FASHION_MNIST, IMAGENET_1K)
+"""The sets that are recognised in a manifest."""
 FIXED_FORMS: Mapping[str, KnownSet] = {each.name: each for each in (DIGITS, CIFAR_10)}
 """By `data.name`, where its files hold so many images whatever they show."""
 

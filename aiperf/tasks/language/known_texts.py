@@ -70,6 +70,7 @@ ENWIK9 = KnownText(
     ),
 )
 KNOWN_TEXTS = (BUNDLED_TEXT, ENWIK9)
+"""The texts that are recognised in a manifest."""
 
 
 def known_text(manifest: Mapping[str, Any]) -> KnownText | None:

@@ -20,6 +20,7 @@ from nas.tuning import text_space
 WINDOW = 1_024
 """Bytes of a window in a ranked run and in the control on an accelerator: as long as GPT-2's context."""
 CLIMB = ((WINDOW, 1), (WINDOW, 4))
+"""On a processor: window and windows per step."""
 SMALLER_CLIMB = ((64, 12),)
 """The climb of gpt-4x128: nanoGPT's window and batch on a processor, and no others, so that rates compare."""
 WINDOWS = "windows of {:,} bytes"

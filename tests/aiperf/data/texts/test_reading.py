@@ -269,9 +269,7 @@ def test_another_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_python_without_lzma_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lzma", None)  # so that its import raises
-    with pytest.raises(
-        DataError, match=r"without lzma; build it with liblzma, or unpack .*xz with xz"
-    ):
+    with pytest.raises(DataError, match=r"without lzma; build it with liblzma, or unpack .*xz with xz"):
         loading.bundled_text()
 
 

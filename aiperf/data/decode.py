@@ -118,7 +118,7 @@ def evaluation_box(width: int, height: int) -> Box:
 
 
 def random_box(source: random.Random, width: int, height: int) -> Box:
-    """A crop of random area and aspect; where none fits, the largest centred square."""
+    """A crop of random area and aspect; if none fits, the largest centred square."""
     for _ in range(CROP_TRIES):
         area = width * height * source.uniform(*CROP_AREA)
         aspect = CROP_ASPECT[0] * (CROP_ASPECT[1] / CROP_ASPECT[0]) ** source.random()

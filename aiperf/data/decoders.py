@@ -162,8 +162,8 @@ class _Group:
     def begin(
         self, plan: Iterator[DecodeRequest], needed: bool = True
     ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Hands out requests of a plan while there are free slots, and at least one where one is needed: each
-        slot and the labels of its images."""
+        """Hands out requests of a plan while there are free slots, and at least one if one is needed. Yields
+        each slot and the labels of its images."""
         self._free_slots(needed)
         while self._free and (request := next(plan, None)) is not None:
             slot = self._free.popleft()

@@ -66,7 +66,7 @@ class FolderFile(NamedTuple):
     """Device and inode."""
     linked: bool
     """Whether its name is or passes through a symbolic link, or is one of several hard links. Other files
-    share an inode only where a file system makes inodes up."""
+    share an inode only if a file system makes inodes up."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class Augmentation:
 
     @property
     def draws(self) -> int:
-        """Random numbers it needs for an image: row, column and flip."""
+        """How many random numbers an image needs: row, column and flip."""
         return 3 if self.pad or self.flip else 0
 
     def border(self, images: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ class Split(ABC):
 
     @abstractmethod
     def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        """Batches without end, shuffled anew every pass, augmented where the split is.
+        """Batches without end, shuffled anew every pass, and augmented if the split is.
 
         The order is the passes' permutations one after the other, cut into steps of exactly
         `batch_size` examples over all `ranks`; each rank takes its even share of every step. Order and

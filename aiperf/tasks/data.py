@@ -42,7 +42,7 @@ class DataConfig:
     generated: ClassVar[tuple[str, ...]] = ()
     """Those of them whose examples are generated, so that they depend on the random seed of a run."""
     least_validation: ClassVar[int] = 1
-    """The least `validation_examples`; 0 where 0 stands for all that there are."""
+    """The least `validation_examples`; 0 if 0 stands for all of them."""
 
     name: str
     """One of digits, idx, cifar10, imagefolder, packed, synthetic; text, synthetic-text; or the name of an
@@ -98,8 +98,8 @@ class DataConfig:
         """Raises ConfigError for what this task cannot have."""
 
     def refuse_no_folder(self) -> None:
-        """Raises ConfigError where files are needed and their folder is not given, which only a run that
-        reads them needs."""
+        """Raises ConfigError if files are needed and their folder is not given. Only a run that reads them
+        needs it."""
 
     def refuse_absent(self) -> None:
         """Raises ConfigError for files that are not on this host, before anything is started to read them."""
@@ -146,13 +146,13 @@ class DataConfig:
 
 
 def own_classes() -> list[type[DataConfig]]:
-    """Those of this program's tasks, which `aiperf.config` imports. A class of another package is none of
-    them, whatever names it has."""
+    """The classes of this program's tasks, which `aiperf.config` imports. A class of another package is not
+    among them, whatever names it has."""
     return [kind for kind in DataConfig.__subclasses__() if kind.__module__.startswith("aiperf.tasks.")]
 
 
 def data_names() -> list[str]:
-    """Every `data.name` that there is here: those of this program's tasks, then those of installed ones."""
+    """Every available `data.name`: those of this program's tasks, then those of installed ones."""
     return list(dict.fromkeys([*(name for kind in own_classes() for name in kind.names), *installed_names()]))
 
 

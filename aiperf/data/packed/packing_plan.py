@@ -44,7 +44,7 @@ KEYS = {"shard", "source", "sha256"}
 
 @dataclass(frozen=True)
 class PlannedShard:
-    """A shard that is to be there: which images, and where."""
+    """A shard that a packing makes: its file, and its images as a range of the list."""
 
     name: str
     listing: FileList
@@ -192,7 +192,7 @@ def _planned(name: str, listing: FileList, how: str) -> Iterator[PlannedShard]:
 
 
 def _same_packing(target: Path, wanted: Packed) -> Packed:
-    """Raises DataError where the target is a finished packing of something else."""
+    """The finished packing in the target. Raises DataError if it is one of something else."""
     there = read_manifest(target)
     keys = ("source_sha256", "classes", "side", "channels", "resize", "filter", "decoder")
     if different := [key for key in keys if getattr(there, key) != getattr(wanted, key)]:

@@ -149,7 +149,7 @@ def write_durably(path: Path, text: str) -> None:
 def alone(folder: Path, busy: str = "") -> Iterator[None]:
     """Waits for another process that holds the folder; with `busy` raises DataError of these words instead.
 
-    Makes the folder. Raises DataError where the file system has no locks, and OSError for a folder that
+    Makes the folder. Raises DataError if the file system has no locks, and OSError for a folder that
     cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -224,7 +224,7 @@ def wrong_sizes(folder: Path, packed: Packed) -> list[str]:
 
 
 def wrong_size(path: Path, packed: Packed, shard: Shard) -> str:
-    """Empty where the size is right."""
+    """What is wrong with the size of a shard, or why it cannot be known; empty if it is right."""
     expected = shard.images * packed.image_bytes
     try:
         found = path.stat().st_size
@@ -311,7 +311,7 @@ def damaged(folder: Path, packed: Packed, threads: int, show: Callable[[int], ob
 
 
 def fault(path: Path, packed: Packed, shard: Shard) -> str:
-    """What is wrong with a shard; empty where it is whole and its SHA-256 right."""
+    """What is wrong with a shard; empty if it is whole and its SHA-256 is right."""
     if line := wrong_size(path, packed, shard):
         return line
     try:

@@ -33,9 +33,9 @@ BLOCK_BYTES = 4 << 20
 def stage_shards(folder: Path, packed: Packed, disk: Path) -> Path:
     """The folder on this disk, one for each user, that holds the same shards.
 
-    The first rank of a host copies, the others wait for it. What is there is used again: as it is where
-    nothing was written since it was checked, else by its SHA-256. Raises DataError, also for a folder that
-    other users can write to.
+    The first rank of a host copies, the others wait for it. An earlier copy is used again: as it is if
+    nothing was written since it was checked, else if its SHA-256 is right. Raises DataError, also for a
+    folder that other users can write to.
     """
     target = disk / f"aiperf-packed-{os.getuid()}-{packed.sha256[:16]}"
     try:
@@ -88,7 +88,7 @@ def _refuse_no_room(target: Path, packed: Packed, left: list[tuple[str, Shard]])
 
 
 def _copied(folder: Path, target: Path, name: str, shard: Shard) -> str:
-    """Empty where the copy is whole and right; else what is wrong with the shard."""
+    """What is wrong with the source of a shard that was copied; empty if its copy is whole and right."""
     digest, unfinished = sha256(), target / f".{name}.part"
     with unfinished.open("wb") as copy:
         for block in _blocks(folder / name):

@@ -51,7 +51,7 @@ class Classified(Tally):
 
     def agrees(self, recorded: Tally) -> bool:
         """One answer may differ, or 0.2 % of all, but no more than a tenth of the wrong ones: the score
-        depends on these alone, and few examples lie near the boundary where few are wrong."""
+        depends on these alone, and few examples lie near the boundary if few are wrong."""
         if not isinstance(recorded, Classified) or recorded.of != self.of:
             return False
         most_wrong = TOLERATED_SHARE_OF_WRONG * max(self.wrong, recorded.wrong)

@@ -1,4 +1,4 @@
-"""How networks are trained on text: where it is read, and their objective."""
+"""How networks are trained on text: its loader and their objective."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from aiperf.data.normalise import measured
-from aiperf.data.parts import PartFacts, divided
+from aiperf.data.normalise import pixel_normalisation
+from aiperf.data.parts import PartFacts, divide
 from aiperf.data.resident import AUGMENTATIONS, HeldSplit, augmentation
 from aiperf.data.splits import Data, image_manifest
 from aiperf.errors import DataError
@@ -56,7 +56,7 @@ class Part:
 
 def split_official(config: DataConfig, device: torch.device, training: Part, test: Part) -> Data:
     """Training and validation from the official training part; the official test part whole."""
-    chosen, held_back = divided(config, training.facts(config.name), test.facts(config.name))
+    chosen, held_back = divide(config, training.facts(config.name), test.facts(config.name))
     parts = (training[chosen], training[held_back], test)
     return assemble(config, device, parts, fingerprint(training, test), len(training.labels))
 
@@ -70,7 +70,7 @@ def assemble(
 ) -> Data:
     """Training, validation and test on the device, normalised by the training images."""
     images = [_resized(torch.from_numpy(part.images), config.size) for part in parts]
-    normalisation = measured(images[0], parts[0].where).to(device)
+    normalisation = pixel_normalisation(images[0], parts[0].where).to(device)
     train, validation, test = (
         HeldSplit(
             pixels.to(device),

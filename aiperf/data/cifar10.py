@@ -23,8 +23,10 @@ from aiperf.os_error import unreadable
 from nas.bounded import read_bytes
 
 IMAGES_A_FILE = 10_000
+"""Images of each of the six files, in both forms."""
 SIDE, CLASSES = 32, 10
 LARGEST_BYTES = IMAGES_A_FILE * (1 + 3 * SIDE * SIDE) + (1 << 20)
+"""The most that is read of a file: the binary form, and a mebibyte so that a longer one is noticed."""
 TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
 # The package spells them so.
@@ -73,6 +75,7 @@ def _form(folder: Path) -> str | None:
 
 
 def _binary(folder: Path, names: tuple[str, ...]) -> Part:
+    """Reads files of records: a label, then red, green and blue as planes of 32 x 32 bytes."""
     record = 1 + 3 * SIDE * SIDE
     pieces = []
     for file in (folder / f"{name}.bin" for name in names):
@@ -89,6 +92,7 @@ def _binary(folder: Path, names: tuple[str, ...]) -> Part:
 
 
 def _png(folder: Path, names: tuple[str, ...]) -> Part:
+    """Reads pictures with one row of pixels per image, and the labels next to them."""
     images = np.concatenate([_rows(folder / f"{name}.png") for name in names])
     file = folder / LABELS[names]
     try:
@@ -101,6 +105,7 @@ def _png(folder: Path, names: tuple[str, ...]) -> Part:
 
 
 def _rows(file: Path) -> NDArray[np.uint8]:
+    """The images of one picture, bytes (10000, 32, 32, 3)."""
     pixels = decode_all(file, "download it again")
     if pixels.shape != (IMAGES_A_FILE, SIDE * SIDE, 3):
         raise DataError(
@@ -111,6 +116,8 @@ def _rows(file: Path) -> NDArray[np.uint8]:
 
 
 def _read(file: Path) -> bytes:
+    """The bytes of a file, at most those of the binary form and a megabyte: a file of any length may have
+    its name."""
     try:
         return read_bytes(file, LARGEST_BYTES)
     except OSError as error:
@@ -118,4 +125,5 @@ def _read(file: Path) -> bytes:
 
 
 def _where(folder: Path, names: tuple[str, ...], suffix: str) -> str:
+    """Names the first and the last file of a part, for the errors."""
     return f"{folder}: {names[0]}{suffix}" + (f" … {names[-1]}{suffix}" if len(names) > 1 else "")

@@ -26,6 +26,7 @@ EVALUATED_SHARE = 224 / 256
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_TRIES = 10
+"""Boxes that are drawn before the centre is taken, as in the reference training of torchvision."""
 # At which libjpeg decodes faster, as divisors.
 DRAFT_SCALES = (8, 4, 2)
 # Pillow's name for the pixels that are shown, by channels.
@@ -35,6 +36,7 @@ READABLE_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 GREY_MODES = ("1", "L", "LA")
 JPEG_END = b"\xff\xd9"
 PNG_END = b"IEND\xaeB`\x82"
+"""Last bytes of a whole file: one that was cut off, as by a broken download, does not end so."""
 
 Box = tuple[float, float, float, float]
 """Left, upper, right, lower, in pixels of the file."""
@@ -116,7 +118,7 @@ def evaluation_box(width: int, height: int) -> Box:
 
 
 def random_box(source: random.Random, width: int, height: int) -> Box:
-    """A crop of random area and aspect; where none fits, the largest centred square."""
+    """A crop of random area and aspect; if none fits, the largest centred square."""
     for _ in range(CROP_TRIES):
         area = width * height * source.uniform(*CROP_AREA)
         aspect = CROP_ASPECT[0] * (CROP_ASPECT[1] / CROP_ASPECT[0]) ** source.random()
@@ -156,6 +158,7 @@ def refusal(path: str, error: Exception, remedy: str = "replace or remove it") -
 
 
 def _is_empty(path: str) -> bool:
+    """Whether a file has no bytes; also False if it does not exist any more."""
     try:
         return os.stat(path).st_size == 0
     except OSError:  # removed since it was read
@@ -205,6 +208,7 @@ def _drafted(file: Image, box: Box, size: int) -> Box:
 
 
 def _pixels(file: Image, channels: int) -> Image:
+    """Decodes a file to the mode in which its pixels are shown: grey or RGB, a byte per channel."""
     file.info.pop("transparency", None)  # it is not shown, and Pillow would warn of it in every process
     if file.mode == MODES[channels]:
         file.load()  # `convert` would copy it
@@ -213,6 +217,8 @@ def _pixels(file: Image, channels: int) -> Image:
 
 
 def _open(path: str | Path) -> Image:
+    """Opens a file by its header alone. Raises what Pillow raises, and ValueError for more than 8 bits per
+    channel."""
     from PIL import Image
 
     image = Image.open(path, formats=("JPEG", "PNG"))

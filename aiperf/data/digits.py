@@ -24,6 +24,7 @@ from aiperf.tasks.data import DataConfig
 from aiperf.tasks.images.known_sets import DIGITS
 
 WHERE = "scikit-learn's digits"
+"""The set, for the errors."""
 SHA256 = DIGITS.sha256
 """What `fingerprint` gives for the images, as bytes 0 … 255, with their labels."""
 
@@ -70,11 +71,14 @@ def _digits() -> Part:
 
 
 def _pinned() -> dict[str, np.ndarray]:
+    """The numbers of the images for training, validation and test, by part."""
     text = (resources.files("aiperf") / "presets" / "digits_split.json").read_text(encoding="utf-8")
     return {name: np.array(indices, dtype=np.int64) for name, indices in json.loads(text)["indices"].items()}
 
 
 def _at_most(part: Part, wanted: int, name: str) -> Part:
+    """So many images of a pinned part, stratified by class; all if `wanted` is 0. Raises DataError if there
+    are fewer, or a class would have none."""
     if wanted > len(part.labels):
         raise DataError(
             f"{WHERE}: data.{name}_examples is {wanted}, but the pinned list has {len(part.labels)}; reduce "

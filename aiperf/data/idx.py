@@ -77,6 +77,8 @@ def _look(folder: Path, words: tuple[str, ...]) -> tuple[PartFacts, int]:
 
 
 def _refused(file: Path, error: Exception) -> DataError:
+    """The error for a file that could not be read: the system's, that of a wrong name, or that of a damaged
+    archive."""
     if isinstance(error, OSError) and is_of_system(error):
         return DataError(unreadable(error, file, "download the file again"))
     if isinstance(error, gzip.BadGzipFile) and _begins(file, IDX):
@@ -85,12 +87,14 @@ def _refused(file: Path, error: Exception) -> DataError:
 
 
 def _begins(file: Path, content: bytes) -> bool:
+    """Whether a file begins with these bytes."""
     with opened(file) as raw:
         return raw.read(len(content)) == content
 
 
 @contextmanager
 def _opened(file: Path) -> Iterator[BinaryIO]:
+    """A context with the bytes of a file, unpacked if its name ends in .gz."""
     with opened(file) as raw:
         yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if file.suffix == ".gz" else raw
 
@@ -110,6 +114,7 @@ def _header(file: Path, content: bytes, dimensions: int) -> tuple[tuple[int, ...
 
 
 def _part(folder: Path, words: tuple[str, ...]) -> Part:
+    """The images and labels of a part, one channel per image."""
     images, labels, where = _files(folder, words)
     return Part(read_array(images, 3)[..., None], read_array(labels, 1).astype(np.int64), where)
 

@@ -15,7 +15,7 @@ from aiperf.data.idx import look_at_idx, read_idx
 from aiperf.data.imagefolder import is_undivided, load_imagefolder, look_at_imagefolder
 from aiperf.data.packed.loading import load_packed, look_at_packed
 from aiperf.data.packed.shards import MANIFEST, is_packed
-from aiperf.data.parts import SetFacts, divided
+from aiperf.data.parts import SetFacts, divide
 from aiperf.data.splits import Data
 from aiperf.data.synthetic import load_synthetic
 from aiperf.data.training import Destination
@@ -28,6 +28,7 @@ class DataSource(NamedTuple):
     """Where images come from: what a value of `data.name` stands for."""
 
     load: Callable[[DataConfig, Destination], Data]
+    """Reads and checks the whole set. Raises DataError."""
     look: Callable[[Path], SetFacts] | None = None
     """The facts that the files in a folder tell; None if it reads none."""
 
@@ -69,7 +70,7 @@ def _refuse_another_set(config: DataConfig) -> None:
     kinds = _kinds(folder)
     if kinds and config.name not in kinds:
         found = _look(kinds[0], folder)
-        divided(config, found.training, found.test)  # refuses the name, with all else that does not fit
+        divide(config, found.training, found.test)  # refuses the name, with all else that does not fit
 
 
 def look(folder: Path) -> SetFacts:
@@ -109,13 +110,14 @@ def _set_below(folder: Path) -> Path | None:
 
 
 def _look(kind: str, folder: Path) -> SetFacts:
+    """The facts of a folder whose kind is known, one with files."""
     look_at = SOURCES[kind].look
     assert look_at is not None, kind
     return look_at(folder)
 
 
 def _kinds(folder: Path) -> tuple[str, ...]:
-    """Each `data.name` that the names in a folder call for."""
+    """Each `data.name` that the names in a folder call for; several if sets lie side by side."""
     try:
         names = visible_names(folder)
         packed = is_packed(folder)  # which looks into files, and may read the names alone

@@ -35,6 +35,7 @@ class PartFacts:
     channels: tuple[int, ...]
     """Numbers of channels in which the images can be shown."""
     augmentations: tuple[str, ...]
+    """The augmentations that fit images of this kind."""
     classes: str = ""
     """How the classes are known, if not by the labels."""
     packed_side: int = 0
@@ -57,6 +58,7 @@ class PartFacts:
 
     @property
     def classes_text(self) -> str:
+        """How many classes there are, and how that is known."""
         used = self.used_labels
         if self.classes or not len(used):
             return self.classes or "no labels"
@@ -88,7 +90,7 @@ def contradictions(config: DataConfig, *parts: PartFacts) -> list[str]:
     return list(texts.values())
 
 
-def divided(config: DataConfig, training: PartFacts, test: PartFacts) -> tuple[Indices, Indices]:
+def divide(config: DataConfig, training: PartFacts, test: PartFacts) -> tuple[Indices, Indices]:
     """Training and validation images out of the training part, as sorted indices.
 
     Raises DataError with everything that the configuration states otherwise.
@@ -147,7 +149,7 @@ def take_validation(
 
     Raises DataError when there are too few, or when a class would be left without a training image.
     """
-    wanted = config.training_examples or len(labels) - config.validation_examples
+    wanted = config.training_examples or len(labels) - config.validation_examples  # 0: all that is left
     if wanted < 1 or wanted + config.validation_examples > len(labels):
         raise DataError(
             f"{where}: {len(labels)} training images cannot give {config.training_examples or 'some'} for "
@@ -161,6 +163,7 @@ def take_validation(
             f"{where}: class {_named(classes[least], names)} has one training image, but two are needed, one "
             f"of them for validation; add images of that class"
         )
+    # Validation is taken first, so that it is the same however many images are trained on.
     validation = stratified(labels, config.validation_examples)
     rest = np.setdiff1d(np.arange(len(labels)), validation)
     training = rest[stratified(labels[rest], wanted)]
@@ -175,6 +178,7 @@ def take_validation(
 
 
 def _named(label: int, names: Sequence[str]) -> str:
+    """A class for the errors: by its name if it has one, else by its number."""
     return names[label] if names else str(label)
 
 
@@ -193,6 +197,8 @@ def _remedy(by_class: Indices, config: DataConfig) -> str:
 
 
 def _fits(by_class: Indices, validation: int, training: int) -> bool:
+    """Whether with these numbers of examples each class has an image in both parts; `training` of 0: all
+    that is left."""
     left = by_class - (held_back := quotas(by_class, validation))
     total = int(left.sum())
     return 0 <= training <= total and bool(held_back.all() and quotas(left, training or total).all())
@@ -201,7 +207,7 @@ def _fits(by_class: Indices, validation: int, training: int) -> bool:
 def quotas(by_class: Indices, wanted: int) -> Indices:
     """How many of each class, in proportion (largest remainders; ties: the lower class)."""
     total = by_class.sum()
-    exact = by_class * wanted
+    exact = by_class * wanted  # whole numbers, so that no rounding differs between machines
     found: Indices = exact // total
     order = np.argsort(-(exact % total), kind="stable")
     found[order[: wanted - found.sum()]] += 1
@@ -210,6 +216,7 @@ def quotas(by_class: Indices, wanted: int) -> Indices:
 
 def stratified(labels: Indices, wanted: int) -> Indices:
     """`wanted` indices, sorted, each class in proportion (`quotas`)."""
+    # One generator for all classes, in the order of their labels: the choice is part of a run's definition.
     classes, by_class = np.unique(labels, return_counts=True)
     source = np.random.default_rng(SPLIT_SEED)
     chosen = [

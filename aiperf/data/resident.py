@@ -58,7 +58,7 @@ class ResidentSplit(Split):
             yield from zip(shown.split(size), self.labels.index_select(0, images).split(size))
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        for batch in self.swept(batch_size, rank, ranks):
+        for batch in self.sweep_batches(batch_size, rank, ranks):
             images = self.show_range(batch.start, batch.stop)
             yield images.permute(0, 3, 1, 2), self.labels[batch.start : batch.stop]
 
@@ -72,7 +72,7 @@ class Augmentation:
 
     @property
     def draws(self) -> int:
-        """Random numbers it needs for an image: row, column and flip."""
+        """How many random numbers an image needs: row, column and flip."""
         return 3 if self.pad or self.flip else 0
 
     def border(self, images: Tensor) -> Tensor:
@@ -137,4 +137,5 @@ class HeldSplit(ResidentSplit):
         return self._normalised(self._held[start:stop, inside, inside].contiguous())
 
     def _normalised(self, images: Tensor) -> Tensor:
+        """Normalises bytes; a set that is held normalised is returned as it is."""
         return images if images.dtype == torch.float32 else self._normalisation(images)

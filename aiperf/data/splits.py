@@ -38,10 +38,11 @@ class Split(ABC):
     """Examples with their labels, in a fixed order; example i is the same on every rank."""
 
     num_examples: int
+    """Number of examples in one pass of a stream, or in a sweep of all ranks."""
 
     @abstractmethod
     def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        """Batches without end, shuffled anew every pass, augmented where the split is.
+        """Batches without end, shuffled anew every pass, and augmented if the split is.
 
         The order is the passes' permutations one after the other, cut into steps of exactly
         `batch_size` examples over all `ranks`; each rank takes its even share of every step. Order and
@@ -56,7 +57,7 @@ class Split(ABC):
         batches, so no collective belongs inside this loop.
         """
 
-    def swept(self, batch_size: int, rank: int, ranks: int) -> Iterator[range]:
+    def sweep_batches(self, batch_size: int, rank: int, ranks: int) -> Iterator[range]:
         """Yields the numbers of the examples of each batch of a rank in a sweep."""
         mine = share(self.num_examples, rank, ranks)
         size = max(1, batch_size // ranks)
@@ -112,6 +113,8 @@ class Order:
         return torch.cat([examples for examples, _ in pieces]), torch.cat([draws for _, draws in pieces])
 
     def _of_pass(self, number: int) -> tuple[Tensor, Tensor]:
+        """The examples (n,) and draws (n, draws) of a pass. Only the latest pass is kept, because a stream
+        goes on from one to the next."""
         if number != self._number:
             # A hash, because generators with neighbouring seeds begin alike; 63 bits of it, as torch takes.
             digest = blake2b(f"{self.seed}/{number}".encode(), digest_size=8).digest()

@@ -43,7 +43,7 @@ class SampleLibrary:
         self.total = split.num_examples
         first, _ = next(iter(split.sweep(1)))
         self.loadable = max(1, min(self.total, MOST_BYTES // (first.element_size() * first.numel())))
-        self._row = [-1] * self.total
+        self._row = [-1] * self.total  # of each example its row among the loaded ones, or -1
         self._examples, self._targets = torch.empty(0), torch.empty(0)
 
     def load(self, wanted: Sequence[int]) -> None:
@@ -55,6 +55,7 @@ class SampleLibrary:
         for row, place in enumerate(places):
             self._row[place] = row
         chosen[places] = True
+        # First of all, so that old and new samples are not in memory together.
         self._examples, self._targets = torch.empty(0), torch.empty(0)
         kept: list[Batch] = []
         start = 0
@@ -138,9 +139,11 @@ class System:
         return stack
 
     def start(self) -> None:
+        """Forgets the latencies of an earlier test."""
         self.seconds = array("d")
 
     def issue(self, ids: Sequence[int], places: Sequence[int]) -> None:
+        """Answers a query: the ids of its samples, and their places in the test part. LoadGen calls it."""
         began = perf_counter()
         with _ending_the_process():
             for start in range(0, len(ids), self.most):
@@ -175,15 +178,18 @@ class QueuedSystem(System):
         self._thread.start()
 
     def issue(self, ids: Sequence[int], places: Sequence[int]) -> None:
+        """Puts the samples of a query into the queue, with the time at which they were due."""
         began = perf_counter()
         for each, place in zip(ids, places):
             self._waiting.put((each, place, began))
 
     def close(self) -> None:
+        """Ends the second thread once all waiting queries are answered."""
         self._waiting.put(None)
         self._thread.join()
 
     def _serve(self) -> None:
+        """The second thread: answers waiting queries together until `close` is called."""
         with _ending_the_process(), self.computing():
             while batch := self._taken():
                 answers = self.answering(self.library.samples([place for _, place, _ in batch]))

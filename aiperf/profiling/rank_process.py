@@ -41,6 +41,8 @@ CEILING_SECONDS = 0.5
 
 
 def main() -> int:
+    """Profiles the work and writes the answer. Returns the exit code: 1 for an error that the user can
+    fix."""
     die_with_parent()
     directory, position = Path(sys.argv[1]), int(sys.argv[2])
     work = decode(ProfileWork, json.loads((directory / WORK).read_text(encoding="utf-8")))
@@ -59,6 +61,7 @@ def main() -> int:
 
 
 def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
+    """Profiles the work on this rank: ceilings first, then steps, a validation, and memory."""
     device = _bound(work)
     graph = graph_from_json(dict(work.graph))
     refuse_too_large(graph, work, device.memory_bytes)
@@ -66,6 +69,7 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
     training = replace(work.training, format=_format(work, device, parallel))
     device.declare(training.format)
     ceilings = work.ceilings or _ceilings(device, training.format, parallel)
+    # Nothing is staged: a few steps are too short to pay for a copy of the whole set.
     data = load(replace(work.data, stage=""), device.torch, work.random_seed, work.ranks)
     rank = Rank(device, data, training, parallel)
     trial = Trial(0, None, (), work.hyper, 1, 1, work.random_seed)
@@ -75,8 +79,9 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
     if work.trace and position == 0:
         rounds.write_trace(directory / TRACE)
     part = FirstBatch(data.validation, work.hyper.batch_size)
-    evaluate(rank, attempt.network, part)
+    evaluate(rank, attempt.network, part)  # not counted: torch loads and compiles what it needs
     tally, seconds = evaluate(rank, attempt.network, part)
+    # Last, because its profiler records every allocation and slows the steps down.
     memory = measure_memory(steps)
     examples = work.hyper.batch_size // work.ranks
     parallel.close()
@@ -133,6 +138,8 @@ def _bound(work: ProfileWork) -> Device:
 
 
 def _joined(work: ProfileWork, device: Device, directory: Path, position: int) -> Parallel:
+    """The group of this rank. The leader writes its address into a file that the others wait for; it is
+    renamed when it is whole."""
     if work.ranks == 1:
         return Solo()
     meeting = directory / MEETING

@@ -49,14 +49,17 @@ from nas.modules import Network
 ALLOCATION = "[memory]"
 """Name of the profiler's events for changes of allocated memory."""
 SECOND = "second step"
+"""Name of the range around the step whose memory is reported."""
 STEPS = 2
 """Number of predicted steps: only from the second step on, gradients and optimizer state exist from the
 start."""
 
 Mark = Callable[[str], AbstractContextManager[Any]]
+"""Puts a named range around what runs in its context."""
 
 
 def unmarked(name: str) -> AbstractContextManager[Any]:
+    """A mark that does nothing."""
     return nullcontext()
 
 
@@ -69,6 +72,8 @@ class MarkedEngine(Engine):
         """Sequence numbers of the last step, as `aiperf.wire.profile_records.Events.layers`."""
 
     def step(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Computes loss and gradients as the eager engine does, in the same order, with a range around each
+        phase."""
         passes = self.passes
         self.layers.clear()
         with passes.device.autocast(passes.format):
@@ -97,13 +102,16 @@ class TrialSteps:
         self._made = 0
 
     def plain_step(self) -> None:
+        """Makes a step as training does."""
         self._step(self.eager, unmarked)
 
     def marked_step(self) -> None:
+        """Makes a step with named ranges."""
         with record_function(STEP):
             self._step(self.marked, record_function)
 
     def _step(self, engine: Engine, mark: Mark) -> None:
+        """Makes a step; after the last one of the plan, with its last learning rate."""
         attempt, rank = self.attempt, self.rank
         with mark(PHASE + LOAD):
             images, labels = attempt.batches.next
@@ -188,6 +196,7 @@ def run_rounds(steps: TrialSteps, rounds: int) -> Rounds:
 
 
 def _profiled(steps: TrialSteps) -> tuple[float, profile, tuple[int, ...]]:
+    """Time of one marked step in seconds, its profiler, and the sequence numbers of its nodes."""
     profiler = profile(activities=[ProfilerActivity.CPU])
     seconds = _timed(steps, steps.marked_step, profiler)
     return seconds, profiler, tuple(steps.marked.layers)
@@ -206,6 +215,8 @@ def _timed(steps: TrialSteps, step: Callable[[], None], around: AbstractContextM
 
 
 def _events(profiler: profile, layers: tuple[int, ...]) -> Events:
+    """The events of a marked step: those of its own thread, and the collectives, which run in another
+    one."""
     found = raw_events(profiler)
     (step,) = (event for event in found if event.name() == STEP)
     begin, length, thread = step.start_ns(), step.duration_ns(), step.start_thread_id()
@@ -276,6 +287,7 @@ def predict_memory(
     mixture of experts, where the number of rows of an expert depends on the examples."""
     if any(isinstance(node.layer, Experts) for node in graph.nodes):
         return None
+    # On no device first: a network of any size is built without memory, and its tensors are then replaced.
     with torch.device("meta"):
         network = Network(graph)
     with FakeTensorMode():
@@ -317,6 +329,7 @@ def _fake(network: Network) -> None:
 
 
 def _batch(graph: Graph, examples: int) -> tuple[Tensor, Tensor]:
+    """A batch of zeros as training would load it; only its shape and layout matter."""
     read = torch.zeros(examples, *graph.input, dtype=getattr(torch, graph.head.input_type))
     targets = torch.zeros(examples, *graph.head.targets(graph.input), dtype=torch.int64)
     return (read.to(memory_format=torch.channels_last) if read.dim() == 4 else read), targets

@@ -17,6 +17,7 @@ from nas.record import graph_to_json
 WORK, MEETING, ANSWER, LOG, TRACE = "work.json", "meeting.json", "answer-{}.json", "rank-{}.log", "trace.json"
 """Files in the directory that the ranks of a group share."""
 AUTO = "auto"
+"""Choice of the device, or of the number format, that is left to the rank."""
 LEARNING_RATE = 1e-3
 """Learning rate for a seed. No figure depends on it, but it must be low enough that the loss stays finite."""
 BATCHES = 4
@@ -28,6 +29,7 @@ class ProfileWork:
     """A network, its data and its training, to be profiled on one group."""
 
     graph: Mapping[str, Any]
+    """The architecture as JSON, because this record is passed on as JSON."""
     data: DataConfig
     training: TrainingConfig
     """Its format may be auto, which means the fastest one that the device has natively."""

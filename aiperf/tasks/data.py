@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip", "resized-crop-flip-draft")
+"""Values of `data.augmentation`; which of them fit is known once the files are seen."""
 PARTS = ("training", "validation", "test")
 """Names of the parts of any data, as in `training_examples`."""
 GROUP = "aiperf.tasks"
+"""The group of entry points under which packages register their tasks."""
 
 
 class NoSuchTask(ConfigError):
@@ -40,7 +42,7 @@ class DataConfig:
     generated: ClassVar[tuple[str, ...]] = ()
     """Those of them whose examples are generated, so that they depend on the random seed of a run."""
     least_validation: ClassVar[int] = 1
-    """The least `validation_examples`; 0 where 0 stands for all that there are."""
+    """The least `validation_examples`; 0 if 0 stands for all of them."""
 
     name: str
     """One of digits, idx, cifar10, imagefolder, packed, synthetic; text, synthetic-text; or the name of an
@@ -96,8 +98,8 @@ class DataConfig:
         """Raises ConfigError for what this task cannot have."""
 
     def refuse_no_folder(self) -> None:
-        """Raises ConfigError where files are needed and their folder is not given, which only a run that
-        reads them needs."""
+        """Raises ConfigError if files are needed and their folder is not given. Only a run that reads them
+        needs it."""
 
     def refuse_absent(self) -> None:
         """Raises ConfigError for files that are not on this host, before anything is started to read them."""
@@ -108,6 +110,7 @@ class DataConfig:
 
     @property
     def is_generated(self) -> bool:
+        """Whether the examples are generated."""
         return self.name in self.generated
 
     @property
@@ -143,13 +146,13 @@ class DataConfig:
 
 
 def own_classes() -> list[type[DataConfig]]:
-    """Those of this program's tasks, which `aiperf.config` imports. A class of another package is none of
-    them, whatever names it has."""
+    """The classes of this program's tasks, which `aiperf.config` imports. A class of another package is not
+    among them, whatever names it has."""
     return [kind for kind in DataConfig.__subclasses__() if kind.__module__.startswith("aiperf.tasks.")]
 
 
 def data_names() -> list[str]:
-    """Every `data.name` that there is here: those of this program's tasks, then those of installed ones."""
+    """Every available `data.name`: those of this program's tasks, then those of installed ones."""
     return list(dict.fromkeys([*(name for kind in own_classes() for name in kind.names), *installed_names()]))
 
 
@@ -205,6 +208,8 @@ def distribution_of(name: str) -> str:
 
 
 def _entry(name: str) -> EntryPoint | None:
+    """The entry point of an installed task. Two packages may register the same value; two values are an
+    error, since nobody could say which one a journal means."""
     from importlib.metadata import entry_points
 
     found = list(entry_points(group=GROUP, name=name))
@@ -228,4 +233,5 @@ def at_least(key: str, value: int, least: int) -> None:
 
 
 def _unknown(key: str, value: str, known: Collection[str]) -> str:
+    """The line for a value that is not one of those known."""
     return f"{key} is {value!r}; it must be one of {', '.join(known)}"

@@ -537,7 +537,7 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
         "images/train/cat/1.png",
         "aiperf.data.decode:check_file",
     ),
-    (f"{DATA}/packed/shards.py mapped", "shard", "aiperf.data.packed.shards:mapped"),
+    (f"{DATA}/packed/shards.py map_file", "shard", "aiperf.data.packed.shards:map_file"),
     (f"{DATA}/packed/packing_plan.py PackingRecord.lines", "packing", _packing),
 )
 """Places, the file that is read there, and what reads it: see `FileCase`."""

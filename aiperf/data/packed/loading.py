@@ -23,8 +23,8 @@ from aiperf.data.decode import EVALUATED_SHARE, random_box
 from aiperf.data.host import ReusedMemory, spare_cores
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.packed.shards import MANIFEST, Maps, Packed, PackedPart, check_sizes, read_manifest
-from aiperf.data.packed.staging import staged
-from aiperf.data.parts import PartFacts, SetFacts, divided, shown_side
+from aiperf.data.packed.staging import stage_shards
+from aiperf.data.parts import PartFacts, SetFacts, divide, shown_side
 from aiperf.data.splits import Batch, Data, Order, Split, Stage, image_manifest, share_of_step
 from aiperf.tasks.data import DataConfig
 from nas.portable.preparation import ImagePreparation
@@ -40,9 +40,9 @@ def load_packed(config: DataConfig, device: torch.device, local_ranks: int) -> D
     folder = Path(config.path)
     packed = read_manifest(folder)
     training, test = _facts(folder, packed)
-    chosen, held_back = divided(config, training, test)
+    chosen, held_back = divide(config, training, test)
     if config.stage:
-        folder = staged(folder, packed, Path(config.stage))
+        folder = stage_shards(folder, packed, Path(config.stage))
     check_sizes(folder, packed)
 
     normalisation = imagenet(config.channels).to(device)
@@ -83,6 +83,8 @@ def packing_facts(packed: Packed) -> dict[str, object]:
 
 
 def _facts(folder: Path, packed: Packed) -> tuple[PartFacts, PartFacts]:
+    """What the manifest tells of the training and the test part."""
+
     def facts(part: PackedPart) -> PartFacts:
         return PartFacts(
             "packed",
@@ -111,6 +113,7 @@ class _ReadStep(NamedTuple):
     images: Tensor
     labels: Tensor
     pieces: Sequence[Future[None]]
+    """What the threads still do for it."""
 
 
 class PackedSplit(Split):
@@ -151,7 +154,7 @@ class PackedSplit(Split):
         return self._ahead(steps())
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        batches = self.swept(batch_size, rank, ranks)
+        batches = self.sweep_batches(batch_size, rank, ranks)
         return self._ahead(self._begun(torch.arange(batch.start, batch.stop), "", 0) for batch in batches)
 
     def stages(self, images: int) -> Sequence[Stage]:
@@ -189,6 +192,7 @@ class PackedSplit(Split):
         return self._normalisation.into(images, self._floats.take(*images.shape))
 
     def _begun(self, images: Tensor, draws: str, first: int) -> _ReadStep:
+        """Begins to read a step: its images, and its labels in memory from which a device can copy."""
         shown = self._shown(images, draws, first)
         size, channels = self._readers.size, len(self._normalisation.scale)
         buffer = self._bytes.take(len(shown), size, size, channels)
@@ -201,6 +205,7 @@ class PackedSplit(Split):
         return self._batches(deque(islice(steps, AHEAD)), steps)
 
     def _batches(self, begun: deque[_ReadStep], steps: Iterator[_ReadStep]) -> Iterator[Batch]:
+        """Waits for one step after the other, and begins one for each that is taken."""
         device = self._normalisation.scale.device
         while begun:
             step = begun.popleft()
@@ -234,6 +239,7 @@ class Readers:
         self._piece(maps, step, buffer.numpy())
 
     def _piece(self, maps: Maps, step: Sequence[ShownImage], pixels: NDArray[np.uint8]) -> None:
+        """Fills a piece of a step, in one thread."""
         for shown, place in zip(step, pixels):
             place[...] = cut(maps[shown.image], self.size, shown.draws)
 

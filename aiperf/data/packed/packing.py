@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import replace
@@ -45,8 +45,8 @@ def pack(
 ) -> Packed | None:
     """Makes the shards that are not there yet, then the manifest. `show` is given the images done so far.
 
-    What is there is looked at again, for since the plan was made another packing may have been at work;
-    None where it has made all. Raises DataError, which names the files that cannot be decoded once all
+    The target is looked at again, because another packing may have written there since the plan was made;
+    returns None if it has made all. Raises DataError, which names the files that cannot be decoded once all
     other shards are made: with these replaced, the next call makes only theirs.
     """
     try:
@@ -56,8 +56,8 @@ def pack(
                 return None
             return _packed(with_undamaged(now, HASHERS), processes, workers, show)
     except OSError as error:
-        told = unwritable(error, error.filename or plan.target, "fix this")
-        raise DataError(f"{told}, then run the same command to continue") from None
+        reason = unwritable(error, error.filename or plan.target, "fix this")
+        raise DataError(f"{reason}, then run the same command to continue") from None
     except BrokenProcessPool:
         raise DataError(
             "a packing process was killed, perhaps because memory ran out; run the same command with fewer "
@@ -66,6 +66,7 @@ def pack(
 
 
 def _packed(plan: PackingPlan, processes: Executor, workers: int, show: Callable[[int], object]) -> Packed:
+    """Packs what is left. The record goes last: a packing that is killed before can be continued."""
     with closing(PackingRecord(plan.target / PACKING)) as record:
         hashes = plan.finished | _made(plan, processes, workers, record, show)
         train, test = (
@@ -82,7 +83,7 @@ def _made(
     plan: PackingPlan, processes: Executor, workers: int, record: PackingRecord, show: Callable[[int], object]
 ) -> dict[str, str]:
     """SHA-256 of the shards that were made, by name."""
-    left = {shard.name: -(-shard.images // PIECE) for shard in plan.left}
+    left = {shard.name: -(-shard.images // PIECE) for shard in plan.left}  # pieces that are not decoded
     done, faults = plan.images_finished, list[str]()
     hashes, decoding = dict[str, Future[str]](), dict[Future[tuple[int, str]], PlannedShard]()
     pieces = _pieces(plan)
@@ -94,11 +95,11 @@ def _made(
             if not decoding:
                 break
             for future in futures.wait(decoding, return_when=futures.FIRST_COMPLETED).done:
-                shard, (images, told) = decoding.pop(future), future.result()
+                shard, (images, line) = decoding.pop(future), future.result()
                 done += images
                 show(done)
-                if told:
-                    faults.append(told)
+                if line:
+                    faults.append(line)
                     continue  # one of its pieces stays left, so its shard is not finished
                 left[shard.name] -= 1
                 if not left[shard.name]:
@@ -141,9 +142,9 @@ def _finish(plan: PackingPlan, shard: PlannedShard, record: PackingRecord) -> st
     return digest
 
 
-def packing_processes(processes: int) -> futures.ProcessPoolExecutor:
+def packing_processes(processes: int) -> ProcessPoolExecutor:
     """Processes that outlive Ctrl-C, for the one that started them ends them, and never outlive that one."""
-    return futures.ProcessPoolExecutor(processes, mp_context=server(__name__), initializer=_begin)
+    return ProcessPoolExecutor(processes, mp_context=server(__name__), initializer=_begin)
 
 
 def decode_into(path: str, offset: int, files: Sequence[str], channels: int, side: int) -> tuple[int, str]:
@@ -166,5 +167,6 @@ def decode_into(path: str, offset: int, files: Sequence[str], channels: int, sid
 
 
 def _begin() -> None:
+    """What a packing process does before its first piece."""
     outlive()
     threading.Thread(target=end_with_parent, daemon=True).start()

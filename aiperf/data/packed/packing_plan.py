@@ -17,7 +17,7 @@ import numpy as np
 
 from aiperf.data.decode import decoder_name
 from aiperf.data.file_list import FileList, fingerprint
-from aiperf.data.imagefolder import listed, look_at_imagefolder
+from aiperf.data.imagefolder import channels_and_side, list_files
 from aiperf.data.packed.shards import (
     FILTER,
     FORM,
@@ -44,12 +44,13 @@ KEYS = {"shard", "source", "sha256"}
 
 @dataclass(frozen=True)
 class PlannedShard:
-    """A shard that is to be there: which images, and where."""
+    """A shard that a packing makes: its file, and its images as a range of the list."""
 
     name: str
     listing: FileList
     first: int
     stop: int
+    """The first image of the list that is not in it any more."""
     source: str
     """Hash of the names and bytes of its files, and of how they are decoded: what its pixels follow from."""
 
@@ -84,18 +85,22 @@ class PackingPlan:
 
     @property
     def left(self) -> tuple[PlannedShard, ...]:
+        """The shards that are still to be made."""
         return tuple(shard for shard in self.shards if shard.name not in self.finished)
 
     @property
     def images(self) -> int:
+        """Number of images of all shards."""
         return sum(shard.images for shard in self.shards)
 
     @property
     def images_finished(self) -> int:
+        """Number of images of the shards that an earlier packing finished."""
         return sum(shard.images for shard in self.shards if shard.name in self.finished)
 
     @property
     def bytes_left(self) -> int:
+        """Size of the shards that are still to be made."""
         return sum(shard.images for shard in self.left) * self.result.image_bytes
 
     @property
@@ -113,7 +118,7 @@ class PackingPlan:
 
 
 def plan(source: Path, target: Path, side: int) -> PackingPlan | None:
-    """None where the target already holds these images, packed alike.
+    """What is to be packed; None if the target already holds these images, packed alike.
 
     Raises DataError for a source that is not an image folder, and for a target that holds something else or
     has no room.
@@ -121,8 +126,8 @@ def plan(source: Path, target: Path, side: int) -> PackingPlan | None:
     for part in (source / name for name in ("train", "val", "test")):
         if target.resolve().is_relative_to(part.resolve()):
             raise DataError(f"{target}: is inside the source folder; choose a folder outside {part}")
-    training, test = listed(source)
-    channels, decoder = look_at_imagefolder(source).channels, decoder_name()
+    training, test = list_files(source)
+    (channels, _), decoder = channels_and_side(training), decoder_name()
     how = f"{resize_text(side)}; {FILTER}; {decoder}; {channels} channels"
     parts = tuple(
         tuple(_planned(name, listing, how)) for name, listing in (("train", training), ("test", test))
@@ -144,7 +149,8 @@ def plan(source: Path, target: Path, side: int) -> PackingPlan | None:
 
 
 def with_finished(plan: PackingPlan) -> PackingPlan | None:
-    """By what the target holds now; None where that is all. Raises DataError as `plan`."""
+    """The plan with the shards that the target holds now; None if it holds all. Raises DataError as
+    `plan`."""
     if (plan.target / MANIFEST).exists():
         there = _same_packing(plan.target, plan.result)
         hashes = {name: shard.sha256 for name, shard in there.shards}
@@ -155,6 +161,7 @@ def with_finished(plan: PackingPlan) -> PackingPlan | None:
         }
         if whole == hashes:
             return None
+        # Lost shards are made again, and must be what the manifest says: `expected`.
         found = replace(plan, finished=whole, expected=hashes)
     else:
         found = replace(plan, finished=_finished(plan), expected={})
@@ -163,7 +170,8 @@ def with_finished(plan: PackingPlan) -> PackingPlan | None:
 
 
 def with_undamaged(plan: PackingPlan, threads: int) -> PackingPlan:
-    """All finished shards are read: those whose SHA-256 is another one now are not finished."""
+    """The plan without the finished shards whose SHA-256 is another one now, for which all of them are
+    read."""
     with ThreadPoolExecutor(threads) as pool:
         found = pool.map(file_digest, (plan.target / name for name in plan.finished))
         kept = {name: digest for (name, digest), now in zip(plan.finished.items(), found) if now == digest}
@@ -171,6 +179,7 @@ def with_undamaged(plan: PackingPlan, threads: int) -> PackingPlan:
 
 
 def _planned(name: str, listing: FileList, how: str) -> Iterator[PlannedShard]:
+    """The shards of a part, in the order of its list of files."""
     total = len(listing.names)
     size = images_a_shard(total)
     for number, first in enumerate(range(0, total, size)):
@@ -183,7 +192,7 @@ def _planned(name: str, listing: FileList, how: str) -> Iterator[PlannedShard]:
 
 
 def _same_packing(target: Path, wanted: Packed) -> Packed:
-    """Raises DataError where the target is a finished packing of something else."""
+    """The finished packing in the target. Raises DataError if it is one of something else."""
     there = read_manifest(target)
     keys = ("source_sha256", "classes", "side", "channels", "resize", "filter", "decoder")
     if different := [key for key in keys if getattr(there, key) != getattr(wanted, key)]:
@@ -195,7 +204,8 @@ def _same_packing(target: Path, wanted: Packed) -> Packed:
 
 
 def _finished(plan: PackingPlan) -> dict[str, str]:
-    """By name, what an earlier packing wrote down. Raises DataError for that of other images."""
+    """SHA-256 by name of the shards that an earlier packing recorded. Raises DataError if it packed other
+    images."""
     try:
         there = {entry.name for entry in plan.target.iterdir()} - {LOCK}
     except FileNotFoundError:
@@ -220,6 +230,7 @@ def _finished(plan: PackingPlan) -> dict[str, str]:
 
 
 def _refuse_no_room(plan: PackingPlan) -> None:
+    """Raises DataError if the disk has less room than the shards that are left."""
     folder = plan.target.absolute()
     while not folder.exists():
         folder = folder.parent
@@ -254,6 +265,7 @@ class PackingRecord:
             os.fsync(self._file.fileno())
 
     def remove(self) -> None:
+        """Removes the file, once the manifest says what it said."""
         self._path.unlink()
 
     @staticmethod

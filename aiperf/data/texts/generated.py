@@ -1,9 +1,9 @@
 """Generated text of any length: learnable, the same for a seed on every machine, nothing on disk.
 
-The symbols are 16 of the 256 bytes, in a circle. Each is a step further round than the one before. In half of
-all cases the step is that of the symbol before, else one of eight is drawn, some of them oftener. So a byte
-depends on the two before it: a chain of order 2. It takes 4 bits without them, 1.98 bits where the last one
-is known, and 1.48 where both are, which is all that can be known.
+The symbols are 16 of the 256 bytes, in a circle. Each symbol is some steps further round than the one before.
+In half of all cases it is as many steps as before, else one of eight numbers is drawn, some of them more
+often. So a byte depends on the two before it: a chain of order 2. It takes 4 bits without them, 1.98 bits if
+the last one is known, and 1.48 if both are, which is all that can be known.
 
 All is made of whole numbers, a window at once and each by itself, so that devices agree to the bit.
 """
@@ -25,9 +25,11 @@ from nas.head import BYTES
 from nas.modules import to_device
 
 SYMBOLS = 16
+"""A power of two, so that a step round the circle is a sum and a mask."""
 SHARES = (128, 64, 32, 16, 8, 4, 2, 2)
 """How often each of eight steps is drawn, of 256 times."""
 WORD = (1 << 32) - 1
+"""The mask of a word of 32 bits; words are held in int64, which every device has."""
 FACTOR = 0x45D9F3B
 """Odd, and so small that its product with a word fits into 64 bits. Of `mixed`, a customary hash."""
 

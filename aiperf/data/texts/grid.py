@@ -59,7 +59,7 @@ class WindowSplit(Split):
             yield from zip(symbols.split(size), targets.split(size))
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        for batch in self.swept(batch_size, rank, ranks):
+        for batch in self.sweep_batches(batch_size, rank, ranks):
             yield self._batch(self._grid.first + torch.arange(batch.start, batch.stop) * self._grid.step)
 
     def stages(self, examples: int) -> Sequence[Stage]:
@@ -74,6 +74,7 @@ class WindowSplit(Split):
         return 2 * 8 * self._windows.size
 
     def _batch(self, places: Tensor) -> Batch:
+        """The symbols of the windows at these places, and the byte after each symbol."""
         shown = self._windows.show(places)
         return shown[:, :-1].to(torch.int64), shown[:, 1:].to(torch.int64)
 

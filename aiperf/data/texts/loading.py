@@ -30,6 +30,7 @@ LIMITED = ("training", "validation")
 
 WHERE = "the bundled text"
 PACKED = "python_docs.txt.xz"
+"""The file of the bundled text, next to this one."""
 
 
 class HeldWindows(WindowSource):
@@ -65,7 +66,7 @@ def is_held(device: torch.device, num_bytes: int) -> bool:
 
 
 def load_text(config: DataConfig, device: torch.device) -> Data:
-    """Divided by position. Raises DataError where a part has no window, or fewer than are configured."""
+    """A text divided by position. Raises DataError if a part has no window, or fewer than are configured."""
     text = text_at(Path(config.path)) if config.path else bundled_text()
     found = TextWindows(text.bytes, config.size)
     counts = _counts(config, text.where, found)
@@ -103,7 +104,7 @@ def _counts(config: DataConfig, where: str, found: TextWindows) -> list[int]:
 
 
 def _remedies(wanted: Mapping[str, int], found: TextWindows) -> str:
-    """Each of them is all that is needed: who follows it is not refused again."""
+    """Two remedies, of which each is enough: whoever follows one is not refused again."""
     enough = found.enough_bytes(*(max(1, number) for number in wanted.values()))
     longer = f"give a text of at least {enough:,} bytes"
     lower = _to_lower(wanted, found)
@@ -114,7 +115,8 @@ def _remedies(wanted: Mapping[str, int], found: TextWindows) -> str:
 
 
 def _to_lower(wanted: Mapping[str, int], found: TextWindows) -> dict[str, int]:
-    """What this text needs lower, by key of `data`; nothing where it is too short for any window."""
+    """The largest values with which this text fits, by key of `data`, for those that are too large; empty if
+    it is too short for any window."""
     lower = {}
     if found.longest < found.size:
         if found.longest < 2:

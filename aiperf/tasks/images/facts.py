@@ -14,11 +14,15 @@ MOST_GENERATED = 1 << 21
 
 
 def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
+    """Yields what cannot be in a manifest of images, by the configuration, by arithmetic, and by what is
+    known of the set."""
     for check in (_against_configuration, _by_class, _of_its_set):
         yield from check(config, manifest)
 
 
 def is_known(manifest: Manifest) -> bool:
+    """Whether the number of images is known here. The test images of a known set are like those of its
+    training part, so this holds for `has_like_parts`, too."""
     return manifest.get("synthetic") is True or known_set(manifest) is not None
 
 
@@ -44,6 +48,7 @@ def foreseen(data: DataConfig) -> dict[str, Any]:
 
 
 def summary(manifest: Manifest) -> str:
+    """In one line: the set, its classes, the shape of an image, and how many images each part has."""
     counts = ", ".join(f"{manifest[f'{part}_examples']:,} {part}" for part in PARTS)
     side, channels = manifest["size"], manifest["channels"]
     shape = f"{side} x {side}, {channels} channel{'s' * (channels > 1)}"
@@ -59,6 +64,8 @@ def _a_class(images: int, classes: int) -> list[int]:
 
 
 def _against_configuration(config: DataConfig, manifest: Manifest) -> Iterator[str]:
+    """What a manifest has otherwise than configured, and whether as many images are used as the
+    configuration leaves."""
     yield from config.disagreements(manifest, *_fixed_examples(config))
     used = manifest.get("training_examples", 0) + manifest.get("validation_examples", 0)
     official = manifest.get("official_training_examples", used)
@@ -79,7 +86,7 @@ def _fixed_examples(config: DataConfig) -> Iterator[str]:
 
 def _by_class(config: DataConfig, manifest: Manifest) -> Iterator[str]:
     """The smallest and the largest class leave room for all images of a part, and no more."""
-    others = config.classes - 1
+    others = config.classes - 1  # each of them is at least as large as the smallest, at most as the largest
     for part in PARTS:
         images, sizes = manifest.get(f"{part}_examples", 0), manifest.get(f"{part}_examples_per_class")
         if images < 1:
@@ -93,6 +100,8 @@ def _by_class(config: DataConfig, manifest: Manifest) -> Iterator[str]:
 
 
 def _of_its_set(config: DataConfig, manifest: Manifest) -> Iterator[str]:
+    """What contradicts the set that a manifest claims to be. Its files may hold another number of images
+    only if the form allows it."""
     if config.is_generated:
         yield from _of_the_generated(config, manifest)
     elif (known := known_set(manifest) or FIXED_FORMS.get(config.name)) is not None:

@@ -23,6 +23,8 @@ bytes, the easiest has 0.86 times the bits of the hardest (aiperf/tasks/language
 
 
 def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
+    """Yields what cannot be in a manifest of a text: every number of windows follows from its bytes and the
+    configuration."""
     yield from config.disagreements(manifest)
     if (known := known_text(manifest)) is not None:
         yield from differences(manifest, known)
@@ -47,6 +49,7 @@ def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
 
 
 def is_known(manifest: Manifest) -> bool:
+    """Whether the number of bytes is known here."""
     return manifest.get("synthetic") is True or known_text(manifest) is not None
 
 
@@ -68,6 +71,7 @@ def foreseen(data: DataConfig) -> dict[str, Any]:
 
 
 def summary(manifest: Manifest) -> str:
+    """In one line: the text, the length of a window, and how many windows each part has."""
     counts = ", ".join(f"{manifest[f'{part}_examples']:,} {part}" for part in PARTS)
     return f"{manifest['name']}, windows of {manifest['size']:,} bytes: {counts}"
 
@@ -85,6 +89,8 @@ TEXT_FACTS = DataFacts(contradictions, is_known, has_like_parts, foreseen, summa
 
 
 def _of_file(data: DataConfig) -> KnownText | None:
+    """The known text that a configuration names: the bundled one without a path, else by the name of the
+    file; None for any other."""
     if data.is_generated:
         return None
     if not data.path:
@@ -93,6 +99,7 @@ def _of_file(data: DataConfig) -> KnownText | None:
 
 
 def _generated(config: DataConfig) -> dict[str, int]:
+    """What a manifest says of generated text: its parts are as configured, and no byte is left out."""
     parts = {f"{part}_examples": number for part, number in zip(PARTS, config.part_examples)}
     return {"official_training_examples": sum(config.part_examples[:2]), **parts, "bytes_left_out": 0}
 
@@ -109,4 +116,5 @@ def _windows(found: TextWindows, config: DataConfig) -> dict[str, int]:
 
 
 def _least(key: str) -> int:
+    """The smallest value of a key that a run can work with."""
     return 0 if key == "bytes_left_out" else 1

@@ -20,6 +20,7 @@ from nas.tuning import text_space
 WINDOW = 1_024
 """Bytes of a window in a ranked run and in the control on an accelerator: as long as GPT-2's context."""
 CLIMB = ((WINDOW, 1), (WINDOW, 4))
+"""On a processor: window and windows per step."""
 SMALLER_CLIMB = ((64, 12),)
 """The climb of gpt-4x128: nanoGPT's window and batch on a processor, and no others, so that rates compare."""
 WINDOWS = "windows of {:,} bytes"
@@ -31,17 +32,20 @@ Compression Benchmark"."""
 
 
 def _generated(graph: Graph, parts: tuple[int, int, int]) -> DataConfig:
+    """Generated text for an architecture. Raises ConfigError for one with another number of symbols."""
     if graph.classes != BYTES:
         raise ConfigError(f"generated text has {BYTES} symbols, and this seed {graph.classes}")
     return TextData("synthetic-text", 1, graph.input[0], BYTES, "", *parts)
 
 
 def _tally(examples: int, size: int, error: float) -> Predicted:
+    """The tally of a network with this error, as if all bytes were equally hard."""
     num_bytes = examples * size
     return Predicted(examples, round(error * BITS_OF_A_BYTE * UNIT * num_bytes), num_bytes)
 
 
 def _error_text(error: float) -> str:
+    """An error of 1 is shown as a bound, because a worse one counts as 1 as well."""
     bits = f"{error * BITS_OF_A_BYTE:.3f} bits per byte"
     return f"{percent(error)}, {bits}{' or more' if error >= 1 else ''}"
 

@@ -21,12 +21,8 @@ from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
-PERSON = {
-    "submitter": "Example University",
-    "division": "open",
-    "status": "Preview",
-    "system_name": "Testbed",
-}
+PERSON = {"submitter": "Example University", "division": "open", "status": "Preview"}
+PERSON["system_name"] = "Testbed"
 """What only a person knows of a system."""
 
 

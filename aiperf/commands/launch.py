@@ -147,4 +147,5 @@ def _answer(*words: str) -> str:
 
 
 def _show_failed(tool: str, how: str) -> None:
+    """Reports a tool whose answer the site file lacks."""
     say(f"{tool} {how}; its answer is guessed")

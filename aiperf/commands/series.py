@@ -53,6 +53,7 @@ class Series:
 
     @property
     def places(self) -> list[Path]:
+        """The directories of all runs, in their order."""
         return [self.place(number) for number in range(1, len(self.seeds) + 1)]
 
     def command(self, number: int) -> list[str]:
@@ -128,6 +129,7 @@ def _run_all(series: Series) -> tuple[int, int]:
 
 
 def _run_one(series: Series, number: int) -> int:
+    """Runs one command to its end; returns its exit code, or that of an interruption or of a warning."""
     if noted():
         return STOPPED
     try:  # Ctrl-C ends the run with a result; a scheduler's warning ends it so that it can be continued

@@ -153,6 +153,7 @@ def _reevaluate(run: Replay, files: RunFiles, device: str, data: str) -> bool:
 
 
 def _reevaluated_text(trial: int, part: str, again: Again) -> str:
+    """One line: the result of an evaluation here, that of the journal, and whether they agree."""
     found, recorded = again.found.text(), again.recorded.text()
     agrees = "agrees" if again.agrees else "DIFFERS"
     return f"reevaluated: trial {trial}, {part}: {found} here, {recorded} in the journal: {agrees}"

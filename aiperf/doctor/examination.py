@@ -328,6 +328,7 @@ class OwnProcess(Generic[Report]):
 
     @property
     def ended(self) -> bool:
+        """Whether its report can be had without waiting."""
         return self._child.ended
 
     def answer(self, seconds: float) -> Report | None:
@@ -353,6 +354,8 @@ class OwnProcess(Generic[Report]):
 def device_process(
     kind: str, format: str, place: Place, host: str, meet: Meet | None, wait_seconds: float
 ) -> OwnProcess[DeviceReport]:
+    """Starts the examination of a device. The leader's process inherits the socket at which its group
+    meets."""
     texts = [json.dumps(encode(value)) for value in (place, meet)]
     keep = () if meet is None or meet.listening < 0 else (meet.listening,)
     words = ("aiperf.doctor.device_report:device", kind, format, texts[0], host, texts[1], str(wait_seconds))
@@ -362,5 +365,6 @@ def device_process(
 
 
 def data_process(config: DataConfig) -> OwnProcess[DataReport]:
+    """Starts reading the data set, which may take as long as the examination."""
     child = Child("aiperf.doctor.device_report:data", json.dumps(encode(config)))
     return OwnProcess(child, DataReport, lambda fault, remedy: DataReport(fault, remedy=remedy))

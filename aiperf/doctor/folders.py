@@ -23,6 +23,7 @@ SLOW_APPEND_SECONDS = 0.2
 
 
 def limits(examination: Examination) -> Check:
+    """Checks the limits of a process: open files, and locked memory on hosts with accelerators."""
     for each in examination.host_reports:
         files, locked = each.limits["open files"], each.limits["locked memory"]
         if 0 <= files < OPEN_FILES:
@@ -38,6 +39,7 @@ def limits(examination: Examination) -> Check:
 
 
 def directory(examination: Examination) -> Check:
+    """Checks that the run directory can be written, is shared by all hosts, and is fast enough."""
     folder = examination.directory
     if folder.fault:
         return failed("run directory", f"{folder.path}: {folder.fault}", "choose another with --directory")
@@ -55,6 +57,7 @@ def directory(examination: Examination) -> Check:
 
 
 def space(examination: Examination) -> Check:
+    """Checks the space for journal and weights."""
     return _room(
         "space",
         [("the run directory", examination.directory)],
@@ -63,11 +66,13 @@ def space(examination: Examination) -> Check:
 
 
 def temporary(examination: Examination) -> Check:
+    """Checks the space for compiled kernels and the libraries' temporary files, on each host."""
     folders = [(each.host, each.temporary) for each in examination.host_reports]
     return _room("TMPDIR", folders, "set TMPDIR to a folder with free space on a local disk of the node")
 
 
 def home(examination: Examination) -> Check:
+    """Checks that libraries can write their caches."""
     closed = [each for each in examination.host_reports if each.home.fault]
     if closed:
         home, where = closed[0].home, some(each.host for each in closed)
@@ -79,6 +84,7 @@ def home(examination: Examination) -> Check:
 
 
 def data(examination: Examination) -> Check:
+    """Checks that every host has the data, and that all of it can be read."""
     name, report = examination.config.data.name, examination.data_report
     without = [each.host for each in examination.host_reports if each.data_entries < 0]
     if without:

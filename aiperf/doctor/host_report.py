@@ -152,6 +152,7 @@ def examine_onednn(wait_seconds: float) -> str:
 
 
 def _visible(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that choose devices, if they are set."""
     values = {name: variables.raw(environment, name) for name in VISIBLE}
     return {name: variables.word(environment, name) for name, value in values.items() if value is not None}
 
@@ -170,6 +171,7 @@ def _home(environment: Mapping[str, str]) -> Folder:
 
 
 def _load() -> float | None:
+    """Processes that ran or waited in the last minute; None if the system does not say."""
     try:
         return os.getloadavg()[0]
     except OSError:  # the system does not tell it
@@ -177,6 +179,7 @@ def _load() -> float | None:
 
 
 def _ask(tool: str, words: tuple[str, ...], wait_seconds: float) -> str:
+    """The answer of a driver's tool, or why there is none; a broken driver makes its tool hang."""
     try:
         answer = ask((tool, *words), patient(TOOL_SECONDS, wait_seconds))
     except ToolFailed as error:
@@ -185,6 +188,7 @@ def _ask(tool: str, words: tuple[str, ...], wait_seconds: float) -> str:
 
 
 def _entries(data_path: str) -> int:
+    """Number of entries of the data folder: 0 if none is needed, -1 if it does not exist."""
     if not data_path:
         return 0
     try:
@@ -194,6 +198,7 @@ def _entries(data_path: str) -> int:
 
 
 def _is_visible(probe: Path, nonce: str, wait_seconds: float) -> bool:
+    """Whether this host sees the master's file in the run directory, after a while if not at once."""
     until = time.monotonic() + patient(PROBE_SECONDS, wait_seconds)
     while True:
         with contextlib.suppress(OSError):  # not there, or not yet

@@ -41,11 +41,13 @@ def judge(examination: Examination) -> list[Check]:
 
 
 def _python(examination: Examination) -> Check:
+    """Checks the version of Python on all nodes."""
     versions = {each.python for each in examination.host_reports}
     return _same_version("python", versions, OLDEST_PYTHON, "install aiperf-hpc under Python 3.10 or newer")
 
 
 def _names(examination: Examination) -> Check:
+    """Checks that no other distribution owns one of our packages, as NVIDIA's `aiperf` does."""
     clashes = {each.clash: each.host for each in examination.host_reports if each.clash}
     if clashes:
         clash, host = next(iter(clashes.items()))
@@ -56,6 +58,7 @@ def _names(examination: Examination) -> Check:
 
 
 def _torch(examination: Examination) -> Check:
+    """Checks the version of torch on all nodes."""
     versions = {each.torch for each in examination.device_reports if each.torch}
     return _same_version("torch", versions, OLDEST_TORCH, "install PyTorch 2.6 or newer")
 
@@ -72,6 +75,7 @@ def _same_version(name: str, versions: set[str], oldest: tuple[int, ...], remedy
 
 
 def _mpi(examination: Examination) -> Check:
+    """Checks that MPI can be called from several threads, which Horovod needs."""
     if not examination.hosts:
         return ok("MPI", f"not needed by one process ({examination.mpi})")
     if not examination.mpi:
@@ -111,6 +115,8 @@ def _ranks(examination: Examination) -> Check:
 
 
 def _cores(examination: Examination) -> Check:
+    """Checks that the launcher has not bound each rank to one core, as many do unless they are asked
+    otherwise."""
     bound = [each for each in examination.host_reports if each.cores_of_rank == 1 < each.cores]
     if bound and examination.hosts:
         text = f"{bound[0].host} binds each rank to one of its {bound[0].cores} cores"
@@ -141,6 +147,7 @@ def _busy_remedy(hosts: Sequence[HostReport]) -> str:
 
 
 def _load_per_core(host: HostReport) -> float:
+    """Processes that run or wait, per core; 0 if the system does not say."""
     return (host.load or 0.0) / host.cores
 
 
@@ -149,6 +156,7 @@ def _load_text(host: HostReport) -> str:
 
 
 def _devices(examination: Examination) -> Check:
+    """Checks that every rank has its own device, which computes correctly, and that all are alike."""
     faults = [each for each in examination.device_reports if each.fault]
     if faults:
         first = min(faults, key=attrgetter("late"))  # a rank that waited names its own device, not the cause
@@ -210,6 +218,8 @@ def _fused(examination: Examination) -> Check:
 
 
 def _backend(examination: Examination) -> Check:
+    """Checks that the ranks of each group can add tensors, and that no group is much slower than the
+    others."""
     joined = [each for each in examination.device_reports if each.backend]
     if not joined and examination.devices_per_group > 1:
         return not_checked("backend", "the ranks of no group could meet", BLIND_REMEDY)
@@ -229,6 +239,7 @@ def _backend(examination: Examination) -> Check:
 
 
 def _clocks(examination: Examination) -> Check:
+    """Checks the hosts' times of day, which must agree for `clocks`, a rule of a run."""
     unread = sorted(set(examination.hosts[1:]) - {*examination.hosts[:1], *examination.clocks})
     if not examination.clocks and not unread:
         return ok("clocks", "one host")
@@ -253,6 +264,7 @@ def _clocks(examination: Examination) -> Check:
 
 
 def _version(text: str) -> tuple[int, ...]:
+    """The first two numbers of a version; 0 in the place of what is not a number."""
     return tuple(
         number("".join(filter(str.isdecimal, part))) or 0 for part in text.split("+")[0].split(".")[:2]
     )
@@ -271,6 +283,7 @@ def _bound(examination: Examination) -> Sequence[object]:
 
 
 def _torches(examination: Examination) -> Sequence[object]:
+    """Devices whose process could import torch."""
     return [each for each in examination.device_reports if each.torch]
 
 

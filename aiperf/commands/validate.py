@@ -98,9 +98,7 @@ def _notary_label(notaries: Path | None) -> Callable[[Judged], None]:
 
 
 def _validate_package(
-    path: Path,
-    label: Callable[[Judged], None],
-    again: Callable[[Replay, RunFiles], bool] | None,
+    path: Path, label: Callable[[Judged], None], again: Callable[[Replay, RunFiles], bool] | None
 ) -> int:
     """Prints every rule's finding for every run, then the reasons and the answer; returns the exit code.
 

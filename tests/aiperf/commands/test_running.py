@@ -219,12 +219,7 @@ WORK = (events.Dispatched, events.Began, events.Stepped, events.Closed, events.E
     ],
 )
 def test_both_ways_to_go_on_answer_alike(
-    make: Make,
-    code: int,
-    told: str,
-    typed: Typed,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    make: Make, code: int, told: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(single_run, "SILENCE_SECONDS", -single_run.COARSE_SECONDS)  # else both wait for it
     files = RunFiles(tmp_path / "run")

@@ -117,28 +117,6 @@ def test_weights_that_are_not_there_are_not_packed(
     assert not (tmp_path / "p.tar.gz").exists()
 
 
-def test_a_key_is_registered_by_the_line_that_is_printed(
-    typed: Typed, run: Path, options: tuple[object, ...], tmp_path: Path
-) -> None:
-    key, folder = tmp_path / "site.key", tmp_path / "packages"
-    folder.mkdir()
-    assert typed("key", key, "--site", "Example University") == 0
-    line = typed.out
-    assert typed("key", key, "--show") == 0
-    assert line == f"{typed.out.strip()} Example University\n"
-    assert typed("key", tmp_path / "absent.key", "--show") == 1
-    assert not (tmp_path / "absent.key").exists()
-    assert typed("key", tmp_path / "other.key", "--site", " ") == 1
-    assert not (tmp_path / "other.key").exists()
-    (tmp_path / "register").write_text(f"# known sites\n\n{line}")
-    assert typed("package", run, "-o", folder / "a.tar.gz", "--key", key, *options) == 0
-    assert typed("rank", folder, "-o", tmp_path / "site", "--keys", tmp_path / "register") == 0
-    text = (tmp_path / "site" / "index.html").read_text()
-    assert '<em class="registered">signed by Example University</em>' in text
-    assert typed("rank", folder, "-o", tmp_path / "site") == 0
-    assert "not registered</em>" in (tmp_path / "site" / "index.html").read_text()
-
-
 KEY = "0123456789abcdef" * 4
 
 

@@ -19,8 +19,11 @@ from analysis.exports.mlperf import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry
 from analysis.readings.judgement import Judged, examine, glance
 
 INFERENCE = "mlperf-inference"
+"""The format that is a folder of submissions, of the results of `infer`."""
 KINDS = ("csv", "mllog", "openmetrics", "dawnbench", INFERENCE)
+"""Formats, by the names of their options."""
 FOR_MLPERF = "For --mlperf and --mlperf-inference"
+"""Beginning of the help of options that both forms of MLPerf have."""
 
 
 @click.command()

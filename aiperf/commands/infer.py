@@ -35,7 +35,9 @@ from launch.price import Price
 from nas.record import decode, encode
 
 ALL, SEARCH = "all", "search"
+"""Words of options: all scenarios, and the search for the highest rate."""
 LOADGEN = "mlperf_loadgen"
+"""Module of MLPerf's LoadGen, which needs the extra `infer`."""
 
 
 def _rate(context: click.Context, param: click.Parameter, value: str) -> float | None:

@@ -17,6 +17,7 @@ from aiperf.os_error import refused
 from aiperf.wording import plain, suggestion
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
+"""Exit codes, as shells and click have them; 130 is 128 + SIGINT."""
 ELSEWHERE = {("export", "--json"): "`aiperf-hpc report RUN --json` writes the result as JSON"}
 """Options that people look for at a command, with the command that has them."""
 PLAIN = {"a valid float range": "a number", "a valid integer range": "a whole number"}

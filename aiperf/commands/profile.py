@@ -37,6 +37,7 @@ from nas.text_seeds import TEXT_SEEDS
 BATCH = 32
 """Default batch size for a seed."""
 JSON_FILE, PAGE_FILE = "profile.json", "profile.html"
+"""Files of a profile in the folder of -o, next to its traces."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,9 @@ class _ProfileRequest:
     """The networks to profile: one work for each size of the examples, from the smallest."""
 
     name: str
+    """What is profiled, as the page calls it."""
     works: Sequence[ProfileWork]
+    """What is done for each size."""
 
 
 def _sizes(context: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:

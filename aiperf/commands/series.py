@@ -31,6 +31,7 @@ from aiperf.scheduler_warning import noted
 from launch.current_job import job_seconds_left
 
 INTERRUPTED, STOPPED = 130, Answer.INCOMPLETE.exit_code
+"""Exit codes of a run that Ctrl-C ended, and of one that can be continued."""
 GOING_ON = (0, Answer.SIMULATED.exit_code)
 """Exit codes of a run after which the next one starts."""
 FINAL = (1, 2, Answer.NO_RESULT.exit_code)

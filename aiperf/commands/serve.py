@@ -31,6 +31,7 @@ from aiperf.files import RunFiles
 from analysis.readings.live import Follower, Snapshot
 
 LOOPBACK, PORT = "127.0.0.1", 8321
+"""Address that only users of this host can reach, and the default port."""
 TOKEN_BYTES = 24
 """Length of a token before it is written in base64: 192 random bits."""
 NO_TOKEN = (

@@ -10,6 +10,7 @@ from enum import Enum
 from nas.record import encode
 
 GRADE_WIDTH, NAME_WIDTH = 12, 16
+"""Widths of the first two columns of the text."""
 
 
 class Grade(Enum):

@@ -16,10 +16,13 @@ LOCKED_MEMORY = 1 << 30
 """Locked memory in bytes that InfiniBand may need to register. With 64 KiB, an old default, NCCL and MPI fail
 or fall back to TCP."""
 FREE_BYTES, LITTLE_BYTES = 2 * GIB, 20 * GIB
+"""Free space below which a check fails, and below which it warns."""
 SLOW_BYTES_PER_SECOND = 50e6
 """Rate of writing below which there is a warning: the weights and momentum of a ResNet-50 would take four
 seconds of every trial."""
 SLOW_APPEND_SECONDS = 0.2
+"""Mean time of appending a line above which there is a warning: the master appends up to 43 per second for
+all groups."""
 
 
 def limits(examination: Examination) -> Check:

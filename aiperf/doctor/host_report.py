@@ -24,14 +24,17 @@ from nas.bounded import read_text
 
 LIMITS = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
 LIMITS |= {"locked memory": resource.RLIMIT_MEMLOCK, "file size": resource.RLIMIT_FSIZE}
+"""Limits of a process that a run may reach, by the name that is shown."""
 VISIBLE: tuple[str, ...] = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 VISIBLE += ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+"""Variables by which a scheduler or a user hides devices from a process."""
 FILE_BYTES = 64 << 20
 """Number of bytes written to measure the speed of a folder and to see whether a quota allows it: about the
 weights of a ResNet-50."""
-APPENDS = 20
+APPENDS = 20  # lines, each flushed to the disk before the next
 PROBE_SECONDS = 10.0  # network file systems show a new file to other hosts some seconds late
 TOOL_SECONDS = 20.0
+"""Time limit in seconds for the tool of a driver, which hangs if the driver does."""
 # Properties to query, printed as one line per device; `nvidia-smi --help-query-gpu` explains them.
 NVIDIA = (
     "name",
@@ -51,6 +54,7 @@ ONEDNN_SECONDS = 20.0
 """Time limit in seconds, mostly for importing torch from a cold network file system; the test itself takes
 tenths of a second."""
 STARTED, SOUND, UNKNOWN = "started", "sound", "unknown"
+"""What the process of the test writes, and what is recorded if it wrote nothing."""
 # The images are as large as AVX-512 needs: it computes smaller ones in one block, and only later blocks are
 # written to a wrong place. If the process survives, a gradient may be wrong.
 ONEDNN_PROGRAM = f"""

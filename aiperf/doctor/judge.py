@@ -16,6 +16,7 @@ from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wording import counted
 
 OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 6)
+"""The oldest versions that are tested."""
 CLOCK_NEAR_SECONDS = 0.1
 """Difference in seconds above which the clocks are reported as a warning."""
 UNLIKE = 1.5
@@ -23,8 +24,11 @@ UNLIKE = 1.5
 BUSY = 1.5
 """Processes that run or wait, per core of a host, above which the host counts as overloaded."""
 NOTHING = "nothing could be examined"
+"""What is shown for a check that would have passed without any evidence."""
 NOT_NEEDED = "no worker trains"
+"""What is shown for checks of training where workers only pretend to train."""
 BLIND_REMEDY = "see the failed checks; fix them, or use a longer --wait-seconds, then check again"
+"""The cause of a missing report is in another check, or in the time limit."""
 
 
 def judge(examination: Examination) -> list[Check]:

@@ -362,7 +362,7 @@ class OwnProcess(Generic[Report]):
 def device_process(
     kind: str, format: str, place: Place, host: str, meet: Meet | None, wait_seconds: float
 ) -> OwnProcess[DeviceReport]:
-    """Starts the examination of a device. The leader's process inherits the socket at which its group
+    """Starts the examination of a device. The leader's process keeps the socket at which its group
     meets."""
     texts = [json.dumps(encode(value)) for value in (place, meet)]
     keep = () if meet is None or meet.listening < 0 else (meet.listening,)

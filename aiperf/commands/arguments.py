@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from aiperf.errors import ConfigError
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
+"""Kinds of devices, by the names that PyTorch has for them."""
 GPU = "auto takes the accelerator that is there; cuda is PyTorch's name for GPUs of NVIDIA and AMD"
 OTHER_DEVICES = dict.fromkeys(("gpu", "rocm", "hip", "nvidia", "amd"), GPU) | {
     "ascend": "Ascend is npu",
@@ -21,7 +22,9 @@ OTHER_DEVICES = dict.fromkeys(("gpu", "rocm", "hip", "nvidia", "amd"), GPU) | {
 }
 """What to type instead of the names that people use for a device."""
 WITH_UNIT = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+) ?(%|s|sec|seconds?|m|min|minutes?|h|hours?)")
+"""A number with a unit, which people type although the help states the unit."""
 PATH = click.Path(path_type=Path)
+"""A path, which need not exist: the command says what is wrong with it, and what to do."""
 
 
 class Known(click.Choice[str]):

@@ -25,7 +25,8 @@ from launch.job import Job
 from launch.scheduler import JobState, Scheduler
 from nas.bounded import read_text
 
-SECONDS = 120  # a busy scheduler answers late
+SECONDS = 120
+"""Time limit in seconds for a program of the scheduler, because a busy scheduler answers late."""
 
 SET_BY_SCRIPT: Mapping[str, tuple[str, str]] = {
     "hours": ("--hours", "give the length with --hours, before the --"),

@@ -45,6 +45,7 @@ class CommandGroup(click.Group):
         )
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of the help, with all names in columns of one width."""
         width = max(map(len, self.commands))
         for heading, sentences in self._sentences().items():
             with formatter.section(heading):

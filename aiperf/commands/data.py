@@ -127,11 +127,14 @@ class _ImagesDone:
     """Prints every few seconds how many images are finished."""
 
     def __init__(self, verb: str, total: int, finished: int = 0) -> None:
+        """`verb` says what is done with the images; `finished` of the `total` were done by an earlier
+        command."""
         self._verb, self._total = verb, total
         self._first = self._done = finished
         self._began = self._printed = 0.0
 
     def __call__(self, done: int) -> None:
+        """Takes the number of images that are done, and prints it if the last line is some seconds old."""
         self._done, now = done, time.monotonic()
         if not self._began:  # until the first call processes were starting, which does not count
             self._first, self._began, self._printed = done, now, now

@@ -37,11 +37,7 @@ from aiperf.ranks.rank_options import RankOptions
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(
-    request: RunRequest,
-    directory: Path,
-    options: RankOptions,
-    wait_seconds: float,
-    as_json: bool,
+    request: RunRequest, directory: Path, options: RankOptions, wait_seconds: float, as_json: bool
 ) -> int:
     """Check in under a minute whether this machine is ready for a run with these options.
 

@@ -19,8 +19,11 @@ from analysis.exports.mllog import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry,
 from analysis.readings.judgement import Judged, examine, glance
 
 INFERENCE = "mlperf-inference"
+"""The format that is a folder of submissions, of the results of `infer`."""
 KINDS = ("csv", "mllog", "openmetrics", "dawnbench", INFERENCE)
+"""Formats, by the names of their options."""
 FOR_MLPERF = "For --mlperf and --mlperf-inference"
+"""Beginning of the help of options that both forms of MLPerf have."""
 
 
 @click.command()
@@ -119,6 +122,7 @@ def _one_of(formats: Mapping[str, bool]) -> str:
 
 
 def _text(kind: str, judged: Judged) -> str:
+    """The run in a format that is one text. Raises MissingExtra for OpenMetrics, which needs a library."""
     if kind == "csv":
         from analysis.exports.trial_table import csv_text
 
@@ -135,6 +139,8 @@ def _text(kind: str, judged: Judged) -> str:
 def _dawnbench(
     judged: Judged, output: Path | None, author: str, email: str, price: str | None, site: Path | None
 ) -> list[Path]:
+    """Writes the two files of a DAWNBench entry and returns their paths. Raises ConfigError if the author or
+    the folder is missing, which DAWNBench requires."""
     from analysis.exports.dawnbench import dawnbench, write_entry
 
     if output is None or not author or not email:
@@ -145,6 +151,8 @@ def _dawnbench(
 
 
 def _inference(judged: Judged, entry: MlperfEntry, output: Path | None, system: Path | None) -> Path:
+    """Writes a submission folder of MLPerf Inference and returns its path. Raises ConfigError without a
+    folder and a system description."""
     with extra("report"):
         from analysis.submissions.inference_folder import MORE_FIELDS, inference_files, write_folder
         from analysis.submissions.system import fields

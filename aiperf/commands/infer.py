@@ -34,7 +34,9 @@ from launch.price import Price
 from nas.record import decode, encode
 
 ALL, SEARCH = "all", "search"
+"""Words of options: all scenarios, and the search for the highest rate."""
 LOADGEN = "mlperf_loadgen"
+"""Module of MLPerf's LoadGen, which needs the extra `infer`."""
 
 
 def _rate(context: click.Context, param: click.Parameter, value: str) -> float | None:
@@ -172,6 +174,8 @@ def _in_place_of(logs: Path, result: Path) -> Iterator[None]:
 
 
 def _answered(files: RunFiles, run: Replay, request: Request, logs: Path) -> Inference:
+    """Measures one scenario in a separate process, because LoadGen ends the process in which it fails. Its
+    errors go to this terminal. Raises AiperfError if it gives no answer."""
     what = f"{request.scenario}: trial {request.trial}, tests of {request.seconds:g} s"
     say_line(f"{what}, logs in {logs}")
     words = ("aiperf.inference.measuring:answered", json.dumps(encode(request)))
@@ -183,6 +187,7 @@ def _answered(files: RunFiles, run: Replay, request: Request, logs: Path) -> Inf
 
 
 def _holds(inference: Inference) -> bool:
+    """Whether LoadGen calls the test valid, and the accuracy is that of the journal if both are known."""
     detail, accuracy = inference.measured.detail, inference.measured.accuracy
     agrees = accuracy is None or accuracy.recorded is None or accuracy.found.agrees(accuracy.recorded)
     return detail is not None and detail.valid and agrees

@@ -35,6 +35,7 @@ from launch.site import load_site
 from launch.site_draft import GUESSED, QUESTIONS, site_text, skipped
 
 ASK_SECONDS = 30
+"""Time limit in seconds for a program that describes the machine; without its answer a value is guessed."""
 OF_SCHEDULER = ("sinfo", "mpi", "accounts")
 """Questions to programs of a scheduler."""
 STUDIES = {
@@ -147,4 +148,5 @@ def _answer(*words: str) -> str:
 
 
 def _show_failed(tool: str, how: str) -> None:
+    """Reports a tool whose answer the site file lacks."""
     say(f"{tool} {how}; its answer is guessed")

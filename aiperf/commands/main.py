@@ -17,6 +17,7 @@ from aiperf.os_error import refused
 from aiperf.wording import plain, suggestion
 
 FAILURE, USAGE, INTERRUPTED = 1, 2, 130
+"""Exit codes, as shells and click have them; 130 is 128 + SIGINT."""
 ELSEWHERE = {("export", "--json"): "`aiperf-hpc report RUN --json` writes the result as JSON"}
 """Options that people look for at a command, with the command that has them."""
 PLAIN = {"a valid float range": "a number", "a valid integer range": "a whole number"}
@@ -62,12 +63,14 @@ def main() -> int:
 
 
 def _refuse(text: str, code: int) -> int:
+    """Prints why the command failed, and returns the exit code."""
     # Not by `click.echo`, which flushes, and so fails again where the disk is full.
     print(f"aiperf-hpc: {text}", file=sys.stderr)
     return code
 
 
 def _greet(help_text: str) -> int:
+    """Prints the help of `aiperf-hpc` without arguments, which is not an error."""
     try:
         print(help_text, flush=True)
     except BrokenPipeError:  # `aiperf-hpc | head`
@@ -128,6 +131,7 @@ def _path(context: click.Context | None) -> str:
 
 
 def _options(context: click.Context | None) -> list[str]:
+    """All options of a command, with their short forms."""
     if context is None:
         return []
     return [name for parameter in context.command.get_params(context) for name in parameter.opts]

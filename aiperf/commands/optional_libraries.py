@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from aiperf.errors import MissingExtra
 
 OWN = ("aiperf", "nas", "launch", "analysis")
+"""Packages of this program: if one of them is missing, the installation is damaged."""
 RUN = ("torch", "safetensors", "sklearn", "PIL", "psutil")
 """Modules that the extra `run` installs."""
 

@@ -38,6 +38,7 @@ from nas.text_seeds import TEXT_SEEDS
 BATCH = 32
 """Default batch size for a seed."""
 JSON_FILE, PAGE_FILE = "profile.json", "profile.html"
+"""Files of a profile in the folder of -o, next to its traces."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,13 @@ class _ProfileRequest:
     """The networks to profile: one work for each size of the examples, from the smallest."""
 
     name: str
+    """What is profiled, as the page calls it."""
     works: Sequence[ProfileWork]
+    """What is done for each size."""
 
 
 def _sizes(context: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
+    """Reads sizes such as "128,64", which are profiled from the smallest."""
     if value is None:
         return ()
     words = value.split(",")
@@ -180,10 +184,13 @@ def _of_seed(seed: str, sizes: tuple[int, ...], batch: int | None) -> _ProfileRe
 
 
 def _input(own: Graph, size: int) -> Shape:
+    """The input shape of a seed for examples of this size: positions of a text, or the side of an image."""
     return (size,) if len(own.input) == 1 else (own.input[0], size, size)
 
 
 def _ceilings(path: Path, format: str) -> Ceilings:
+    """The ceilings in a file, for the number format of the run. Raises UsageError if that is not decided
+    yet."""
     if format == AUTO:
         raise click.UsageError("--ceiling is for one format: also give --format", click.get_current_context())
     limits = read_limits(path, (format,))
@@ -191,6 +198,7 @@ def _ceilings(path: Path, format: str) -> Ceilings:
 
 
 def _profiled(work: ProfileWork, output: Path | None) -> Profile:
+    """Profiles one size, and copies its trace into `output` if there is one."""
     with TemporaryDirectory() as folder:
         measured = Profile.of(profile_locally(replace(work, trace=output is not None), Path(folder)))
         if output is None:
@@ -202,6 +210,7 @@ def _profiled(work: ProfileWork, output: Path | None) -> Profile:
 
 
 def _write(output: Path, record: str, profiles: Sequence[Profile], name: str) -> None:
+    """Writes the record and the page of a profile, and prints the paths of all files."""
     with extra("report"):
         from analysis.pages.profile_page import profile_html
     write_file(output / JSON_FILE, f"{record}\n")

@@ -74,6 +74,8 @@ def _refuse_short_job(config: Config) -> None:
 
 
 def _differences(run: Replay, config: Config) -> list[str]:
+    """What differs between a run and the one that would start here: settings, program, search and
+    libraries."""
     was, then = run.opened, leaves(run.opened.config)
     found = [
         f"{key} is {now!r}, there {then[key]!r}" for key, now in leaves(config).items() if now != then[key]

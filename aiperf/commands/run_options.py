@@ -35,7 +35,9 @@ from nas.search_names import OWN_SEARCHES
 DEFAULT, OWN = "digits", "own"
 """Presets: the default one, and the one for the user's own images."""
 OF_IMAGES = ("data.channels", "data.classes", "data.size")
+"""Settings that describe the images, which are shown first."""
 COUNTS = ("data.training_examples", "data.validation_examples")
+"""Settings that a user may give, from which the rest of the examples follows."""
 
 OTHER_FORMATS = {
     "bfloat16": "bfloat16 is bf16",
@@ -118,6 +120,7 @@ _CONFIG_OPTIONS = (
 )
 
 _RANK_NAMES = ("device", "devices", "devices_per_trial", "backend", "silence_seconds", "pretend")
+"""Parameters of the options for ranks: fields of `RankOptions`, by the same names."""
 
 _KEYS = {
     "max_trials": "limits.max_trials",
@@ -269,9 +272,13 @@ class RunRequest:
     only."""
 
     preset: str
+    """Name of a preset, or path of a TOML file."""
     minutes: float | None
+    """Length of the span in minutes; None if it was not given in minutes."""
     hours: float | None
+    """Length of the span in hours; None if it was not given in hours."""
     settings: tuple[str, ...]
+    """Further settings as they were typed: KEY=VALUE."""
     overrides: Mapping[str, Any]
     """Values of options for a key of the configuration, by dotted key."""
 

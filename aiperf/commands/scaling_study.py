@@ -129,6 +129,8 @@ def status(directory: Path, submit: bool, table: bool) -> int:
 
 
 def _read(directory: Path) -> tuple[StudyFiles, Study]:
+    """The files of a study, and its plan. Raises AiperfError if its configuration was edited, because its
+    sizes would then no longer run the same."""
     path = StudyFiles(directory.absolute()).study
     with reading(path, "give a study directory"):
         study = study_from_json(read_text(path), path)
@@ -145,6 +147,7 @@ def _read(directory: Path) -> tuple[StudyFiles, Study]:
 
 
 def _standings(study: Study, files: StudyFiles, ask: bool) -> list[StudySize]:
+    """How far each size is, by its journal and, if `ask`, by what the scheduler says of its job."""
     jobs = {nodes: _job_id(files, nodes) for nodes in study.nodes}
     runs = {nodes: _run(files.run(nodes)) for nodes in study.nodes}
     alone = [standing(nodes, runs[nodes], jobs[nodes], {}) for nodes in study.nodes]
@@ -155,6 +158,7 @@ def _standings(study: Study, files: StudyFiles, ask: bool) -> list[StudySize]:
 
 
 def _job_id(files: StudyFiles, nodes: int) -> str:
+    """The job of a size; empty before it is submitted."""
     path = files.job_id(nodes)
     return read_text(path).strip() if path.exists() else ""
 

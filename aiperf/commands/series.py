@@ -31,6 +31,7 @@ from aiperf.scheduler_warning import noted
 from launch.current_job import job_seconds_left
 
 INTERRUPTED, STOPPED = 130, Answer.INCOMPLETE.exit_code
+"""Exit codes of a run that Ctrl-C ended, and of one that can be continued."""
 GOING_ON = (0, Answer.SIMULATED.exit_code)
 """Exit codes of a run after which the next one starts."""
 FINAL = (1, 2, Answer.NO_RESULT.exit_code)
@@ -53,6 +54,7 @@ class Series:
 
     @property
     def places(self) -> list[Path]:
+        """The directories of all runs, in their order."""
         return [self.place(number) for number in range(1, len(self.seeds) + 1)]
 
     def command(self, number: int) -> list[str]:
@@ -128,6 +130,7 @@ def _run_all(series: Series) -> tuple[int, int]:
 
 
 def _run_one(series: Series, number: int) -> int:
+    """Runs one command to its end; returns its exit code, or that of an interruption or of a warning."""
     if noted():
         return STOPPED
     try:  # Ctrl-C ends the run with a result; a scheduler's warning ends it so that it can be continued

@@ -31,6 +31,7 @@ from aiperf.files import RunFiles
 from analysis.readings.live import Follower, Snapshot
 
 LOOPBACK, PORT = "127.0.0.1", 8321
+"""Address that only users of this host can reach, and the default port."""
 TOKEN_BYTES = 24
 """Length of a token before it is written in base64: 192 random bits."""
 NO_TOKEN = (
@@ -88,6 +89,7 @@ class LivePage:
     """The page of a run. It is made at most every few seconds, once for all clients."""
 
     def __init__(self, files: RunFiles) -> None:
+        """Reads nothing yet; the first request does."""
         self.files = files
         self._follower = Follower(files)
         self._lock = threading.Lock()
@@ -140,6 +142,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Starts a thread for a connection, or refuses it if too many are open."""
         # The first connection beyond the maximum waits, which lets others finish; if none does, further ones
         # do not wait.
         self._is_full = not self._slots.acquire(timeout=0 if self._is_full else BURST_SECONDS)
@@ -154,6 +157,7 @@ class _Server(ThreadingHTTPServer):
         self._due[request] = math.inf
 
     def shutdown_request(self, request: Any) -> None:
+        """Frees the place of a connection that has a thread; refused ones have none."""
         if self._due.pop(request, None) is not None:
             self._slots.release()
         super().shutdown_request(request)
@@ -174,6 +178,7 @@ class _Server(ThreadingHTTPServer):
             request.close()
 
     def _refuse(self, request: socket.socket) -> None:
+        """Answers that the server is busy, without reading the request."""
         text = f"{MOST_CONNECTIONS} connections are open; try again in {REQUEST_SECONDS:g} s"
         _say(request, HTTPStatus.SERVICE_UNAVAILABLE, text)
         self._refused.append((monotonic() + LINGER_SECONDS, request))
@@ -200,6 +205,7 @@ def make_server(live: LivePage, port: int, token: str) -> ThreadingHTTPServer:
         timeout = ANSWER_SECONDS
 
         def do_GET(self) -> None:
+            """Answers with the page, the figures, or the reason why there is neither."""
             assert isinstance(self.server, _Server)
             self.server.heard(self.connection)
             path, _, query = self.path.partition("?")

@@ -221,6 +221,7 @@ def _config(preset: str, hours: float | None, random_seed: int | None, settings:
 
 
 def _sizes(text: str) -> list[int]:
+    """The numbers of nodes, each once, from the smallest. Raises ConfigError."""
     sizes = node_counts(text)
     if len(set(sizes)) < len(sizes):
         raise ConfigError(f"--nodes is {text!r}; give each size once")
@@ -233,6 +234,7 @@ def _side_by_side(sizes: Sequence[Mapping[str, str]]) -> str:
 
 
 def _write(path: Path, assumptions: Assumptions) -> None:
+    """Writes a machine model where --assume can read it. Raises AiperfError rather than overwrite a file."""
     if path.suffix != ".toml":
         raise ConfigError(f"--write {path}: the name must end in .toml, so that --assume can read it")
     if path.exists():
@@ -241,6 +243,7 @@ def _write(path: Path, assumptions: Assumptions) -> None:
 
 
 def _write_figures(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Writes all figures of all simulations as a table, one row per simulation."""
     with writing(path), path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()

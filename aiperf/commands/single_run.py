@@ -102,6 +102,7 @@ def _end_without_result(files: RunFiles) -> int:
 
 
 def _has_begun(files: RunFiles) -> bool:
+    """Whether a run was started in this directory. A link that leads nowhere counts, and is refused later."""
     return os.path.lexists(files.journal) and not never_begun(files.journal)
 
 
@@ -131,6 +132,7 @@ def _let_the_lock_age(files: RunFiles) -> None:
 
 
 def _shown(files: RunFiles, ranks: Ranks, leg: Callable[[Watch], Replay]) -> int:
+    """Runs a leg and shows its progress; returns the exit code."""
     try:
         with Display(files, ranks.terminal) as display:
             replay = leg(display.show)
@@ -141,6 +143,7 @@ def _shown(files: RunFiles, ranks: Ranks, leg: Callable[[Watch], Replay]) -> int
 
 
 def _result(replay: Replay, files: RunFiles) -> int:
+    """Prints the result of a run, and what comes next; returns the exit code."""
     judged = glance_at(files, replay)
     verdict = judged.verdict
     click.echo(summary_text(judged))

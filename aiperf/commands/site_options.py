@@ -28,6 +28,7 @@ price_option = click.option(
 
 
 def site_option(purpose: str) -> Callable[[Any], Any]:
+    """The option for a site file, which a command reads for `purpose`."""
     text = f"Site file of the machine, for {purpose}.  [default: site.toml, if it exists]"
     return click.option("--site", type=PATH, help=text)
 

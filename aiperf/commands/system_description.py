@@ -68,6 +68,7 @@ def missing_fields(system: Mapping[str, str]) -> list[str]:
 
 
 def question_about(name: str) -> str:
+    """The name of a field, its meaning, and the answers that it may have."""
     from analysis.submissions.system import choices, fields
 
     options = choices(name)
@@ -76,6 +77,7 @@ def question_about(name: str) -> str:
 
 
 def _with_choices(name: str) -> str:
+    """The name of a field with the answers that it may have."""
     from analysis.submissions.system import choices
 
     options = choices(name)

@@ -98,9 +98,7 @@ def _notary_label(notaries: Path | None) -> Callable[[Judged], None]:
 
 
 def _validate_package(
-    path: Path,
-    label: Callable[[Judged], None],
-    again: Callable[[Replay, RunFiles], bool] | None,
+    path: Path, label: Callable[[Judged], None], again: Callable[[Replay, RunFiles], bool] | None
 ) -> int:
     """Prints every rule's finding for every run, then the reasons and the answer; returns the exit code.
 
@@ -153,6 +151,7 @@ def _reevaluate(run: Replay, files: RunFiles, device: str, data: str) -> bool:
 
 
 def _reevaluated_text(trial: int, part: str, again: Again) -> str:
+    """One line: the result of an evaluation here, that of the journal, and whether they agree."""
     found, recorded = again.found.text(), again.recorded.text()
     agrees = "agrees" if again.agrees else "DIFFERS"
     return f"reevaluated: trial {trial}, {part}: {found} here, {recorded} in the journal: {agrees}"

@@ -25,9 +25,11 @@ from aiperf.wire.layout import Place
 from nas.record import decode, encode
 
 SIDE = 1024
+"""Side of two matrices of ones; each element of their product is this number, exactly."""
 REDUCED_ELEMENTS = 4 << 20
 """Size of the all-reduce: 16 MiB of fp32, about as much as one or two buckets of gradients."""
 MEETING_SECONDS = 40.0
+"""Time limit in seconds for the ranks of a group to meet, and again for their all-reduce."""
 LATE_REMEDY = (
     "the ranks of its group did not come in time: wait longer with --wait-seconds if their hosts are busy; "
     "otherwise check the network between them"

@@ -33,7 +33,10 @@ from aiperf.wire.messages import AskTime, FromGroup, Quit, TimeOfDay, ToGroup, p
 from nas.record import RecordError, decode, encode
 
 MASTER_SILENCE_SECONDS = 1800.0
-ANSWER_SECONDS = 5.0  # for a short answer
+"""Time in seconds after which a rank ends by itself, because a master that is gone may have left it
+behind."""
+ANSWER_SECONDS = 5.0
+"""Time limit in seconds for an answer that needs no examination: a time of day or an address."""
 IMPORT_REMEDY = (
     f"reinstall that library in the environment of {shlex.quote(sys.executable)}, or load the modules with "
     "which it was built; the device is not the cause"
@@ -55,7 +58,9 @@ class ExamineHost(ToGroup):
     probe: str
     """Path of a file in the run directory that contains `nonce`, if the directory is shared."""
     nonce: str
+    """A random word, so that no file of an earlier examination is taken for this one."""
     data_path: str
+    """Folder of the data set; empty if none is needed."""
     wait_seconds: float
     trains: bool = True
     """Whether workers train there, and so need torch and the data."""
@@ -66,6 +71,8 @@ class OpenDoor(ToGroup):
     """Request to the leader of a group to open a socket at which the others can meet it."""
 
     spans_hosts: bool
+    """Whether the group has ranks on several hosts, so that the socket must not be on the loopback
+    address."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,7 @@ class ExamineDevice(ToGroup):
     place: Place
     kind: str
     format: str
+    """Number format of the run, which the device must support."""
     host: str
     port: int
     """Port of the leader's socket; 0 if the group is one rank."""
@@ -328,6 +336,7 @@ class OwnProcess(Generic[Report]):
 
     @property
     def ended(self) -> bool:
+        """Whether its report can be had without waiting."""
         return self._child.ended
 
     def answer(self, seconds: float) -> Report | None:
@@ -353,6 +362,8 @@ class OwnProcess(Generic[Report]):
 def device_process(
     kind: str, format: str, place: Place, host: str, meet: Meet | None, wait_seconds: float
 ) -> OwnProcess[DeviceReport]:
+    """Starts the examination of a device. The leader's process keeps the socket at which its group
+    meets."""
     texts = [json.dumps(encode(value)) for value in (place, meet)]
     keep = () if meet is None or meet.listening < 0 else (meet.listening,)
     words = ("aiperf.doctor.device_report:device", kind, format, texts[0], host, texts[1], str(wait_seconds))
@@ -362,5 +373,6 @@ def device_process(
 
 
 def data_process(config: DataConfig) -> OwnProcess[DataReport]:
+    """Starts reading the data set, which may take as long as the examination."""
     child = Child("aiperf.doctor.device_report:data", json.dumps(encode(config)))
     return OwnProcess(child, DataReport, lambda fault, remedy: DataReport(fault, remedy=remedy))

@@ -16,13 +16,17 @@ LOCKED_MEMORY = 1 << 30
 """Locked memory in bytes that InfiniBand may need to register. With 64 KiB, an old default, NCCL and MPI fail
 or fall back to TCP."""
 FREE_BYTES, LITTLE_BYTES = 2 * GIB, 20 * GIB
+"""Free space below which a check fails, and below which it warns."""
 SLOW_BYTES_PER_SECOND = 50e6
 """Rate of writing below which there is a warning: the weights and momentum of a ResNet-50 would take four
 seconds of every trial."""
 SLOW_APPEND_SECONDS = 0.2
+"""Mean time of appending a line above which there is a warning: the master appends up to 43 per second for
+all groups."""
 
 
 def limits(examination: Examination) -> Check:
+    """Checks the limits of a process: open files, and locked memory on hosts with accelerators."""
     for each in examination.host_reports:
         files, locked = each.limits["open files"], each.limits["locked memory"]
         if 0 <= files < OPEN_FILES:
@@ -38,6 +42,7 @@ def limits(examination: Examination) -> Check:
 
 
 def directory(examination: Examination) -> Check:
+    """Checks that the run directory can be written, is shared by all hosts, and is fast enough."""
     folder = examination.directory
     if folder.fault:
         return failed("run directory", f"{folder.path}: {folder.fault}", "choose another with --directory")
@@ -55,6 +60,7 @@ def directory(examination: Examination) -> Check:
 
 
 def space(examination: Examination) -> Check:
+    """Checks the space for journal and weights."""
     return _room(
         "space",
         [("the run directory", examination.directory)],
@@ -63,11 +69,13 @@ def space(examination: Examination) -> Check:
 
 
 def temporary(examination: Examination) -> Check:
+    """Checks the space for compiled kernels and the libraries' temporary files, on each host."""
     folders = [(each.host, each.temporary) for each in examination.host_reports]
     return _room("TMPDIR", folders, "set TMPDIR to a folder with free space on a local disk of the node")
 
 
 def home(examination: Examination) -> Check:
+    """Checks that libraries can write their caches."""
     closed = [each for each in examination.host_reports if each.home.fault]
     if closed:
         home, where = closed[0].home, some(each.host for each in closed)
@@ -79,6 +87,7 @@ def home(examination: Examination) -> Check:
 
 
 def data(examination: Examination) -> Check:
+    """Checks that every host has the data, and that all of it can be read."""
     name, report = examination.config.data.name, examination.data_report
     without = [each.host for each in examination.host_reports if each.data_entries < 0]
     if without:

@@ -24,14 +24,17 @@ from nas.bounded import read_text
 
 LIMITS = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
 LIMITS |= {"locked memory": resource.RLIMIT_MEMLOCK, "file size": resource.RLIMIT_FSIZE}
+"""Limits of a process that a run may reach, by the name that is shown."""
 VISIBLE: tuple[str, ...] = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 VISIBLE += ("ASCEND_RT_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+"""Variables by which a scheduler or a user hides devices from a process."""
 FILE_BYTES = 64 << 20
 """Number of bytes written to measure the speed of a folder and to see whether a quota allows it: about the
 weights of a ResNet-50."""
-APPENDS = 20
+APPENDS = 20  # lines, each flushed to the disk before the next
 PROBE_SECONDS = 10.0  # network file systems show a new file to other hosts some seconds late
 TOOL_SECONDS = 20.0
+"""Time limit in seconds for the tool of a driver, which hangs if the driver does."""
 # Properties to query, printed as one line per device; `nvidia-smi --help-query-gpu` explains them.
 NVIDIA = (
     "name",
@@ -51,6 +54,7 @@ ONEDNN_SECONDS = 20.0
 """Time limit in seconds, mostly for importing torch from a cold network file system; the test itself takes
 tenths of a second."""
 STARTED, SOUND, UNKNOWN = "started", "sound", "unknown"
+"""What the process of the test writes, and what is recorded if it wrote nothing."""
 # The images are as large as AVX-512 needs: it computes smaller ones in one block, and only later blocks are
 # written to a wrong place. If the process survives, a gradient may be wrong.
 ONEDNN_PROGRAM = f"""
@@ -152,6 +156,7 @@ def examine_onednn(wait_seconds: float) -> str:
 
 
 def _visible(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that choose devices, if they are set."""
     values = {name: variables.raw(environment, name) for name in VISIBLE}
     return {name: variables.word(environment, name) for name, value in values.items() if value is not None}
 
@@ -170,6 +175,7 @@ def _home(environment: Mapping[str, str]) -> Folder:
 
 
 def _load() -> float | None:
+    """Processes that ran or waited in the last minute; None if the system does not say."""
     try:
         return os.getloadavg()[0]
     except OSError:  # the system does not tell it
@@ -177,6 +183,7 @@ def _load() -> float | None:
 
 
 def _ask(tool: str, words: tuple[str, ...], wait_seconds: float) -> str:
+    """The answer of a driver's tool, or why there is none; a broken driver makes its tool hang."""
     try:
         answer = ask((tool, *words), patient(TOOL_SECONDS, wait_seconds))
     except ToolFailed as error:
@@ -185,6 +192,7 @@ def _ask(tool: str, words: tuple[str, ...], wait_seconds: float) -> str:
 
 
 def _entries(data_path: str) -> int:
+    """Number of entries of the data folder: 0 if none is needed, -1 if it does not exist."""
     if not data_path:
         return 0
     try:
@@ -194,6 +202,7 @@ def _entries(data_path: str) -> int:
 
 
 def _is_visible(probe: Path, nonce: str, wait_seconds: float) -> bool:
+    """Whether this host sees the master's file in the run directory, after a while if not at once."""
     until = time.monotonic() + patient(PROBE_SECONDS, wait_seconds)
     while True:
         with contextlib.suppress(OSError):  # not there, or not yet

@@ -7,15 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from aiperf.doctor import folders
+from aiperf.doctor import folders, software
 from aiperf.doctor.check import Check, Grade, failed, not_checked, ok, warning
-from aiperf.doctor.host_report import ONEDNN_SECONDS, SOUND, TOOLS, UNKNOWN
-from aiperf.doctor.reports import Examination, HostReport, patient
+from aiperf.doctor.host_report import TOOLS
+from aiperf.doctor.reports import Examination, HostReport
 from aiperf.variables import number
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wording import counted
 
-OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 6)
 CLOCK_NEAR_SECONDS = 0.1
 """Difference in seconds above which the clocks are reported as a warning."""
 UNLIKE = 1.5
@@ -23,8 +22,11 @@ UNLIKE = 1.5
 BUSY = 1.5
 """Processes that run or wait, per core of a host, above which the host counts as overloaded."""
 NOTHING = "nothing could be examined"
+"""What is shown for a check that would have passed without any evidence."""
 NOT_NEEDED = "no worker trains"
+"""What is shown for checks of training where workers only pretend to train."""
 BLIND_REMEDY = "see the failed checks; fix them, or use a longer --wait-seconds, then check again"
+"""The cause of a missing report is in another check, or in the time limit."""
 
 
 def judge(examination: Examination) -> list[Check]:
@@ -38,50 +40,6 @@ def judge(examination: Examination) -> list[Check]:
         blind = result.outcome is Grade.OK and not evidence(examination)
         found.append(not_checked(result.name, NOTHING, BLIND_REMEDY) if blind else result)
     return found
-
-
-def _python(examination: Examination) -> Check:
-    versions = {each.python for each in examination.host_reports}
-    return _same_version("python", versions, OLDEST_PYTHON, "install aiperf-hpc under Python 3.10 or newer")
-
-
-def _names(examination: Examination) -> Check:
-    clashes = {each.clash: each.host for each in examination.host_reports if each.clash}
-    if clashes:
-        clash, host = next(iter(clashes.items()))
-        return failed(
-            "packages", f"{clash} (on {host})", "install aiperf-hpc into a separate virtual environment"
-        )
-    return ok("packages", "aiperf, nas, launch and analysis belong to this program")
-
-
-def _torch(examination: Examination) -> Check:
-    versions = {each.torch for each in examination.device_reports if each.torch}
-    return _same_version("torch", versions, OLDEST_TORCH, "install PyTorch 2.6 or newer")
-
-
-def _same_version(name: str, versions: set[str], oldest: tuple[int, ...], remedy: str) -> Check:
-    """Checks that the versions of a program are new enough and the same on all nodes; `remedy` is for a
-    version that is too old."""
-    listed = ", ".join(sorted(versions))
-    if any(_version(version) < oldest for version in versions):
-        return failed(name, listed, remedy)
-    if len(versions) > 1:
-        return failed(name, f"differs between nodes: {listed}", "give all nodes the same environment")
-    return ok(name, listed)
-
-
-def _mpi(examination: Examination) -> Check:
-    if not examination.hosts:
-        return ok("MPI", f"not needed by one process ({examination.mpi})")
-    if not examination.mpi:
-        return ok("MPI", "not needed: torchrun, on one host")
-    if not examination.threads:
-        text = f"{examination.mpi}; without MPI_THREAD_MULTIPLE"
-        if examination.backend == "horovod":
-            return failed("MPI", text, "Horovod needs an MPI built with MPI_THREAD_MULTIPLE")
-        return warning("MPI", text, "use an MPI with MPI_THREAD_MULTIPLE if you want --backend horovod")
-    return ok("MPI", f"{examination.mpi}; MPI_THREAD_MULTIPLE")
 
 
 def _ranks(examination: Examination) -> Check:
@@ -111,6 +69,8 @@ def _ranks(examination: Examination) -> Check:
 
 
 def _cores(examination: Examination) -> Check:
+    """Checks that the launcher has not bound each rank to one core, as many do unless they are asked
+    otherwise."""
     bound = [each for each in examination.host_reports if each.cores_of_rank == 1 < each.cores]
     if bound and examination.hosts:
         text = f"{bound[0].host} binds each rank to one of its {bound[0].cores} cores"
@@ -141,6 +101,7 @@ def _busy_remedy(hosts: Sequence[HostReport]) -> str:
 
 
 def _load_per_core(host: HostReport) -> float:
+    """Processes that run or wait, per core; 0 if the system does not say."""
     return (host.load or 0.0) / host.cores
 
 
@@ -149,6 +110,7 @@ def _load_text(host: HostReport) -> str:
 
 
 def _devices(examination: Examination) -> Check:
+    """Checks that every rank has its own device, which computes correctly, and that all are alike."""
     faults = [each for each in examination.device_reports if each.fault]
     if faults:
         first = min(faults, key=attrgetter("late"))  # a rank that waited names its own device, not the cause
@@ -178,22 +140,6 @@ def _devices(examination: Examination) -> Check:
     return ok("devices", f"{_counted(kinds)}; each multiplies correctly")
 
 
-def _onednn(examination: Examination) -> Check:
-    """Check for a fault that every known torch has on CPUs with AVX2 or more. Runs are not affected by it."""
-    hosts = examination.host_reports
-    faults = {each.onednn: each.host for each in hosts if each.onednn not in (SOUND, UNKNOWN)}
-    if faults:
-        fault, host = next(iter(faults.items()))
-        text = f"strided 1x1 convolutions of few channels write outside their memory ({fault}, on {host})"
-        return warning("oneDNN", text, "none needed: a run avoids them; other programs may meet it")
-    if any(each.onednn == UNKNOWN for each in hosts):
-        unknown = next(each.host for each in hosts if each.onednn == UNKNOWN)
-        limit = patient(ONEDNN_SECONDS, examination.wait_seconds)
-        text = f"torch did not start on {unknown} within {limit:.0f} s, or cannot be imported"
-        return not_checked("oneDNN", text, "none needed: a run avoids the known fault everywhere")
-    return ok("oneDNN", "strided 1x1 convolutions of few channels stay within their memory")
-
-
 def _fused(examination: Examination) -> Check:
     """Checks for the kernels of fused steps. Without them a run with `training.step` fused cannot start,
     while any other run uses other engines, which is a warning."""
@@ -210,6 +156,8 @@ def _fused(examination: Examination) -> Check:
 
 
 def _backend(examination: Examination) -> Check:
+    """Checks that the ranks of each group can add tensors, and that no group is much slower than the
+    others."""
     joined = [each for each in examination.device_reports if each.backend]
     if not joined and examination.devices_per_group > 1:
         return not_checked("backend", "the ranks of no group could meet", BLIND_REMEDY)
@@ -229,6 +177,7 @@ def _backend(examination: Examination) -> Check:
 
 
 def _clocks(examination: Examination) -> Check:
+    """Checks the hosts' times of day, which must agree for `clocks`, a rule of a run."""
     unread = sorted(set(examination.hosts[1:]) - {*examination.hosts[:1], *examination.clocks})
     if not examination.clocks and not unread:
         return ok("clocks", "one host")
@@ -252,12 +201,6 @@ def _clocks(examination: Examination) -> Check:
     return ok("clocks", text)
 
 
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(
-        number("".join(filter(str.isdecimal, part))) or 0 for part in text.split("+")[0].split(".")[:2]
-    )
-
-
 def _counted(kinds: Counter[str]) -> str:
     return ", ".join(f"{count} × {name}" for name, count in kinds.items())
 
@@ -271,6 +214,7 @@ def _bound(examination: Examination) -> Sequence[object]:
 
 
 def _torches(examination: Examination) -> Sequence[object]:
+    """Devices whose process could import torch."""
     return [each for each in examination.device_reports if each.torch]
 
 
@@ -359,17 +303,17 @@ def _fields(line: str) -> list[str]:
 
 
 CHECKS: Mapping[Callable[[Examination], Check], Callable[[Examination], Sequence[object]]] = {
-    _python: _hosts,
-    _names: _hosts,
-    _torch: _torches,
-    _mpi: _master,
+    software.python: _hosts,
+    software.names: _hosts,
+    software.torch: _torches,
+    software.mpi: _master,
     _ranks: _answers,
     _cores: _hosts,
     _load: _hosts,
     _devices: _bound,
     _drivers: _hosts,
     _slices: _hosts,
-    _onednn: _hosts,
+    software.onednn: _hosts,
     _fused: _bound,
     _backend: _bound,
     _clocks: _master,
@@ -381,5 +325,5 @@ CHECKS: Mapping[Callable[[Examination], Check], Callable[[Examination], Sequence
     folders.data: _hosts,
 }
 """All checks, each with a function that returns the evidence on which it rests."""
-OF_TRAINING = frozenset({_torch, _devices, _onednn, _fused, _backend, folders.data})
+OF_TRAINING = frozenset({software.torch, _devices, software.onednn, _fused, _backend, folders.data})
 """Checks that matter only to workers that train."""

@@ -77,6 +77,7 @@ FAILS = [
     ("run --seed resnet51", "neither a seed nor a file; did you mean 'resnet50'? seeds: resnet50"),
     ("run --seed gpt-4x128", "seed_architecture: gpt-4x128 is for text, not for"),
     ("run --directory R", "resume it, or choose another"),
+    ("run --like .", "--like .: no journal found; give a run directory or a package\n"),
     (
         "run --notary --pretend laptop",
         "a notary signs measured runs only; omit --notary, or set notary = false",

@@ -63,6 +63,8 @@ def test_a_run_that_goes_on_takes_no_other_options(typed: Typed, tmp_path: Path)
     assert typed(*again, "--minutes", 0.5, "--format", "bf16", "--set", "training.epochs=[20]") == 0
     assert typed(*again, "--minutes", 7, "--batch-size", 64) == 1
     assert "with other settings: training.batch_size is 50 there, not 64, limits.minutes is 0.5" in typed.err
+    assert typed(*again, "--like", files.directory, "--batch-size", 64) == 1
+    assert "with other settings: training.batch_size is 50 there, not 64; omit those options, " in typed.err
     assert typed(*again, "--set", "training.batchsize=64") == 1
     assert "no key 'training.batchsize'; did you mean 'training.batch_size'? keys: " in typed.err
 
@@ -217,12 +219,7 @@ WORK = (events.Dispatched, events.Began, events.Stepped, events.Closed, events.E
     ],
 )
 def test_both_ways_to_go_on_answer_alike(
-    make: Make,
-    code: int,
-    told: str,
-    typed: Typed,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    make: Make, code: int, told: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(single_run, "SILENCE_SECONDS", -single_run.COARSE_SECONDS)  # else both wait for it
     files = RunFiles(tmp_path / "run")
@@ -235,23 +232,20 @@ def test_both_ways_to_go_on_answer_alike(
 
 
 @pytest.mark.parametrize(
-    ("nodes", "says"),
+    ("node", "says"),
     [
+        (Node("first", Concat(), ("input",) * 10), "own.json' has no weights to train"),
         (
-            (Node("concat", Concat(), ("input",) * 10), Node("pool", GlobalPool(), ("concat",))),
-            "own.json' has no weights to train",
-        ),
-        (
-            (Node("wide", Conv2d(10, 69), ("input",)), Node("pool", GlobalPool(), ("wide",))),
-            "the kernel of wide has 69 taps along 32 pixels; nobody computes most of what is counted of it",
+            Node("first", Conv2d(10, 69), ("input",)),
+            "the kernel of first has 69 taps along 32 pixels; nobody computes most of what is counted of it",
         ),
     ],
     ids=["without weights", "mostly padding"],
 )
 def test_a_seed_that_no_run_may_have_is_refused_before_it(
-    nodes: tuple[Node, ...], says: str, typed: Typed, tmp_path: Path
+    node: Node, says: str, typed: Typed, tmp_path: Path
 ) -> None:
-    path = tmp_path / "own.json"
+    path, nodes = tmp_path / "own.json", (node, Node("pool", GlobalPool(), ("first",)))
     path.write_text(json.dumps(graph_to_json(Graph((1, 32, 32), nodes))), encoding="utf-8")
     assert typed("run", "--seed", path, "--directory", tmp_path / "run") == 1
     assert says in typed.err

@@ -32,6 +32,7 @@ def test_a_folder_is_tried_and_left_as_it_was_or_has_its_reason(tmp_path: Path) 
 def test_a_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_report, "PROBE_SECONDS", 0.0)
     monkeypatch.setattr(host_report, "FILE_BYTES", 1 << 20)
+    monkeypatch.setattr(host_report, "examine_onednn", lambda seconds: "sound")  # which imports torch
     (tmp_path / "probe").write_text("nonce")
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA T4, 550, 0, No, [N/A]'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)

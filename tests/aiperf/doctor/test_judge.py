@@ -170,12 +170,7 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
     ("load", W, "load average 96.0 on 64 cores of node2", other_host(load=96.0)),
     ("load", N, "the system does not report it", other_host(load=None)),
     ("clocks", N, "no answer from node2", other(clocks={})),
-    (
-        "clocks",
-        N,
-        "is 0.002 s, of node2; no answer from node3",
-        other(hosts=(*WELL.hosts, "node3")),
-    ),
+    ("clocks", N, "is 0.002 s, of node2; no answer from node3", other(hosts=(*WELL.hosts, "node3"))),
     (
         "backend",
         N,

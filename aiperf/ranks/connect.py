@@ -15,8 +15,10 @@ from aiperf.ranks.link import Link, mpi_library, mpi_module
 from aiperf.ranks.start_guard import LAUNCHERS, OUTLIVE, guarded
 from aiperf.ranks.torchrun import SocketLink
 
-ABORT_SECONDS = 15  # for the launcher to end all ranks
-FINALIZE_SECONDS = 30  # for all ranks to leave MPI
+ABORT_SECONDS = 15
+"""Time in seconds for the launcher to end all ranks."""
+FINALIZE_SECONDS = 30
+"""Time in seconds for all ranks to leave MPI."""
 
 
 def connect(launched: LaunchedRank) -> Link:

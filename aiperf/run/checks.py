@@ -42,7 +42,8 @@ def check_run(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
 
 
 def _refuse_no_growth(config: Config, seed: Graph) -> None:
-    """A run of several trials would end after the first one."""
+    """Refuses a seed that no morphism grows: a run of several trials would end after the first one. Raises
+    ConfigError."""
     name, alone = config.seed_architecture, config.limits.max_trials == 1
     if not alone and (reason := why_it_cannot_grow(seed, drawn(config))):
         raise ConfigError(

@@ -53,7 +53,7 @@ class Initialisation:
         """Raises WorldError if a group cannot be initialised, and StoppedEarly."""
         leg, seconds = self.replay.leg, measuring_seconds(self.config.limits) / 2
         num_ranks = sum(len(group.ranks) for group in self.groups.each)
-        self.groups.say_all(self.groups.setup)
+        self.groups.world.send_all(self.groups.setup)
         prepared = False
         while not prepared:
             self._await(leg.is_ready)

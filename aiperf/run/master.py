@@ -111,12 +111,14 @@ class Master:
         return self._stop_asked
 
     def _receive_nonce(self) -> None:
-        """Before anything is measured, while the groups start."""
+        """Records the notary's random number, before anything is measured, so that no later line can have
+        been made before it. The groups start meanwhile."""
         answer = self.notarisation.nonce(self._asked_to_stop) if self.config.notary else None
         if answer is not None:
             self.ledger.write(events.NonceGiven(answer.nonce, answer.signature))
 
     def _hand_over_head(self) -> None:
+        """Gives the state of the journal to the notary, from time to time."""
         self.notarisation.tick(self.ledger.now, self.config.limits.minutes * 60 or None)
 
     @contextlib.contextmanager
@@ -134,6 +136,7 @@ class Master:
             probe.unlink(missing_ok=True)
 
     def _release(self) -> None:
+        """Starts the clock. A further leg has what is left of the span."""
         limit = self.config.limits.minutes * 60
         left = max(0.0, limit - self.replay.span_seconds) if limit else None
         now = self.ledger.now  # the span begins with this line, and must not be shorter
@@ -143,12 +146,14 @@ class Master:
         self.groups.release()
 
     def _serve(self, only_idle: bool) -> None:
+        """Dispatches a trial, if the search has one."""
         try:
             self.groups.serve(only_idle)
         except Exhausted as error:
             self._close(f"exhausted: {error}")
 
     def _check_limits(self) -> None:
+        """Ends the leg if one of its limits is reached, or nothing more can be done."""
         if self._closing:
             return
         limits, best, deadline = self.config.limits, self.replay.best, self.replay.leg.deadline
@@ -166,10 +171,11 @@ class Master:
             self._close("trials")
 
     def _close(self, reason: str) -> None:
+        """Begins the end of the leg: no trial is dispatched any more, and the groups close theirs."""
         self._closing_since = self.groups.attentive_seconds()
         self._closing, self.groups.closing = reason, True
         if reason != "deadline":  # which the groups keep by themselves
-            self.groups.say_all(Stop())
+            self.world.send_all(Stop())
 
     def _lose_late(self) -> None:
         """Gives up the groups whose time to stop is over. A group that still sends messages, as in a long
@@ -185,6 +191,7 @@ class Master:
             self.groups.bury_at_work(since if waits else inf, f"did not stop within {most:.0f} s")
 
     def _over(self) -> bool:
+        """Whether the leg ends and no group is at work."""
         return bool(self._closing) and not self.groups.at_work
 
     @property

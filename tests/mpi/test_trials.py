@@ -111,30 +111,3 @@ def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(tmp_path: Path
     assert all(event.clock.known and event.clock.least_seconds == 0.0 for event in replay.ranks)
     # What the first incarnation did meanwhile stands in its own log alone; `checked` has summed without it.
     assert RunFiles(directory).witness(replay.ranks[0].ready.host, 1).exists()
-
-
-@pytest.mark.slow
-def test_a_trial_that_cannot_read_its_parent_fails_alone(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    files = RunFiles(directory)
-    with started(command(OPEN_MPI, directory, 30), directory) as job:
-        job.wait_for('"COMPLETE"')
-        whole: dict[Path, bytes] = {}
-        while '"FAILED"' not in job.journal():  # the first children may come from memory
-            for path in files.kept_weights():
-                if path not in whole:
-                    whole[path] = path.read_bytes()
-                    path.write_bytes(b"not weights")
-            job.wait_for('"Ended"', count=job.journal().count('"Ended"') + 1)
-        for path, content in whole.items():
-            if path.exists():  # and was not dropped meanwhile, as the weights of those without children are
-                path.write_bytes(content)
-        replay = finished(job, directory)
-    failed = [attempt.ended for attempt in replay.attempts if attempt.state is State.FAILED]
-    for ended in failed:
-        assert ended is not None
-        told = r"rank \d on \S+: DataError: \S+/weights/\d+\.safetensors: the kept weights cannot be read .*"
-        assert re.fullmatch(told, ended.finished.reason)
-        assert "Traceback" in ended.finished.traceback
-    assert failed
-    assert replay.leg.losses == []

@@ -17,7 +17,7 @@ from aiperf.ranks.world import Gone
 from aiperf.run.groups import Groups
 from aiperf.run.ledger import Ledger
 from aiperf.run.notarisation import Notarisation
-from aiperf.trial import Segment, State, StepBlock
+from aiperf.trial import State
 from aiperf.wire import messages
 
 TICK_SECONDS = 0.25
@@ -76,14 +76,15 @@ class MessageHandler:
 
     def _expects(self, index: int, message: messages.FromGroup) -> bool:
         """False for a message about an attempt that has been taken from the group since it was sent."""
-        told: object = message
         if isinstance(message, messages.Validated):
-            told = message.segment
+            trial, attempt = message.segment.trial, message.segment.attempt
         elif isinstance(message, messages.Steps):
-            told = message.block
-        if not isinstance(told, (messages.Started, messages.Fallback, messages.Finished, Segment, StepBlock)):
+            trial, attempt = message.block.trial, message.block.attempt
+        elif isinstance(message, messages.Started | messages.Fallback | messages.Finished):
+            trial, attempt = message.trial, message.attempt
+        else:
             return True
-        return self.groups.each[index].has(told.trial, told.attempt)
+        return self.groups.each[index].has(trial, attempt)
 
     def _hear(self, index: int, message: messages.FromGroup) -> None:
         """Writes the event that a message stands for. Ends are those of the work, not of the news of it: the

@@ -134,10 +134,10 @@ class Link:
         self._progress()
         try:
             status = mpi.Status()
-            wanted = (mpi.ANY_SOURCE, mpi.ANY_TAG, status)
+            any_message = (mpi.ANY_SOURCE, mpi.ANY_TAG, status)
             # Open MPI's Iprobe checks for messages before it makes progress, so only a second call finds one
             # that has just arrived.
-            if not (self.comm.Iprobe(*wanted) or self.comm.Iprobe(*wanted)):
+            if not (self.comm.Iprobe(*any_message) or self.comm.Iprobe(*any_message)):
                 return None
             source, tag, size = status.Get_source(), status.Get_tag(), status.Get_count(mpi.BYTE)
             buffer = bytearray(size)

@@ -80,9 +80,9 @@ class MpiWorld:
         if group in self._dead:
             return
         leader, tag = self.groups[group][0], self._incarnation[group]
-        wanted = _weights_wanted(message)
-        if group in self._apart and wanted is not None:
-            for piece in self._pieces(wanted):
+        parent = _weights_needed(message)
+        if group in self._apart and parent is not None:
+            for piece in self._pieces(parent):
                 self._link.send(leader, tag, piece)
         self._link.send(leader, tag, after(self._announcer.number, pack(message)))
 
@@ -305,7 +305,7 @@ def dismiss(link: Link, receiver: Receiver | None = None, announcer: Announcer |
             waiting.discard(received.source)
 
 
-def _weights_wanted(message: ToGroup) -> int | None:
+def _weights_needed(message: ToGroup) -> int | None:
     """The trial whose kept weights the receiver will read."""
     if isinstance(message, Assign):
         return message.trial.parent

@@ -160,12 +160,12 @@ def describe_device(place: Place, kind: str) -> Described:
         return Described(place.rank, str(error))
 
 
-def infer_data(folder: str, stated: Mapping[str, Any]) -> dict[str, Any]:
+def infer_data(folder: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Configuration keys, by dotted name, that follow from the images in a folder. A separate process finds
     them, because it imports torch. Raises DataError."""
     try:
         with held(*WARNINGS):
-            found = Child("aiperf.data.own_images:infer", folder, json.dumps(stated)).answer()
+            found = Child("aiperf.data.own_images:infer", folder, json.dumps(settings)).answer()
     except AiperfError as error:
         raise DataError(str(error)) from None
     except NoReply as error:

@@ -273,7 +273,7 @@ class SocketLink(Link):
         if way.socket.fileno() < 0:
             way.leaving.clear()
             return
-        wanted = selectors.EVENT_READ
+        events = selectors.EVENT_READ
         try:
             while way.leaving:
                 part = way.leaving[0]
@@ -283,11 +283,11 @@ class SocketLink(Link):
                 else:
                     way.leaving[0] = part[sent:]
         except BlockingIOError:
-            wanted |= selectors.EVENT_WRITE
+            events |= selectors.EVENT_WRITE
         except ConnectionError:  # the connection stays open, because messages of the other rank may be unread
             way.leaving.clear()
-        if self._selector.get_key(way.socket).events != wanted:
-            self._selector.modify(way.socket, wanted, way)
+        if self._selector.get_key(way.socket).events != events:
+            self._selector.modify(way.socket, events, way)
 
     def _note_death(self, way: _Way) -> None:
         """On the master, notes that a rank has closed its connection without having been asked to quit. The
@@ -360,10 +360,10 @@ def _is_dead(path: Path) -> bool:
     """Whether a file is a socket at which nobody listens."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
         return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-        asked.setblocking(False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.setblocking(False)
         try:
-            asked.connect(str(path))
+            client.connect(str(path))
         except ConnectionRefusedError:
             return True
         except OSError:  # it is alive, and many others connect to it

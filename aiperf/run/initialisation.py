@@ -89,9 +89,9 @@ class Initialisation:
         refuse_other_formats(declared, ready)
         refuse_other_clocks(self.replay.ranks)
 
-    def _measure(self, measured: Mapping[int, object], *asked: ToGroup) -> None:
-        """Sends `asked` to the groups that have not measured yet, and returns when each has measured or was
-        lost."""
+    def _measure(self, measured: Mapping[int, object], *requests: ToGroup) -> None:
+        """Sends `requests` to the groups that have not measured yet, and returns when each has measured or
+        was lost."""
         losses = [group.losses for group in self.groups.each]
 
         def reached(index: int) -> bool:
@@ -99,7 +99,7 @@ class Initialisation:
             return group.losses > losses[index] or all(rank in measured for rank in group.ranks)
 
         lacking = [index for index in range(len(losses)) if not reached(index)]
-        for message in asked:
+        for message in requests:
             self.groups.say(lacking, message)
         self._await(reached)
 

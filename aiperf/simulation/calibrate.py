@@ -167,11 +167,11 @@ def _storage(timed: Sequence[TimedAttempt], training: TrainingConfig, otherwise:
         bytes_per_second=max(otherwise.bytes_per_second, client),
     )
     text = f"{opening:.3g} s a file and {client:.3g} B/s of a node: {len(wrote)} files written, ways included"
-    told = (
+    account = (
         FromRun("storage", text),
         FromRun("storage.bytes_per_second", "as assumed: of all nodes", known=False),
     )
-    return {"storage": storage}, told
+    return {"storage": storage}, account
 
 
 def _trials(replay: Replay, first_step: float) -> Part:
@@ -191,7 +191,7 @@ def _trials(replay: Replay, first_step: float) -> Part:
             before = each if each.began is not None else before
     gap = max(0.0, float(np.mean(gaps))) if gaps else 0.0
     prepare = float(np.median(prepares)) if prepares else 0.0
-    told = (
+    account = (
         FromRun(
             "trials.gap_seconds",
             f"{gap:.4g}: mean of {counted(len(gaps), 'trial')}, all that is neither work",
@@ -201,7 +201,7 @@ def _trials(replay: Replay, first_step: float) -> Part:
             "trials.prepare_seconds", f"{prepare:.4g}: first trials of {counted(len(prepares), 'group')}"
         ),
     )
-    return {"trials": Trials(gap, prepare, first_step)}, told
+    return {"trials": Trials(gap, prepare, first_step)}, account
 
 
 def _spread(
@@ -245,12 +245,12 @@ def _startup(replay: Replay, otherwise: StartUp) -> Part:
     growing = otherwise.seconds_a_rank * num + otherwise.seconds_a_rank_squared * num**2
     fixed, measuring = max(0.0, ready - growing), leg.released - ready
     growth = f"growth with the ranks is as assumed: the run had {counted(num, 'rank')}"
-    told = (
+    account = (
         FromRun("startup.seconds", f"{fixed:.4g}: all were ready after {ready:.4g} s"),
         FromRun("startup.measuring_seconds", f"{measuring:.4g}"),
         FromRun("startup.seconds_a_rank", growth, known=False),
     )
-    return {"startup": replace(otherwise, seconds=fixed, measuring_seconds=measuring)}, told
+    return {"startup": replace(otherwise, seconds=fixed, measuring_seconds=measuring)}, account
 
 
 def _messages(proposals: Sequence[float], otherwise: Messages) -> Part:
@@ -278,11 +278,11 @@ def errors_of(
         attempt, before = story.attempts[-1], examples.get(story.trial.parent, 0)
         best = attempt.best_validation
         examples[number] = before
-        for seen, error in attempt.curve:
+        for examples_so_far, error in attempt.curve:
             if number in networks:
-                points.append((before + seen, networks[number].relative, min(1.0, error), number))
+                points.append((before + examples_so_far, networks[number].relative, min(1.0, error), number))
             if best is not None and error == best.segment.unbounded and examples[number] == before:
-                examples[number] = before + seen
+                examples[number] = before + examples_so_far
     data = replay.opened.config.data
     task = task_of(data)
     errors: Errors = fitted_errors(points, task.chance(data.classes))

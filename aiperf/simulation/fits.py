@@ -280,9 +280,9 @@ def fitted_errors(points: Sequence[tuple[int, float, float, int]], start: float)
     found, least = (0.0, 1.0, 1.0, 0.0), np.inf
     for size, power, size_power in product(np.geomspace(lowest, highest, SIZES), POWERS, SIZE_POWERS):
         left = (1 + images / size) ** -power
-        share, told = relative**-size_power * (1 - left), errors - start * left
-        floor = float(np.clip(share @ told / max(1e-12, share @ share), 0.0, 0.99 * start))
-        off = float(((floor * share - told) ** 2).sum())
+        share, rest = relative**-size_power * (1 - left), errors - start * left
+        floor = float(np.clip(share @ rest / max(1e-12, share @ share), 0.0, 0.99 * start))
+        off = float(((floor * share - rest) ** 2).sum())
         if off < least:
             found, least = (floor, float(size), float(power), size_power), off
     floor, size, power, size_power = found

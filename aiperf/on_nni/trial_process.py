@@ -1,4 +1,5 @@
-"""One of NNI's trials: a worker for one trial of the run, which reports its accuracies to NNI."""
+"""The process of a trial under NNI: a worker for this trial alone, which also reports its accuracies to
+NNI."""
 
 from __future__ import annotations
 

@@ -70,7 +70,8 @@ class MpiWorld:
         self._receiver = Receiver(files, hosts)
         self._round_trips: dict[int, RoundTrips] = {}
         self._ready: dict[int, Ready] = {}
-        """What ranks said whose clocks are being compared; it is passed on when they are."""
+        """`Ready` of the ranks whose clocks are being compared, by rank. It is passed on when they have
+        been."""
         self._beaten = time.monotonic()
         """Time of the last beat."""
         for place in places:

@@ -1,5 +1,5 @@
-"""From one command that a launcher started on many ranks to one master and its workers; and, without a
-launcher, from one process to many."""
+"""A master and its workers, from one command: a launcher started it on many ranks or, without a launcher, one
+process starts the others."""
 
 from __future__ import annotations
 

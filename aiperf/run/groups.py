@@ -131,7 +131,7 @@ class Groups:
         self.closing = False
         """The leg ends: nothing more is dispatched, and no group is started again."""
         self.last_idle = 0.0
-        """When a group last ended a trial or was lost."""
+        """Time in seconds at which a group last ended a trial or was lost."""
         self._in_vain = False
         """Whether the search found nothing new, and no group has ended a trial or was lost since then."""
         # Indexes of the groups' states, so that no question about all groups costs a look at each of them.

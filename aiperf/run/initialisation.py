@@ -1,5 +1,5 @@
-"""From the first message to the groups until the clock can start: all are ready, have measured, and have a
-first trial.
+"""The initialisation of a leg, from the first message to the groups until the clock can start: all are ready
+and have measured, and their first trials are proposed.
 
 The functions are pure: those named `refuse…` raise WorldError for the first fault of the ranks' messages,
 with its remedy.

@@ -94,7 +94,7 @@ class SpotChecks:
             self._drop([self._waiting.popleft()[0].trial])
 
     def _new_answers(self) -> list[NotaryAnswer]:
-        """Those since the last call. The file may be anybody's, or not be there."""
+        """The answers since the last call. Anybody may have written the file, or it may be missing."""
         found = list[NotaryAnswer]()
         try:
             for answer in answers(self._answers, self._read):
@@ -232,7 +232,7 @@ class Notarisation:
 
 
 def _first(path: Path) -> NotaryAnswer | None:
-    """The first answer in a file, which may be anybody's, or not be there."""
+    """The first answer in a file, which anybody may have written; None if there is none."""
     try:
         return next(answers(path), None)
     except (NotaryFileError, OSError):

@@ -101,7 +101,7 @@ class TimedAttempt:
 def timed_attempts(
     closed: Sequence[Attempt], networks: Mapping[int, NetworkSize], replay: Replay, ranks: int
 ) -> list[TimedAttempt]:
-    """Those of the attempts whose network is known."""
+    """The attempts whose network is known, with their operations and first blocks."""
     column = replay.blocks.column
     indices, places, counts = np.unique(column("attempts"), return_index=True, return_counts=True)
     steps, seconds = column("steps")[places], column("seconds")[places]

@@ -85,9 +85,9 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
     words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 0.25, "--device", "cpu"]
     with started(run_of(ranks, *words), directory) as job:
         job.wait_for(f'"{moment}"', count=ranks if moment == "Closed" else 1)
-        for rank in range(ranks - 1, 0, -1):
+        for rank in [job.rank(number) for number in range(ranks - 1, 0, -1)]:
             for early in (signal.SIGUSR1, signal.SIGTERM):
-                job.rank(rank).send_signal(early)
+                rank.send_signal(early)
         names = warn_all(job, number)
         assert sum(WORKER in name for name in names) == max(1, ranks - 1), names
         code = job.end(CLEAN_SECONDS)

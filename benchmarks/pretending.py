@@ -35,7 +35,7 @@ from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import judge
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
-from tests.mpi.load.pretended import busy_shares
+from tests.mpi.busy_shares import busy_shares
 
 LOOK_SECONDS = 2.0  # between two looks at memory and processor time: they cost some themselves
 QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -22,8 +22,10 @@ from aiperf.scheduler_warning import ALL, WARNINGS, held
 from aiperf.wire.layout import Described, Place
 from nas.record import decode, encode
 
-QUIT_SECONDS = 10.0  # for a worker to leave by itself
-DESCRIBE_SECONDS = 300.0  # torch on a cold network file system
+QUIT_SECONDS = 10.0
+"""Time in seconds for a worker to leave by itself."""
+DESCRIBE_SECONDS = 300.0
+"""Time limit in seconds for a process that imports torch, which may come from a cold network file system."""
 # A libgomp thread that waits for others spins 300,000 times before it sleeps. If another program uses one of
 # the cores, it spins until the kernel gives the core back: on two cores a step of the digits' seed took
 # 1,000 ms with two threads and 17 ms with one. With this few spins it took 48 ms there, and on idle cores a
@@ -31,8 +33,8 @@ DESCRIBE_SECONDS = 300.0  # torch on a cold network file system
 FEW_SPINS: Mapping[str, str] = {"GOMP_SPINCOUNT": "1000"}
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Variables by which a user chooses how threads wait; if one of them is set, FEW_SPINS is not."""
-# Device files of the drivers of NVIDIA, AMD, Ascend and Intel.
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "dri/renderD*")
+"""Device files of the drivers of NVIDIA, AMD, Ascend and Intel, in /dev."""
 
 
 class RankWorker(Protocol):
@@ -79,7 +81,7 @@ class WorkerProcess:
                 env=environment(os.environ),
                 start_new_session=True,  # signals of the terminal and of mpiexec are for the master
             )
-        theirs.close()
+        theirs.close()  # or the end of the process would not be noticed
         self._connection = Connection(ours.detach())
 
     def send(self, data: bytes) -> None:
@@ -158,12 +160,12 @@ def describe_device(place: Place, kind: str) -> Described:
         return Described(place.rank, str(error))
 
 
-def infer_data(folder: str, stated: Mapping[str, Any]) -> dict[str, Any]:
+def infer_data(folder: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Configuration keys, by dotted name, that follow from the images in a folder. A separate process finds
     them, because it imports torch. Raises DataError."""
     try:
         with held(*WARNINGS):
-            found = Child("aiperf.data.own_images:infer", folder, json.dumps(stated)).answer()
+            found = Child("aiperf.data.own_images:infer", folder, json.dumps(settings)).answer()
     except AiperfError as error:
         raise DataError(str(error)) from None
     except NoReply as error:
@@ -173,9 +175,10 @@ def infer_data(folder: str, stated: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _last_line(log: Path) -> str:
+    """The last line of a log, which is the error of a Python process that died; "none" if it is empty."""
     try:
         with open(log, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))  # a log may be long
             lines = file.read().decode(errors="replace").strip().splitlines()
     except OSError as error:
         return f"unknown, for {log} cannot be read ({error.strerror})"

@@ -1,5 +1,5 @@
-"""From one command that a launcher started on many ranks to one master and its workers; and, without a
-launcher, from one process to many."""
+"""A master and its workers, from one command: a launcher started it on many ranks or, without a launcher, one
+process starts the others."""
 
 from __future__ import annotations
 
@@ -169,10 +169,10 @@ def _refuse_more_than_there_are(devices: int, kind: str) -> None:
     """Raises WorldError for more ranks than can work: each is a process with its own PyTorch, so very many
     fill the memory of a host."""
     cores = allowed_cores()
-    if devices > cores and devices > (seen := visible_devices(kind)):
+    if devices > cores and devices > (visible := visible_devices(kind)):
         raise WorldError(
-            f"--devices is {devices:,}, but this process sees {counted(seen, 'device')} and may use "
-            f"{counted(cores, 'core')}; give at most {max(seen, cores)}"
+            f"--devices is {devices:,}, but this process sees {counted(visible, 'device')} and may use "
+            f"{counted(cores, 'core')}; give at most {max(visible, cores)}"
         )
 
 

@@ -49,12 +49,15 @@ from aiperf.wire.messages import (
 
 log = logging.getLogger(__name__)
 
-# Time without a sign of the master after which a rank takes it for dead. It beats every 15 s, but a file
-# system that stalls may hold it up.
 MASTER_SILENCE_SECONDS = 600.0
-LISTEN_SECONDS = 1.0  # between two checks whether the run is over
-LOOK_SECONDS = 1.0  # between two checks whether the master is alive, while no message arrives
-RANKS_WITH_A_LOG = 64  # with more ranks, those of a host share one log
+"""Time in seconds without a sign of the master after which a rank takes it for dead. It beats every 15 s, but
+a file system that stalls may hold it up."""
+LISTEN_SECONDS = 1.0
+"""Time in seconds between two checks whether the run is over."""
+LOOK_SECONDS = 1.0
+"""Time in seconds between two checks whether the master is alive, while no message arrives."""
+RANKS_WITH_A_LOG = 64
+"""Maximum number of ranks that have a log each; with more, those of a host share one."""
 
 
 def serve(link: Link, device: str, backend: str, pretend: Assumptions | None = None) -> None:
@@ -86,6 +89,7 @@ class _Relay:
         self.post, self.place, self.device = post, place, device
         self.worker: RankWorker | None = None
         self.incarnation = 0
+        """The incarnation of the group that the worker belongs to: 0 before the first Setup."""
 
     def run(self) -> None:
         """Relays until Quit."""
@@ -103,6 +107,7 @@ class _Relay:
             self._kill()
 
     def _down(self, message: ToGroup) -> None:
+        """Passes a message on to the worker; one of a new incarnation ends the old worker first."""
         if self.post.tag > self.incarnation:
             self.incarnation = self.post.tag
             self._kill()
@@ -118,6 +123,7 @@ class _Relay:
             self.post.send(Lost(f"no worker can be started: {error}"))
 
     def _up(self, worker: RankWorker) -> None:
+        """Passes a message of the worker on to the master, or the news of its end."""
         try:
             data = worker.receive(0.0)
         except EOFError:
@@ -139,6 +145,8 @@ class _Relay:
 
 
 def _train_here(post: Post, place: Place, device: str) -> None:
+    """Trains in this process, as Horovod needs it. After an error the rank still serves until Quit, so that
+    the other ranks can leave MPI."""
     from aiperf.ranks.in_rank import train_in_rank
 
     channel = MpiChannel(post)
@@ -172,8 +180,10 @@ class Post:
         self._apart = False
         """Whether the rank does not share the run directory, so weights and logs are sent by message."""
         self._parents: dict[int, int | None] = {}
+        """Parents of the trials in flight, by trial."""
         self._receiver: Receiver | None = None
         self._heard = time.monotonic()
+        """Time of the last sign of the master."""
         self._sending = Lock()
 
     def receive(self, seconds: float, beside: Waited | None = None) -> ToGroup | None:
@@ -193,6 +203,7 @@ class Post:
         return self._next()
 
     def _take(self, received: Received) -> None:
+        """Sorts a message by the way on which it came; `_next` handles it when its turn has come."""
         if goes_to_all(received.data):
             numbered = self._hearer.take(received)
             if numbered is None:  # a repetition, or a request of another rank: no sign of the master
@@ -304,6 +315,8 @@ class Post:
         return replace(ready, settings={**ready.settings, "MPI": library}) if library else ready
 
     def _shipped(self, message: Finished) -> Finished:
+        """Sends the weights of a trial ahead of the news of them; the news is of a failure if they cannot be
+        read."""
         assert self.files is not None
         try:
             for piece in pieces(self.files, message.trial):

@@ -33,16 +33,17 @@ def check_run(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
     if ranks.options.pretend:
         refuse_no_examples(config)
         refuse_notary(config)
-    config, told = resolved(config)
+    config, tuner_note = resolved(config)
     seed = starting_graph(config)
     new_search(config, seed), new_tuner(config)
     _refuse_no_growth(config, seed)
     ranks.places(config)
-    return with_format(config, ranks.first_devices), seed, told
+    return with_format(config, ranks.first_devices), seed, tuner_note
 
 
 def _refuse_no_growth(config: Config, seed: Graph) -> None:
-    """A run of several trials would end after the first one."""
+    """Refuses a seed that no morphism grows: a run of several trials would end after the first one. Raises
+    ConfigError."""
     name, alone = config.seed_architecture, config.limits.max_trials == 1
     if not alone and (reason := why_it_cannot_grow(seed, drawn(config))):
         raise ConfigError(
@@ -71,16 +72,17 @@ def virtual_config(config: Config, ranks_of_a_group: int, format: str) -> Config
 def starting_graph(config: Config) -> Graph:
     """The seed of a configuration. Raises ConfigError when it does not fit the data."""
     task = task_of(config.data)
-    wanted = task.examples(config.data)
+    examples = task.examples(config.data)
     try:
-        graph = resolve_seed(config.seed_architecture, wanted.input, wanted.classes, task.seeds)
+        graph = resolve_seed(config.seed_architecture, examples.input, examples.classes, task.seeds)
     except SeedError as error:  # it names the seed or the file
         raise ConfigError(f"seed_architecture: {error}") from None
     except ShapeError as error:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r}: {error}") from None
-    if (reads := Examples.of(graph)) != wanted:
+    if (reads := Examples.of(graph)) != examples:
         raise ConfigError(
-            f"seed_architecture {config.seed_architecture!r} is for {reads.text}; the data has {wanted.text}"
+            f"seed_architecture {config.seed_architecture!r} is for {reads.text}; "
+            f"the data has {examples.text}"
         )
     if not graph.num_parameters:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r} has no weights to train")

@@ -131,9 +131,10 @@ class Groups:
         self.closing = False
         """The leg ends: nothing more is dispatched, and no group is started again."""
         self.last_idle = 0.0
-        """When a group last ended a trial or was lost."""
+        """Time in seconds at which a group last ended a trial or was lost."""
         self._in_vain = False
         """Whether the search found nothing new, and no group has ended a trial or was lost since then."""
+        # Indexes of the groups' states, so that no question about all groups costs a look at each of them.
         self._alive = set(range(len(self.each)))
         self._at_work: set[int] = set()
         self._waiting = WaitingGroups()
@@ -145,10 +146,12 @@ class Groups:
 
     @property
     def alive(self) -> Collection[int]:
+        """The groups that are not lost."""
         return self._alive
 
     @property
     def at_work(self) -> bool:
+        """Whether some group has a trial."""
         return bool(self._at_work)
 
     @property
@@ -156,13 +159,10 @@ class Groups:
         """Whether some group waits for a trial, and the search may have one."""
         return bool(self._waiting) and not (self.closing or self._in_vain or self.ledger.jobs.exhausted)
 
-    def say_all(self, message: ToGroup) -> None:
-        self.world.send_all(message)
-
     def say(self, indices: Collection[int], message: ToGroup) -> None:
         """Sends a message to some groups; to all of them as one message along the tree."""
         if len(indices) == len(self.each):
-            self.say_all(message)
+            self.world.send_all(message)
         else:
             for index in indices:
                 self.world.send(index, message)
@@ -199,6 +199,7 @@ class Groups:
                 return
 
     def _give(self, index: int) -> None:
+        """Dispatches the next trial of the search to a group: first in the journal, then by message."""
         try:
             job = self.ledger.jobs.next(index)
         except Exhausted:
@@ -234,6 +235,7 @@ class Groups:
         return now
 
     def check_silence(self) -> None:
+        """Loses the groups that were silent for longer than their work may take."""
         now = self.attentive_seconds()
         for index in self._silences.passed(now):
             self.lose(index, f"was silent for {now - self.each[index].heard:.0f} s")
@@ -251,7 +253,7 @@ class Groups:
         """Starts the clock of all groups. They are served first in the order of their numbers, not in the
         order in which they became ready."""
         self._waiting = WaitingGroups()
-        self.say_all(Release(self._seconds_left(), block_seconds=self.block_seconds))
+        self.world.send_all(Release(self._seconds_left(), block_seconds=self.block_seconds))
         for index in sorted(self._alive):
             self.note(index)
 

@@ -17,7 +17,7 @@ from aiperf.ranks.world import Gone
 from aiperf.run.groups import Groups
 from aiperf.run.ledger import Ledger
 from aiperf.run.notarisation import Notarisation
-from aiperf.trial import Segment, State, StepBlock
+from aiperf.trial import State
 from aiperf.wire import messages
 
 TICK_SECONDS = 0.25
@@ -76,16 +76,19 @@ class MessageHandler:
 
     def _expects(self, index: int, message: messages.FromGroup) -> bool:
         """False for a message about an attempt that has been taken from the group since it was sent."""
-        told: object = message
         if isinstance(message, messages.Validated):
-            told = message.segment
+            trial, attempt = message.segment.trial, message.segment.attempt
         elif isinstance(message, messages.Steps):
-            told = message.block
-        if not isinstance(told, (messages.Started, messages.Fallback, messages.Finished, Segment, StepBlock)):
+            trial, attempt = message.block.trial, message.block.attempt
+        elif isinstance(message, messages.Started | messages.Fallback | messages.Finished):
+            trial, attempt = message.trial, message.attempt
+        else:
             return True
-        return self.groups.each[index].has(told.trial, told.attempt)
+        return self.groups.each[index].has(trial, attempt)
 
     def _hear(self, index: int, message: messages.FromGroup) -> None:
+        """Writes the event that a message stands for. Ends are those of the work, not of the news of it: the
+        age of a message is subtracted."""
         now, group = self.ledger.now, self.groups.each[index]
         if isinstance(message, messages.Meeting):
             self.world.send(index, messages.Join(message.host, message.port, secrets.token_hex(16)))
@@ -121,6 +124,7 @@ class MessageHandler:
             self.ledger.write(events.Tested(message))
 
     def _ready(self, index: int, ready: messages.Ready) -> None:
+        """Takes a rank that is ready. Raises WorldError if its work would not be comparable."""
         leg = self.replay.leg
         clock = self.world.clock_of(ready.rank)
         self.ledger.write(arrived(leg.ready_like(ready.host), index, ready, clock))
@@ -129,6 +133,7 @@ class MessageHandler:
             self.groups.go_on(index)
 
     def _finish(self, index: int, message: messages.Finished, end: float) -> None:
+        """Takes the end of a trial, which makes room in its group and may make weights superfluous."""
         group = self.groups.each[index]
         self.groups.ended(index, message.trial, end)
         if message.state is State.WAITING:  # the trial never began, so no end is recorded; the group closes
@@ -143,6 +148,8 @@ class MessageHandler:
         self._look_for_shared_failure(index, message)
 
     def _look_for_shared_failure(self, index: int, message: messages.Finished) -> None:
+        """Takes a trial that ended into account for `shared_failure`. One that is repeated, as with half the
+        batch, has not failed for good."""
         failures = self._failures
         failures.excluded = failures.excluded or message.state is State.COMPLETE
         is_last = message.state is State.FAILED and not self.ledger.jobs.repeats(message.trial)
@@ -157,9 +164,11 @@ class MessageHandler:
             self.shared_failure = failures.first.reason
 
     def _attempt(self, trial: int) -> Attempt:
+        """The last attempt of a trial."""
         return self.replay.trials[trial].attempts[-1]
 
     def _hosts(self, groups: Iterable[int]) -> set[str]:
+        """The hosts of the ranks of these groups that were ready."""
         devices = self.replay.leg.devices
         ranks = (rank for index in groups for rank in self.groups.each[index].ranks)
         return {devices[rank].host for rank in ranks if rank in devices}

@@ -1,5 +1,5 @@
-"""From the first message to the groups until the clock can start: all are ready, have measured, and have a
-first trial.
+"""The initialisation of a leg, from the first message to the groups until the clock can start: all are ready
+and have measured, and their first trials are proposed.
 
 The functions are pure: those named `refuse…` raise WorldError for the first fault of the ranks' messages,
 with its remedy.
@@ -53,7 +53,7 @@ class Initialisation:
         """Raises WorldError if a group cannot be initialised, and StoppedEarly."""
         leg, seconds = self.replay.leg, measuring_seconds(self.config.limits) / 2
         num_ranks = sum(len(group.ranks) for group in self.groups.each)
-        self.groups.say_all(self.groups.setup)
+        self.groups.world.send_all(self.groups.setup)
         prepared = False
         while not prepared:
             self._await(leg.is_ready)
@@ -89,9 +89,9 @@ class Initialisation:
         refuse_other_formats(declared, ready)
         refuse_other_clocks(self.replay.ranks)
 
-    def _measure(self, measured: Mapping[int, object], *asked: ToGroup) -> None:
-        """Sends `asked` to the groups that have not measured yet, and returns when each has measured or was
-        lost."""
+    def _measure(self, measured: Mapping[int, object], *requests: ToGroup) -> None:
+        """Sends `requests` to the groups that have not measured yet, and returns when each has measured or
+        was lost."""
         losses = [group.losses for group in self.groups.each]
 
         def reached(index: int) -> bool:
@@ -99,7 +99,7 @@ class Initialisation:
             return group.losses > losses[index] or all(rank in measured for rank in group.ranks)
 
         lacking = [index for index in range(len(losses)) if not reached(index)]
-        for message in asked:
+        for message in requests:
             self.groups.say(lacking, message)
         self._await(reached)
 

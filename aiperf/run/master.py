@@ -58,14 +58,14 @@ class Master:
         self.handler = MessageHandler(ledger, files, self.groups, audience, self.notarisation)
         self.released = False
         """Whether the clock of this leg was started."""
-        self._stop_asked = ""
+        self._stop_request = ""
         self._closing = ""
         """Why the leg ends; empty until it does."""
         self._closing_since = 0.0
 
     def stop(self, reason: str) -> None:
         """Asks for a clean end; may be called from a signal handler."""
-        self._stop_asked = self._stop_asked or reason
+        self._stop_request = self._stop_request or reason
 
     def run(self, started: str, command: tuple[str, ...], backend: str = "ddp", host: str = "") -> None:
         """Runs the leg to its end. Raises WorldError if the groups cannot be initialised; the journal then
@@ -80,7 +80,7 @@ class Master:
         try:
             with self._probe():
                 self._receive_nonce()
-                Initialisation(self.handler, self._asked_to_stop).run()
+                Initialisation(self.handler, self._stop_reason).run()
                 self._release()
                 while not self._over():
                     # Messages that have arrived are handled before the search proposes a trial, which takes a
@@ -104,19 +104,21 @@ class Master:
             self._test()
             self.notarisation.last()
             self._sweep()
-        self.notarisation.settle(self._asked_to_stop)
+        self.notarisation.settle(self._stop_reason)
 
-    def _asked_to_stop(self) -> str:
+    def _stop_reason(self) -> str:
         """Why the user or the scheduler wants the run to end; empty if nobody does."""
-        return self._stop_asked
+        return self._stop_request
 
     def _receive_nonce(self) -> None:
-        """Before anything is measured, while the groups start."""
-        answer = self.notarisation.nonce(self._asked_to_stop) if self.config.notary else None
+        """Records the notary's random number, before anything is measured, so that no later line can have
+        been made before it. The groups start meanwhile."""
+        answer = self.notarisation.nonce(self._stop_reason) if self.config.notary else None
         if answer is not None:
             self.ledger.write(events.NonceGiven(answer.nonce, answer.signature))
 
     def _hand_over_head(self) -> None:
+        """Gives the state of the journal to the notary, from time to time."""
         self.notarisation.tick(self.ledger.now, self.config.limits.minutes * 60 or None)
 
     @contextlib.contextmanager
@@ -134,6 +136,7 @@ class Master:
             probe.unlink(missing_ok=True)
 
     def _release(self) -> None:
+        """Starts the clock. A further leg has what is left of the span."""
         limit = self.config.limits.minutes * 60
         left = max(0.0, limit - self.replay.span_seconds) if limit else None
         now = self.ledger.now  # the span begins with this line, and must not be shorter
@@ -143,17 +146,19 @@ class Master:
         self.groups.release()
 
     def _serve(self, only_idle: bool) -> None:
+        """Dispatches a trial, if the search has one."""
         try:
             self.groups.serve(only_idle)
         except Exhausted as error:
             self._close(f"exhausted: {error}")
 
     def _check_limits(self) -> None:
+        """Ends the leg if one of its limits is reached, or nothing more can be done."""
         if self._closing:
             return
         limits, best, deadline = self.config.limits, self.replay.best, self.replay.leg.deadline
-        if self._stop_asked:
-            self._close(self._stop_asked)
+        if self._stop_request:
+            self._close(self._stop_request)
         elif deadline is not None and self.ledger.now >= deadline:
             self._close("deadline")
         elif limits.target_error and best and best.error is not None and best.error <= limits.target_error:
@@ -166,10 +171,11 @@ class Master:
             self._close("trials")
 
     def _close(self, reason: str) -> None:
+        """Begins the end of the leg: no trial is dispatched any more, and the groups close theirs."""
         self._closing_since = self.groups.attentive_seconds()
         self._closing, self.groups.closing = reason, True
         if reason != "deadline":  # which the groups keep by themselves
-            self.groups.say_all(Stop())
+            self.world.send_all(Stop())
 
     def _lose_late(self) -> None:
         """Gives up the groups whose time to stop is over. A group that still sends messages, as in a long
@@ -180,11 +186,12 @@ class Master:
         most = STOP_SECONDS + self.groups.block_seconds  # a stop is seen when a block of steps is done
         since = self.groups.attentive_seconds() - most
         if self._closing_since < since:
-            alone, asked = len(self.groups.each) == 1, self._stop_asked
-            waits = asked != events.TERMINATED and (alone or (self._closing == "deadline" and not asked))
+            alone, request = len(self.groups.each) == 1, self._stop_request
+            waits = request != events.TERMINATED and (alone or (self._closing == "deadline" and not request))
             self.groups.bury_at_work(since if waits else inf, f"did not stop within {most:.0f} s")
 
     def _over(self) -> bool:
+        """Whether the leg ends and no group is at work."""
         return bool(self._closing) and not self.groups.at_work
 
     @property

@@ -62,8 +62,8 @@ class SpotChecks:
         self._last: NotaryAnswer | None = None
         self.failure = ""
         """Why the weights of some trial could not be kept, for the user; empty if all were."""
-        wanted = {each.ending.trial for each in self._kept}
-        self._drop(trial for trial in files.spot_checked() if trial not in wanted)
+        chosen_before = {each.ending.trial for each in self._kept}
+        self._drop(trial for trial in files.spot_checked() if trial not in chosen_before)
 
     @property
     def is_waiting(self) -> bool:
@@ -94,7 +94,7 @@ class SpotChecks:
             self._drop([self._waiting.popleft()[0].trial])
 
     def _new_answers(self) -> list[NotaryAnswer]:
-        """Those since the last call. The file may be anybody's, or not be there."""
+        """The answers since the last call. Anybody may have written the file, or it may be missing."""
         found = list[NotaryAnswer]()
         try:
             for answer in answers(self._answers, self._read):
@@ -130,7 +130,7 @@ class Notarisation:
         self._request, self._answers = files.notary_request(leg), files.notary_answers(leg)
         self._head, self._duplicate, self._say = head, duplicate, say
         self._spots = SpotChecks(files, leg, earlier)
-        self._asked: JournalHead | None = None
+        self._first: JournalHead | None = None
         """The head with which this leg asked; None without a nonce."""
         self._writing: threading.Thread | None = None
         self._due = 0.0
@@ -141,14 +141,14 @@ class Notarisation:
     def nonce(self, is_stopped: Callable[[], object]) -> NotaryAnswer | None:
         """Asks for a nonce and waits for it, until `is_stopped`. None if no notary answered: the leg is then
         not notarised, and nothing more is asked."""
-        asked = self._head()
-        self._hand_over(NotaryRequest(asked, asked))
+        first = self._head()
+        self._hand_over(NotaryRequest(first, first))
         until = time.monotonic() + NONCE_SECONDS
         self._join(NONCE_SECONDS)
         while not self._failure and not is_stopped() and time.monotonic() < until:
             answer = _first(self._answers)
-            if answer is not None and (answer.head, answer.count) == (asked, 0):
-                self._asked = asked
+            if answer is not None and (answer.head, answer.count) == (first, 0):
+                self._first = first
                 return answer
             time.sleep(TICK_SECONDS)
         why = self._failure or f"no notary answered within {NONCE_SECONDS:.0f} s"
@@ -158,7 +158,7 @@ class Notarisation:
     def tick(self, now: float, span_seconds: float | None) -> None:
         """Hands the head over if it is time, at `now` seconds of the leg. `span_seconds`: the length of its
         span, None without a limit."""
-        if self._asked is None or now < self._due:
+        if self._first is None or now < self._due:
             return
         if self._failure:
             self._say(f"the journal cannot be handed to the notary: {self._failure}; the run goes on")
@@ -166,18 +166,18 @@ class Notarisation:
         self._say_skipped()
         limit = HAND_OVER_SECONDS if span_seconds is None else SHARE_OF_SPAN * span_seconds
         self._due = now + min(HAND_OVER_SECONDS, max(LEAST_SECONDS, limit))
-        self._hand_over(NotaryRequest(self._asked, self._head()))
+        self._hand_over(NotaryRequest(self._first, self._head()))
 
     def ended(self, attempt: Attempt) -> None:
         """Keeps the weights of a trial that ended and can be checked, until the notary has signed its end."""
-        if self._asked is not None and (ending := ending_of(attempt)) is not None:
+        if self._first is not None and (ending := ending_of(attempt)) is not None:
             self._spots.ended(ending, time.monotonic())
 
     def last(self) -> None:
         """Hands the head over at an end, of the span or of the leg, which is not timed."""
-        if self._asked is not None:
+        if self._first is not None:
             self._join(LAST_SECONDS)
-            self._hand_over(NotaryRequest(self._asked, self._head()))
+            self._hand_over(NotaryRequest(self._first, self._head()))
             self._join(LAST_SECONDS)
 
     def settle(self, is_stopped: Callable[[], object]) -> None:
@@ -232,7 +232,7 @@ class Notarisation:
 
 
 def _first(path: Path) -> NotaryAnswer | None:
-    """The first answer in a file, which may be anybody's, or not be there."""
+    """The first answer in a file, which anybody may have written; None if there is none."""
     try:
         return next(answers(path), None)
     except (NotaryFileError, OSError):

@@ -78,12 +78,12 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
     """A new run in a directory of its own. Raises AiperfError before anything is measured; of a run that is
     refused before its clock starts nothing is left."""
     refuse_secrets(config)
-    config, seed, told = check_run(config, ranks)
+    config, seed, tuner_note = check_run(config, ranks)
     if not ranks.options.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
         if ranks.masters_host_trains:
             config.data.refuse_absent()
-    for line in filter(None, (told, other_bounds_text(config))):
+    for line in filter(None, (tuner_note, other_bounds_text(config))):
         _say(line)
     origin = Origin.PRETENDED if ranks.options.pretend else Origin.MEASURED
     replay = Replay()
@@ -217,9 +217,9 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
             ends = "the run ends for good" if number == signal.SIGINT else "the run stops here"
             what = f"{ends} and its result follows; if it does not, the job was killed"
         # A launcher that has lost a rank sends it too and leaves a second. Not by print: one may run.
-        told = f"{signal.Signals(number).name}: {what}: aiperf-hpc resume {files.directory}\n"
+        line = f"{signal.Signals(number).name}: {what}: aiperf-hpc resume {files.directory}\n"
         with suppress(OSError):  # nobody may be there to read it any more
-            os.write(STDERR, f"aiperf-hpc: {told}".encode())
+            os.write(STDERR, f"aiperf-hpc: {line}".encode())
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     numbers = (signal.SIGINT, *heeded())

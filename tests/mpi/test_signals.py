@@ -11,7 +11,7 @@ import pytest
 
 from aiperf.trial import State
 from tests.aiperf.data.sets import write_folders
-from tests.mpi.checked import checked
+from tests.mpi.checked import checked, finished
 from tests.mpi.jobs import TINY, WORKER, Job, Mpi, run_of, started, told
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
@@ -85,9 +85,9 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
     words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 0.25, "--device", "cpu"]
     with started(run_of(ranks, *words), directory) as job:
         job.wait_for(f'"{moment}"', count=ranks if moment == "Closed" else 1)
-        for rank in range(ranks - 1, 0, -1):
+        for rank in [job.rank(number) for number in range(ranks - 1, 0, -1)]:
             for early in (signal.SIGUSR1, signal.SIGTERM):
-                job.rank(rank).send_signal(early)
+                rank.send_signal(early)
         names = warn_all(job, number)
         assert sum(WORKER in name for name in names) == max(1, ranks - 1), names
         code = job.end(CLEAN_SECONDS)
@@ -145,5 +145,4 @@ def test_the_processes_that_decode_outlive_a_warning_and_the_test_ends_in_spite_
         job.directory = directory
         job.wait_for('"LegEnded"', count=2)
         warn_all(job, number)
-        assert job.end() == 0, job.text()
-    assert checked(directory).tested is not None
+        assert finished(job).tested is not None

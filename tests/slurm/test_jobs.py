@@ -38,7 +38,7 @@ def finished(job: Job) -> Replay:
 def test_the_shipped_script_runs_the_digits_with_a_group_on_each_node(cluster: Cluster) -> None:
     """Four nodes have the jobs of `weak_scaling.sbatch`."""
     script = cluster.edited("multi_node.sbatch", nodes=2, devices=2)
-    job = cluster.submit(script, "--preset", "digits", "--minutes", 0.25)
+    job = cluster.submit(script, "--preset", "digits", "--minutes", 0.2)
     told = finished(job)
     assert {event.ready.host for event in told.ranks} == {"node1", "node2"}
     assert told.leg.began.groups == ((1, 2), (3, 4))
@@ -109,7 +109,7 @@ def test_two_jobs_on_the_same_nodes_do_not_disturb_each_other(cluster: Cluster) 
     shared = script.with_name("shared.sbatch")
     shared.write_text(text.replace("--partition=main", "--partition=main --nodelist=node1,node2"))
     tasks = (SHORT, SHORT_TEXT)
-    jobs = [cluster.submit(shared, *short, 0.3, "--devices-per-trial", 1) for short in tasks]
+    jobs = [cluster.submit(shared, *short, 0.25, "--devices-per-trial", 1) for short in tasks]
     found = [finished(job) for job in jobs]
     spans = [(job.field("StartTime"), job.field("EndTime")) for job in jobs]
     assert all(later[0] < earlier[1] for earlier, later in pairwise(spans)), f"not at once: {spans}"

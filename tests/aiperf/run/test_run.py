@@ -179,15 +179,15 @@ def test_a_run_whose_configuration_was_edited_is_not_resumed(edit: tuple[str, st
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_run_with_its_result(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_run_with_its_result(typed: Typed, tmp_path: Path) -> None:
     directory = tmp_path / "interrupted"
     with begun(directory, minutes=10) as process:
         wait_for(directory, '"type":"Ended"')
-        refused = finished("run", "--directory", directory, *QUICK)
+        refused = typed("run", "--directory", directory, *QUICK)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
-    assert refused.returncode == 1
-    assert "belongs to a run in progress" in refused.stderr
+    assert refused == 1
+    assert "belongs to a run in progress" in typed.err
     assert process.returncode == 130
     assert "VALID, class smoke" in output
     run = told(directory)
@@ -207,15 +207,16 @@ def test_a_failing_trial_ends_itself_and_three_that_fail_alike_the_run(tmp_path:
     assert [story.state for story in told(directory).trials.values()] == [State.FAILED] * 3
 
 
-def test_a_run_killed_before_its_test_is_tested_by_resume(whole: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_run_killed_before_its_test_is_tested_by_resume(
+    whole: tuple[Path, str], typed: Typed, tmp_path: Path
+) -> None:
     directory = tmp_path / "untested"
     shutil.copytree(whole[0], directory)
     journal = RunFiles(directory).journal
     told_of_all = journal.read_bytes()
     cut = told_of_all.rindex(b"\n", 0, told_of_all.index(b'"type":"Tested"')) + 1  # a heartbeat may follow
     journal.write_bytes(told_of_all[:cut])
-    answer = finished("resume", directory, "--device", "cpu")
-    assert answer.returncode == 0, answer.stderr
+    assert typed("resume", directory, "--device", "cpu") == 0, typed.err
     run = told(directory)
     assert run.tested is not None
     assert run.span_seconds == pytest.approx(6, abs=0.1)

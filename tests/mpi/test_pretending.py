@@ -15,9 +15,9 @@ from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
 from aiperf.journal.replay import Replay
 from aiperf.trial import State
+from tests.mpi.busy_shares import busy_shares
 from tests.mpi.checked import checked
 from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, started, told
-from tests.mpi.load.pretended import busy_shares
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 

@@ -1,4 +1,8 @@
-"""The ranks of a group joined by Horovod, over MPI."""
+"""The ranks of a group joined by Horovod, over MPI.
+
+Horovod averages gradients in hooks on the parameters and in the optimizer, so the network is not wrapped. It
+starts an all-reduce as soon as a gradient is ready, in an order on which its ranks agree in the background.
+"""
 
 from __future__ import annotations
 

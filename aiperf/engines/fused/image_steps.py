@@ -147,6 +147,8 @@ def _places(width: int) -> Tensor:
 
 
 class _Gating(torch.autograd.Function):
+    """Images times a gate for each image and channel; the gate's gradient is a sum over all pixels."""
+
     @staticmethod
     def forward(ctx: Any, images: Tensor, gates: Tensor, readers: int) -> tuple[Tensor, ...]:
         out = empty_like(images)
@@ -168,6 +170,8 @@ class _Gating(torch.autograd.Function):
 
 
 class _Averaging(torch.autograd.Function):
+    """The mean of each channel; each pixel gets the same share of its gradient."""
+
     @staticmethod
     def forward(ctx: Any, images: Tensor) -> Tensor:
         out = images.new_empty(images.shape[:2])
@@ -184,6 +188,8 @@ class _Averaging(torch.autograd.Function):
 
 
 class _Pixels(torch.autograd.Function):
+    """Every stride-th pixel; the others get a gradient of zero."""
+
     @staticmethod
     def forward(ctx: Any, images: Tensor, stride: tuple[int, int]) -> Tensor:
         batch, channels, height, width = images.shape

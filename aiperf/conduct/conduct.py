@@ -84,6 +84,8 @@ class Conduct:
         return self._of_trial(event, now)
 
     def _hear(self, message: ToGroup, now: float) -> list[Action]:
+        """A message of the master. Work waits in the order of the messages; a stop counts at once, and so
+        does the release, because the deadline holds for what is running too."""
         if isinstance(message, Stop):
             self.pace.halted = True
             return []
@@ -185,6 +187,8 @@ class Conduct:
         return Say(finished, since=ended)
 
     def _answered(self, answer: Answered, now: float) -> list[Action]:
+        """The result of a measurement or an evaluation, which ends it. The step times of the ceiling choose
+        the engines of all later trials."""
         for message in answer.messages:
             if isinstance(message, Ceiling) and self._engines:
                 self._engines.times, self._engines.seed_times = message.steps, message.seed_steps

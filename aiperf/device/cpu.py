@@ -77,6 +77,9 @@ STATED = "OMP_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Cpu(Device):
+    """All cores of a rank as one device. Whatever is submitted to it is done when the call returns, so it
+    needs no queues and no waiting."""
+
     kind: ClassVar[str] = "cpu"
     backend: ClassVar[str] = "gloo"
 
@@ -86,6 +89,8 @@ class Cpu(Device):
 
     @classmethod
     def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
+        """Binds the host's CPU, and shares its cores among the ranks unless the user has chosen the
+        threads."""
         if index:
             raise WorldError(f"cpu device {index} requested; a host has only cpu device 0")
         if not _is_stated():

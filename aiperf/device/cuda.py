@@ -62,6 +62,9 @@ class CudaCapture:
 
 @dataclass(frozen=True)
 class Cuda(Accelerator):
+    """An NVIDIA or AMD device. A build of torch supports one of the two vendors, and `torch.version.hip` says
+    which."""
+
     kind: ClassVar[str] = "cuda"
     backend: ClassVar[str] = "nccl"
     """In ROCm builds this is the name of RCCL."""
@@ -119,6 +122,8 @@ class Cuda(Accelerator):
 
     @contextmanager
     def untuned(self) -> Iterator[None]:
+        """Keeps cuDNN and MIOpen from timing kernels: for a batch size that is used once, that would cost
+        seconds for each layer."""
         tuned = torch.backends.cudnn.benchmark  # also MIOpen's
         torch.backends.cudnn.benchmark = False
         try:

@@ -19,6 +19,9 @@ VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class Npu(Accelerator):
+    """An Ascend device. Nothing here has run on one: it follows torch_npu's source and the documentation of
+    CANN."""
+
     kind: ClassVar[str] = "npu"
     backend: ClassVar[str] = "hccl"
 

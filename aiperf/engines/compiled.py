@@ -33,6 +33,9 @@ that a person wrote, whereas a search makes new blocks in every trial."""
 
 
 class Compiled(Engine):
+    """Runs the code that torch.compile generates for each region, forward and backward. It takes seconds to
+    minutes to be ready, so it pays for long trials only."""
+
     name: ClassVar[str] = "compiled"
     is_made_anew: ClassVar[bool] = True
 

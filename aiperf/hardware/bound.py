@@ -125,6 +125,8 @@ def processor_ops_per_second(processor: Processor, format: str) -> float | None:
 
 
 def _operations_a_cycle(processor: Processor, format: str) -> int | None:
+    """Operations of a logical processor per cycle in a format; None if the instructions of its architecture
+    are not in the tables."""
     flags = set(processor.flags)
     if processor.machine in X86:
         # An emulated format is at most as fast as fp32, so the instructions of fp32 count for all formats.

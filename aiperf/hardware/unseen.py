@@ -154,6 +154,7 @@ def _list(vendor: Vendor) -> Listing | None:
 
 
 def _ask_tool(tool: str) -> Listing:
+    """The answer of one tool. An exit code of 0 is not trusted: some tools print an error and exit with 0."""
     how = TOOLS[tool]
     try:
         told = ask((tool, *how.words), TOOL_SECONDS)

@@ -178,6 +178,7 @@ def largest_batch(device: Device, work: RankWork, rate: float, seconds: float) -
 
 
 def _seconds(device: Device, work: Callable[[], None]) -> float:
+    """Time in seconds of one piece of work, with the device synchronised at both ends."""
     device.synchronise()
     began = perf_counter()
     work()

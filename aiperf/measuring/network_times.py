@@ -87,6 +87,8 @@ def examples_per_second(device: Device, work: RankWork, rate: float, seconds: fl
 def _with_threads(
     device: Device, work: RankWork, seed: Graph, rate: float, seconds: float, asked: Asked | None
 ) -> NetworkTimes:
+    """As `measure_network`, on a CPU that has a choice of threads. First the largest batch is sought on the
+    fewest threads: then it is known how large a batch can be, of which all contenders get LEAST_ROUNDS."""
     counts, seconds = device.thread_counts, seconds + (asked.seconds if asked else 0.0)
     until = perf_counter() + seconds
     device.use_threads(counts[0])

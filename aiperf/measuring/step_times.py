@@ -147,6 +147,7 @@ def agreed(own: float, work: RankWork, asked: Asked | None) -> int:
 
 
 def bench_of(device: Device, graph: Graph, format: str, num_examples: int) -> StepBench:
+    """A network with initial weights and a batch of random examples, after one eager step."""
     examples, labels = batch(graph, device, num_examples)
     scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
     bench = StepBench(Engine(Passes(place_network(graph, device), device, format, scaler)), examples, labels)
@@ -205,6 +206,7 @@ def _in_nano(*values: float) -> tuple[int, ...]:
 
 
 def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> PreparedEngine:
+    """An engine, prepared and checked on this rank alone, with the time that it took."""
     began = perf_counter()
     alone = Solo()  # the ranks agree later, in `shared`
     engine, reason = prepare_and_check(KINDS[name], eager, examples, labels, alone)
@@ -230,6 +232,7 @@ def in_turn(
 def times_of(
     engines: Mapping[str, PreparedEngine], times: Mapping[str, Sequence[float]]
 ) -> dict[str, StepTime]:
+    """The median step times of the engines that were timed; 0 s and the reason for the others."""
     return {
         name: replace(
             _step_time(times[name]) if name in times else StepTime(0.0),

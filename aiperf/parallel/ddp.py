@@ -96,6 +96,8 @@ class Ddp(Parallel):
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """Buckets of gradients are summed while the backward pass goes on. The gradients are views of the
+        buckets, which saves a copy and their memory."""
         wrapped = DistributedDataParallel(
             network,
             device_ids=None if self._device.kind == "cpu" else [self._device.index],

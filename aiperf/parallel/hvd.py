@@ -39,6 +39,8 @@ class Hvd(Parallel):
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """All ranks start with the weights of the leader; the state that the optimizer already has is taken
+        over."""
         # Horovod sends only contiguous tensors. A gradient has the memory layout of its parameter, and the
         # optimizer's state must have the same.
         network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]

@@ -90,6 +90,8 @@ class _Record:
         self._torn = False
 
     def add(self, line: str) -> None:
+        """Appends a line, after a line break if the last one was cut off. The first failure is reported,
+        later ones are not: a full disk fails each second."""
         try:
             file = self._opened()
             whole = b"\n" * self._torn + line.encode() + b"\n"
@@ -129,6 +131,8 @@ def _waits() -> bool:
 
 
 def _line(host: Sensor, node: Sensor | None, devices: Sequence[Sensor]) -> str:
+    """One record. All sensors are asked before the first answer is awaited, so that their values are of the
+    same moment."""
     at, until = time.time(), time.monotonic() + WAIT_SECONDS
     for sensor in (host, *([node] if node else []), *devices):
         sensor.ask()

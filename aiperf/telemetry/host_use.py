@@ -129,6 +129,7 @@ class OwnProcesses:
 
 
 def _processes(numbers: Iterable[int]) -> list[psutil.Process]:
+    """Those of the processes that still exist and may be seen."""
     found = []
     for number in numbers:
         with contextlib.suppress(*FAULTS):
@@ -182,6 +183,8 @@ class Meter:
         return used(before, self._before, self._cores, stopped)
 
     def _read(self) -> Counters:
+        """Counters of the processors that the run may use, and of its processes. Repeated until both were
+        read in QUICK_SECONDS."""
         found = None
         for _ in range(TRIES):
             began = monotonic()

@@ -64,6 +64,7 @@ class Recorder:
                 report(json.loads(line))
 
     def close(self) -> None:
+        """Ends the process by closing its input, and kills it if it does not end in END_SECONDS."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

@@ -44,6 +44,7 @@ def _numbers(action: OfTrial) -> tuple[int, int, int]:
 
 
 def _action(kind: type[OfTrial], segment: int, first: int, second: int, assign: Assign) -> OfTrial:
+    """The action of these numbers, without its reasons, which only the leader reports."""
     if kind is Begin:
         return Begin(assign, ENGINES[first], "")
     if kind is Train:

@@ -68,6 +68,8 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
         self.log: NoLog = NoLog()
 
     def take(self, event: Event) -> None:
+        """Quit ends whatever waits; the messages before the conduct begins go to `serve`. A rank that does
+        not lead has no trials."""
         if isinstance(event, messages.Quit):
             self.ended.set()
             self.first.put(event)
@@ -145,6 +147,7 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
         return read_learnt(path)
 
     def _begin(self, begin: Begin) -> Begun | Failed:
+        """Takes up a trial after the gap that the model assumes between two trials."""
         start = self.start(begin.assign)
         if isinstance(error := start.exception(), Dismissed):
             raise error

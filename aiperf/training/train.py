@@ -192,6 +192,7 @@ class TrainedTrial:
         return loss_sum, examples
 
     def _validate(self, segment: int) -> ValidationDone:
+        """Evaluates the network that all ranks have in common: their statistics are averaged first."""
         rank, attempt = self._rank, self._attempt
         share_statistics(rank, attempt.network)
         own = partial(rank.log.answers, attempt.trial.number, attempt.number, segment)

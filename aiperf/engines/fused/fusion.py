@@ -25,6 +25,9 @@ in training."""
 
 
 class Fused(Engine):
+    """Makes the same steps with fewer passes over memory, on CPUs only. The kernels are
+    the same for all networks, so steps are compared with eager ones before the span only."""
+
     name: ClassVar[str] = "fused"
 
     def __init__(self, passes: Passes) -> None:
@@ -51,6 +54,9 @@ ACTIVATIONS: dict[type[Layer], Activation] = {ReLU: Activation.RELU, ReLU6: Acti
 
 @dataclass(frozen=True)
 class _Step:
+    """A step of a network's plan: what it runs, the places of the tensors that it reads, and the place of its
+    result."""
+
     run: Callable[..., Any]
     reads: tuple[int, ...]
     place: int
@@ -159,6 +165,8 @@ class _Merges:
         self.made[last] = _Step(whole, reads, self.steps[last].place, None)
 
     def _follows(self, members: list[int], kinds: tuple[type[Layer], ...]) -> bool:
+        """Adds the only reader of the last member to the members if its layer is of one of these kinds; says
+        whether it did."""
         following = self.only_reader(members[-1])
         if following is None or type(self.steps[following].layer) not in kinds:
             return False
@@ -167,6 +175,7 @@ class _Merges:
 
 
 def _joined(steps: list[_Step]) -> list[_Step]:
+    """The steps with every batch norm merged with what follows it."""
     merges = _Merges(steps)
     # From the last to the first: if two batch norms feed one addition, the later one takes it, because the
     # output of the earlier one is computed by then.

@@ -210,6 +210,8 @@ class _Pixels(torch.autograd.Function):
 def _copy_pixels(
     source: Tensor, target: Tensor, shape: torch.Size, stride: tuple[int, int], back: bool
 ) -> None:
+    """Copies every stride-th pixel of images with this shape into a smaller tensor, or back into a larger
+    one, whose other pixels become zero."""
     batch, channels, height, width = shape
     sizes = batch, height, width, *stride, channels * source.element_size()
     call("pixels", address(source), address(target), *sizes, back)

@@ -189,6 +189,8 @@ def _digest(file: Path) -> str:
 
 
 def _processor_flags(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The compiler's flags for the instructions that this process may use. GCC prefers vectors of
+    256 bits on CPUs that have 512 as well."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return ("-mcpu=native",)
     asked = [known.get(variables.word(environment, name)) for name, known in LIMITS.items()]

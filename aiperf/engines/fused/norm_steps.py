@@ -62,6 +62,8 @@ class Normalise:
         return found if self.readers > 1 else found[0]
 
     def _refuse(self, images: Tensor, residual: Tensor | None) -> None:
+        """Raises Unfit for what the kernels do not support, and ValueError as torch does for one value per
+        channel."""
         norm = self.module
         refuse_unfit(images)
         if residual is not None:
@@ -78,6 +80,8 @@ class Normalise:
 
 
 class _Normalised(torch.autograd.Function):
+    """The merged layers as one operation of autograd."""
+
     @staticmethod
     def forward(
         ctx: Any,

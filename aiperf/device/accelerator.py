@@ -68,7 +68,7 @@ class Accelerator(Device):
     @abstractmethod
     def vendor(cls) -> str:
         """The vendor whose devices this torch has under the kind, by its name in
-        `aiperf.hardware.drivers`."""
+        `aiperf.hardware.host_accelerators`."""
 
     @classmethod
     def fault(cls) -> str:

@@ -173,10 +173,10 @@ VARIABLE_CASES = (
         {},
     ),
     VariableCase(
-        ("aiperf/hardware/unseen.py name",),
+        ("aiperf/hardware/host_accelerators.py name",),
         ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"),
         lambda environment: called(
-            "aiperf.hardware.unseen:_hides_all",
+            "aiperf.hardware.host_accelerators:_hides_all",
             ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"),
             environment,
         ),
@@ -361,9 +361,9 @@ PROCESS_CASES = (
         _first_site,
     ),
     ProcessCase(
-        ("aiperf/hardware/unseen.py _ask_tool",),
+        ("aiperf/hardware/host_accelerators.py _ask_tool",),
         DRIVERS,
-        lambda _: called("aiperf.hardware.unseen:refuse_unseen", "2.6", {}, {}),
+        lambda _: called("aiperf.hardware.host_accelerators:refuse_unseen", "2.6", {}, {}),
     ),
     ProcessCase(("aiperf/doctor/host_report.py _ask",), DRIVERS, _drivers),
     ProcessCase(
@@ -725,7 +725,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/ranks/process.py WorkerProcess.__init__",
         "aiperf/rules/side_by_side.py _started",
     ),
-    "this Python, without any file of a site": ("aiperf/hardware/unseen.py _try_files",),
+    "this Python, without any file of a site": ("aiperf/hardware/host_accelerators.py _try_files",),
     "a file of this program or of a library": (
         "aiperf/clash.py _again",
         "aiperf/code.py code_hash",

@@ -15,6 +15,7 @@ from aiperf.wire.messages import NOTHING_KEPT, Steps, Validated
 from nas.ops import OPS
 
 ENDED = "the run ended"
+"""Reason of trials that the deadline or a stop ends."""
 
 
 class Course:

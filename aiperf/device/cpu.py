@@ -28,6 +28,7 @@ from nas.bounded import system_text
 
 CPUINFO = Path("/proc/cpuinfo")
 FREQUENCIES = Path("/sys/devices/system/cpu")
+"""A folder for each logical processor, with the clock rates that its driver reports."""
 # This driver reports the clock without boost as the highest: docs.kernel.org/admin-guide/pm/cpufreq.html.
 WITHOUT_BOOST = "acpi-cpufreq"
 PR_SVE_GET_VL, VECTOR_BYTES = 51, 0xFFFF

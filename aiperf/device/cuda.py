@@ -19,6 +19,7 @@ from aiperf.device.device import TRAINING, Capture, Device
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 AMD_DRIVER = Path("/sys/module/amdgpu/version")
+"""Absent if the driver is that of the kernel itself, which has no version of its own."""
 SUGGEST_NHWC = ("PYTORCH_MIOPEN_SUGGEST_NHWC", "PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM")
 """Variables without which torch gives MIOpen images with the channels first only (`ATen/native/ConvUtils.h`;
 opt-in since pytorch/pytorch#170780)."""

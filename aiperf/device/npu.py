@@ -15,6 +15,7 @@ from aiperf.device.accelerator import Accelerator, first_match
 
 DRIVER = Path("/usr/local/Ascend/driver/version.info")
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
+"""Variable with the numbers of the devices that the runtime shows, as CUDA_VISIBLE_DEVICES."""
 
 
 @dataclass(frozen=True)

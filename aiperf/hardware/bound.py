@@ -25,6 +25,7 @@ to four times as many (78 instead of 19.5 TFLOPS: NVIDIA A100 Architecture white
 product with its sum is two of them. A root or an exponential is one, although it takes several
 instructions."""
 NAMES_SHOWN = 3
+"""Number of devices that a sentence names."""
 TOP_HERTZ = 6.2e9
 """Top clock in Hz of a host that does not report its own, and the highest that is accepted: no CPU on sale
 boosts beyond it (Intel Core i9-14900KS, 2024)."""

@@ -32,6 +32,7 @@ TOOL_SECONDS = 10.0
 """Time limit in seconds for a driver's tool. A driver that must wake up its devices takes some seconds; a
 broken one hangs forever."""
 LONGEST_REASON = 160
+"""Longest reason of a tool that is shown, in characters."""
 INSTALL = "install the matching build of torch, or use the processor with --device cpu"
 REPAIR = "have the driver checked, or use the processor with --device cpu"
 PERMIT = "have your account added to the group of that file, or use the processor with --device cpu"
@@ -80,6 +81,7 @@ class Vendor:
     files: tuple[str, ...]
     """Device files, as patterns below /dev. A process that was given a device has a file of each."""
     pci_vendor: int
+    """The vendor's number on the PCI bus."""
     pci_classes: tuple[int, ...]
     """Classes of its accelerators on the PCI bus: 0x0300 and 0x0302 draw, 0x0380 is another display
     controller, 0x1200 a processing accelerator."""
@@ -172,6 +174,7 @@ class Listing:
 
     tool: str
     devices: int = 0
+    """Number of devices that it lists."""
     failure: str = ""
     """Why it lists none; empty if it did not fail."""
     unanswered: bool = False

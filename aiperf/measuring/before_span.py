@@ -55,6 +55,7 @@ class RankWork:
     network: Graph
     """The seed, or the run's typical network (`nas.search.typical`)."""
     format: str
+    """Number format of the multiplications."""
     batch_size: int
     """Training examples of one rank per step."""
 

@@ -80,6 +80,7 @@ class Contender:
     """SEED or TYPICAL."""
     threads: int
     engine: str
+    """Name of the engine."""
 
     @property
     def pair(self) -> Pair:

@@ -30,6 +30,7 @@ turns."""
 LONG_TRIAL_SECONDS = 600.0
 """Duration that the longest trial must have for compilation to be tried on a CPU, where it takes minutes."""
 COMPILED = "compiled"
+"""The one engine that takes so long to be ready that it is not tried for short trials."""
 NANO = 1e9
 """Nanoseconds per second: a group sums whole numbers, because only these sums are exact on any device."""
 
@@ -39,6 +40,7 @@ class Longest:
     """Upper bounds on the longest trial of a run."""
 
     steps: int
+    """Steps of the longest plan."""
     seconds: float
     """Length of the span in seconds; infinite without a time limit."""
 
@@ -65,6 +67,7 @@ class PreparedEngine:
     engine: Engine
     prepare_seconds: float
     why_not: str = ""
+    """Reason why it cannot be used; `engine` is then the eager one."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class StepBench:
     eager: Engine
     examples: torch.Tensor
     labels: torch.Tensor
+    """Targets of the examples."""
 
     def seconds(self, engine: Engine) -> float:
         """Time of one step, which leaves the network as it was."""

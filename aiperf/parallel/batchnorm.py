@@ -21,6 +21,7 @@ Sum = Callable[[Tensor], Tensor]
 """Element-wise sum over the group."""
 
 IMAGES_AND_PLACE = (0, 2, 3)
+"""Dimensions over which the statistics of a channel are taken: images, height and width."""
 
 
 def synchronise(network: nn.Module, sum_over_group: Sum) -> None:

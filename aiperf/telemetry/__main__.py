@@ -22,7 +22,9 @@ from aiperf.telemetry.node import has_sensors, open_node
 from aiperf.telemetry.sensor import Reading, Sensor
 
 PERIOD_SECONDS = 1.0
+"""Time between two records; the meter of processors looks as often."""
 LOWEST_PRIORITY = 19
+"""The highest nice value: what records must not take a core from what is measured."""
 METER = "meter"
 """Name of the thread that measures how processors are used."""
 WAIT_SECONDS = 0.5  # for all sensors together; the value of a slower one is unknown in this second

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 END_SECONDS = 2.0
+"""Time for the process to write its last line, before it is killed."""
 # DCMI does not work with this variable set: CANN, environment variables, ASCEND_RT_VISIBLE_DEVICES.
 NOT_HANDED_ON = ("ASCEND_RT_VISIBLE_DEVICES",)
 

@@ -25,6 +25,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "memory_clock_hertz": (0.0, 2e10),
 }
 MOST_BYTES_PER_SECOND = 1e15
+"""Upper bound of values that have no range of their own, which are rates."""
 
 
 class Sensor:

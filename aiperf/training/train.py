@@ -42,6 +42,7 @@ Happened = Callable[[EngineFailed | Working], None]
 """Takes what happens in the middle of a step or a validation, on every rank."""
 
 Tensors = dict[str, dict[str, torch.Tensor]]
+"""Tensors by kind and name."""
 
 PREPARE_SECONDS = 900.0
 """An engine that takes longer to be ready for one trial is taken for one that hangs."""
@@ -63,6 +64,7 @@ class TrialEnd:
     reason: str
     """Known to the leader; empty on the other ranks."""
     kept: Kept | None
+    """None if no validation was in time."""
     segment: int
     """The segment that this validation closed; NOTHING_KEPT without one."""
 

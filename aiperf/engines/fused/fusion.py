@@ -59,6 +59,7 @@ class _Step:
 
     run: Callable[..., Any]
     reads: tuple[int, ...]
+    """Places of the tensors that it takes, in their order."""
     place: int
     layer: Layer | None
     """The layer that the step computes; None if it computes several, or a part of one."""
@@ -133,7 +134,9 @@ class _Merges:
 
     steps: list[_Step]
     readers: dict[int, list[int]] = field(init=False)
+    """Indices of the steps that read each place."""
     gone: set[int] = field(default_factory=set)
+    """Indices of the steps that are a part of another one."""
     made: dict[int, _Step] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

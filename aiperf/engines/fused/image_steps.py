@@ -37,6 +37,7 @@ class Gated:
     channels)."""
 
     readers: int = 1
+    """Number of steps that read the result; each gets a tensor of its own."""
 
     def __call__(self, images: Tensor, z: Tensor) -> Any:
         """The gated images as one tensor, or as a tuple with one tensor for each reader. Raises Unfit."""

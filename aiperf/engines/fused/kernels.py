@@ -71,6 +71,7 @@ _SIGNATURES = {
     "gate_backward": (*[_ADDRESS] * 6, *[_LONG] * 3, *[_INT] * 2),
     "pixels": (*[_ADDRESS] * 2, *[_LONG] * 6, *[_INT] * 2),
 }
+"""Types of the arguments by function, as in kernels.c. All return 0 unless there is no memory."""
 
 # Functions of the OpenMP runtime that torch has loaded: GNU's, Intel's and LLVM's all export them.
 _RUNTIME = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")

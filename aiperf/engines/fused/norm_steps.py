@@ -43,6 +43,7 @@ class Normalise:
     module: nn.BatchNorm2d
     activation: Activation = Activation.NOTHING
     readers: int = 1
+    """Number of steps that read the result; each gets a tensor of its own."""
 
     def __post_init__(self) -> None:
         if not is_own(self.module):

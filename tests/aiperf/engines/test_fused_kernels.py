@@ -392,10 +392,7 @@ def test_it_is_the_convolution(
 )
 def test_others_stay_as_they_are(conv: nn.Conv2d) -> None:
     assert not is_worth_folding(conv, 8)
-
-
-def test_a_convolution_that_a_hook_belongs_to_stays_as_it_is() -> None:
-    conv = nn.Conv2d(8, 8, 5, padding=2)
-    assert is_worth_folding(conv, 8)
-    conv.register_forward_pre_hook(lambda module, inputs: None)  # dropout, where it is the last layer
-    assert not is_worth_folding(conv, 8)
+    hooked = nn.Conv2d(8, 8, 5, padding=2)
+    assert is_worth_folding(hooked, 8)
+    hooked.register_forward_pre_hook(lambda module, inputs: None)  # dropout, if it is the last layer
+    assert not is_worth_folding(hooked, 8)

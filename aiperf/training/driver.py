@@ -216,6 +216,9 @@ class Driver(ABC, Generic[S, K]):
         if isinstance(work, Release):
             self.release(work)
             return None
+        if isinstance(work, GiveUp):
+            self.give_up(work)
+            return None
         assert isinstance(work, OfTrial), work
         return self.do(work)
 

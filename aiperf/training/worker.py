@@ -312,6 +312,10 @@ class Worker(Driver[BuiltTrial, Kept]):
             kept = kept.grown(morphism)
         return kept
 
+    def give_up(self, work: GiveUp) -> None:
+        super().give_up(work)
+        self.assigned = None
+
     def save(self, path: Path, kept: Kept) -> str:
         return write_kept(path, kept)
 
@@ -320,10 +324,6 @@ class Worker(Driver[BuiltTrial, Kept]):
 
     def do(self, work: OfTrial) -> Answer | None:
         """Raises GroupBroken when ranks of the group wait for each other in vain."""
-        if isinstance(work, GiveUp):
-            self.give_up(work)
-            self.assigned = None
-            return None
         if isinstance(work, Close):
             self._close(work)
             return None

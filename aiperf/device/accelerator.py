@@ -68,7 +68,7 @@ class Accelerator(Device):
     @abstractmethod
     def vendor(cls) -> str:
         """The vendor whose devices this torch has under the kind, by its name in
-        `aiperf.hardware.drivers`."""
+        `aiperf.hardware.host_accelerators`."""
 
     @classmethod
     def fault(cls) -> str:
@@ -87,6 +87,8 @@ class Accelerator(Device):
 
     @classmethod
     def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
+        """Binds the device with this index and makes it the current one of this thread. Raises WorldError if
+        the process sees fewer devices."""
         module, seen = cls.module(), cls.count()
         if module is None or seen <= index:
             visible = f"{seen or 'none'} {'is' if seen < 2 else 'are'} visible"

@@ -19,6 +19,7 @@ from aiperf.device.device import TRAINING, Capture, Device
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 AMD_DRIVER = Path("/sys/module/amdgpu/version")
+"""Absent if the driver is that of the kernel itself, which has no version of its own."""
 SUGGEST_NHWC = ("PYTORCH_MIOPEN_SUGGEST_NHWC", "PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM")
 """Variables without which torch gives MIOpen images with the channels first only (`ATen/native/ConvUtils.h`;
 opt-in since pytorch/pytorch#170780)."""
@@ -62,6 +63,9 @@ class CudaCapture:
 
 @dataclass(frozen=True)
 class Cuda(Accelerator):
+    """An NVIDIA or AMD device. A build of torch supports one of the two vendors, and `torch.version.hip` says
+    which."""
+
     kind: ClassVar[str] = "cuda"
     backend: ClassVar[str] = "nccl"
     """In ROCm builds this is the name of RCCL."""
@@ -119,6 +123,8 @@ class Cuda(Accelerator):
 
     @contextmanager
     def untuned(self) -> Iterator[None]:
+        """Keeps cuDNN and MIOpen from timing kernels: for a batch size that is used once, that would cost
+        seconds for each layer."""
         tuned = torch.backends.cudnn.benchmark  # also MIOpen's
         torch.backends.cudnn.benchmark = False
         try:

@@ -65,6 +65,7 @@ class Device(ABC):
     name: str
     """Name as the vendor's module reports it; the listed peak is looked up by it."""
     memory_bytes: int
+    """Memory of the whole device, or of the host within the limit of a container."""
     note: str = ""
     """What the user should know about the choice of this device; empty if there is nothing."""
 

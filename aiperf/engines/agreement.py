@@ -34,6 +34,7 @@ LEAST = 1e-30
 """Size of a gradient that is divided by, at least."""
 
 ELSEWHERE = "on another rank of its group"
+"""Reason on the ranks on which nothing failed; the rank on which it did knows more."""
 
 StepResult = tuple[Tensor, dict[str, Tensor]]
 """The loss () of a step, and its gradients by name."""
@@ -46,6 +47,7 @@ class Precise:
 
     exact: StepResult
     rounded: StepResult | None = None
+    """The eager step of the same few examples, which shows how far rounding takes a step."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Rounding:
     loss: float
     tensors: Mapping[str, float]
     whole: float
+    """That of all gradients as one vector."""
 
 
 class Collectives(Protocol):

@@ -37,7 +37,9 @@ class Passes:
     network: Network
     device: Device
     format: str
+    """Number format of the multiplications, by `Device.autocast`."""
     scaler: torch.amp.GradScaler
+    """Multiplies the loss in fp16, so that small gradients do not become zero."""
     label_smoothing: float = 0.0
 
     def loss(self, module: nn.Module, examples: Tensor, labels: Tensor) -> Tensor:

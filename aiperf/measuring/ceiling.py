@@ -35,7 +35,9 @@ TALL = (8192, 64)
 channels."""
 ROTATED = 3  # pairs of matrices used in turn, so that none is in a cache because it was just used
 WINDOW_SECONDS = 0.04
+"""Length of a window: long compared with a call, short compared with what disturbs it."""
 LEAST_WINDOWS = 3
+"""With fewer, one disturbed window could be the median."""
 LEAST_PIECES = 2 + LEAST_WINDOWS
 """Pieces of one kind of work that must fit into its time for it to be measured: two to warm up, and one per
 window."""
@@ -44,8 +46,11 @@ SECONDS = 0.5  # time for one kind of work and one size
 # copy within it, so their memory ceiling comes out too high.
 COPY_BYTES: Mapping[str, int] = {"cpu": 128 << 20, "accelerator": 2 << 30}
 UPLOAD_BYTES = 256 << 20
+"""Size of an upload, long enough to reach the rate of the bus."""
 SUM_BYTES = 16 << 20
+"""Size of a sum over the group: about the gradients of a network of four million parameters."""
 SUMS = 12
+"""Number of sums over the group, as all ranks must make the same number."""
 
 
 @dataclass(frozen=True)

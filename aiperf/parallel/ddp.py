@@ -28,6 +28,7 @@ from aiperf.wire.layout import Place
 from aiperf.wire.messages import Join, Meeting
 
 MEETING_TIMEOUT = timedelta(minutes=10)
+"""Time for all ranks of a group to come: those of a large job start minutes apart."""
 # The master notices a silent group long before; this only ends processes that would otherwise remain.
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 # Statistics of batch norm are averaged at a validation, and not sent at every step. The option has the first
@@ -96,6 +97,8 @@ class Ddp(Parallel):
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """Buckets of gradients are summed while the backward pass goes on. The gradients are views of the
+        buckets, which saves a copy and their memory."""
         wrapped = DistributedDataParallel(
             network,
             device_ids=None if self._device.kind == "cpu" else [self._device.index],

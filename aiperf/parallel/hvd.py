@@ -1,4 +1,8 @@
-"""The ranks of a group joined by Horovod, over MPI."""
+"""The ranks of a group joined by Horovod, over MPI.
+
+Horovod averages gradients in hooks on the parameters and in the optimizer, so the network is not wrapped. It
+starts an all-reduce as soon as a gradient is ready, in an order on which its ranks agree in the background.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,8 @@ class Hvd(Parallel):
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """All ranks start with the weights of the leader; the state that the optimizer already has is taken
+        over."""
         # Horovod sends only contiguous tensors. A gradient has the memory layout of its parameter, and the
         # optimizer's state must have the same.
         network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]

@@ -19,6 +19,7 @@ class Parallel(ABC):
     rank: int
     """Position in the group; 0 leads it."""
     ranks: int
+    """Number of ranks in the group."""
     wraps_network = False
     """Whether `wrap` returns another module, whose backward pass also averages the gradients."""
     _device: Device

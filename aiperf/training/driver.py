@@ -216,10 +216,14 @@ class Driver(ABC, Generic[S, K]):
         if isinstance(work, Release):
             self.release(work)
             return None
+        if isinstance(work, GiveUp):
+            self.give_up(work)
+            return None
         assert isinstance(work, OfTrial), work
         return self.do(work)
 
     def _start(self, assign: Assign) -> S:
+        """Prepares a trial and says that it is over, whatever was raised."""
         built: Built | None = None
         try:
             start = self.start_of(assign)
@@ -229,6 +233,8 @@ class Driver(ABC, Generic[S, K]):
             self.hear(Prepared(assign.trial.number, assign.attempt, built))
 
     def _write(self, close: Close, kept: K | None) -> None:
+        """Writes what was kept. An error of the file system is a failure of the trial, whose weights no child
+        could read."""
         path, written, failed = self.files.weights(close.trial), "", None
         try:
             if kept is not None:

@@ -17,6 +17,7 @@ from nas.head import Classes
 from nas.modules import Network
 
 FIVE = 5
+"""Number of answers of which one may be right for the second figure of the test."""
 Look = Callable[[torch.Tensor, torch.Tensor], None]
 """At the outputs of a batch, and at its targets."""
 

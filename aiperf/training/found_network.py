@@ -87,6 +87,8 @@ def spot_checked_trial(replay: Replay, files: RunFiles, number: int) -> Kept:
 
 
 def _recorded(replay: Replay, number: int, graph: Graph, path: Path) -> Kept:
+    """The network in a file, if it is the one that the journal recorded for this attempt. Raises JournalError
+    otherwise."""
     kept = read_kept(path)
     if kept.graph != graph:
         raise JournalError(f"{path} holds another architecture than the lineage of trial {number}")

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from aiperf.code import code_hash
-from aiperf.conduct.actions import Begin, Close, GiveUp, Keep, OfTrial, Train, Validate
+from aiperf.conduct.actions import Begin, Close, Keep, OfTrial, Train, Validate
 from aiperf.conduct.conduct import Conduct
 from aiperf.conduct.events import Begun, Built, Event, Failed
 from aiperf.errors import DataError
@@ -68,6 +68,8 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
         self.log: NoLog = NoLog()
 
     def take(self, event: Event) -> None:
+        """Quit ends whatever waits; the messages before the conduct begins go to `serve`. A rank that does
+        not lead has no trials."""
         if isinstance(event, messages.Quit):
             self.ended.set()
             self.first.put(event)
@@ -106,15 +108,6 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
             )
             self.work()
 
-    def do(self, work: OfTrial) -> Answer | None:
-        if isinstance(work, GiveUp):
-            self.give_up(work)
-            return None
-        if isinstance(work, Begin):
-            return self._begin(work)
-        assert self.trial, work
-        return self._of_trial(self.trial, work)
-
     def recorder(self, message: messages.Observe) -> Recorder:
         """The host is recorded as in a run; it has no devices."""
         return Recorder(self.files.telemetry(self.host), "", {})
@@ -145,6 +138,7 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
         return read_learnt(path)
 
     def _begin(self, begin: Begin) -> Begun | Failed:
+        """Takes up a trial after the gap that the model assumes between two trials."""
         start = self.start(begin.assign)
         if isinstance(error := start.exception(), Dismissed):
             raise error
@@ -155,8 +149,12 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
         self.due = self.clock()
         return Begun()
 
-    def _of_trial(self, trial: PretendedTrial, work: OfTrial) -> Answer | None:
-        """A work of the trial that runs; the rank's own log has it before the master hears of it."""
+    def do(self, work: OfTrial) -> Answer | None:
+        """The rank's own log has a work before the master hears of it."""
+        if isinstance(work, Begin):
+            return self._begin(work)
+        trial = self.trial
+        assert trial, work
         if isinstance(work, Train):
             seconds = trial.train_seconds(work.steps)
             self._wait(seconds)

@@ -65,6 +65,7 @@ class StepLog(NoLog):
         return self._hash.digest()
 
     def _write(self, **record: int) -> None:
+        """Appends a line, whole or not at all. Raises OSError with the path."""
         line = json.dumps(record).encode() + b"\n"
         written = 0
         try:

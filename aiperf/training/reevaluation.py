@@ -33,6 +33,7 @@ class Again:
 
     found: Tally
     recorded: Tally
+    """What the journal has."""
 
     @property
     def agrees(self) -> bool:

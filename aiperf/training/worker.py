@@ -125,6 +125,7 @@ class Worker(Driver[BuiltTrial, Kept]):
             self._serve()
 
     def _serve(self) -> None:
+        """Reads the data, measures the formats, reports this rank, and then works until Quit."""
         began = time.perf_counter()
         # First of all: its errors are reported before anybody waits for the rest.
         local_ranks = self.place.ranks_on_host
@@ -173,6 +174,8 @@ class Worker(Driver[BuiltTrial, Kept]):
             self.followed.put(message)
 
     def next_work(self) -> Work:
+        """The next decision of the leader, on every rank. A rank that follows waits until its own preparation
+        is over before it joins the exchange."""
         if self.place.leads:
             work = super().next_work()
             if isinstance(work, Begin | GiveUp):
@@ -206,6 +209,7 @@ class Worker(Driver[BuiltTrial, Kept]):
                     self.send(message)
 
     def release(self, message: Release) -> None:
+        """Uses the threads and step times of a rank that measured them before this process was started."""
         rank = str(self.place.rank)
         if threads := message.threads.get(rank):
             self.device.use_threads(threads)
@@ -213,6 +217,7 @@ class Worker(Driver[BuiltTrial, Kept]):
             self.threads = replace(self.threads, timed=timed)
 
     def recorder(self, message: Observe) -> Recorder:
+        """A recorder of all devices of this host, under the names that the journal uses for them."""
         named = {each: self.files.hidden("device", each) for each in message.devices.get(self.host, ())}
         watched = None
         if processes := message.processes.get(self.host, ()):
@@ -224,6 +229,7 @@ class Worker(Driver[BuiltTrial, Kept]):
         self.send(HostUse(self.place.rank, **used))
 
     def _ready(self, manifest: Mapping[str, Any], seconds: float) -> Ready:
+        """What the rules ask of a rank, and what the data and the device are."""
         return Ready(
             rank=self.place.rank,
             host=self.host,
@@ -252,6 +258,8 @@ class Worker(Driver[BuiltTrial, Kept]):
         return read_settings(os.environ) | {name: text for name, text in own.items() if text}
 
     def measure_ceiling(self, seconds: float) -> Ceiling:
+        """Measures network and engines first, then the ceilings with the number of threads that is best for
+        them. Raises WorldError if the engine that the user has chosen cannot be used."""
         training, device, asked = self.config.training, self.device, None
         work = RankWork(self.typical, training.format, training.batch_size // self.parallel.ranks)
         if training.step != EAGER:
@@ -304,6 +312,10 @@ class Worker(Driver[BuiltTrial, Kept]):
             kept = kept.grown(morphism)
         return kept
 
+    def give_up(self, work: GiveUp) -> None:
+        super().give_up(work)
+        self.assigned = None
+
     def save(self, path: Path, kept: Kept) -> str:
         return write_kept(path, kept)
 
@@ -312,10 +324,6 @@ class Worker(Driver[BuiltTrial, Kept]):
 
     def do(self, work: OfTrial) -> Answer | None:
         """Raises GroupBroken when ranks of the group wait for each other in vain."""
-        if isinstance(work, GiveUp):
-            self.give_up(work)
-            self.assigned = None
-            return None
         if isinstance(work, Close):
             self._close(work)
             return None
@@ -370,6 +378,7 @@ class Worker(Driver[BuiltTrial, Kept]):
         return self.trained
 
     def _close(self, close: Close) -> None:
+        """Ends a trial: the leader writes what was kept, and every rank remembers it for a child."""
         trial, kept = close.trial, None
         try:
             kept = self._running.kept()
@@ -420,6 +429,7 @@ class Worker(Driver[BuiltTrial, Kept]):
         return f"trial {self.assigned.trial.number}"
 
     def evaluate(self, trial: int) -> Evaluated:
+        """Tests the best network. Raises DataError if its answers are not finite numbers."""
         kept = self.kept(trial)
         network = placed(kept.graph, kept.weights, self.device)
         try:

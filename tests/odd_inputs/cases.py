@@ -146,7 +146,7 @@ def _compiler(_: Environment) -> object:
 
 def _visible(environment: Environment) -> object:
     names = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
-    return called("aiperf.hardware.unseen:_hides_all", names, environment)
+    return called("aiperf.hardware.host_accelerators:_hides_all", names, environment)
 
 
 def _host(environment: Environment) -> object:
@@ -202,7 +202,9 @@ VARIABLE_CASES = (
         _host,
     ),
     VariableCase(
-        ("aiperf/hardware/unseen.py name",), ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"), _visible
+        ("aiperf/hardware/host_accelerators.py name",),
+        ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"),
+        _visible,
     ),
     VariableCase(
         _in("aiperf/hidden_text.py", "'HOME'", "name"), ("HOME", "USER", "LOGNAME", "SUDO_USER"), _learnt
@@ -336,9 +338,9 @@ PROCESS_CASES = (
         _first_site,
     ),
     ProcessCase(
-        ("aiperf/hardware/unseen.py _ask_tool",),
+        ("aiperf/hardware/host_accelerators.py _ask_tool",),
         DRIVERS,
-        lambda _: called("aiperf.hardware.unseen:refuse_unseen", "2.6", {}, {}),
+        lambda _: called("aiperf.hardware.host_accelerators:refuse_unseen", "2.6", {}, {}),
     ),
     ProcessCase(("aiperf/doctor/host_report.py _ask",), DRIVERS, _drivers),
     ProcessCase(_in("aiperf/engines/fused/kernels.py", "_version", "_compile"), ("cc",), _compiled),
@@ -601,7 +603,7 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/ranks/process.py WorkerProcess.__init__",
         "aiperf/rules/reproduction.py _started",
     ),
-    "this Python, without any file of a site": ("aiperf/hardware/unseen.py _try_files",),
+    "this Python, without any file of a site": ("aiperf/hardware/host_accelerators.py _try_files",),
     "a file of this program or of a library": (
         "aiperf/clash.py _again",
         "aiperf/code.py code_hash",

@@ -37,6 +37,7 @@ class Gated:
     channels)."""
 
     readers: int = 1
+    """Number of steps that read the result; each gets a tensor of its own."""
 
     def __call__(self, images: Tensor, z: Tensor) -> Any:
         """The gated images as one tensor, or as a tuple with one tensor for each reader. Raises Unfit."""
@@ -147,6 +148,8 @@ def _places(width: int) -> Tensor:
 
 
 class _Gating(torch.autograd.Function):
+    """Images times a gate for each image and channel; the gate's gradient is a sum over all pixels."""
+
     @staticmethod
     def forward(ctx: Any, images: Tensor, gates: Tensor, readers: int) -> tuple[Tensor, ...]:
         out = empty_like(images)
@@ -168,6 +171,8 @@ class _Gating(torch.autograd.Function):
 
 
 class _Averaging(torch.autograd.Function):
+    """The mean of each channel; each pixel gets the same share of its gradient."""
+
     @staticmethod
     def forward(ctx: Any, images: Tensor) -> Tensor:
         out = images.new_empty(images.shape[:2])
@@ -184,6 +189,8 @@ class _Averaging(torch.autograd.Function):
 
 
 class _Pixels(torch.autograd.Function):
+    """Every stride-th pixel; the others get a gradient of zero."""
+
     @staticmethod
     def forward(ctx: Any, images: Tensor, stride: tuple[int, int]) -> Tensor:
         batch, channels, height, width = images.shape
@@ -204,6 +211,8 @@ class _Pixels(torch.autograd.Function):
 def _copy_pixels(
     source: Tensor, target: Tensor, shape: torch.Size, stride: tuple[int, int], back: bool
 ) -> None:
+    """Copies every stride-th pixel of images with this shape into a smaller tensor, or back into a larger
+    one, whose other pixels become zero."""
     batch, channels, height, width = shape
     sizes = batch, height, width, *stride, channels * source.element_size()
     call("pixels", address(source), address(target), *sizes, back)

@@ -71,6 +71,7 @@ _SIGNATURES = {
     "gate_backward": (*[_ADDRESS] * 6, *[_LONG] * 3, *[_INT] * 2),
     "pixels": (*[_ADDRESS] * 2, *[_LONG] * 6, *[_INT] * 2),
 }
+"""Types of the arguments by function, as in kernels.c. All return 0 unless there is no memory."""
 
 # Functions of the OpenMP runtime that torch has loaded: GNU's, Intel's and LLVM's all export them.
 _RUNTIME = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
@@ -189,6 +190,8 @@ def _digest(file: Path) -> str:
 
 
 def _processor_flags(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The compiler's flags for the instructions that this process may use. GCC prefers vectors of
+    256 bits on CPUs that have 512 as well."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return ("-mcpu=native",)
     asked = [known.get(variables.word(environment, name)) for name, known in LIMITS.items()]

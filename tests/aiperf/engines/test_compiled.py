@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # those of inductor itself
 ]
 SEED = residual((1, 8, 8), 3, (4,))
-"""Of one stage, because each further one is compiled anew."""
+"""With one stage, because each further one would be compiled, too."""
 
 
 def test_a_compiled_step_is_the_eager_one_and_a_last_smaller_step_is_eager() -> None:

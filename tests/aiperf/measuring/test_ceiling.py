@@ -15,7 +15,7 @@ from aiperf.device import Device, bind
 from aiperf.errors import WorldError
 from aiperf.measuring import before_span, ceiling
 from aiperf.measuring.before_span import RankWork, measure, network_seconds
-from aiperf.measuring.ceiling import measure_copy, measure_products, measure_upload
+from aiperf.measuring.ceiling import measure_copy, measure_products
 from aiperf.measuring.network_times import measure_network
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Ceiling
@@ -144,15 +144,6 @@ def test_without_a_choice_of_threads_products_are_those_in_use(device: Device) -
     assert ceiling.measure_by_threads(device, "fp32", measure_products(device, "fp32", 0.02), {}, 0.1) == {}
 
 
-def test_a_copy_is_read_and_written(device: Device) -> None:
-    found = measure_copy(device, 0.02)
-    assert 1e7 < found.typical <= found.fastest < 1e13
-
-
-def test_where_the_host_is_the_device_nothing_is_uploaded(device: Device) -> None:
-    assert measure_upload(device, 0.02) is None
-
-
 Step = Callable[[], None]
 WORK = RankWork(residual((1, 8, 8), 4), "bf16", batch_size=16)
 
@@ -167,6 +158,8 @@ def test_the_message_holds_the_fastest_product_and_the_seed(device: Device) -> N
     found = measured(device)
     assert (found.rank, found.host, found.format, found.all_reduce) == (3, "node1", "bf16", None)
     assert found.side in (64, 128, 0)
+    assert 1e7 < found.copy.typical <= found.copy.fastest < 1e13
+    assert found.upload is None, "the host is the device"
     assert found.seed is not None
     assert found.fastest == max(found.product.fastest, found.seed.fastest)
 
@@ -198,11 +191,6 @@ def test_the_batch_of_the_seed_grows_as_long_as_it_fits(
     assert found is not None
     assert found.batch_size == 8
     assert batches == [2, 8]
-
-
-def test_a_format_that_is_not_there_is_refused(device: Device) -> None:
-    with pytest.raises(WorldError, match=r"training\.format is fp16"):
-        measured(device, replace(WORK, format="fp16"))
 
 
 def full(*words: object, **options: object) -> torch.Tensor:

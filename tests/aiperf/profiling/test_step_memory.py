@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from aiperf.conduct.actions import Keep
 from aiperf.device import bind
 from aiperf.errors import WorldError
 from aiperf.profiling.rank_process import refuse_too_large
 from aiperf.profiling.steps import measure_memory, predict_memory
 from aiperf.proposing.memory_model import step_parts, training_bytes
-from aiperf.training.train import _Keeper
+from aiperf.training.train import TrainedTrial
 from aiperf.wire.profile_records import PredictedMemory
 from nas.graph import Graph, Node
 from nas.head import NextSymbol
@@ -139,9 +140,11 @@ def test_experts_are_not_predicted() -> None:
 def test_a_rank_holds_the_best_network_as_the_model_says() -> None:
     steps = steps_of(IMAGES)
     steps.plain_step()
-    keeper = _Keeper(steps.attempt)
-    keeper.keep()
-    held = [*keeper.tensors.values(), *(each for kind in keeper.state.values() for each in kind.values())]
+    trial = TrainedTrial(steps.rank, steps.attempt, lambda event: None)
+    trial.do(Keep(0))
+    kept = trial.kept()
+    assert kept is not None
+    held = [array for arrays in (kept.weights, *kept.state.values()) for array in arrays.values()]
     work = work_of(IMAGES)
     more = training_bytes(IMAGES, work.training, 4, 1) - sum(step_parts(IMAGES, work.training, 4, 1).values())
-    assert more == sum(tensor.nbytes for tensor in held)
+    assert more == sum(array.nbytes for array in held)

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import UnseenDevices
-from aiperf.hardware import unseen
-from aiperf.hardware.drivers import TOOLS, VENDORS
-from aiperf.hardware.unseen import refuse_unseen
+from aiperf.hardware import host_accelerators
+from aiperf.hardware.host_accelerators import TOOLS, VENDORS, refuse_unseen
 from aiperf.programs import ToolFailed, ask
 from tests.house.tree import ROOT
 
@@ -40,7 +39,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for tool in TOOLS:
         script(folder, tool, "echo 'No devices were found'; exit 6")
     monkeypatch.setenv("PATH", str(folder), prepend=":")
-    monkeypatch.setattr(unseen, "ROOT", tmp_path / "root")
+    monkeypatch.setattr(host_accelerators, "ROOT", tmp_path / "root")
     return folder
 
 
@@ -201,7 +200,7 @@ def test_a_processor_is_measured_and_what_was_not_used_is_noted(
     else:
         script(tools, tool, answer)
     host(tools, *traces)
-    assert refuse_unseen("2.13.0", {}, {}).replace(str(unseen.ROOT), "") == note
+    assert refuse_unseen("2.13.0", {}, {}).replace(str(host_accelerators.ROOT), "") == note
 
 
 @pytest.mark.parametrize(
@@ -211,7 +210,7 @@ def test_a_processor_is_measured_and_what_was_not_used_is_noted(
         (
             EACCES,
             MI250,
-            f"torch 2.13.0 sees no device, and /dev/kfd: Permission denied; {unseen.PERMIT}",
+            f"torch 2.13.0 sees no device, and /dev/kfd: Permission denied; {host_accelerators.PERMIT}",
         ),
         (EIO, LOADED, f"the NVIDIA driver is loaded, but /dev/nvidia0: Input/output error; {REPAIR}"),
         (
@@ -225,13 +224,13 @@ def test_device_files_are_opened_to_see_whether_they_were_given(
     number: int, traces: list[str], told: str, tools: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job is denied them by its control group, which no file's permissions show."""
-    monkeypatch.setattr(unseen, "OPEN", f"import sys\nfor path in sys.argv[1:]: print({number})")
+    monkeypatch.setattr(host_accelerators, "OPEN", f"import sys\nfor path in sys.argv[1:]: print({number})")
     host(tools, *traces)
     try:
         found = refuse_unseen("2.13.0", {}, {})
     except UnseenDevices as error:
         found = str(error)
-    assert found.replace(str(unseen.ROOT), "") == told
+    assert found.replace(str(host_accelerators.ROOT), "") == told
 
 
 def test_a_runtime_that_fails_is_refused_with_its_words(tools: Path) -> None:
@@ -272,7 +271,7 @@ def test_a_variable_that_hides_all_devices_is_a_decision(
 
 def test_a_tool_that_hangs_is_not_waited_for(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its child holds the output open, and outlives it."""
-    monkeypatch.setattr(unseen, "TOOL_SECONDS", 0.5)
+    monkeypatch.setattr(host_accelerators, "TOOL_SECONDS", 0.5)
     script(tools, "nvidia-smi", "sleep 60\necho never")
     began = time.monotonic()
     with pytest.raises(UnseenDevices) as refusal:

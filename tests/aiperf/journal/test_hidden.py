@@ -92,14 +92,7 @@ READ: Mapping[str, str] = {
 
 
 def test_what_identifies_is_a_commitment_and_comes_back_with_the_private_file(tmp_path: Path) -> None:
-    command = (
-        "/home/alice/bin/aiperf-hpc",
-        "run",
-        "--hf-token",
-        "s3cr3t",
-        "--directory",
-        "/scratch/alice/run",
-    )
+    command = ("/home/alice/bin/aiperf-hpc", "run", "--hf-token", "s3cr3t", "--directory", "/scratch/alice/r")
     events = (
         LegBegan(0, "2026-05-04T08:00:00+00:00", command, ((1,),), host="node1"),
         RankReady(0, replace(READY, rank=1, host="node2", pid=31, device_id="GPU-1", settings=READ), 0.0),

@@ -80,7 +80,7 @@ DOUBTS: dict[str, list[tuple[Edit, str]]] = {
         (together(worked(0.98), a_longer_last_validation), "0.0298 s more than the span of 15 s has"),
     ],
     "measurements": [
-        (with_control(examples_per_second=58e3, seconds=5120 / 58e3), "the control of 2 ranks was faster"),
+        (with_control(examples_per_second=58e3, seconds=5120 / 58e3), "the control of 2 ranks was faster")
     ],
     "speed": [
         (of(PAIRS, with_rank_2(device="Abacus 9")), "Abacus 9: neither a listed peak in bf16 nor"),

@@ -17,16 +17,7 @@ from aiperf.rules.reproduction import SavedProgress, asked_numbers, search
 from aiperf.rules.rule import Evidence, Inspection, Outcome
 from aiperf.trial import State
 from aiperf.wire.messages import Finished
-from tests.aiperf.rules.forged import (
-    LOST,
-    Edit,
-    each,
-    evidence,
-    found,
-    judged,
-    proposed,
-    with_config,
-)
+from tests.aiperf.rules.forged import LOST, Edit, each, evidence, found, judged, proposed, with_config
 from tests.journals import Scene, Simulation, Timed, replayed, told
 
 MANY = told(Scene(groups=8, minutes=0, max_trials=200, epochs=2))

@@ -188,6 +188,16 @@ class Attempt:
         return self.dispatched.group
 
     @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of its group."""
+        return self.leg.began.groups[self.group]
+
+    @property
+    def validated_steps(self) -> int:
+        """Number of steps in the segments that validations closed."""
+        return sum(validation.segment.steps for validation in self.validations)
+
+    @property
     def state(self) -> State:
         if self.ended is not None:
             return self.ended.finished.state

@@ -69,16 +69,14 @@ def complete(evidence: Evidence) -> Inspection:
 
 def width(evidence: Evidence) -> Inspection:
     """The format is one that other centres would accept for training."""
-    config = evidence.replay.opened.config
-    return Inspection(f"{config.training.format} has at least 16 bits", _width(config))
+    return Inspection(f"{evidence.config.training.format} has at least 16 bits", _width(evidence.config))
 
 
 def data(evidence: Evidence) -> Inspection:
     """The data are those that the task demands of a ranked run, whole."""
-    replay, config = evidence.replay, evidence.replay.opened.config
+    replay, limits = evidence.replay, evidence.task.ranked
     ranks = [event for leg in replay.counted_legs for event in leg.ranks]
-    limits = _limits(config)
-    wrong = _data(config, replay.manifest) if ranks else []
+    wrong = _data(evidence.config, replay.manifest) if ranks else []
     return inspection_of(ranks, "no rank was ready", "" if limits is None else limits.data, wrong)
 
 
@@ -87,7 +85,7 @@ def error(evidence: Evidence) -> Inspection:
     quality = evidence.score.quality
     if quality is None or quality.error is None:
         return Inspection("no network was tested", known=False)
-    limits = _limits(evidence.replay.opened.config)
+    limits = evidence.task.ranked
     if limits is None:
         return NO_LIMITS
     text, wrong = f"the error is {percent(quality.error, 1)}", list[str]()
@@ -114,22 +112,18 @@ def trials(evidence: Evidence) -> Inspection:
 
 def architecture(evidence: Evidence) -> Inspection:
     """The run used the required seed, and the default bounds of candidates."""
-    config = evidence.replay.opened.config
-    limits = _limits(config)
+    limits = evidence.task.ranked
     if limits is None:
         return NO_LIMITS
-    return Inspection(f"{limits.seed} within the default bounds", _architecture(config))
+    return Inspection(f"{limits.seed} within the default bounds", _architecture(evidence.config))
 
 
 def random_seed(evidence: Evidence) -> Inspection:
     """The run used the random seed that is fixed for the season, so that nobody can choose a lucky one."""
-    config = evidence.replay.opened.config
-    limits = _limits(config)
-    return (
-        NO_LIMITS
-        if limits is None
-        else Inspection(f"{limits.random_seed}, this season's", _random_seed(config))
-    )
+    limits = evidence.task.ranked
+    if limits is None:
+        return NO_LIMITS
+    return Inspection(f"{limits.random_seed}, this season's", _random_seed(evidence.config))
 
 
 def disturbance(evidence: Evidence) -> Inspection:
@@ -152,15 +146,14 @@ def disturbance(evidence: Evidence) -> Inspection:
 
 def control(evidence: Evidence) -> Inspection:
     """Every device has a control, measured before the clock started, and a ceiling for its work."""
-    task = task_of(evidence.replay.opened.config.data)
+    task = evidence.task
     if task.ranked is None:
         return NO_LIMITS
     network, size = task.control, task.ranked.control_size
     wrong = [
         f"rank {rank} has no {what} in leg {leg.index}"
         for leg in evidence.replay.timed_legs
-        for group in leg.began.groups
-        for rank in group
+        for rank in leg.began.ranks
         for what, measured in (("control", leg.controls), ("ceiling", leg.ceilings))
         if rank not in measured
     ]
@@ -180,8 +173,7 @@ def segments(evidence: Evidence) -> Inspection:
     """Credit is given for whole segments, so none may be long, and only the last of a trial may be short."""
     replay = evidence.replay
     least = LEAST_SHARE_OF_AN_EPOCH * replay.manifest.get("training_examples", 0)
-    examples = f"{task_of(replay.opened.config.data).example}s"
-    closed = [v.segment for attempt in replay.attempts for v in attempt.validations]
+    examples, closed = f"{evidence.task.example}s", [v.segment for v in replay.validations]
     wrong = [
         f"{v.name} was validated after {v.segment.train_examples} {examples}, less than an eighth of an epoch"
         for attempt in replay.attempts
@@ -194,7 +186,7 @@ def segments(evidence: Evidence) -> Inspection:
         for segment in closed
         if segment.train_seconds > LONGEST_SEGMENT_SECONDS
     ]
-    unhashed = sum(not v.logs for attempt in replay.attempts for v in attempt.validations)
+    unhashed = sum(not validation.logs for validation in replay.validations)
     wrong += [f"no hash of the rank logs at {counted(unhashed, 'validation')}"] if unhashed else []
     text = f"no segment is longer than {LONGEST_SEGMENT_SECONDS:.0f} s"
     return inspection_of(closed, "no segment was closed", text, wrong)

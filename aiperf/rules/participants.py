@@ -41,11 +41,11 @@ def ranks(evidence: Evidence) -> Inspection:
     possible device."""
     replay, contradictions = evidence.replay, list[str]()
     legs = replay.timed_legs
-    first = next((event.ready for leg in legs for event in leg.ranks), None)
-    if first is None:
+    if not replay.timed_ranks:
         return Inspection(NEVER_STARTED, known=False)
+    first = replay.timed_ranks[0].ready
     for leg in legs:
-        missing = sorted({rank for group in leg.began.groups for rank in group} - leg.devices.keys())
+        missing = sorted(set(leg.began.ranks) - leg.devices.keys())
         contradictions += [f"rank {rank} was never ready in leg {leg.index}" for rank in missing]
         contradictions += [
             f"rank {event.ready.rank} started with different initial weights"
@@ -97,8 +97,7 @@ def code(evidence: Evidence) -> Inspection:
     opened, replay = evidence.replay.opened, evidence.replay
     contradictions = [
         f"rank {event.ready.rank} on {event.ready.host} ran different code"
-        for leg in replay.timed_legs
-        for event in leg.ranks
+        for event in replay.timed_ranks
         if event.ready.code_hash != opened.code_hash
     ]
     if not opened.code_hash:
@@ -109,7 +108,7 @@ def code(evidence: Evidence) -> Inspection:
 
 def clocks(evidence: Evidence) -> Inspection:
     """The hosts' times of day, compared once."""
-    read = [(event.ready.host, event.clock) for leg in evidence.replay.timed_legs for event in leg.ranks]
+    read = [(event.ready.host, event.clock) for event in evidence.replay.timed_ranks]
     wrong = sorted(
         {(host, abs(clock.offset_seconds)) for host, clock in read if clock.least_seconds > CLOCK_SECONDS}
     )
@@ -171,10 +170,7 @@ def initialisation(evidence: Evidence) -> Inspection:
 
 def precision(evidence: Evidence) -> Inspection:
     """Every rank multiplied in the declared format in the test before the span."""
-    declared = evidence.replay.opened.config.training.format
-    ranks = [event.ready for leg in evidence.replay.timed_legs for event in leg.ranks]
-    if not ranks:
-        return Inspection(NEVER_STARTED, known=False)
+    declared, ranks = evidence.config.training.format, [e.ready for e in evidence.replay.timed_ranks]
     wrong = [text for ready in ranks for text in misdeclared(declared, ready)]
     wrong += [
         f"rank {ready.rank} on {ready.host} did not record the format of a {kind}"
@@ -182,7 +178,8 @@ def precision(evidence: Evidence) -> Inspection:
         for kind in PRODUCTS
         if kind not in ready.multiplies
     ]
-    return Inspection(f"matrix products and convolutions ran in {declared} on every rank", wrong)
+    text = f"matrix products and convolutions ran in {declared} on every rank"
+    return inspection_of(ranks, NEVER_STARTED, text, wrong)
 
 
 def misdeclared(format: str, ready: Ready) -> list[str]:

@@ -15,7 +15,6 @@ from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import SHOWN, Evidence, Inspection, inspection_of
 from aiperf.tally import Tally, tally_of
-from aiperf.tasks.registry import task_of
 from aiperf.trial import Segment
 from aiperf.wording import counted
 from nas.bounded import file_digest, lines, opened
@@ -86,8 +85,8 @@ def witnesses(evidence: Evidence) -> Inspection:
         return Inspection("the rank logs are missing", known=False)
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
     gaps = set[Author]()
-    contradictions = damage or strangers + list(_contradictions(evidence.replay, found, gaps))
-    hashed = [bool(v.logs) for attempt in evidence.replay.attempts for v in attempt.validations]
+    contradictions = damage or strangers + list(_contradictions(evidence, found, gaps))
+    hashed = [bool(validation.logs) for validation in evidence.replay.validations]
     at = "each validation" if all(hashed) else f"{sum(hashed)} of {len(hashed)} validations"
     same = f"{counted(len(found), 'rank log')} agree{'s' * (len(found) == 1)} with the journal"
     same += f" and with the hash of {at}" if any(hashed) else ""
@@ -115,12 +114,12 @@ def weights(evidence: Evidence) -> Inspection:
     return Inspection(f"the weights of trial {best.number} have the recorded hash")
 
 
-def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[Author]) -> Iterator[str]:
+def _contradictions(evidence: Evidence, found: dict[Author, _Testimony], gaps: set[Author]) -> Iterator[str]:
     """`gaps` receives the ranks whose logs lack lines that may have been lost."""
-    lost = _lost(replay, found)
+    replay, lost = evidence.replay, _lost(evidence.replay, found)
     told: dict[Author, set[Place]] = {author: set() for author in found}
     cut_off: set[tuple[int, int]] = set()
-    totals, example = replay.totals(), task_of(replay.opened.config.data).example
+    totals, example = replay.totals(), evidence.task.example
     for attempt in replay.attempts:
         group = _group(attempt)
         present = {author: found[author] for author in group if author in found}
@@ -160,9 +159,8 @@ def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[A
 
 def _group(attempt: Attempt) -> list[Author]:
     """The ranks that trained it."""
-    hosts = attempt.leg.devices
-    ranks = attempt.leg.began.groups[attempt.group]
-    return [(hosts[rank].host if rank in hosts else "", rank) for rank in ranks]
+    devices = attempt.leg.devices
+    return [(devices[rank].host if rank in devices else "", rank) for rank in attempt.ranks]
 
 
 def _lost(replay: Replay, found: dict[Author, _Testimony]) -> set[tuple[int, Author]]:

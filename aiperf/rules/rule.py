@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from aiperf.config import Config
 from aiperf.files import RunFiles
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import Recount
 from aiperf.score.score import Score
+from aiperf.tasks.registry import task_of
+from aiperf.tasks.task import Task
 
 NEVER_STARTED = "the clock never started"
 """The answer of many rules, which then have nothing to check."""
@@ -57,6 +60,16 @@ class Evidence:
     progress: Callable[[str], object] | None = None
     """Shows how far a rule has come that takes minutes. None in a process that must not be forked, such as
     the master of a run, which may have threads and MPI: it then checks alone."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration of the run."""
+        return self.replay.opened.config
+
+    @property
+    def task(self) -> Task:
+        """What the run learns."""
+        return task_of(self.config.data)
 
 
 @dataclass(frozen=True)

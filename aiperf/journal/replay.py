@@ -18,7 +18,7 @@ from aiperf.config import AUTO_STEP, EAGER, ENGINES
 from aiperf.journal import events
 from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory, Validation
 from aiperf.journal.columns import Blocks, Pieces, Totals
-from aiperf.journal.compression import resolved
+from aiperf.journal.compression import whole_line
 from aiperf.journal.events import Line
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT, Evaluated, Ready
@@ -262,7 +262,7 @@ class Replay:
 
     def _rank_alike(self, t: float, event: events.RankAlike) -> str:
         try:
-            return self._rank_ready(t, resolved(self.leg.devices.get(event.like), event))
+            return self._rank_ready(t, whole_line(self.leg.devices.get(event.like), event))
         except RecordError as error:
             return str(error)
 

@@ -19,7 +19,7 @@ from aiperf.proposing.hyper import (
     Losses,
     Memory,
     TrialOutcome,
-    configured,
+    configured_point,
     halved,
     hyper_parameters,
     point,
@@ -295,7 +295,7 @@ class Jobs:
         bounded by the memory of the devices."""
         training, ranks = self.config.training, self._ranks(group)
         parent = self._completed.get(candidate.parent)
-        chosen = parent.point if parent else configured(training)
+        chosen = parent.point if parent else configured_point(training)
         if candidate.morphisms and round_ >= self.config.tuning.first_round:
             chosen = self.tuner.ask(number, chosen)
         device_bytes = self.run.leg.least_memory_bytes

@@ -171,7 +171,7 @@ def initialisation(evidence: Evidence) -> Inspection:
 def precision(evidence: Evidence) -> Inspection:
     """Every rank multiplied in the declared format in the test before the span."""
     declared, ranks = evidence.config.training.format, [e.ready for e in evidence.replay.timed_ranks]
-    wrong = [text for ready in ranks for text in misdeclared(declared, ready)]
+    wrong = [text for ready in ranks for text in format_faults(declared, ready)]
     wrong += [
         f"rank {ready.rank} on {ready.host} did not record the format of a {kind}"
         for ready in ranks
@@ -182,7 +182,7 @@ def precision(evidence: Evidence) -> Inspection:
     return inspection_of(ranks, NEVER_STARTED, text, wrong)
 
 
-def misdeclared(format: str, ready: Ready) -> list[str]:
+def format_faults(format: str, ready: Ready) -> list[str]:
     """Products that a rank computes in another format than declared.
 
     If TF32 is declared, a library may still choose fp32, which is wider.

@@ -121,7 +121,7 @@ def search(evidence: Evidence) -> Inspection:
     if other := {name: was for name, was in replay.opened.libraries.items() if here.get(name) != was}:
         told = "; ".join(f"{name} {was}, but {here.get(name)} is installed" for name, was in other.items())
         return Inspection(f"the run's proposals depend on {told}", known=False)
-    asked, of = asked_numbers(replay), len(replay.trials)
+    asked, of = repeated_numbers(replay), len(replay.trials)
     processes = num_processes() if len(asked) >= SHARED_FROM else 0
     if processes and evidence.progress is not None:
         answer = _shared(replay, asked, processes, evidence.progress)
@@ -135,7 +135,7 @@ def search(evidence: Evidence) -> Inspection:
     return Inspection(f"{len(asked)} of {of} proposals reproduced{drawn}")
 
 
-def asked_numbers(replay: Replay) -> Sequence[int]:
+def repeated_numbers(replay: Replay) -> Sequence[int]:
     """The trials whose proposals are repeated: all, or a sample of those of a dearer search."""
     config, of = replay.opened.config, len(replay.trials)
     if _is_cheap(config) or of <= MOST_ASKED:
@@ -187,7 +187,7 @@ def _shared(
         tell(_repeated(replay, mine, tell_now_and_then))
 
     reached, shown = [begin] * processes, monotonic()
-    for index, told in told_by(work, processes):
+    for index, told in shared_answers(work, processes):
         if isinstance(told, Inspection):
             saved.remove()
             return told
@@ -276,7 +276,7 @@ def num_processes() -> int:
     return min(allowed_cores(), MOST_PROCESSES) if sys.platform == "linux" else 0
 
 
-def told_by(work: Work, processes: int) -> Iterator[tuple[int, object]]:
+def shared_answers(work: Work, processes: int) -> Iterator[tuple[int, object]]:
     """Shares the work between so many forked processes. Yields what each tells, with its index, until all
     have ended; if the caller stops earlier, they are ended.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiperf.errors import NotReady, WorldError
 from aiperf.journal.events import RankReady
-from aiperf.rules.participants import misdeclared
+from aiperf.rules.participants import format_faults
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.formats import emulation_text
 from aiperf.wire.messages import NOTE, Observe, Ready
@@ -60,7 +60,7 @@ def refuse_idle_devices(ranks: Sequence[Ready]) -> None:
 def refuse_other_formats(declared: str, ranks: Iterable[Ready]) -> None:
     """Refuses products in a narrower format than declared, which would make the run INVALID at its end."""
     for ready in ranks:
-        for wrong in misdeclared(declared, ready):
+        for wrong in format_faults(declared, ready):
             raise WorldError(f"{wrong}; unset the setting that causes this, or declare that format")
 
 

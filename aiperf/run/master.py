@@ -22,7 +22,7 @@ from aiperf.files import RunFiles
 from aiperf.hardware.bound import without_bound
 from aiperf.journal import events
 from aiperf.journal.attempts import Attempt
-from aiperf.journal.compression import arrived
+from aiperf.journal.compression import shortest_line
 from aiperf.journal.replay import Replay
 from aiperf.journal.spot_checks import chosen_in, ending_of
 from aiperf.names import salt_of
@@ -428,7 +428,7 @@ class Master:
     def _ready(self, index: int, ready: messages.Ready) -> None:
         leg = self.replay.leg
         clock = self.world.clock_of(ready.rank)
-        self.ledger.write(arrived(leg.ready_like(ready.host), index, ready, clock))
+        self.ledger.write(shortest_line(leg.ready_like(ready.host), index, ready, clock))
         before_release.refuse_difference(ready, leg.ranks[0].ready)
         if leg.released is not None and leg.is_ready(index):  # it was lost in between
             self.groups.go_on(index)

@@ -13,7 +13,7 @@ from aiperf.errors import AiperfError
 from aiperf.journal.events import Dispatched, Ended, Opened
 from aiperf.rules import reproduction
 from aiperf.rules.ending import Answer
-from aiperf.rules.reproduction import SavedProgress, asked_numbers, search
+from aiperf.rules.reproduction import SavedProgress, repeated_numbers, search
 from aiperf.rules.rule import Evidence, Inspection, Outcome
 from aiperf.trial import State
 from aiperf.wire.messages import Finished
@@ -36,10 +36,10 @@ def test_all_proposals_of_a_cheap_search_are_repeated_and_a_new_sample_of_a_dear
     """A sample that followed from the journal was ground: its last line was changed until it fitted."""
     monkeypatch.setattr(reproduction, "MOST_ASKED", 20)
     for name in ("evolution", "random"):
-        assert asked_numbers(replayed(with_config(**{"search.name": name})(MANY))) == range(80)
+        assert repeated_numbers(replayed(with_config(**{"search.name": name})(MANY))) == range(80)
     for dear in ({"search.name": "foresight"}, {"search.name": "bayesian"}, {"tuning.name": "optuna"}):
         run = replayed(with_config(**dear)(MANY))
-        first, second = asked_numbers(run), asked_numbers(run)
+        first, second = repeated_numbers(run), repeated_numbers(run)
         assert len(set(first)) == len(set(second)) == 20
         assert first != second
     every_odd = found(with_another_seed(*range(1, 80, 2))(MANY), "search")
@@ -107,7 +107,7 @@ def test_what_cannot_be_kept_is_said(shared: Evidence, tmp_path: Path) -> None:
 
 def test_a_master_checks_alone(shared: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have threads and MPI, and must not be forked."""
-    monkeypatch.setattr(reproduction, "told_by", None)
+    monkeypatch.setattr(reproduction, "shared_answers", None)
     assert search(replace(shared, progress=None)).text == "80 of 80 proposals reproduced"
 
 

@@ -199,6 +199,7 @@ class Attempt:
 
     @property
     def state(self) -> State:
+        """What became of it, as far as the journal says. LOST follows from the loss of its group or leg."""
         if self.ended is not None:
             return self.ended.finished.state
         if self.abandoned:

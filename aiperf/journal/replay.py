@@ -345,6 +345,7 @@ class Replay:
         return ""
 
     def _stepped(self, t: float, event: events.Stepped) -> str:
+        """Most lines of a long journal are folded in here."""
         block = event.block
         attempt = self._open.get((block.trial, block.attempt))
         if attempt is None or attempt.began is None or attempt.abandoned:
@@ -371,6 +372,7 @@ class Replay:
         return ""
 
     def _ended(self, t: float, event: events.Ended) -> str:
+        """An attempt is closed even if its line is a fault, so that a later line cannot refer to it."""
         told = event.finished
         attempt = self._open.pop((told.trial, told.attempt), None)
         if attempt is not None:

@@ -73,6 +73,7 @@ def _is_proof(replay: Replay) -> bool:
 
 
 def _validated(replay: Replay) -> Iterator[str]:
+    """Every validation asked each example of the validation set, in the task's own way."""
     expected, example = replay.manifest.get("validation_examples"), _task(replay).example
     right = set[tuple[object, ...]]()  # kinds of tally, which are the same for all validations of most runs
     for validation in replay.validations:
@@ -90,6 +91,7 @@ def _validated(replay: Replay) -> Iterator[str]:
 
 
 def _tested(replay: Replay) -> Iterator[str]:
+    """The best network was tested, on the whole test set, in the time after the end of a leg."""
     tested, best = replay.tested, replay.best
     if tested is None:
         return

@@ -68,7 +68,7 @@ def complete(evidence: Evidence) -> Inspection:
 
 
 def width(evidence: Evidence) -> Inspection:
-    """The format is one that other centres would accept for training."""
+    """The format of the multiplications has at least 16 bits."""
     return Inspection(f"{evidence.config.training.format} has at least 16 bits", _width(evidence.config))
 
 

@@ -19,6 +19,7 @@ NO_TRIAL = "no trial was dispatched"
 
 
 def chain(evidence: Evidence) -> Inspection:
+    """Each line has the hash of itself and of the line above it."""
     broken = evidence.replay.broken
     return Inspection(
         f"{evidence.replay.lines:,} lines, hash chain intact",
@@ -126,6 +127,7 @@ def _differences(attempt: Attempt, found: Counted) -> Iterator[str]:
 
 
 def bounds(evidence: Evidence) -> Inspection:
+    """Every candidate is within the bounds of the run's own configuration."""
     outside = sorted(evidence.recount.outside)
     contradictions = [f"trial {number} is outside search.bounds" for number in outside]
     counts = evidence.recount.counts

@@ -341,6 +341,7 @@ def _least_control_operations(network: ControlNetwork, size: int) -> int:
 
 
 def _rank_faults(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
+    """A measurement is of a rank that was ready, and of that rank's own device."""
     if ready is None:
         yield f"rank {measured.rank} has a {what}, but was never ready"
     elif (measured.host, measured.device) != (ready.host, ready.device):
@@ -351,6 +352,7 @@ def _rank_faults(what: str, measured: Ceiling | Control, ready: Ready | None) ->
 
 
 def _ceiling_faults(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[str]:
+    """The rates of a ceiling fit each other, the declared format and the bound of the device."""
     name = f"the ceiling of rank {ceiling.rank}"
     if ceiling.format != format:
         yield f"{name} was measured in {ceiling.format}, but training.format is {format}"

@@ -107,7 +107,7 @@ def code(evidence: Evidence) -> Inspection:
 
 
 def clocks(evidence: Evidence) -> Inspection:
-    """The hosts' times of day, compared once."""
+    """The times of day of the hosts agree, and so do the starts of the legs and the reports of the ranks."""
     read = [(event.ready.host, event.clock) for event in evidence.replay.timed_ranks]
     wrong = sorted(
         {(host, abs(clock.offset_seconds)) for host, clock in read if clock.least_seconds > CLOCK_SECONDS}
@@ -158,7 +158,7 @@ def _pauses(replay: Replay) -> Iterator[str]:
 
 
 def initialisation(evidence: Evidence) -> Inspection:
-    """Little is done before the clock starts, when nothing is counted."""
+    """The time before the clock starts is limited, because no work is counted in it."""
     took = [leg.released - leg.first for leg in evidence.replay.legs if leg.released is not None]
     wrong = [
         f"it took {seconds:.0f} s; at most {INITIALISATION_SECONDS:.0f} s are allowed"
@@ -224,6 +224,7 @@ def _name_faults(device: str) -> tuple[str, ...]:
 
 
 def _memory_faults(ready: Ready) -> Iterator[str]:
+    """A device has memory, and not more than the listed device of its name."""
     device, gib = listed(ready.device), ready.memory_bytes / GIB
     if ready.memory_bytes < 1:
         yield f"its device has {ready.memory_bytes} bytes of memory"

@@ -250,6 +250,7 @@ def _read(path: Path) -> _Testimony:
 
 
 def _fold(log: Iterable[bytes], found: _Testimony, name: str) -> None:
+    """Takes the lines of a log up to the first that is damaged. A torn last line ends the log."""
     digest = sha256()
     for number, raw in enumerate(log, start=1):
         if not raw.endswith(b"\n") and len(raw) <= LONGEST_LINE:  # torn when the rank was killed

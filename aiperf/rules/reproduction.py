@@ -241,6 +241,7 @@ def _steered(replay: Replay) -> str:
 
 
 def _compare(made: Trial, recorded: Trial) -> None:
+    """Raises _Differs if a proposal is not the recorded one, with the first difference."""
     where = f"trial {recorded.number}: from the results so far the search proposes"
     if (made.parent, made.morphisms) != (recorded.parent, recorded.morphisms):
         raise _Differs(f"{where} {_shown(made)}, not {_shown(recorded)}")
@@ -302,6 +303,7 @@ def shared_answers(work: Work, processes: int) -> Iterator[tuple[int, object]]:
 
 @contextlib.contextmanager
 def _started(work: Work, processes: int) -> Iterator[tuple[dict[Connection, int], list[BaseProcess]]]:
+    """Starts the processes. However the caller leaves, they are ended and their pipes closed."""
     fork = multiprocessing.get_context("fork")  # so that a long run is neither read nor held again
     listening, children = dict[Connection, int](), list[BaseProcess]()
     try:

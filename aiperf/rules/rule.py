@@ -111,6 +111,7 @@ class Rule:
     """Version of the rules that brought it. A journal of an earlier version is judged without it."""
 
     def find(self, evidence: Evidence) -> Finding:
+        """The finding on a run: a contradiction fails the rule, whatever else is unknown."""
         seen = self.look(evidence)
         if seen.contradictions:
             shown = "; ".join(seen.contradictions[:SHOWN])

@@ -51,6 +51,7 @@ def times(evidence: Evidence) -> Inspection:
 
 
 def _times(replay: Replay) -> Iterator[str]:
+    """Moments that contradict each other within an attempt, then those of blocks, then of groups."""
     for attempt in replay.attempts:
         number = attempt.trial.number
         moments = [(v.end, v.t, f"segment {v.segment.index}") for v in attempt.validations]
@@ -218,6 +219,7 @@ def ranked_span(evidence: Evidence) -> Inspection:
 
 
 def _limit_faults(leg: Leg, limit: float, before: float) -> Iterator[str]:
+    """A leg's deadline is what the limit leaves after the legs before, and its end is within its lines."""
     yield from _silence(leg)
     if leg.released is None:
         return

@@ -50,6 +50,7 @@ def examples(evidence: Evidence) -> Inspection:
 
 
 def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples: int) -> Iterator[str]:
+    """What an attempt did beyond its plan, or is said to have completed without it."""
     planned, number = plan(attempt.trial, training, training_examples), attempt.trial.number
     if attempt.trial.epochs > max(training.epochs):
         yield f"trial {number}: {attempt.trial.epochs} epochs, more than training.epochs has"
@@ -142,6 +143,7 @@ def _longest_steps(replay: Replay) -> NDArray[np.float64]:
 
 
 def _reserved_earlier(replay: Replay) -> list[float]:
+    """The same before FORMULA_SINCE: in proportion to the group's longest validation so far."""
     longest = dict[tuple[int, int], float]()
     for attempt in replay.attempts:
         place = attempt.leg.index, attempt.group

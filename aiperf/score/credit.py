@@ -41,6 +41,7 @@ class Credit:
         return np.concatenate([self.blocks, self.validations])
 
     def has(self, attempt: Attempt, validation: Validation) -> bool:
+        """Whether the segment that this validation closed is credited."""
         return bool(self.validations[self.first[attempt.index] + validation.segment.index])
 
 

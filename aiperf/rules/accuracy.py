@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import DRIFT, JITTER_SECONDS, Evidence, Inspection, inspection_of
+from aiperf.rules.rule import DRIFT, JITTER_SECONDS, Evidence, Inspection, inspection_of, unknown
 from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.registry import task_of
@@ -21,12 +21,12 @@ def accuracy(evidence: Evidence) -> Inspection:
     if doubt := too_good(replay):
         if not _is_proof(replay):
             easier = f"the test may have the easier {_task(replay).example}s"
-            return Inspection(f"{text}; {doubt}; {easier}", contradictions, known=False)
+            return unknown(f"{text}; {doubt}; {easier}", contradictions)
         contradictions.append(doubt)
     if (beyond := _beyond_the_limit(replay)) is not None:
         doubt, is_proof = beyond
         if not is_proof:
-            return Inspection(f"{text}; {doubt}", contradictions, known=False)
+            return unknown(f"{text}; {doubt}", contradictions)
         contradictions.append(doubt)
     asked = replay.tested is not None or replay.validations
     return inspection_of(asked, "no network was validated", text, contradictions)

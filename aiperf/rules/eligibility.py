@@ -9,7 +9,7 @@ from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
 from aiperf.hardware.bound import no_bound_text
 from aiperf.proposing.plan import SEGMENT_SECONDS
-from aiperf.rules.rule import LEAST_SPAN_SECONDS, NEVER_STARTED, Evidence, Inspection, inspection_of
+from aiperf.rules.rule import LEAST_SPAN_SECONDS, NEVER_STARTED, Evidence, Inspection, inspection_of, unknown
 from aiperf.score.disturbance import MOST_OTHERS, disturbances
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import RankedLimits
@@ -23,7 +23,7 @@ SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
 LEAST_SHARE_OF_AN_EPOCH = 1 / 8
 """Minimum distance between two validations, because validation is credited too, and a run must not consist of
 validations alone."""
-NO_LIMITS = Inspection("the task has no limits of a ranked run", known=False)
+NO_LIMITS = unknown("the task has no limits of a ranked run")
 
 
 def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
@@ -59,7 +59,7 @@ def complete(evidence: Evidence) -> Inspection:
     """The run used all of its time."""
     replay = evidence.replay
     if not replay.released:
-        return Inspection(NEVER_STARTED, known=False)
+        return unknown(NEVER_STARTED)
     if replay.leg.ended is None:
         return Inspection("", ["the run has not ended"])
     reason = replay.leg.ended.reason
@@ -84,7 +84,7 @@ def error(evidence: Evidence) -> Inspection:
     """The best network is good enough for the task, and can be evaluated again."""
     quality = evidence.score.quality
     if quality is None or quality.error is None:
-        return Inspection("no network was tested", known=False)
+        return unknown("no network was tested")
     limits = evidence.task.ranked
     if limits is None:
         return NO_LIMITS
@@ -101,7 +101,7 @@ def trials(evidence: Evidence) -> Inspection:
     """Every group completed at least one trial."""
     replay = evidence.replay
     if not replay.released:
-        return Inspection(NEVER_STARTED, known=False)
+        return unknown(NEVER_STARTED)
     groups = {attempt.group for attempt in replay.arrivals if attempt.state is State.COMPLETE}
     idle = sorted(set(range(replay.counted_legs[-1].groups)) - groups)
     return Inspection(
@@ -130,9 +130,7 @@ def disturbance(evidence: Evidence) -> Inspection:
     """Other programs used little of each host's processors while the run was timed."""
     found = disturbances(evidence.replay)
     if not_seen := [each.host for each in found if not each.known]:
-        return Inspection(
-            f"how the processors of {first_few(not_seen)} were used was not reported", known=False
-        )
+        return unknown(f"how the processors of {first_few(not_seen)} were used was not reported")
     wrong = [
         f"{percent(each.others, 1)} of the CPU time of {each.host} went to other programs; at most "
         f"{percent(MOST_OTHERS, 0)} is allowed"

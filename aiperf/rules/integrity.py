@@ -7,7 +7,7 @@ from math import isclose
 
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Inspection, inspection_of
+from aiperf.rules.rule import Evidence, Inspection, inspection_of, unknown
 from aiperf.score.example_counts import Counted, recorded
 from aiperf.tasks.task import Examples
 from aiperf.trial import State, Trial
@@ -45,7 +45,7 @@ def data(evidence: Evidence) -> Inspection:
     """All ranks saw the configured examples, and a known data set has its known sizes."""
     replay, config, task = evidence.replay, evidence.config.data, evidence.task
     if not any(leg.ranks for leg in replay.counted_legs):
-        return Inspection("no rank was ready", known=False)
+        return unknown("no rank was ready")
     contradictions = [
         f"rank {event.ready.rank} of {event.ready.host} saw different {task.example}s"
         for event in replay.timed_ranks
@@ -56,7 +56,7 @@ def data(evidence: Evidence) -> Inspection:
     if task.data.is_known(replay.manifest):
         return Inspection(text, contradictions)
     own = f"own {task.example}s, whose number cannot be checked"
-    return Inspection(f"{text}: {own}", contradictions, known=False)
+    return unknown(f"{text}: {own}", contradictions)
 
 
 def _lineage(replay: Replay) -> Iterator[str]:
@@ -98,7 +98,7 @@ def seed(evidence: Evidence) -> Inspection:
     if (reads := Examples.of(graph)) != examples:
         return Inspection("", [f"the seed is for {reads.text}; the data has {examples.text}"])
     if named not in task.seeds:
-        return Inspection(f"the seed {named} is a file, not one of {', '.join(task.seeds)}", known=False)
+        return unknown(f"the seed {named} is a file, not one of {', '.join(task.seeds)}")
     if graph != task.seeds[named](examples.input, examples.classes):
         return Inspection("", [f"the seed graph in the journal is not {named}"])
     return Inspection(f"the seed is {named}")

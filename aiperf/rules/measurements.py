@@ -27,7 +27,7 @@ from aiperf.hardware.bound import (
 from aiperf.hardware.peak import listed
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Inspection, inspection_of
+from aiperf.rules.rule import Evidence, Inspection, inspection_of, unknown
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuilt
 from aiperf.tasks.task import ControlNetwork
@@ -49,15 +49,13 @@ def measurements(evidence: Evidence) -> Inspection:
     legs = replay.timed_legs or replay.legs
     num = sum(len(leg.ceilings) + len(leg.controls) for leg in legs)
     if not num:
-        return Inspection("nothing was measured before the span", known=False)
+        return unknown("nothing was measured before the span")
     format, network = evidence.config.training.format, evidence.task.control
     contradictions = [text for leg in legs for text in measurement_faults(leg, format, network)]
     if mean_ceiling(replay) is None and replay.span_seconds > 0:
-        return Inspection(
-            "a ceiling is missing, so impossible work might not be noticed", contradictions, known=False
-        )
+        return unknown("a ceiling is missing, so impossible work might not be noticed", contradictions)
     if found := doubts(evidence):
-        return Inspection("; ".join(found), contradictions, known=False)
+        return unknown("; ".join(found), contradictions)
     return Inspection(f"{num} ceilings and controls, each from its rank's device", contradictions)
 
 
@@ -70,7 +68,7 @@ def speed(evidence: Evidence) -> Inspection:
     elements = _BoundedWork("element-wise work", ELEMENT_WISE, element_operations, least.elements)
     contradictions = [text for kind in (products, elements) for text in _pieces_too_fast(evidence, kind)]
     if not len(replay.blocks):
-        return Inspection("no training step was run", contradictions, known=False)
+        return unknown("no training step was run", contradictions)
     share, of_elements = (_share_of_bound(evidence, kind) for kind in (products, elements))
     text = f"{percent(share, 1)} of the most that the devices can do"
     if share > 1:
@@ -81,11 +79,11 @@ def speed(evidence: Evidence) -> Inspection:
         )
     ranks = [ready for leg in replay.timed_legs for ready in leg.first_devices.values()]
     if names := without_bound(ranks, format):
-        return Inspection(no_bound_text(names, format), contradictions, known=False)
+        return unknown(no_bound_text(names, format), contradictions)
     if replay.opened.rules >= KERNELS_SINCE and (in_vain := evidence.recount.in_vain):
         number, layer = min(in_vain.items())
         text = f"trial {number}: {layer}; nobody computes most of what is counted of it"
-        return Inspection(text, contradictions, known=False)
+        return unknown(text, contradictions)
     return Inspection(text, contradictions)
 
 

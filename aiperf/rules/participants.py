@@ -14,7 +14,16 @@ from aiperf.hardware.device_names import reads_like, refused_letters
 from aiperf.hardware.peak import GIB, PEAKS, listed
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import DRIFT, JITTER_SECONDS, NEVER_STARTED, SHOWN, Evidence, Inspection, inspection_of
+from aiperf.rules.rule import (
+    DRIFT,
+    JITTER_SECONDS,
+    NEVER_STARTED,
+    SHOWN,
+    Evidence,
+    Inspection,
+    inspection_of,
+    unknown,
+)
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import Processor, Ready
@@ -42,7 +51,7 @@ def ranks(evidence: Evidence) -> Inspection:
     replay, contradictions = evidence.replay, list[str]()
     legs = replay.timed_legs
     if not replay.timed_ranks:
-        return Inspection(NEVER_STARTED, known=False)
+        return unknown(NEVER_STARTED)
     first = replay.timed_ranks[0].ready
     for leg in legs:
         missing = sorted(set(leg.began.ranks) - leg.devices.keys())
@@ -115,14 +124,14 @@ def clocks(evidence: Evidence) -> Inspection:
     contradictions = [f"the clock of {host} is {offset:.1f} s off" for host, offset in wrong]
     contradictions += _no_times(evidence.replay)
     if not read:
-        return Inspection(NEVER_STARTED, contradictions, known=False)
+        return unknown(NEVER_STARTED, contradictions)
     if unsure := [(clock.uncertainty_seconds, host) for host, clock in read if not clock.known]:
         seconds, host = max(unsure)
         text = f"the clock of {host} is known only to {seconds:.1f} s, because each of its answers was late"
-        return Inspection(text, contradictions, known=False)
+        return unknown(text, contradictions)
     if not contradictions and (doubts := [*_overlaps(evidence.replay), *_pauses(evidence.replay)]):
         why = "a clock was set, the host was suspended, or the journal was changed"
-        return Inspection(f"{'; '.join(doubts[:SHOWN])}: {why}", known=False)
+        return unknown(f"{'; '.join(doubts[:SHOWN])}: {why}")
     most = max(abs(clock.offset_seconds) + clock.uncertainty_seconds for _, clock in read)
     return Inspection(f"clocks differ by at most {most:.3f} s", contradictions)
 

@@ -13,7 +13,7 @@ from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import SHOWN, Evidence, Inspection, inspection_of
+from aiperf.rules.rule import SHOWN, Evidence, Inspection, inspection_of, unknown
 from aiperf.tally import Tally, tally_of
 from aiperf.trial import Segment
 from aiperf.wording import counted
@@ -82,7 +82,7 @@ def witnesses(evidence: Evidence) -> Inspection:
     found = {author: _read(path) for author, path in paths.items() if _at_hand(path)}
     strangers = list(_strangers(evidence.files, paths.values())) if evidence.files else []
     if not found and not strangers:
-        return Inspection("the rank logs are missing", known=False)
+        return unknown("the rank logs are missing")
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
     gaps = set[Author]()
     contradictions = damage or strangers + list(_contradictions(evidence, found, gaps))
@@ -93,10 +93,10 @@ def witnesses(evidence: Evidence) -> Inspection:
     if missing := sorted((authors - found.keys()) | gaps, key=lambda author: author[1]):
         shown = ", ".join(f"rank {rank} on {host}" for host, rank in missing[:SHOWN])
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-        return Inspection(f"{same}; missing or incomplete: {shown}{more}", contradictions, False)
+        return unknown(f"{same}; missing or incomplete: {shown}{more}", contradictions)
     text = f"{same}; none missing"
     if any(hashed) and not all(hashed):  # some were removed
-        return Inspection(text, contradictions, known=False)
+        return unknown(text, contradictions)
     return inspection_of(len(evidence.replay.blocks), "no training step was run", text, contradictions)
 
 
@@ -105,10 +105,10 @@ def weights(evidence: Evidence) -> Inspection:
     best = evidence.replay.best
     ended = None if best is None else best.attempts[-1].ended
     if best is None or ended is None or not ended.finished.weights:
-        return Inspection("no weights were kept", known=False)
+        return unknown("no weights were kept")
     path = None if evidence.files is None else evidence.files.weights(best.number)
     if path is None or not _at_hand(path):
-        return Inspection(f"the weights of trial {best.number} are missing", known=False)
+        return unknown(f"the weights of trial {best.number} are missing")
     if file_digest(path) != ended.finished.weights:
         return Inspection("", [f"{path} is not the file that trial {best.number} wrote"])
     return Inspection(f"the weights of trial {best.number} have the recorded hash")

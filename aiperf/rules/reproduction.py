@@ -28,7 +28,7 @@ from aiperf.own_files import OwnFile
 from aiperf.proposing.foreign_search import SearchFailed
 from aiperf.proposing.jobs import ATTEMPTS, Jobs
 from aiperf.proposing.proposals import libraries
-from aiperf.rules.rule import Evidence, Inspection
+from aiperf.rules.rule import Evidence, Inspection, unknown
 from aiperf.tasks.registry import task_of
 from aiperf.trial import State, Trial
 from aiperf.wording import percent
@@ -105,22 +105,20 @@ def search(evidence: Evidence) -> Inspection:
     config = replay.opened.config
     version, own = replay.opened.search, task_of(config.data).search_version(config.tuning.name)
     if version != own:
-        return Inspection(
-            f"the run used version {version} of the search; this program has version {own}", known=False
-        )
+        return unknown(f"the run used version {version} of the search; this program has version {own}")
     if not replay.trials:
-        return Inspection("no trial was dispatched", known=False)
+        return unknown("no trial was dispatched")
     if evidence.recount.failures:
-        return Inspection("not every architecture can be rebuilt", known=False)
+        return unknown("not every architecture can be rebuilt")
     try:
         here = libraries(config)
     except ConfigError as error:
-        return Inspection(str(error), known=False)
+        return unknown(str(error))
     if foreign := sorted(replay.opened.libraries.keys() - here.keys()):
         return Inspection("", [f"{', '.join(foreign)} is recorded, but this search does not use it"])
     if other := {name: was for name, was in replay.opened.libraries.items() if here.get(name) != was}:
         told = "; ".join(f"{name} {was}, but {here.get(name)} is installed" for name, was in other.items())
-        return Inspection(f"the run's proposals depend on {told}", known=False)
+        return unknown(f"the run's proposals depend on {told}")
     asked, of = repeated_numbers(replay), len(replay.trials)
     processes = num_processes() if len(asked) >= SHARED_FROM else 0
     if processes and evidence.progress is not None:
@@ -130,7 +128,7 @@ def search(evidence: Evidence) -> Inspection:
     if answer is not None:
         return answer
     if replay.opened.rules >= STEERED_SINCE and (doubt := _steered(replay)):
-        return Inspection(doubt, known=False)
+        return unknown(doubt)
     drawn = "" if len(asked) == of else ", drawn at random by this validation"
     return Inspection(f"{len(asked)} of {of} proposals reproduced{drawn}")
 
@@ -154,11 +152,9 @@ def _repeated(
     try:
         _made_again(replay, frozenset(asked), tell)
     except (MissingExtra, SearchFailed) as error:
-        return Inspection(str(error), known=False)
+        return unknown(str(error))
     except TooMuchWork as error:
-        return Inspection(
-            f"its proposals take more work than is done to repeat {len(asked):,}: {error}", known=False
-        )
+        return unknown(f"its proposals take more work than is done to repeat {len(asked):,}: {error}")
     except (_Differs, Exhausted, ValueError, LookupError) as error:
         return Inspection("", [str(error)])
     return None

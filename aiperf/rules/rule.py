@@ -82,9 +82,15 @@ class Inspection:
     known: bool = True
 
 
+def unknown(text: str, contradictions: Sequence[str] = ()) -> Inspection:
+    """The answer of a rule that could not check what it should; `text` says why. Contradictions that it found
+    all the same fail it."""
+    return Inspection(text, contradictions, known=False)
+
+
 def inspection_of(at: object, nothing: str, text: str, contradictions: Sequence[str] = ()) -> Inspection:
     """The answer of a rule that checks `at`: if that is empty or 0, it is unknown, and `nothing` says why."""
-    return Inspection(text, contradictions) if at else Inspection(nothing, contradictions, known=False)
+    return Inspection(text, contradictions) if at else unknown(nothing, contradictions)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from aiperf.rules.rule import (
     Evidence,
     Inspection,
     inspection_of,
+    unknown,
 )
 from aiperf.wording import counted, percent
 
@@ -46,7 +47,7 @@ def times(evidence: Evidence) -> Inspection:
     began = any(attempt.began for attempt in replay.attempts)
     text, contradictions = "no group worked longer than the time available", list(_times(replay))
     if not contradictions and (doubt := _surplus(replay)):
-        return Inspection(doubt, known=False)
+        return unknown(doubt)
     return inspection_of(began, "no trial began", text, contradictions)
 
 
@@ -201,8 +202,8 @@ def span(evidence: Evidence) -> Inspection:
             contradictions.append(text)
         before += leg.span_seconds
     text = f"{replay.span_seconds:.1f} s in {counted(replay.num_legs, 'leg')}"
-    if not contradictions and (unknown := _unwitnessed_stalls(evidence)):
-        return Inspection(f"{text}; {'; '.join(unknown)}", known=False)
+    if not contradictions and (stalls := _unwitnessed_stalls(evidence)):
+        return unknown(f"{text}; {'; '.join(stalls)}")
     return inspection_of(replay.released, NEVER_STARTED, text + _stall_note(evidence), contradictions)
 
 

@@ -13,7 +13,7 @@ from aiperf.journal.attempts import Attempt, Leg, best_of
 from aiperf.journal.replay import Replay
 from aiperf.proposing.pace import TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
-from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of
+from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of, unknown
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
 from nas.ops import OPS, Ops
@@ -30,7 +30,7 @@ def examples(evidence: Evidence) -> Inspection:
     replay = evidence.replay
     examples = f"{evidence.task.example}s"
     if not replay.attempts:
-        return Inspection("no trial was dispatched", known=False)
+        return unknown("no trial was dispatched")
     attempts, done, steps = map(replay.blocks.column, ("attempts", "examples", "steps"))
     batch = np.array([attempt.trial.hyper.batch_size for attempt in replay.attempts])
     numbers = [attempt.trial.number for attempt in replay.attempts]

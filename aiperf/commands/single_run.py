@@ -25,7 +25,7 @@ from aiperf.journal.lock import SILENCE_SECONDS
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
-from aiperf.proposing.proposals import resolved
+from aiperf.proposing.proposals import with_tuner
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.ending import Answer, can_go_on
 from aiperf.run.checks import refuse_other_origin
@@ -108,7 +108,7 @@ def _has_begun(files: RunFiles) -> bool:
 
 def _refuse_other_options(config: Config, wanted: Config, files: RunFiles) -> None:
     """Refuses options that differ from the configuration of the run, because they would be ignored."""
-    wanted, _ = resolved(wanted)
+    wanted, _ = with_tuner(wanted)
     was = leaves(config)
     if other := [
         f"{key} is {was[key]!r} there, not {now!r}"

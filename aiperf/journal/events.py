@@ -92,9 +92,13 @@ class LegBegan(Event):
     host: str = ""
     """Host of the master; empty if the run is simulated."""
 
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks of all groups."""
+        return [rank for group in self.groups for rank in group]
+
     def __post_init__(self) -> None:
-        ranks = [rank for group in self.groups for rank in group]
-        if not all(self.groups) or len(set(ranks)) < len(ranks):
+        if not all(self.groups) or len(set(self.ranks)) < len(self.ranks):
             raise ValueError("groups: each has a rank at the least, and each rank one group")
 
 

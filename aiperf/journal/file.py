@@ -89,6 +89,7 @@ class JournalReader:
         return Line(number, t, event, chain, intact)
 
     def _parsed(self, number: int, raw: bytes) -> tuple[float, Event, str]:
+        """Reads a line as JSON. The first line names the private file whose values are shown from then on."""
         try:
             if len(raw) > LONGEST_LINE:
                 raise ValueError(f"it has more than {LONGEST_LINE:,} bytes")

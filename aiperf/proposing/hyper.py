@@ -43,7 +43,7 @@ class Memory:
         return replace(chosen, batch=1.0)
 
 
-def configured(training: TrainingConfig) -> Point:
+def configured_point(training: TrainingConfig) -> Point:
     """The hyper-parameters of the configuration, with which the seed is trained."""
     return Point(
         rate=1.0,

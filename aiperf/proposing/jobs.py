@@ -19,7 +19,7 @@ from aiperf.proposing.hyper import (
     Losses,
     Memory,
     TrialOutcome,
-    configured,
+    configured_point,
     halved,
     hyper_parameters,
     point,
@@ -229,6 +229,7 @@ class Jobs:
             self._forget(ended.job.trial)
 
     def _complete(self, number: int) -> None:
+        """Tells the tuner, the rungs and the search, in this order, how a trial did."""
         attempt = self.run.trials[number].attempts[-1]
         trial, error, unbounded = attempt.trial, attempt.error, attempt.unbounded
         assert error is not None
@@ -246,6 +247,7 @@ class Jobs:
         return parent.outcome if parent else None
 
     def _lost(self, lost: OpenTrial) -> None:
+        """A trial that was lost is repeated up to ATTEMPTS times, then given up."""
         job = lost.job
         if job.attempt < ATTEMPTS:
             self._again.append(replace(lost, job=replace(job, attempt=job.attempt + 1)))
@@ -282,6 +284,7 @@ class Jobs:
         return max(round_, self._grown_rounds) if self.config.search.bounds.growth_rounds else round_
 
     def _epochs(self, candidate: Candidate, round_: int) -> int:
+        """Epochs by round; with halving, those that lead from the parent's rung to the next."""
         epochs = self.config.training.epochs
         if self._halving is None:
             return epochs[min(round_, len(epochs)) - 1]
@@ -295,7 +298,7 @@ class Jobs:
         bounded by the memory of the devices."""
         training, ranks = self.config.training, self._ranks(group)
         parent = self._completed.get(candidate.parent)
-        chosen = parent.point if parent else configured(training)
+        chosen = parent.point if parent else configured_point(training)
         if candidate.morphisms and round_ >= self.config.tuning.first_round:
             chosen = self.tuner.ask(number, chosen)
         device_bytes = self.run.leg.least_memory_bytes

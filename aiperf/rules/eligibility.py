@@ -9,7 +9,7 @@ from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
 from aiperf.hardware.bound import no_bound_text
 from aiperf.proposing.plan import SEGMENT_SECONDS
-from aiperf.rules.rule import LEAST_SPAN_SECONDS, NEVER_STARTED, Evidence, Inspection, inspection_of
+from aiperf.rules.rule import LEAST_SPAN_SECONDS, NEVER_STARTED, Evidence, Inspection, inspection_of, unknown
 from aiperf.score.disturbance import MOST_OTHERS, disturbances
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import RankedLimits
@@ -23,7 +23,7 @@ SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
 LEAST_SHARE_OF_AN_EPOCH = 1 / 8
 """Minimum distance between two validations, because validation is credited too, and a run must not consist of
 validations alone."""
-NO_LIMITS = Inspection("the task has no limits of a ranked run", known=False)
+NO_LIMITS = unknown("the task has no limits of a ranked run")
 
 
 def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
@@ -59,7 +59,7 @@ def complete(evidence: Evidence) -> Inspection:
     """The run used all of its time."""
     replay = evidence.replay
     if not replay.released:
-        return Inspection(NEVER_STARTED, known=False)
+        return unknown(NEVER_STARTED)
     if replay.leg.ended is None:
         return Inspection("", ["the run has not ended"])
     reason = replay.leg.ended.reason
@@ -68,17 +68,15 @@ def complete(evidence: Evidence) -> Inspection:
 
 
 def width(evidence: Evidence) -> Inspection:
-    """The format is one that other centres would accept for training."""
-    config = evidence.replay.opened.config
-    return Inspection(f"{config.training.format} has at least 16 bits", _width(config))
+    """The format of the multiplications has at least 16 bits."""
+    return Inspection(f"{evidence.config.training.format} has at least 16 bits", _width(evidence.config))
 
 
 def data(evidence: Evidence) -> Inspection:
     """The data are those that the task demands of a ranked run, whole."""
-    replay, config = evidence.replay, evidence.replay.opened.config
+    replay, limits = evidence.replay, evidence.task.ranked
     ranks = [event for leg in replay.counted_legs for event in leg.ranks]
-    limits = _limits(config)
-    wrong = _data(config, replay.manifest) if ranks else []
+    wrong = _data(evidence.config, replay.manifest) if ranks else []
     return inspection_of(ranks, "no rank was ready", "" if limits is None else limits.data, wrong)
 
 
@@ -86,8 +84,8 @@ def error(evidence: Evidence) -> Inspection:
     """The best network is good enough for the task, and can be evaluated again."""
     quality = evidence.score.quality
     if quality is None or quality.error is None:
-        return Inspection("no network was tested", known=False)
-    limits = _limits(evidence.replay.opened.config)
+        return unknown("no network was tested")
+    limits = evidence.task.ranked
     if limits is None:
         return NO_LIMITS
     text, wrong = f"the error is {percent(quality.error, 1)}", list[str]()
@@ -103,7 +101,7 @@ def trials(evidence: Evidence) -> Inspection:
     """Every group completed at least one trial."""
     replay = evidence.replay
     if not replay.released:
-        return Inspection(NEVER_STARTED, known=False)
+        return unknown(NEVER_STARTED)
     groups = {attempt.group for attempt in replay.arrivals if attempt.state is State.COMPLETE}
     idle = sorted(set(range(replay.counted_legs[-1].groups)) - groups)
     return Inspection(
@@ -114,31 +112,25 @@ def trials(evidence: Evidence) -> Inspection:
 
 def architecture(evidence: Evidence) -> Inspection:
     """The run used the required seed, and the default bounds of candidates."""
-    config = evidence.replay.opened.config
-    limits = _limits(config)
+    limits = evidence.task.ranked
     if limits is None:
         return NO_LIMITS
-    return Inspection(f"{limits.seed} within the default bounds", _architecture(config))
+    return Inspection(f"{limits.seed} within the default bounds", _architecture(evidence.config))
 
 
 def random_seed(evidence: Evidence) -> Inspection:
     """The run used the random seed that is fixed for the season, so that nobody can choose a lucky one."""
-    config = evidence.replay.opened.config
-    limits = _limits(config)
-    return (
-        NO_LIMITS
-        if limits is None
-        else Inspection(f"{limits.random_seed}, this season's", _random_seed(config))
-    )
+    limits = evidence.task.ranked
+    if limits is None:
+        return NO_LIMITS
+    return Inspection(f"{limits.random_seed}, this season's", _random_seed(evidence.config))
 
 
 def disturbance(evidence: Evidence) -> Inspection:
     """Other programs used little of each host's processors while the run was timed."""
     found = disturbances(evidence.replay)
     if not_seen := [each.host for each in found if not each.known]:
-        return Inspection(
-            f"how the processors of {first_few(not_seen)} were used was not reported", known=False
-        )
+        return unknown(f"how the processors of {first_few(not_seen)} were used was not reported")
     wrong = [
         f"{percent(each.others, 1)} of the CPU time of {each.host} went to other programs; at most "
         f"{percent(MOST_OTHERS, 0)} is allowed"
@@ -152,15 +144,14 @@ def disturbance(evidence: Evidence) -> Inspection:
 
 def control(evidence: Evidence) -> Inspection:
     """Every device has a control, measured before the clock started, and a ceiling for its work."""
-    task = task_of(evidence.replay.opened.config.data)
+    task = evidence.task
     if task.ranked is None:
         return NO_LIMITS
     network, size = task.control, task.ranked.control_size
     wrong = [
         f"rank {rank} has no {what} in leg {leg.index}"
         for leg in evidence.replay.timed_legs
-        for group in leg.began.groups
-        for rank in group
+        for rank in leg.began.ranks
         for what, measured in (("control", leg.controls), ("ceiling", leg.ceilings))
         if rank not in measured
     ]
@@ -180,8 +171,7 @@ def segments(evidence: Evidence) -> Inspection:
     """Credit is given for whole segments, so none may be long, and only the last of a trial may be short."""
     replay = evidence.replay
     least = LEAST_SHARE_OF_AN_EPOCH * replay.manifest.get("training_examples", 0)
-    examples = f"{task_of(replay.opened.config.data).example}s"
-    closed = [v.segment for attempt in replay.attempts for v in attempt.validations]
+    examples, closed = f"{evidence.task.example}s", [v.segment for v in replay.validations]
     wrong = [
         f"{v.name} was validated after {v.segment.train_examples} {examples}, less than an eighth of an epoch"
         for attempt in replay.attempts
@@ -194,7 +184,7 @@ def segments(evidence: Evidence) -> Inspection:
         for segment in closed
         if segment.train_seconds > LONGEST_SEGMENT_SECONDS
     ]
-    unhashed = sum(not v.logs for attempt in replay.attempts for v in attempt.validations)
+    unhashed = sum(not validation.logs for validation in replay.validations)
     wrong += [f"no hash of the rank logs at {counted(unhashed, 'validation')}"] if unhashed else []
     text = f"no segment is longer than {LONGEST_SEGMENT_SECONDS:.0f} s"
     return inspection_of(closed, "no segment was closed", text, wrong)

@@ -27,10 +27,9 @@ from aiperf.hardware.bound import (
 from aiperf.hardware.peak import listed
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Inspection, inspection_of
+from aiperf.rules.rule import Evidence, Inspection, inspection_of, unknown
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuilt
-from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Ceiling, Control, Ready, Rung
 from aiperf.wording import counted, percent
@@ -50,18 +49,13 @@ def measurements(evidence: Evidence) -> Inspection:
     legs = replay.timed_legs or replay.legs
     num = sum(len(leg.ceilings) + len(leg.controls) for leg in legs)
     if not num:
-        return Inspection("nothing was measured before the span", known=False)
-    config = replay.opened.config
-    network = task_of(config.data).control
-    contradictions = [
-        text for leg in legs for text in measurement_faults(leg, config.training.format, network)
-    ]
+        return unknown("nothing was measured before the span")
+    format, network = evidence.config.training.format, evidence.task.control
+    contradictions = [text for leg in legs for text in measurement_faults(leg, format, network)]
     if mean_ceiling(replay) is None and replay.span_seconds > 0:
-        return Inspection(
-            "a ceiling is missing, so impossible work might not be noticed", contradictions, known=False
-        )
+        return unknown("a ceiling is missing, so impossible work might not be noticed", contradictions)
     if found := doubts(evidence):
-        return Inspection("; ".join(found), contradictions, known=False)
+        return unknown("; ".join(found), contradictions)
     return Inspection(f"{num} ceilings and controls, each from its rank's device", contradictions)
 
 
@@ -69,12 +63,12 @@ def speed(evidence: Evidence) -> Inspection:
     """No device computes faster than it can: all together over the span, and in each piece of work. Products
     and element-wise work may overlap, so each of them alone must fit into the time."""
     replay = evidence.replay
-    format, least = replay.opened.config.training.format, _LeastWork(replay)
+    format, least = evidence.config.training.format, _LeastWork(replay)
     products = _BoundedWork("work", format, _tensor_operations, least.products)
     elements = _BoundedWork("element-wise work", ELEMENT_WISE, element_operations, least.elements)
     contradictions = [text for kind in (products, elements) for text in _pieces_too_fast(evidence, kind)]
     if not len(replay.blocks):
-        return Inspection("no training step was run", contradictions, known=False)
+        return unknown("no training step was run", contradictions)
     share, of_elements = (_share_of_bound(evidence, kind) for kind in (products, elements))
     text = f"{percent(share, 1)} of the most that the devices can do"
     if share > 1:
@@ -85,11 +79,11 @@ def speed(evidence: Evidence) -> Inspection:
         )
     ranks = [ready for leg in replay.timed_legs for ready in leg.first_devices.values()]
     if names := without_bound(ranks, format):
-        return Inspection(no_bound_text(names, format), contradictions, known=False)
+        return unknown(no_bound_text(names, format), contradictions)
     if replay.opened.rules >= KERNELS_SINCE and (in_vain := evidence.recount.in_vain):
         number, layer = min(in_vain.items())
         text = f"trial {number}: {layer}; nobody computes most of what is counted of it"
-        return Inspection(text, contradictions, known=False)
+        return unknown(text, contradictions)
     return Inspection(text, contradictions)
 
 
@@ -110,7 +104,7 @@ def doubts(evidence: Evidence) -> list[str]:
         found.append(
             f"{counted(num, 'piece')} of work exceeded {MOST_OF_A_PIECE:g} times the ceilings of the devices"
         )
-    if fast := list(_fast_controls(replay)):
+    if fast := list(_fast_controls(replay, evidence.task.control)):
         found.append(f"the control of {counted(len(fast), 'rank')} was faster than the ceiling of its device")
     if found:
         found.append(
@@ -120,10 +114,9 @@ def doubts(evidence: Evidence) -> list[str]:
     return found
 
 
-def _fast_controls(replay: Replay) -> Iterator[int]:
+def _fast_controls(replay: Replay, network: ControlNetwork) -> Iterator[int]:
     """Ranks whose control did more work than the fastest of all measurements on their device, such as one of
     small images that is said to be of large ones."""
-    network = task_of(replay.opened.config.data).control
     for leg in replay.timed_legs:
         for rank in leg.controls.keys() & leg.ceilings.keys():
             done = max(_control_rate(network, rung) for rung in leg.controls[rank].rungs)
@@ -206,10 +199,11 @@ def _pieces_too_fast(evidence: Evidence, kind: _BoundedWork) -> Iterator[str]:
         attempt = replay.attempts[found.attempt[row]]
         number, validation = attempt.trial.number, bool(found.is_validation[row])
         operations = kind.least(number)[validation] * int(found.examples[row])
-        ranks = attempt.leg.began.groups[attempt.group]
-        limit = most[attempt.leg.index](ranks)
+        limit = most[attempt.leg.index](attempt.ranks)
         seconds = float(found.seconds[row])  # a Python float overflows without a warning
-        if operations > limit * seconds and found.examples[row] >= len(ranks):  # else some ranks have none
+        if operations > limit * seconds and found.examples[row] >= len(
+            attempt.ranks
+        ):  # else some ranks have none
             what = "a validation" if validation else "a block"
             yield f"trial {number}: {what} of {seconds:.6f} s did more {kind.name} than its devices can do"
     tested = replay.tested
@@ -235,7 +229,7 @@ def _rows_beyond(
     for attempt in replay.attempts:
         if (costs := evidence.recount.counts.get(attempt.trial.number)) is not None:
             numbers[:, attempt.index] = counted(costs.train), counted(costs.evaluate)
-        limits[attempt.index] = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
+        limits[attempt.index] = most[attempt.leg.index](attempt.ranks)
     with np.errstate(over="ignore", invalid="ignore"):  # absurd figures, which other rules report
         operations = numbers[found.is_validation.astype(np.int64), found.attempt] * found.examples
         rows: NDArray[np.int64] = np.flatnonzero(operations > limits[found.attempt] * found.seconds)
@@ -261,7 +255,7 @@ def _least_operations(evidence: Evidence, kind: _BoundedWork, most: Sequence[Mos
     return fsum(
         least * examples
         for attempt in replay.attempts
-        if most[attempt.leg.index](attempt.leg.began.groups[attempt.group]) < inf
+        if most[attempt.leg.index](attempt.ranks) < inf
         for v in attempt.validations
         if credited.has(attempt, v)
         for least, examples in zip(kind.least(attempt.trial.number), (v.segment.train_examples, v.segment.of))
@@ -283,8 +277,7 @@ def mean_ceiling(replay: Replay) -> float | None:
     leg has not measured all its devices, or none has a span."""
     total = 0.0
     for leg in replay.counted_legs:
-        ranks = {rank for group in leg.began.groups for rank in group}
-        if ranks != leg.ceilings.keys():
+        if set(leg.began.ranks) != leg.ceilings.keys():
             return None
         total += leg.span_seconds * fsum(_ceilings_of(leg).values())
     return total / replay.span_seconds if total > 0 else None
@@ -346,6 +339,7 @@ def _least_control_operations(network: ControlNetwork, size: int) -> int:
 
 
 def _rank_faults(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
+    """A measurement is of a rank that was ready, and of that rank's own device."""
     if ready is None:
         yield f"rank {measured.rank} has a {what}, but was never ready"
     elif (measured.host, measured.device) != (ready.host, ready.device):
@@ -356,6 +350,7 @@ def _rank_faults(what: str, measured: Ceiling | Control, ready: Ready | None) ->
 
 
 def _ceiling_faults(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[str]:
+    """The rates of a ceiling fit each other, the declared format and the bound of the device."""
     name = f"the ceiling of rank {ceiling.rank}"
     if ceiling.format != format:
         yield f"{name} was measured in {ceiling.format}, but training.format is {format}"

@@ -14,7 +14,16 @@ from aiperf.hardware.device_names import reads_like, refused_letters
 from aiperf.hardware.peak import GIB, PEAKS, listed
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import DRIFT, JITTER_SECONDS, NEVER_STARTED, SHOWN, Evidence, Inspection, inspection_of
+from aiperf.rules.rule import (
+    DRIFT,
+    JITTER_SECONDS,
+    NEVER_STARTED,
+    SHOWN,
+    Evidence,
+    Inspection,
+    inspection_of,
+    unknown,
+)
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import Processor, Ready
@@ -41,11 +50,11 @@ def ranks(evidence: Evidence) -> Inspection:
     possible device."""
     replay, contradictions = evidence.replay, list[str]()
     legs = replay.timed_legs
-    first = next((event.ready for leg in legs for event in leg.ranks), None)
-    if first is None:
-        return Inspection(NEVER_STARTED, known=False)
+    if not replay.timed_ranks:
+        return unknown(NEVER_STARTED)
+    first = replay.timed_ranks[0].ready
     for leg in legs:
-        missing = sorted({rank for group in leg.began.groups for rank in group} - leg.devices.keys())
+        missing = sorted(set(leg.began.ranks) - leg.devices.keys())
         contradictions += [f"rank {rank} was never ready in leg {leg.index}" for rank in missing]
         contradictions += [
             f"rank {event.ready.rank} started with different initial weights"
@@ -97,8 +106,7 @@ def code(evidence: Evidence) -> Inspection:
     opened, replay = evidence.replay.opened, evidence.replay
     contradictions = [
         f"rank {event.ready.rank} on {event.ready.host} ran different code"
-        for leg in replay.timed_legs
-        for event in leg.ranks
+        for event in replay.timed_ranks
         if event.ready.code_hash != opened.code_hash
     ]
     if not opened.code_hash:
@@ -108,22 +116,22 @@ def code(evidence: Evidence) -> Inspection:
 
 
 def clocks(evidence: Evidence) -> Inspection:
-    """The hosts' times of day, compared once."""
-    read = [(event.ready.host, event.clock) for leg in evidence.replay.timed_legs for event in leg.ranks]
+    """The times of day of the hosts agree, and so do the starts of the legs and the reports of the ranks."""
+    read = [(event.ready.host, event.clock) for event in evidence.replay.timed_ranks]
     wrong = sorted(
         {(host, abs(clock.offset_seconds)) for host, clock in read if clock.least_seconds > CLOCK_SECONDS}
     )
     contradictions = [f"the clock of {host} is {offset:.1f} s off" for host, offset in wrong]
     contradictions += _no_times(evidence.replay)
     if not read:
-        return Inspection(NEVER_STARTED, contradictions, known=False)
+        return unknown(NEVER_STARTED, contradictions)
     if unsure := [(clock.uncertainty_seconds, host) for host, clock in read if not clock.known]:
         seconds, host = max(unsure)
         text = f"the clock of {host} is known only to {seconds:.1f} s, because each of its answers was late"
-        return Inspection(text, contradictions, known=False)
+        return unknown(text, contradictions)
     if not contradictions and (doubts := [*_overlaps(evidence.replay), *_pauses(evidence.replay)]):
         why = "a clock was set, the host was suspended, or the journal was changed"
-        return Inspection(f"{'; '.join(doubts[:SHOWN])}: {why}", known=False)
+        return unknown(f"{'; '.join(doubts[:SHOWN])}: {why}")
     most = max(abs(clock.offset_seconds) + clock.uncertainty_seconds for _, clock in read)
     return Inspection(f"clocks differ by at most {most:.3f} s", contradictions)
 
@@ -159,7 +167,7 @@ def _pauses(replay: Replay) -> Iterator[str]:
 
 
 def initialisation(evidence: Evidence) -> Inspection:
-    """Little is done before the clock starts, when nothing is counted."""
+    """The time before the clock starts is limited, because no work is counted in it."""
     took = [leg.released - leg.first for leg in evidence.replay.legs if leg.released is not None]
     wrong = [
         f"it took {seconds:.0f} s; at most {INITIALISATION_SECONDS:.0f} s are allowed"
@@ -171,21 +179,19 @@ def initialisation(evidence: Evidence) -> Inspection:
 
 def precision(evidence: Evidence) -> Inspection:
     """Every rank multiplied in the declared format in the test before the span."""
-    declared = evidence.replay.opened.config.training.format
-    ranks = [event.ready for leg in evidence.replay.timed_legs for event in leg.ranks]
-    if not ranks:
-        return Inspection(NEVER_STARTED, known=False)
-    wrong = [text for ready in ranks for text in misdeclared(declared, ready)]
+    declared, ranks = evidence.config.training.format, [e.ready for e in evidence.replay.timed_ranks]
+    wrong = [text for ready in ranks for text in format_faults(declared, ready)]
     wrong += [
         f"rank {ready.rank} on {ready.host} did not record the format of a {kind}"
         for ready in ranks
         for kind in PRODUCTS
         if kind not in ready.multiplies
     ]
-    return Inspection(f"matrix products and convolutions ran in {declared} on every rank", wrong)
+    text = f"matrix products and convolutions ran in {declared} on every rank"
+    return inspection_of(ranks, NEVER_STARTED, text, wrong)
 
 
-def misdeclared(format: str, ready: Ready) -> list[str]:
+def format_faults(format: str, ready: Ready) -> list[str]:
     """Products that a rank computes in another format than declared.
 
     If TF32 is declared, a library may still choose fp32, which is wider.
@@ -227,6 +233,7 @@ def _name_faults(device: str) -> tuple[str, ...]:
 
 
 def _memory_faults(ready: Ready) -> Iterator[str]:
+    """A device has memory, and not more than the listed device of its name."""
     device, gib = listed(ready.device), ready.memory_bytes / GIB
     if ready.memory_bytes < 1:
         yield f"its device has {ready.memory_bytes} bytes of memory"

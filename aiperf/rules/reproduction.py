@@ -28,7 +28,7 @@ from aiperf.own_files import OwnFile
 from aiperf.proposing.foreign_search import SearchFailed
 from aiperf.proposing.jobs import ATTEMPTS, Jobs
 from aiperf.proposing.proposals import libraries
-from aiperf.rules.rule import Evidence, Inspection
+from aiperf.rules.rule import Evidence, Inspection, unknown
 from aiperf.tasks.registry import task_of
 from aiperf.trial import State, Trial
 from aiperf.wording import percent
@@ -105,23 +105,21 @@ def search(evidence: Evidence) -> Inspection:
     config = replay.opened.config
     version, own = replay.opened.search, task_of(config.data).search_version(config.tuning.name)
     if version != own:
-        return Inspection(
-            f"the run used version {version} of the search; this program has version {own}", known=False
-        )
+        return unknown(f"the run used version {version} of the search; this program has version {own}")
     if not replay.trials:
-        return Inspection("no trial was dispatched", known=False)
+        return unknown("no trial was dispatched")
     if evidence.recount.failures:
-        return Inspection("not every architecture can be rebuilt", known=False)
+        return unknown("not every architecture can be rebuilt")
     try:
         here = libraries(config)
     except ConfigError as error:
-        return Inspection(str(error), known=False)
+        return unknown(str(error))
     if foreign := sorted(replay.opened.libraries.keys() - here.keys()):
         return Inspection("", [f"{', '.join(foreign)} is recorded, but this search does not use it"])
     if other := {name: was for name, was in replay.opened.libraries.items() if here.get(name) != was}:
         told = "; ".join(f"{name} {was}, but {here.get(name)} is installed" for name, was in other.items())
-        return Inspection(f"the run's proposals depend on {told}", known=False)
-    asked, of = asked_numbers(replay), len(replay.trials)
+        return unknown(f"the run's proposals depend on {told}")
+    asked, of = repeated_numbers(replay), len(replay.trials)
     processes = num_processes() if len(asked) >= SHARED_FROM else 0
     if processes and evidence.progress is not None:
         answer = _shared(replay, asked, processes, evidence.progress)
@@ -130,12 +128,12 @@ def search(evidence: Evidence) -> Inspection:
     if answer is not None:
         return answer
     if replay.opened.rules >= STEERED_SINCE and (doubt := _steered(replay)):
-        return Inspection(doubt, known=False)
+        return unknown(doubt)
     drawn = "" if len(asked) == of else ", drawn at random by this validation"
     return Inspection(f"{len(asked)} of {of} proposals reproduced{drawn}")
 
 
-def asked_numbers(replay: Replay) -> Sequence[int]:
+def repeated_numbers(replay: Replay) -> Sequence[int]:
     """The trials whose proposals are repeated: all, or a sample of those of a dearer search."""
     config, of = replay.opened.config, len(replay.trials)
     if _is_cheap(config) or of <= MOST_ASKED:
@@ -154,11 +152,9 @@ def _repeated(
     try:
         _made_again(replay, frozenset(asked), tell)
     except (MissingExtra, SearchFailed) as error:
-        return Inspection(str(error), known=False)
+        return unknown(str(error))
     except TooMuchWork as error:
-        return Inspection(
-            f"its proposals take more work than is done to repeat {len(asked):,}: {error}", known=False
-        )
+        return unknown(f"its proposals take more work than is done to repeat {len(asked):,}: {error}")
     except (_Differs, Exhausted, ValueError, LookupError) as error:
         return Inspection("", [str(error)])
     return None
@@ -187,7 +183,7 @@ def _shared(
         tell(_repeated(replay, mine, tell_now_and_then))
 
     reached, shown = [begin] * processes, monotonic()
-    for index, told in told_by(work, processes):
+    for index, told in shared_answers(work, processes):
         if isinstance(told, Inspection):
             saved.remove()
             return told
@@ -241,6 +237,7 @@ def _steered(replay: Replay) -> str:
 
 
 def _compare(made: Trial, recorded: Trial) -> None:
+    """Raises _Differs if a proposal is not the recorded one, with the first difference."""
     where = f"trial {recorded.number}: from the results so far the search proposes"
     if (made.parent, made.morphisms) != (recorded.parent, recorded.morphisms):
         raise _Differs(f"{where} {_shown(made)}, not {_shown(recorded)}")
@@ -276,7 +273,7 @@ def num_processes() -> int:
     return min(allowed_cores(), MOST_PROCESSES) if sys.platform == "linux" else 0
 
 
-def told_by(work: Work, processes: int) -> Iterator[tuple[int, object]]:
+def shared_answers(work: Work, processes: int) -> Iterator[tuple[int, object]]:
     """Shares the work between so many forked processes. Yields what each tells, with its index, until all
     have ended; if the caller stops earlier, they are ended.
 
@@ -302,6 +299,7 @@ def told_by(work: Work, processes: int) -> Iterator[tuple[int, object]]:
 
 @contextlib.contextmanager
 def _started(work: Work, processes: int) -> Iterator[tuple[dict[Connection, int], list[BaseProcess]]]:
+    """Starts the processes. However the caller leaves, they are ended and their pipes closed."""
     fork = multiprocessing.get_context("fork")  # so that a long run is neither read nor held again
     listening, children = dict[Connection, int](), list[BaseProcess]()
     try:

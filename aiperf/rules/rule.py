@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from aiperf.config import Config
 from aiperf.files import RunFiles
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import Recount
 from aiperf.score.score import Score
+from aiperf.tasks.registry import task_of
+from aiperf.tasks.task import Task
 
 NEVER_STARTED = "the clock never started"
 """The answer of many rules, which then have nothing to check."""
@@ -58,6 +61,16 @@ class Evidence:
     """Shows how far a rule has come that takes minutes. None in a process that must not be forked, such as
     the master of a run, which may have threads and MPI: it then checks alone."""
 
+    @property
+    def config(self) -> Config:
+        """The configuration of the run."""
+        return self.replay.opened.config
+
+    @property
+    def task(self) -> Task:
+        """What the run learns."""
+        return task_of(self.config.data)
+
 
 @dataclass(frozen=True)
 class Inspection:
@@ -69,9 +82,15 @@ class Inspection:
     known: bool = True
 
 
+def unknown(text: str, contradictions: Sequence[str] = ()) -> Inspection:
+    """The answer of a rule that could not check what it should; `text` says why. Contradictions that it found
+    all the same fail it."""
+    return Inspection(text, contradictions, known=False)
+
+
 def inspection_of(at: object, nothing: str, text: str, contradictions: Sequence[str] = ()) -> Inspection:
     """The answer of a rule that checks `at`: if that is empty or 0, it is unknown, and `nothing` says why."""
-    return Inspection(text, contradictions) if at else Inspection(nothing, contradictions, known=False)
+    return Inspection(text, contradictions) if at else unknown(nothing, contradictions)
 
 
 @dataclass(frozen=True)
@@ -98,6 +117,7 @@ class Rule:
     """Version of the rules that brought it. A journal of an earlier version is judged without it."""
 
     def find(self, evidence: Evidence) -> Finding:
+        """The finding on a run: a contradiction fails the rule, whatever else is unknown."""
         seen = self.look(evidence)
         if seen.contradictions:
             shown = "; ".join(seen.contradictions[:SHOWN])

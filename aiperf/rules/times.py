@@ -26,6 +26,7 @@ from aiperf.rules.rule import (
     Evidence,
     Inspection,
     inspection_of,
+    unknown,
 )
 from aiperf.wording import counted, percent
 
@@ -46,11 +47,12 @@ def times(evidence: Evidence) -> Inspection:
     began = any(attempt.began for attempt in replay.attempts)
     text, contradictions = "no group worked longer than the time available", list(_times(replay))
     if not contradictions and (doubt := _surplus(replay)):
-        return Inspection(doubt, known=False)
+        return unknown(doubt)
     return inspection_of(began, "no trial began", text, contradictions)
 
 
 def _times(replay: Replay) -> Iterator[str]:
+    """Moments that contradict each other within an attempt, then those of blocks, then of groups."""
     for attempt in replay.attempts:
         number = attempt.trial.number
         moments = [(v.end, v.t, f"segment {v.segment.index}") for v in attempt.validations]
@@ -200,8 +202,8 @@ def span(evidence: Evidence) -> Inspection:
             contradictions.append(text)
         before += leg.span_seconds
     text = f"{replay.span_seconds:.1f} s in {counted(replay.num_legs, 'leg')}"
-    if not contradictions and (unknown := _unwitnessed_stalls(evidence)):
-        return Inspection(f"{text}; {'; '.join(unknown)}", known=False)
+    if not contradictions and (stalls := _unwitnessed_stalls(evidence)):
+        return unknown(f"{text}; {'; '.join(stalls)}")
     return inspection_of(replay.released, NEVER_STARTED, text + _stall_note(evidence), contradictions)
 
 
@@ -218,6 +220,7 @@ def ranked_span(evidence: Evidence) -> Inspection:
 
 
 def _limit_faults(leg: Leg, limit: float, before: float) -> Iterator[str]:
+    """A leg's deadline is what the limit leaves after the legs before, and its end is within its lines."""
     yield from _silence(leg)
     if leg.released is None:
         return

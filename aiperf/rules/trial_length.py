@@ -13,8 +13,7 @@ from aiperf.journal.attempts import Attempt, Leg, best_of
 from aiperf.journal.replay import Replay
 from aiperf.proposing.pace import TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
-from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of
-from aiperf.tasks.registry import task_of
+from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of, unknown
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
 from nas.ops import OPS, Ops
@@ -29,9 +28,9 @@ STOP_SECONDS = 60.0  # from the request to stop until the groups have stopped an
 def examples(evidence: Evidence) -> Inspection:
     """Steps × batch = examples; a trial runs at most the steps of its plan."""
     replay = evidence.replay
-    examples = f"{task_of(replay.opened.config.data).example}s"
+    examples = f"{evidence.task.example}s"
     if not replay.attempts:
-        return Inspection("no trial was dispatched", known=False)
+        return unknown("no trial was dispatched")
     attempts, done, steps = map(replay.blocks.column, ("attempts", "examples", "steps"))
     batch = np.array([attempt.trial.hyper.batch_size for attempt in replay.attempts])
     numbers = [attempt.trial.number for attempt in replay.attempts]
@@ -42,7 +41,7 @@ def examples(evidence: Evidence) -> Inspection:
     ]
     if training_examples := replay.manifest.get("training_examples"):
         for attempt in replay.attempts:
-            contradictions += _against_plan(attempt, replay.opened.config.training, training_examples)
+            contradictions += _against_plan(attempt, evidence.config.training, training_examples)
         contradictions += _closed_early(replay, training_examples)
     else:
         contradictions.append(f"the ranks did not report the number of training {examples}")
@@ -51,6 +50,7 @@ def examples(evidence: Evidence) -> Inspection:
 
 
 def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples: int) -> Iterator[str]:
+    """What an attempt did beyond its plan, or is said to have completed without it."""
     planned, number = plan(attempt.trial, training, training_examples), attempt.trial.number
     if attempt.trial.epochs > max(training.epochs):
         yield f"trial {number}: {attempt.trial.epochs} epochs, more than training.epochs has"
@@ -62,7 +62,7 @@ def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples:
     if stopped_early and patient != len(attempt.validations) - 1:
         yield f"trial {number} continued after {training.patience} validations without a better error"
     if attempt.state is State.COMPLETE:
-        closed = sum(validation.segment.steps for validation in attempt.validations)
+        closed = attempt.validated_steps
         if closed != planned.steps and not stopped_early:
             yield f"trial {number} is complete, but only {closed} of {planned.steps} steps were validated"
     yield from _kept(attempt)
@@ -90,8 +90,7 @@ def _kept(attempt: Attempt) -> Iterator[str]:
 def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iterator[str]:
     """All have the planned length, except the last one and those that took long. Validations are credited
     too, so a validation that was not due is a contradiction."""
-    closed = sum(validation.segment.steps for validation in attempt.validations)
-    goes_on = attempt.steps > closed
+    goes_on = attempt.steps > attempt.validated_steps
     for validation in attempt.validations:
         segment = validation.segment
         is_last = segment.index == len(attempt.validations) - 1 and not goes_on
@@ -109,16 +108,14 @@ def _closed_early(replay: Replay, training_examples: int) -> Iterator[str]:
     training = replay.opened.config.training
     reserved = _reserved(replay) if replay.opened.rules >= FORMULA_SINCE else _reserved_earlier(replay)
     for attempt in replay.attempts:
-        planned, leg = plan(attempt.trial, training, training_examples), attempt.leg
-        closed = sum(validation.segment.steps for validation in attempt.validations)
-        moment = None
+        planned, leg, moment = plan(attempt.trial, training, training_examples), attempt.leg, None
         if attempt.ended is not None and attempt.state is State.STOPPED:
             # A group that is stopped has just validated; the end that it reports cannot be checked.
             worked = [v.end for v in attempt.validations] + [attempt.began.end if attempt.began else 0.0]
             moment = max(worked)
-            if closed >= planned.steps:
+            if attempt.validated_steps >= planned.steps:
                 yield f"trial {attempt.trial.number} was stopped after all {planned.steps} steps"
-        elif closed < planned.steps and _is_short(attempt, planned):
+        elif attempt.validated_steps < planned.steps and _is_short(attempt, planned):
             moment = attempt.validations[-1].end
         if moment is not None and moment < _closing(leg, reserved[attempt.index]):
             yield f"trial {attempt.trial.number} was closed at {moment:.3f} s, too early in leg {leg.index}"
@@ -146,6 +143,7 @@ def _longest_steps(replay: Replay) -> NDArray[np.float64]:
 
 
 def _reserved_earlier(replay: Replay) -> list[float]:
+    """The same before FORMULA_SINCE: in proportion to the group's longest validation so far."""
     longest = dict[tuple[int, int], float]()
     for attempt in replay.attempts:
         place = attempt.leg.index, attempt.group

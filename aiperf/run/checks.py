@@ -13,7 +13,7 @@ from aiperf.journal.replay import Replay
 from aiperf.names import is_hidden
 from aiperf.pretending.assumptions import assumed
 from aiperf.pretending.rank_report import refuse_no_examples, refuse_notary
-from aiperf.proposing.proposals import drawn, libraries, new_search, new_tuner, resolved
+from aiperf.proposing.proposals import libraries, morphism_mix, new_search, new_tuner, with_tuner
 from aiperf.ranks.ranks import Ranks
 from aiperf.secret_shapes import without_secrets, without_tokens
 from aiperf.tasks.registry import task_of
@@ -33,7 +33,7 @@ def check_run(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
     if ranks.options.pretend:
         refuse_no_examples(config)
         refuse_notary(config)
-    config, tuner_note = resolved(config)
+    config, tuner_note = with_tuner(config)
     seed = starting_graph(config)
     new_search(config, seed), new_tuner(config)
     _refuse_no_growth(config, seed)
@@ -45,12 +45,12 @@ def _refuse_no_growth(config: Config, seed: Graph) -> None:
     """Refuses a seed that no morphism grows: a run of several trials would end after the first one. Raises
     ConfigError."""
     name, alone = config.seed_architecture, config.limits.max_trials == 1
-    if not alone and (reason := why_it_cannot_grow(seed, drawn(config))):
+    if not alone and (reason := why_it_cannot_grow(seed, morphism_mix(config))):
         raise ConfigError(
             f"seed_architecture {name!r} cannot grow: {reason}; choose another seed, or set "
             "limits.max_trials=1 to train it alone"
         )
-    if not alone and (round_ := too_narrow(seed, config.search.bounds, drawn(config))):
+    if not alone and (round_ := too_narrow(seed, config.search.bounds, morphism_mix(config))):
         raise ConfigError(
             f"search.bounds: nothing that was tried grows from the seed {name!r} into the bounds of round "
             f"{round_}; widen them, or set search.bounds.growth_rounds=0 with the other bounds around 1"
@@ -60,7 +60,7 @@ def _refuse_no_growth(config: Config, seed: Graph) -> None:
 def virtual_config(config: Config, ranks_of_a_group: int, format: str) -> Config:
     """The configuration as a simulation can run it, neither ranked nor notarised. `format` replaces "auto".
     Raises AiperfError if it cannot be run."""
-    config, _ = resolved(replace(config, ranked=False, notary=False))
+    config, _ = with_tuner(replace(config, ranked=False, notary=False))
     if config.training.format == AUTO:
         config = with_overrides(config, {"training.format": format})
     refuse_uneven_batch(config.training.batch_size, ranks_of_a_group)

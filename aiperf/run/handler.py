@@ -10,7 +10,7 @@ from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.attempts import Attempt
-from aiperf.journal.compression import arrived
+from aiperf.journal.compression import shortest_line
 from aiperf.journal.replay import Replay
 from aiperf.proposing.shared_failure import Failure, SharedFailure
 from aiperf.ranks.world import Gone
@@ -127,7 +127,7 @@ class MessageHandler:
         """Takes a rank that is ready. Raises WorldError if its work would not be comparable."""
         leg = self.replay.leg
         clock = self.world.clock_of(ready.rank)
-        self.ledger.write(arrived(leg.ready_like(ready.host), index, ready, clock))
+        self.ledger.write(shortest_line(leg.ready_like(ready.host), index, ready, clock))
         refuse_difference(ready, leg.ranks[0].ready)
         if leg.released is not None and leg.is_ready(index):  # it was lost in between
             self.groups.go_on(index)

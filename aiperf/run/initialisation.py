@@ -17,7 +17,7 @@ from aiperf.hardware.bound import without_bound
 from aiperf.journal.events import Origin, RankReady
 from aiperf.proposing.plan import measuring_seconds
 from aiperf.rules.eligibility import refuse_unrankable
-from aiperf.rules.participants import INITIALISATION_SECONDS, misdeclared
+from aiperf.rules.participants import INITIALISATION_SECONDS, format_faults
 from aiperf.run.handler import TICK_SECONDS, MessageHandler
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.formats import emulation_text
@@ -162,7 +162,7 @@ def refuse_idle_devices(ranks: Sequence[Ready]) -> None:
 def refuse_other_formats(declared: str, ranks: Iterable[Ready]) -> None:
     """Refuses products in a narrower format than declared, which would make the run INVALID at its end."""
     for ready in ranks:
-        for wrong in misdeclared(declared, ready):
+        for wrong in format_faults(declared, ready):
             raise WorldError(f"{wrong}; unset the setting that causes this, or declare that format")
 
 

@@ -41,6 +41,7 @@ class Credit:
         return np.concatenate([self.blocks, self.validations])
 
     def has(self, attempt: Attempt, validation: Validation) -> bool:
+        """Whether the segment that this validation closed is credited."""
         return bool(self.validations[self.first[attempt.index] + validation.segment.index])
 
 
@@ -66,7 +67,7 @@ def credit(replay: Replay) -> Credit:
     found, attempts, legs = replay.pieces(), replay.attempts, replay.legs
     closed = slice(found.num_blocks, None)
     attempt, segment, leg = found.attempt[closed], found.segment[closed], found.leg[closed]
-    skipped = [v.segment.skipped for each in attempts for v in each.validations]
+    skipped = [validation.segment.skipped for validation in replay.validations]
     ends = np.array([-np.inf if one.released is None else one.end for one in legs])
     num_closed = np.array([len(each.validations) for each in attempts], dtype=np.int64)
     totals = replay.totals()  # with a place for the open segment of each attempt, too

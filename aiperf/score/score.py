@@ -163,6 +163,7 @@ def _available(replay: Replay) -> float | None:
 
 
 def _peak(leg: Leg, format: str) -> float | None:
+    """Sum of the dense peaks of a leg's devices; None if one of them is not listed."""
     total = 0.0
     for ready in leg.first_devices.values():
         peak = peak_ops_per_second(ready.device, format, ready.memory_bytes)

@@ -178,7 +178,8 @@ def _steps_before(moment: Array, start: Array, step_seconds: Array, steps: Array
 
 
 def _bin(times: Array, width: float, num_bins: int) -> Array:
-    """Clipped: a bad journal may hold times outside the span, and they must not index outside the bins."""
+    """The bin of each time. Times are clipped, because those of a bad journal may lie outside the span, and
+    must not index outside the bins."""
     bins: Array = np.clip(times / width, 0, num_bins - 1).astype(np.int64)
     return bins
 

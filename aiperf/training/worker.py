@@ -41,7 +41,7 @@ from aiperf.measuring.precision import format_rates, used_formats
 from aiperf.measuring.step_times import Asked, Longest
 from aiperf.parallel.parallel import Parallel, agree, everyone
 from aiperf.proposing.engine_choice import Engines, Sizes
-from aiperf.proposing.proposals import drawn
+from aiperf.proposing.proposals import morphism_mix
 from aiperf.proposing.thread_choice import Threads
 from aiperf.tasks.registry import task_of
 from aiperf.telemetry.recorder import Recorder, Watched
@@ -106,7 +106,7 @@ class Worker(Driver[BuiltTrial, Kept]):
         self.config, self.probe = setup.config, setup.probe
         self.files = RunFiles(Path(setup.directory), salt=setup.salt)
         self.seed = graph_from_json(setup.seed_graph)
-        self.typical = typical(self.seed, setup.config.search.bounds, drawn(setup.config))
+        self.typical = typical(self.seed, setup.config.search.bounds, morphism_mix(setup.config))
         self.sizes = Sizes(self.seed, self.typical, self.config.training.batch_size)
         self.threads = Threads((), self.sizes.seed_size)
         """Chooses the threads of each trial, from what this rank measured before the span."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiperf.journal.compression import FIELDS, arrived
+from aiperf.journal.compression import FIELDS, shortest_line
 from aiperf.journal.events import Event, GroupLost, LegBegan, RankAlike, RankReady
 from aiperf.journal.file import chained
 from aiperf.journal.replay import Replay
@@ -65,7 +65,7 @@ def test_each_rank_is_read_as_it_was_told(each: list[Ready], lost: list[bool]) -
     for rank, (ready, dies) in enumerate(zip(each, lost), start=1):
         group = next(index for index, ranks in enumerate(GROUPS) if rank in ranks)
         for one in [replace(ready, rank=rank)] * (1 + dies):
-            event = arrived(run.leg.ready_like(one.host), group, one, ClockReading(0.25, 0.0625))
+            event = shortest_line(run.leg.ready_like(one.host), group, one, ClockReading(0.25, 0.0625))
             assert isinstance(event, RankReady) == (not run.leg.ranks)
             for place, added in ((run, event), (read, reread(event))):
                 place.add(1.0, added)
@@ -89,7 +89,7 @@ def test_what_ranks_share_is_held_once_and_written_once() -> None:
     run = begun()
     run.add(1.0, RankReady(0, replace(FIRST, rank=1), 0.0))
     second = replace(FIRST, rank=2, pid=7, settings={**FIRST.settings, "threads": "64"})
-    event = arrived(run.leg.ready_like(second.host), 0, second, ClockReading(0.5, 0.125))
+    event = shortest_line(run.leg.ready_like(second.host), 0, second, ClockReading(0.5, 0.125))
     assert event == RankAlike(
         0,
         1,

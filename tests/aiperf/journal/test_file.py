@@ -173,14 +173,6 @@ def test_a_journal_that_shrinks_under_its_reader_is_refused(files: RunFiles) -> 
         list(reader.new_lines())
 
 
-def test_a_run_is_never_written_over(files: RunFiles) -> None:
-    begun(files)
-    before = files.journal.read_bytes()
-    with pytest.raises(JournalError, match=r"journal.jsonl already exists; resume it"):
-        JournalWriter.begin(files)
-    assert files.journal.read_bytes() == before
-
-
 def test_a_second_process_in_the_same_directory_is_refused_by_name(files: RunFiles) -> None:
     with JournalWriter.begin(files) as journal:
         journal.write(0.0, OPENED)

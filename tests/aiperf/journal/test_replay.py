@@ -43,21 +43,6 @@ def plain() -> list[Timed]:
     return told(Scene(minutes=0.15))
 
 
-def test_a_whole_run_has_no_fault_and_adds_up(plain: list[Timed]) -> None:
-    replay = replayed(plain)
-    assert replay.faults == []
-    assert replay.num_legs == 1
-    assert replay.leg.groups == 2
-    assert replay.leg.released == RELEASE
-    assert replay.leg.deadline == RELEASE + 9.0
-    assert replay.span_seconds == pytest.approx(9.0)
-    assert [event.ready.rank for event in replay.ranks] == [1, 2]
-    assert sorted(replay.leg.controls) == [1, 2]
-    assert replay.next_number == len(replay.trials) == 1 + max(replay.trials)
-    assert len(replay.blocks) == sum(isinstance(event, Stepped) for _, event in plain)
-    assert replay.tested == plain[-1][1].evaluated  # type: ignore[attr-defined]
-
-
 def test_an_attempt_knows_its_steps_its_curve_and_its_lowest_error(plain: list[Timed]) -> None:
     attempt = replayed(plain).trials[0].attempts[-1]
     closed = [e.segment for _, e in plain if isinstance(e, Closed) and e.segment.trial == 0]

@@ -354,7 +354,7 @@ def test_a_proposed_batch_is_bounded_by_the_memory_that_there_is_and_by_what_ran
     story.end(story.replay.trials[2].attempts[-1].dispatched, State.FAILED, out_of_memory=True)
     again = story.dispatch()
     assert (again.trial.number, again.trial.hyper.batch_size) == (2, 50)
-    later = [story.dispatch() for _ in range(12)]
+    later = [story.dispatch() for _ in range(7)]
     assert 50 in {job.trial.hyper.batch_size for job in later}
     sizes = {number: each.graph.num_activations for number, each in story.jobs._in_flight._each.items()}
     assert all((job.trial.hyper.batch_size == 100) is (sizes[job.trial.number] < sizes[2]) for job in later)

@@ -73,6 +73,7 @@ from tests.aiperf.rules.forged import (
     one,
     places,
     proposed,
+    rows,
     said,
     together,
     until,
@@ -545,10 +546,9 @@ FORGERIES: dict[str, list[tuple[Edit, str]]] = {
         (each(LegBegan, lambda e: replace(e, groups=((1, 3), (2,)))), "rank 3 was never ready in leg 0"),
     ],
 }
-CASES = [(rule, edit, says) for rule, forgeries in FORGERIES.items() for edit, says in forgeries]
 
 
-@pytest.mark.parametrize(("rule", "edit", "says"), CASES)
+@pytest.mark.parametrize(("rule", "edit", "says"), rows(FORGERIES))
 def test_a_careful_forger_contradicts_something_else_that_is_recorded(
     rule: str, edit: Edit, says: str
 ) -> None:

@@ -22,6 +22,7 @@ from tests.aiperf.rules.forged import (
     found,
     judged,
     recorded,
+    rows,
     said,
     together,
     with_config,
@@ -84,9 +85,7 @@ CANNOT_BE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("rule", "edit", "says"), [(rule, *case) for rule, cases in CANNOT_BE.items() for case in cases]
-)
+@pytest.mark.parametrize(("rule", "edit", "says"), rows(CANNOT_BE))
 def test_what_cannot_be_is_invalid(rule: str, edit: Edit, says: str) -> None:
     finding = found(edit(REAL), rule)
     assert finding.outcome is Outcome.FAILED

@@ -13,7 +13,7 @@ from aiperf.errors import MissingExtra
 from aiperf.journal.events import Dispatched, Opened
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
-from aiperf.proposing.proposals import libraries, new_tuner, resolved
+from aiperf.proposing.proposals import libraries, new_tuner, with_tuner
 from aiperf.rules.reproduction import search
 from aiperf.rules.rule import Inspection
 from aiperf.rules.verdict import evidence_of
@@ -162,9 +162,9 @@ def test_auto_takes_what_is_there_and_says_so(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(
             "aiperf.proposing.proposals.installed", lambda library, there=there: library in there
         )
-        config, said = resolved(config_with("auto"))
+        config, said = with_tuner(config_with("auto"))
         assert config.tuning.name == name
         assert words in said
-    assert resolved(config_with("none")) == (config_with("none"), "")
+    assert with_tuner(config_with("none")) == (config_with("none"), "")
     assert installed("")
     assert not installed("a_library_that_nobody_wrote")

@@ -1,6 +1,7 @@
 """Acceptance: whether the runs of one machine show what a site asks of it, by criterion and by node.
 
 Some criteria compare a run with the earlier ones of its machine: what changed in its figures and environment.
+It is one file, because each criterion is a key of one table and each is judged by a few lines.
 """
 
 from __future__ import annotations
@@ -115,19 +116,26 @@ class Judgement:
     """One criterion, of all runs, of one run, or of one node of it."""
 
     criterion: str
+    """The key in the file of criteria."""
     run: str
+    """Name of the run, or what else was judged, such as "all runs"."""
     measured: str
+    """What was found, in words with its unit."""
     required: str
+    """The bound, in words; equal to what was measured if that says it all."""
     passed: bool | None
     """None: not known, which does not pass."""
     node: str = ""
+    """Name of the node, or several with commas between them; empty for a judgement of the whole run."""
 
     @property
     def where(self) -> str:
+        """The run, and its node if the judgement is about one."""
         return f"{self.run}, node {self.node}" if self.node else self.run
 
     @property
     def text(self) -> str:
+        """What was measured, and what is required where that says more."""
         if self.measured == self.required:
             return self.measured
         return f"{self.measured}, required {self.required}"
@@ -135,11 +143,15 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Acceptance:
+    """The judgements on the runs of one machine."""
+
     runs: tuple[str, ...]
+    """Names of the runs, in the order in which they were given."""
     judgements: tuple[Judgement, ...]
 
     @property
     def passed(self) -> bool:
+        """Whether everything passed; what is unknown did not."""
         return all(each.passed for each in self.judgements)
 
 
@@ -171,6 +183,7 @@ def accept(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
         (
             *_together(criteria, runs),
             *_medians(criteria, runs),
+            # Run by run, so that what a run failed stands together.
             *(each for run in runs for each in (*_alone(criteria, run), *_nodes(criteria, run))),
             *_since(criteria, runs, history),
         ),
@@ -178,6 +191,8 @@ def accept(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
 
 
 def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
+    """Judgements of the runs as a set: how many there are, and how far their rates lie apart. A ranked run
+    has the seed of its ranking, so only other runs need seeds of their own."""
     seeds = {run.replay.opened.config.random_seed for run in runs}
     text = f"{counted(len(runs), 'run')}, {counted(len(seeds), 'random seed')}"
     needs_seeds = not runs[0].replay.opened.config.ranked
@@ -200,6 +215,8 @@ def _medians(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
 
 
 def _rates(runs: Sequence[Judged], key: str) -> list[float | None]:
+    """The figure `key` of each run. Energy and control are not among the figures of a score as they are
+    judged here: energy has levels, and controls compare only at a rung that all of the runs have."""
     if key in LEVELS:
         found = [energy_at(LEVELS[key], read_energy(run.files, run.replay)) for run in runs]
         return [each.ops_per_joule(run.score.goodput.operations) for each, run in zip(found, runs)]
@@ -221,6 +238,7 @@ def _median_of(runs: Sequence[Judged]) -> str:
 
 
 def _alone(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
+    """Judgements of one run as a whole."""
     name = run.replay.opened.run_id
     if criteria.ranked:
         is_ranked = run.verdict.run_class is RunClass.RANKED
@@ -231,6 +249,7 @@ def _alone(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
 
 
 def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
+    """Judgements of the nodes of a run, each of which names its node: a site replaces nodes, not runs."""
     name = run.replay.opened.run_id
     if criteria.min_node_control:
         for host, share in sorted(node_controls(run.replay).items()):
@@ -278,6 +297,7 @@ def least(values: Sequence[float | None]) -> float | None:
 
 
 def _since(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]) -> Iterator[Judgement]:
+    """Judgements of the runs relative to earlier ones of the same machine."""
     if criteria.max_drop:
         first = min(runs, key=lambda run: run.began)
         for drop in drops(runs, earlier(first, history, criteria.earlier_runs)):
@@ -301,6 +321,8 @@ def _since(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
 def _bounded(
     criterion: str, run: str, value: float | None, bound: float, text: Callable[[float], str]
 ) -> Judgement:
+    """The judgement of a value that may not be above (`max_…`) or below (`min_…`) its bound. A value that is
+    not known does not pass."""
     at_most = criterion.startswith("max_")
     required = f"at {'most' if at_most else 'least'} {text(bound)}"
     if value is None:
@@ -321,6 +343,7 @@ class Drop:
 
     @property
     def text(self) -> str:
+        """A sentence: "sustained OPS 3.10 % below the median of 5 earlier runs"."""
         if self.share is None:
             return f"{self.figure.name}: not known for both these runs and an earlier one"
         side = "below" if self.share >= 0 else "above"
@@ -370,6 +393,7 @@ def _control(runs: Sequence[Judged], other: Judged, own: float | None) -> float 
 
 
 def _drop(own: Figure, theirs: Sequence[float | None]) -> Drop:
+    """The figure relative to the median of those earlier values that are known."""
     known = [value for value in theirs if value]
     if own.value is None or not known:
         return Drop(own, None, len(known))

@@ -25,6 +25,7 @@ class NodeFigures:
     """What one node measured over all runs: the worst of them. None if a run did not measure it."""
 
     node: str
+    """Name of the host."""
     ranks: int
     """Most ranks of the node in one run."""
     control: float | None
@@ -47,12 +48,16 @@ class RunFacts:
     began: str
     """ISO 8601."""
     span_seconds: float
+    """Length of the scored span."""
     random_seed: int
     run_class: str
+    """ranked or smoke."""
     ops_per_second: float
+    """Sustained OPS."""
 
     @classmethod
     def of(cls, run: Judged) -> RunFacts:
+        """The facts of a run that was judged."""
         opened, seconds = run.replay.opened, run.replay.span_seconds
         seed, class_text = opened.config.random_seed, run.verdict.class_text
         return cls(opened.run_id, run.began, seconds, seed, class_text, run.score.ops_per_second)
@@ -69,7 +74,9 @@ class Sheet:
     """The name of the machine, and its owner; empty if they are not known."""
     owner: str
     devices: str
+    """Number and names of the devices, and the number of hosts."""
     program: str
+    """Version of aiperf-hpc that made the first run."""
     criteria: str
     """Name of the file with the criteria."""
     runs: Sequence[RunFacts]
@@ -96,6 +103,8 @@ def acceptance_sheet(
 
 
 def _nodes(judgements: Sequence[Judgement], runs: Sequence[Judged]) -> Iterator[NodeFigures]:
+    """What each node measured. A figure is only stated if every run measured it there; else a node that was
+    left out of one run would look better than it is."""
     controls = [node_controls(run.replay) for run in runs]
     disturbed = [{each.host: each for each in disturbances(run.replay)} for run in runs]
     slow = [host for run in runs for one in outliers(run.replay) for host in one.hosts]
@@ -173,4 +182,5 @@ def shown(found: Acceptance) -> Iterator[Judgement]:
 
 
 def outcome(passed: bool | None) -> str:
+    """A failure is in capitals, because it is what a reader looks for."""
     return "unknown" if passed is None else "passed" if passed else "FAILED"

@@ -30,6 +30,7 @@ class Trained:
     run: str
     """Name of its run; empty if there is only one run."""
     row: TrialRow
+    """What else is known of the trial."""
     operations: int
     parameters: int
     epochs: float | None
@@ -37,6 +38,7 @@ class Trained:
 
 
 def trained(runs: Sequence[tuple[str, Sequence[TrialRow]]], error: float) -> list[Trained]:
+    """Those trials that have all figures of the table: counted, and validated at least once."""
     return [
         Trained(name, row, row.operations, row.parameters, row.epochs_to(error))
         for name, found in runs
@@ -64,6 +66,7 @@ class ControlNetworkCost:
     name: str
     """With the size of its examples, as "ResNet-50 v1.5 at 224²"."""
     short: str
+    """The name without the size, for a figure."""
     operations: int
     parameters: int
     intensity: float | None
@@ -116,6 +119,7 @@ def spread_table(
 
 
 def _cell(value: float | None, text: Callable[[float], str]) -> Cell:
+    """A cell that is sorted by its value."""
     return "unknown" if value is None else (text(value), value)
 
 

@@ -39,7 +39,10 @@ class Comparison:
     mark: Mark | None
     """The mark of both runs, or one whose text says which run it is about; None if both were measured."""
     says: str
+    """What differs in a few sentences: warnings first, then the ratio of the rates, then what else
+    differs."""
     score: Table
+    """Figures of the score, whether they differ or not; so is `time`."""
     time: Table
     configuration: Table
     machine: Table
@@ -93,6 +96,7 @@ def table_text(table: Table) -> str:
 
 
 def _mark(first: Mark | None, second: Mark | None) -> Mark | None:
+    """The mark of either run; if only one has it, or each has another, its text says of which it is."""
     either = first or second
     if either is None or first == second:
         return either
@@ -123,6 +127,8 @@ def _disturbed(first: Judged, second: Judged) -> str:
 
 
 def _says(first: Judged, second: Judged, spread: RepeatedRuns | None) -> str:
+    """The ratio of the rates in a sentence, and whether it may be chance. A ratio that would be shown as 0.00
+    % is said to be none."""
     rates = [run.score.ops_per_second for run in (first, second)]
     for name, rate in zip(("first", "second"), rates):
         if not rate:
@@ -172,6 +178,7 @@ def _beside(tables: Mapping[str, Table]) -> str:
 
 
 def _score(first: Judged, second: Judged) -> list[list[str]]:
+    """The rows of the table of scores, in the order of a summary."""
     a, b = (figures(one.replay, one.score) for one in (first, second))
     rows = {key: _row(one, b[key]) for key, one in a.items()}
     return [
@@ -194,6 +201,7 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
 
 
 def _row(first: Figure, second: Figure) -> list[str]:
+    """Both values of a figure, and how far the second is from the first, in the figure's unit."""
     return [first.name, first.text, second.text, first.unit.change(first.value, second.value)]
 
 
@@ -235,6 +243,7 @@ def _energy(first: Judged, second: Judged) -> Iterator[list[str]]:
 
 
 def _time(first: Judged, second: Judged) -> list[list[str]]:
+    """How the groups spent their time; the parts add up to 100 %."""
     a, b = (occupancy(one.replay, one.credit).shares for one in (first, second))
     return [_row(*(Figure(part, one[part], ERROR) for one in (a, b))) for part in PARTS]
 
@@ -246,6 +255,8 @@ def _configuration(judged: Judged) -> dict[str, object]:
 
 
 def _machine(judged: Judged, other: Judged) -> dict[str, str]:
+    """What the machine was. Hosts are named only if none is hidden: two runs may hide the same host under two
+    names."""
     replay = judged.replay
     hosts, others = (
         {event.ready.host for leg in one.replay.counted_legs for event in leg.ranks}
@@ -262,6 +273,8 @@ def _machine(judged: Judged, other: Judged) -> dict[str, str]:
 
 
 def _differences(names: tuple[str, str], first: Mapping[str, object], second: Mapping[str, object]) -> Table:
+    """A row for each name whose values are known to differ: what one run hides may be what the other
+    shows."""
     rows = []
     for name in dict.fromkeys([*first, *second]):
         if differ(first.get(name), second.get(name)):
@@ -271,9 +284,11 @@ def _differences(names: tuple[str, str], first: Mapping[str, object], second: Ma
 
 
 def _table(names: tuple[str, str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table with one column for each run."""
     return Table(("", *names, "difference"), rows, (False, True, True, True))
 
 
 def _interval(score: Score) -> str:
+    """The 95 % interval of the OPS in the stable window."""
     interval = score.timeline.stable_interval
     return "none" if interval is None else rates(*interval)

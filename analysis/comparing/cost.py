@@ -44,7 +44,9 @@ class Spent:
     """What all nodes of a run spent from its release up to a moment, whether they worked or waited."""
 
     seconds: float
+    """Length of that time, in seconds of the span."""
     node_hours: float
+    """Nodes times hours."""
     money: float | None
     """Cost in the currency of the price; None if no price was given."""
     joules: float | None
@@ -60,6 +62,7 @@ class RunCost:
     run: str
     random_seed: int
     nodes: int
+    """Most hosts in one leg, that of the master among them."""
     devices: int
     falls: Sequence[Fall]
     """Each fall of the best validation error, in the order of time."""
@@ -78,9 +81,11 @@ class RunCost:
     whole: Spent
     """What was spent up to the end of the run."""
     verdict: str
+    """The verdict and the class of the run, in words."""
 
     @property
     def is_reached(self) -> bool:
+        """Whether a validation found the error and the test agrees."""
         return not self.why_not
 
     @property
@@ -91,9 +96,13 @@ class RunCost:
 
 @dataclass(frozen=True)
 class CostStudy:
+    """What several runs of one kind spent to reach one error."""
+
     runs: Sequence[RunCost]
     error: float
+    """The error to reach, from 0 to 1."""
     error_text: str
+    """The same as its task writes it: per cent, or bits per byte."""
     price: Price | None
     mark: Mark | None
     """The mark that all runs share; None if they were measured."""
@@ -110,6 +119,7 @@ class CostStudy:
 
     @property
     def reached(self) -> Sequence[RunCost]:
+        """The runs that reached the error."""
         return [run for run in self.runs if run.is_reached]
 
 
@@ -141,6 +151,7 @@ def cost(
 
 
 def _of_run(run: Judged, error: float, price: Price | None, level: Level) -> RunCost:
+    """The cost of one run."""
     replay = run.replay
     found = falls(replay)
     first = next((fall for fall in found if fall.error <= error), None)
@@ -164,6 +175,8 @@ def _of_run(run: Judged, error: float, price: Price | None, level: Level) -> Run
 
 
 def _why_not(first: Fall | None, test_error: float | None, error: float) -> str:
+    """The reason why the error does not count as reached. A validation alone is not enough: the search has
+    chosen by it, so the best of many validations is lower than the network's error is."""
     if first is None:
         return NOT_REACHED
     if test_error is None:
@@ -172,6 +185,7 @@ def _why_not(first: Fall | None, test_error: float | None, error: float) -> str:
 
 
 def _spent(run: Judged, seconds: float, price: Price | None, level: Level) -> Spent:
+    """All nodes are paid for and powered from the release on, so what is spent depends on the time alone."""
     hours = node_hours(run.replay, seconds)
     joules = energy_at(level, read_energy(run.files, run.replay, seconds)).joules
     epochs = epochs_until(run.replay)(seconds)
@@ -216,10 +230,13 @@ class SpentColumn:
     """A column of what was spent."""
 
     head: str
+    """Name of the column."""
     of: Callable[[Spent], float | None]
     text: Callable[[float], str]
+    """How a value is written, with its unit."""
 
     def cell(self, spent: Spent | None) -> Cell:
+        """The amount of one run; a dash if the run did not reach the error."""
         if spent is None:
             return "–", None
         value = self.of(spent)

@@ -64,6 +64,7 @@ def spread_text(found: RepeatedRuns) -> str:
 
 
 def _runs_text(found: RepeatedRuns) -> str:
+    """A row for each run, in the order in which they began."""
     rows = [
         [run.run, str(run.random_seed), *(_value(key, run.figures[key]) for key in FIGURES), run.choices]
         for run in found.runs
@@ -72,6 +73,7 @@ def _runs_text(found: RepeatedRuns) -> str:
 
 
 def _figures_text(found: RepeatedRuns) -> str:
+    """A row for each figure over all runs."""
     mark, rows = mark_of(found.origin), []
     for key, name in FIGURES.items():
         one = varied(found, key)
@@ -85,6 +87,7 @@ def _figures_text(found: RepeatedRuns) -> str:
 
 
 def _causes_texts(found: RepeatedRuns) -> list[str]:
+    """The table of causes that at least one pair of runs shows; then the runs that the others need."""
     rows = [
         [cause.name, str(cause.runs), str(cause.pairs), *map(_share, cause.variations.values())]
         for cause in causes(found)
@@ -96,14 +99,17 @@ def _causes_texts(found: RepeatedRuns) -> list[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns; names of runs may have any characters, and are made harmless for a terminal."""
     return aligned([[plain(cell) for cell in row] for row in rows])
 
 
 def _share(value: float | None) -> str:
+    """A variation in per cent, which is rough: one decimal."""
     return "not known" if value is None else percent(value, 1)
 
 
 def _value(key: str, value: float | None) -> str:
+    """A figure with its unit: OPS, per cent for an error, else a number."""
     if value is None:
         return "not known"
     if key in RATES:
@@ -112,6 +118,7 @@ def _value(key: str, value: float | None) -> str:
 
 
 def _between(key: str, low: float | None, high: float | None) -> str:
+    """A range, with its unit once."""
     if low is None or high is None:
         return "not known"
     return rates(low, high) if key in RATES else f"{_value(key, low)} to {_value(key, high)}"

@@ -26,9 +26,13 @@ class ScalingPoint:
     """One run of the study. What is not known is None."""
 
     run: str
+    """Name of the run."""
     nodes: int
+    """Most hosts in one leg."""
     devices: int
+    """Number of ranks; each has one device."""
     ops_per_second: float
+    """Sustained OPS of all devices."""
     interval: tuple[float, float] | None
     """95 % interval of the OPS in the stable window; None without such a window."""
     efficiency: float
@@ -38,12 +42,15 @@ class ScalingPoint:
     busy_share: float
     """The same with the validations: the utilisation."""
     verdict: str
+    """The verdict and the class, in words."""
     figures: Mapping[str, Figure]
     """Figures of its score, by key."""
 
 
 @dataclass(frozen=True)
 class Scaling:
+    """A weak-scaling study: the work per device is the same at each size."""
+
     points: Sequence[ScalingPoint]
     """Runs from the smallest to the largest."""
     base_devices: int
@@ -55,6 +62,7 @@ class Scaling:
 
     @property
     def mark(self) -> Mark | None:
+        """The mark of all runs; None if they were measured."""
         return mark_of(self.origin)
 
 
@@ -71,6 +79,7 @@ def scaling(runs: Sequence[Judged]) -> Scaling:
 
 
 def table(found: Scaling) -> Table:
+    """The table of the page, a row for each run."""
     rows = [_row(point, found) for point in found.points]
     return Table.of(rows[0], [row.values() for row in rows], (False, *[True] * 9, False, True))
 
@@ -111,6 +120,7 @@ def csv_text(found: Scaling) -> str:
 
 
 def markdown_text(found: Scaling) -> str:
+    """The table for a README or an issue."""
     content = table(found)
     rows = [
         content.columns,
@@ -123,6 +133,7 @@ def markdown_text(found: Scaling) -> str:
 
 
 def _point(run: Judged, devices: int, base: int, base_rate: float) -> ScalingPoint:
+    """One run, relative to the mean rate of the smallest runs."""
     score = run.score
     return ScalingPoint(
         run=run.replay.opened.run_id,

@@ -69,6 +69,8 @@ def count_json(graph: Graph, bytes_per_element: int = 4) -> dict[str, Any]:
 
 
 def _passes(cost: Cost, example: str) -> Mapping[str, Ops]:
+    """The operations of each pass, in the order of the columns. What an optimizer does is not among them: it
+    depends on no example."""
     return {
         "forward": cost.forward,
         "backward dx": cost.input_grad,
@@ -80,6 +82,7 @@ def _passes(cost: Cost, example: str) -> Mapping[str, Ops]:
 
 
 def _passes_json(cost: Cost, example: str) -> dict[str, Any]:
+    """The passes with both prices and the number of each kind of operation."""
     found = {}
     for name, ops in _passes(cost, example).items():
         prices = {"ops": ops.price(OPS), "tensor_ops": ops.price(TENSOR_OPS)}
@@ -88,6 +91,7 @@ def _passes_json(cost: Cost, example: str) -> dict[str, Any]:
 
 
 def _by_layer(title: str, rows: Mapping[str, Row], graph: Graph, prices: Ops) -> list[list[str]]:
+    """Rows of one price, a layer type each; the total is that of the whole graph."""
     return [
         [title, "number", *_passes(graph.cost, graph.head.example)],
         *[[name, _number(row.num), *_priced(row.cost, prices)] for name, row in rows.items()],
@@ -96,6 +100,8 @@ def _by_layer(title: str, rows: Mapping[str, Row], graph: Graph, prices: Ops) ->
 
 
 def _by_kind(graph: Graph) -> list[list[str]]:
+    """The number of each kind of operation by pass; below them its price, by which the sums can be
+    checked."""
     rows = [
         [name, *map(_number, ops.kinds), _number(ops.price(OPS)), _number(ops.price(TENSOR_OPS))]
         for name, ops in _passes(graph.cost, graph.head.example).items()
@@ -108,8 +114,10 @@ def _by_kind(graph: Graph) -> list[list[str]]:
 
 
 def _priced(cost: Cost, prices: Ops) -> list[str]:
+    """The passes at one price."""
     return [_number(ops.price(prices)) for ops in _passes(cost, "").values()]
 
 
 def _number(value: int) -> str:
+    """A whole number, exact to the last digit."""
     return f"{value:,}"

@@ -33,15 +33,19 @@ TASKS = {CIFAR_10.title: "CIFAR10", IMAGENET_1K.title: "ImageNet"}
 
 @dataclass(frozen=True)
 class DawnbenchEntry:
+    """The two files of an entry."""
+
     name: str
     """Name of both files, without the ending."""
     record: dict[str, Any]
+    """What is written as JSON."""
     rows: list[tuple[float, float, float]]
     """One for each fall of the best validation error: epochs of the whole search, hours, top-1 accuracy in
     per cent."""
 
     @property
     def tsv(self) -> str:
+        """The accuracies over time, tab-separated."""
         lines = [f"{epoch:.6g}\t{hours:.9g}\t{accuracy:.6g}\n" for epoch, hours, accuracy in self.rows]
         return "epoch\thours\ttop1Accuracy\n" + "".join(lines)
 
@@ -108,4 +112,5 @@ def _date(replay: Replay) -> str:
 
 
 def _word(text: str) -> str:
+    """The text as a part of a file's name."""
     return re.sub(r"[^A-Za-z0-9.+-]+", "-", text).strip("-") or "unknown"

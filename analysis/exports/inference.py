@@ -47,10 +47,13 @@ class Inference:
     begin_chain: str
     """Hash of the line that began the run's first leg: it tells the run from all others."""
     trial: int
+    """Number of the trial whose network was measured."""
     example: str
     """What a sample is: "image", or "window" of a text."""
     scenario: str
+    """Name of the scenario, such as server."""
     measured: Measured
+    """What the process that ran LoadGen answered."""
     joules: float | None
     """Energy of the device over the test; None: not known."""
     ceiling_ops_per_second: float | None
@@ -60,10 +63,12 @@ class Inference:
 
     @property
     def of(self) -> Scenario:
+        """The scenario with its rules."""
         return SCENARIOS[self.scenario]
 
     @property
     def is_short(self) -> bool:
+        """Whether the test was shorter than MLPerf's rules require: its percentiles are then rough."""
         return self.measured.test_seconds < RULE_SECONDS
 
     @property
@@ -74,6 +79,8 @@ class Inference:
 
     @property
     def joules_per_sample(self) -> float | None:
+        """Joules of the device per sample; a query of `multi-stream` has several. None if the energy is not
+        known."""
         detail = self.measured.detail
         if detail is None or self.joules is None:
             return None
@@ -188,16 +195,20 @@ def _verdict_text(inference: Inference) -> str:
 
 
 def _short_verdict(inference: Inference) -> str:
+    """The verdict for a cell of a table."""
     detail, seconds = inference.measured.detail, inference.measured.test_seconds
     short = f", short ({seconds:g} s)" if inference.is_short else ""
     return f"{_word(detail) if detail else 'no rate within the bound'}{short}"
 
 
 def _word(detail: Detail) -> str:
+    """LoadGen's verdict in one word."""
     return "VALID" if detail.valid else "INVALID"
 
 
 def _lines(inference: Inference) -> Iterator[tuple[str, str]]:
+    """Names and texts of the lines below the verdict; none if no rate was found within the bound of
+    latency."""
     measured, detail, example = inference.measured, inference.measured.detail, inference.example
     if detail is None or measured.stopwatch is None:
         return
@@ -221,6 +232,7 @@ def _lines(inference: Inference) -> Iterator[tuple[str, str]]:
 
 
 def _figure_text(inference: Inference) -> str:
+    """The figure that the scenario is about: a latency, a rate, or for `server` both."""
     detail, of = inference.measured.detail, inference.of
     if detail is None:
         return "none"
@@ -235,6 +247,7 @@ def _figure_text(inference: Inference) -> str:
 
 
 def _distribution(latencies: Latencies) -> str:
+    """The latencies by LoadGen."""
     found = latencies.percentiles
     shown = ", ".join(f"{name[:2]}th {_seconds(found[name])}" for name in ("50.00", "90.00", "99.00"))
     ends = f"{_seconds(latencies.least)} to {_seconds(latencies.most)}"
@@ -253,6 +266,8 @@ def _stopwatch_text(inference: Inference, loadgen: Latencies, own: Latencies) ->
 
 
 def _ceiling_text(inference: Inference) -> str:
+    """How much of the ceiling the samples used; only the tensor operations are compared, as the ceiling is of
+    those."""
     share, ceiling = inference.share_of_ceiling, inference.ceiling_ops_per_second
     if share is None or ceiling is None:
         return "unknown (the run measured no such device in this format)"
@@ -260,6 +275,7 @@ def _ceiling_text(inference: Inference) -> str:
 
 
 def _energy_text(inference: Inference) -> str:
+    """The energy of a sample, and that of the whole test."""
     if not inference.measured.device_id:
         return "unknown (no supported energy sensor)"
     if inference.joules is None or inference.joules_per_sample is None:
@@ -269,6 +285,7 @@ def _energy_text(inference: Inference) -> str:
 
 
 def _accuracy_text(accuracy: Accuracy) -> str:
+    """The accuracy of all test examples, and the journal's if it is another."""
     recorded = f", {accuracy.recorded.text()}" if accuracy.recorded not in (None, accuracy.found) else ""
     return f"{accuracy.found.text()} in the test part; {_against_journal(accuracy)}{recorded}"
 
@@ -290,4 +307,5 @@ def _one_at_a_time(accuracy: Accuracy, seconds: float, example: str) -> str:
 
 
 def _seconds(seconds: float) -> str:
+    """Milliseconds below one second, four digits."""
     return f"{1000 * seconds:.4g} ms" if seconds < 1 else f"{seconds:.4g} s"

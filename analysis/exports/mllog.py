@@ -43,10 +43,13 @@ class MlperfEntry:
     """Who submits a run as what; the fields are the checker's `submission_…`."""
 
     benchmark: str
+    """One of BENCHMARKS."""
     division: str
+    """One of DIVISIONS; only the open one can be entered."""
     organization: str
     platform: str
     status: str
+    """One of STATUSES."""
 
     def __post_init__(self) -> None:
         if self.division != "open":
@@ -62,6 +65,7 @@ class MlperfEntry:
 
     @property
     def settings(self) -> dict[str, Any]:
+        """The first lines of the log by key."""
         return {
             "submission_benchmark": self.benchmark,
             "submission_division": self.division,
@@ -85,12 +89,15 @@ def mllog_text(judged: Judged, settings: Mapping[str, Any] = NONE) -> str:
 
 
 def _record(line: Line) -> dict[str, Any]:
+    """The JSON object of a line, with the keys that the checker requires."""
     time, *others = line
     names = ("event_type", "key", "value", "metadata")
     return {"namespace": "", "time_ms": round(time), **dict(zip(names, others, strict=True))}
 
 
 def _lines(judged: Judged, settings: Mapping[str, Any]) -> Iterator[Line]:
+    """All lines, in any order. Times are milliseconds of the master's time of day at the start of the leg,
+    plus its monotonic clock, which no correction of the time of day moves."""
     replay = judged.replay
     if not replay.legs:
         return
@@ -118,6 +125,8 @@ def _lines(judged: Judged, settings: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _settings(replay: Replay) -> dict[str, Any]:
+    """What was searched with. The hyper-parameters are those of the configuration; a trial may have
+    others."""
     config, manifest = replay.opened.config, replay.manifest
     return {
         "submission_benchmark": "aiperf-hpc",
@@ -166,6 +175,8 @@ def _block(
 def _evaluated(
     replay: Replay, part: str, tally: Tally, begin: float, end: float, done: int, about: Mapping[str, Any]
 ) -> Iterator[Line]:
+    """The lines of one evaluation. `part` is that of the data, and `done` counts the examples trained until
+    then."""
     examples = f"{task_of_run(replay).example}s"
     about = {**about, "epoch_num": _epochs(replay, done), examples: part, "samples_count": tally.of}
     yield begin, START, "eval_start", None, about
@@ -186,6 +197,8 @@ def _epochs(replay: Replay, examples: int) -> float:
 
 
 def _outcome(judged: Judged, leg: Leg) -> dict[str, Any]:
+    """The metadata of `run_stop`: what MLPerf has no keys for, and whether the leg ended as it was meant
+    to."""
     ended, score = leg.ended, judged.score
     found = figures(judged.replay, score)
     done = ended is not None and ended.reason in ("deadline", "trials", "target")

@@ -43,6 +43,7 @@ def openmetrics_text(judged: Judged) -> str:
     Info("aiperf_run", "What the run is.", registry=registry).info(about)
     found = figures(replay, score)
     values = {name: (found[key].help, found[key].value) for key, name in METRICS.items()}
+    # A gauge is a number, so why a run is not valid is the label of another metric.
     values["valid"] = "1 where no rule of integrity failed.", 1.0
     if not judged.valid:
         answer = {**run, "answer": verdict_word(judged.verdict, judged.validated)}

@@ -59,6 +59,7 @@ MEMORY_COLUMNS = ["memory of a rank", "measured", "modelled", "predicted"]
 
 
 def node_cells(node: NodeTime) -> list[str]:
+    """A row of NODE_COLUMNS; what is not known or not modelled is empty."""
     times = node.times_roofline
     return [
         node.name,
@@ -75,6 +76,7 @@ def node_cells(node: NodeTime) -> list[str]:
 
 
 def memory_cells(row: MemoryRow) -> list[str]:
+    """A row of MEMORY_COLUMNS."""
     values = (row.measured, row.modelled, row.predicted)
     return [row.name, *("" if value is None else bytes_text(value) for value in values)]
 
@@ -101,6 +103,7 @@ def facts(found: Profile, trial: str) -> list[tuple[str, str]]:
 
 
 def shape_text(found: Profile) -> str:
+    """Shape of an example: "64 positions", "3 x 224 x 224"."""
     shape = found.graph.input
     return f"{shape[0]:,} positions" if len(shape) == 1 else " x ".join(map(str, shape))
 
@@ -123,14 +126,18 @@ def summary(found: Profile) -> list[tuple[str, str]]:
 
 
 def seconds_text(seconds: float) -> str:
+    """As of the roofline; a pass that a node does not have takes 0."""
     return roofline.seconds_text(seconds) if seconds else "0"
 
 
 def _dotted(rows: Sequence[tuple[str, str]]) -> str:
+    """Names and texts, with dots between them."""
     return "\n".join(f"{name + ' ':.<14} {text}" for name, text in rows)
 
 
 def _sizes(profiles: Sequence[Profile]) -> str:
+    """A row for each size. What is modelled and predicted needs no device, so it is next to what was
+    measured."""
     without_a_device = ["modelled", "predicted"]
     rows = [["size", "plain step", "OPS", "activations", *without_a_device, "peak", *without_a_device]]
     for found in profiles:
@@ -142,6 +149,7 @@ def _sizes(profiles: Sequence[Profile]) -> str:
 
 
 def _part(part: StepPart) -> list[str]:
+    """Its name, time and share of the step."""
     return [part.name, seconds_text(part.seconds), percent(part.share, 1)]
 
 
@@ -152,10 +160,12 @@ def _longest(found: Profile) -> list[NodeTime]:
 
 
 def profile_json(profiles: Sequence[Profile], trial: str) -> dict[str, Any]:
+    """All that the text shows, and the rows that it leaves out."""
     return {"form": FORM, "network": trial, "sizes": [_size_json(found) for found in profiles]}
 
 
 def _size_json(found: Profile) -> dict[str, Any]:
+    """The profile on examples of one size; seconds and bytes."""
     recorded = found.recorded
     return {
         "size": found.size,

@@ -78,6 +78,7 @@ def _energy(judged: Judged) -> dict[str, Any]:
 
 
 def _of_level(energy: Energy, operations: int) -> dict[str, Any]:
+    """The energy in joules, and the operations per joule; why they are unknown."""
     return {
         "joules": energy.joules,
         "ops_per_joule": energy.ops_per_joule(operations),
@@ -109,6 +110,8 @@ def _best(judged: Judged) -> dict[str, Any] | None:
 
 
 def _system(replay: Replay) -> dict[str, Any]:
+    """The machine as the run saw it: what its hosts and devices are called, not what their owner calls
+    them."""
     ranks = replay.devices
     devices = Counter(ready.device for ready in ranks.values())
     return {

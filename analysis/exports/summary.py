@@ -61,12 +61,14 @@ def summary_text(judged: Judged) -> str:
         ("time", _time(score)),
         ("control", found["control_examples_per_second"].line),
     ]
+    # Whoever copies a line of figures copies the mark with it.
     lines = [(marked(name, verdict.mark), value) for name, value in lines]
     lines += _named("not credited", uncredited_text(replay, score))
     lines += _named("steps", engines_text(replay))
     lines += _named("slow", slow_text(devices.slow, replay))
     lines += _named("lost", losses_text(replay))
     lines.append(("verdict", _verdict(verdict, judged.validated)))
+    # Why it is INVALID; of a VALID run, what it lacks of being ranked.
     reasons = verdict.failed(Kind.INTEGRITY) or (verdict.unmet if verdict.valid else [])
     lines += [("", f"· {finding.rule}: {finding.text}") for finding in reasons]
     lines.append(("journal", str(files.journal)))
@@ -123,6 +125,7 @@ def _aligned(lines: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _state(replay: Replay) -> str:
+    """The last leg, and how it ended. A journal cannot tell a run that goes on from one that was killed."""
     if not replay.legs:
         return "not started, or killed before it started"
     ended = replay.leg.ended
@@ -145,6 +148,8 @@ def _verdict(verdict: Verdict, validated: bool = True) -> str:
 
 
 def _best(replay: Replay, quality: Quality | None) -> str:
+    """The network with the lowest validation error, and its test error: it is tested once, so nothing is
+    chosen by that error."""
     if quality is None:
         return "none: no trial was validated"
     trial = replay.trials[quality.trial].trial
@@ -156,6 +161,7 @@ def _best(replay: Replay, quality: Quality | None) -> str:
 
 
 def _trials(replay: Replay, score: Score) -> str:
+    """How many trials ended in which state, and what was repeated and credited."""
     shown = (State.COMPLETE, State.STOPPED, State.FAILED, State.LOST)
     counts = ", ".join(f"{score.trials[state.value]} {state.value.lower()}" for state in shown)
     again = sum(
@@ -168,6 +174,7 @@ def _trials(replay: Replay, score: Score) -> str:
 
 
 def _time(score: Score) -> str:
+    """How the groups spent their time in the mean."""
     if not score.shares:
         return "none"
     words = {"train": "training", "validate": "validating", "rest": "neither"}

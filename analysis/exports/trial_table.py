@@ -67,12 +67,14 @@ def csv_text(judged: Judged) -> str:
 
 
 def trial_table(task: Task, shown: Sequence[TrialRow]) -> Table:
+    """The chosen trials, with names of columns as the task calls its examples."""
     cells = ([cell(row) for cell in COLUMNS.values()] for row in shown)
     names = [name.format(example=task.example) for name in COLUMNS]
     return Table.of(names, cells, (True, True, False, False, *[True] * 7))
 
 
 def trials_text(score: Score, found: Sequence[TrialRow], shown: Sequence[TrialRow]) -> str:
+    """A sentence above the table: how many trials there were, and which of them are in it."""
     if not found:
         return "No trial was dispatched."
     states = ", ".join(f"{num:,} {name.lower()}" for name, num in score.trials.items() if num)
@@ -86,6 +88,7 @@ def trials_text(score: Score, found: Sequence[TrialRow], shown: Sequence[TrialRo
 
 
 def trial_tip(task: Task, row: TrialRow) -> str:
+    """A few lines next to the pointer; unlike a cell, they also say why a trial failed."""
     parent = "" if row.parent is None else f" of {row.parent}"
     lines = [f"Trial {row.number}, {row.state.value.lower()}", f"{row.origin}{parent}"]
     if row.error is not None:

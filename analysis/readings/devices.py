@@ -26,6 +26,7 @@ from analysis.readings.usage import DeviceUse, Usage, read_usage
 from analysis.table import Cell, Table
 
 DEVICES_SHOWN = 64
+"""Most devices in the table."""
 MIXED = ""
 """Key in place of a number of threads if the ranks were measured with different numbers."""
 
@@ -41,6 +42,7 @@ class DeviceReadings:
 
 
 def look(files: RunFiles, replay: Replay) -> DeviceReadings:
+    """Reads what the devices of a run used, once for all that is said of it."""
     usage = read_usage(files, replay)
     return DeviceReadings(usage, read_energy(files, replay, usage=usage), outliers(replay, usage))
 
@@ -79,6 +81,7 @@ def _first_ceilings(replay: Replay) -> list[Ceiling]:
 
 
 def most_threads(counts: Iterable[str]) -> str:
+    """The largest of these numbers of threads; MIXED if there is none."""
     return max(counts, key=_in_order, default=MIXED)
 
 
@@ -178,6 +181,7 @@ def device_table(usage: Usage) -> Table:
 
 
 def _row(use: DeviceUse) -> list[Cell]:
+    """The cells of a device. Its power is the mean over the spans in which a rank had it."""
     span, held, heat = use.span_seconds, use.throttled_seconds, use.mean_temperature_celsius
     power = None if use.joules is None or span <= 0 else use.joules / span
     held_text = "unknown"
@@ -197,4 +201,5 @@ def _row(use: DeviceUse) -> list[Cell]:
 
 
 def _known(value: float | None, unit: str) -> Cell:
+    """A cell that is sorted by its value."""
     return "unknown" if value is None else scaled(value, unit), value

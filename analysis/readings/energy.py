@@ -54,6 +54,7 @@ class Level(Enum):
 
     @property
     def text(self) -> str:
+        """ "L1, nodes"."""
         return f"{self.name}, {self.value}"
 
 
@@ -62,6 +63,7 @@ class Energy:
     """Energy of one level over the span."""
 
     level: Level
+    """What the energy includes."""
     joules: float | None
     missing: str
     """Why the energy is not known; empty where it is."""
@@ -190,6 +192,8 @@ def _by_site(
 
 
 def _summed(level: Level, power: PowerFile, measured: Mapping[str, list[Span]], source: str) -> Energy:
+    """The sum over the meters, each over the spans for which it counts. If it is not known, the meter that
+    covers least is named."""
     covered = {name: coverage(power.meters[name], spans) for name, spans in measured.items()}
     least = min(covered, key=lambda name: covered[name])
     joules = list[float | None]()
@@ -212,6 +216,7 @@ def _summed(level: Level, power: PowerFile, measured: Mapping[str, list[Span]], 
 
 
 def _named(meter: str) -> str:
+    """ " of node5"; nothing for a meter that has no name."""
     return f" of {meter}" if meter else ""
 
 
@@ -236,6 +241,7 @@ def _by_nodes(files: RunFiles, replay: Replay, until: float) -> Energy | None:
 
 
 def _node_readings(files: RunFiles, host: str) -> Iterator[tuple[float, Mapping[str, Any]]]:
+    """The readings of the node's own sensors, each with its time of day."""
     for record in records(files.telemetry(host), having=b'"node"'):
         reading = (record or {}).get("node")
         at = reading.get("wall_seconds") if isinstance(reading, dict) else None

@@ -28,10 +28,13 @@ class ControlReading:
     """How fast the control network was trained, in the task's unit of rates."""
 
     amount: Amount
+    """The unit of rates, such as images."""
     per_second: float
     """Rate of all devices together."""
     slowest: float
+    """Rate of the slowest device."""
     slowest_host: str
+    """Its host."""
     network: str
     """ "ResNet-50 v1.5 at 224²", or "… at 64² and 112²" where devices were too slow for more."""
     sizes: str
@@ -39,6 +42,7 @@ class ControlReading:
 
     @property
     def text(self) -> str:
+        """The rate with its unit."""
         return f"{figure(self.per_second)} {self.amount.name}/s"
 
 
@@ -75,13 +79,16 @@ class GroupNow:
 
     group: int
     host: str
+    """Host of its first rank."""
     doing: str
     """training, waiting or lost."""
     trial: int | None
     origin: str
+    """The morphisms that made the trial's network."""
     share: float
     """Share of the trial's planned steps that is done."""
     epochs: int
+    """Epochs that are planned for the trial."""
     error: float | None
     """Lowest validation error of the trial so far."""
     per_second: float | None
@@ -97,6 +104,7 @@ def hosts(replay: Replay) -> Table:
 
 
 def _by_host(ranks: Mapping[int, RankReady], amount: Amount, rates: Mapping[int, float]) -> Table:
+    """A row for each host. Of its clocks the one that is furthest off is shown."""
     of_host: dict[str, list[RankReady]] = {}
     for event in ranks.values():
         of_host.setdefault(event.ready.host, []).append(event)
@@ -113,6 +121,7 @@ def _by_host(ranks: Mapping[int, RankReady], amount: Amount, rates: Mapping[int,
 
 
 def _by_rank(ranks: Mapping[int, RankReady], amount: Amount, rates: Mapping[int, float]) -> Table:
+    """A row for each rank."""
     cells: list[list[Cell]] = []
     for rank, event in sorted(ranks.items()):
         ready, rate = event.ready, _rate(rates.get(rank), amount)
@@ -129,12 +138,14 @@ def _rates(amount: Amount, controls: Controls) -> dict[int, float]:
 
 
 def _rate(per_second: float | None, amount: Amount) -> Cell:
+    """The rate of a control, by which the cell is sorted."""
     if per_second is None:
         return "not measured", 0.0
     return f"{figure(per_second)} {amount.name}/s", per_second
 
 
 def _offset(clock: ClockReading) -> Cell:
+    """How far a clock is from the master's, with the uncertainty of that, in milliseconds."""
     around = f" ± {1000 * clock.uncertainty_seconds:.1f}" if clock.uncertainty_seconds else ""
     return f"{1000 * clock.offset_seconds:+.1f}{around} ms", clock.offset_seconds
 
@@ -149,6 +160,8 @@ def groups_now(replay: Replay) -> tuple[GroupNow, ...]:
 
 
 def _group(replay: Replay, group: int, host: str, attempt: Attempt | None) -> GroupNow:
+    """What a group does. How much of the trial is done is only known if the ranks said how many examples
+    there are."""
     leg = replay.leg
     if attempt is None or attempt.state is not State.RUNNING:
         gone = group not in leg.alive and any(loss.group == group for loss in leg.losses)

@@ -53,11 +53,15 @@ class Machine:
 
     device: str
     memory_bytes: int
+    """Memory of the device."""
     software: Mapping[str, str]
+    """Versions by name."""
     products: tuple[Record, ...]
+    """By format and size, in the order of measurement."""
     copy: Rate
     """Bytes per second, read and written."""
     upload: Rate | None
+    """Bytes per second from the host; None if the device has the host's memory."""
     form: str = FORM
 
     def fastest(self, format: str) -> Record | None:
@@ -125,6 +129,7 @@ def read_limits(path: Path, formats: Sequence[str]) -> Limits:
 
 
 def machine_json(machine: Machine) -> str:
+    """The output of `peak -o`, which `read_limits` reads."""
     return json.dumps(encode(machine), indent=1) + "\n"
 
 
@@ -148,5 +153,6 @@ def machine_text(machine: Machine) -> str:
 
 
 def _of_peak(machine: Machine, record: Record) -> str:
+    """The fastest rate as a share of the data sheet's."""
     listed = peak_ops_per_second(machine.device, record.format, machine.memory_bytes)
     return "not listed" if listed is None else f"{percent(record.rate.fastest / listed, 1)} of {rate(listed)}"

@@ -28,6 +28,7 @@ from analysis.readings.run_tables import devices_text, verdict_text, verdict_wor
 from nas.ops import OPS, Ops
 
 BINS = 60
+"""Bins of the curve of OPS: a terminal shows one in each column."""
 LONGEST_SILENCE_SECONDS = 60.0
 """Time without a new line after which a run counts as silent: a living master writes every few seconds."""
 
@@ -37,10 +38,14 @@ class Snapshot:
     """Where a run stands. Times are on the master's clock: they stand still when its journal does."""
 
     run: str
+    """Name of the run."""
     preset: str
     machine: str
+    """Its devices and hosts, with a mark if it was not measured."""
     state: str
+    """What it does, or how it ended, in words."""
     span_seconds: float
+    """Seconds of the span so far."""
     left_seconds: float | None
     """Time to the deadline, or as the trials so far suggest; None if neither is known."""
     ops_per_second: float
@@ -48,9 +53,11 @@ class Snapshot:
     curve: Sequence[float]
     """OPS by bin of all steps that were made, whether credited later or not."""
     bin_seconds: float
+    """Length of a bin."""
     best: tuple[int, float] | None
     """Trial and validation error."""
     trials: Mapping[str, int]
+    """Number of trials by state."""
     groups: Sequence[GroupNow]
     rates_of: str
     """The unit of rates, such as "images"."""
@@ -162,11 +169,14 @@ class Follower:
         return self._slow[1]
 
     def _price(self) -> None:
+        """Keeps the operations of one training example of each new attempt, because each of its blocks needs
+        them."""
         for attempt in self.replay.attempts[len(self._prices) :]:
             dispatched = attempt.dispatched
             self._prices.append((Ops(*dispatched.forward) + Ops(*dispatched.backward)).price(OPS))
 
     def _credit(self, event: Closed) -> None:
+        """Adds the operations of a segment that was closed in time."""
         segment, story = event.segment, self.replay.trials.get(event.segment.trial)
         closed = story.attempts[-1].validations[-1:] if story else []
         # A line that contradicts those before it was not taken.
@@ -204,11 +214,13 @@ class Follower:
 
 
 def _bins(times: NDArray[np.float64], width: float) -> NDArray[np.int64]:
+    """The bins of these times; a time outside the span counts to the bin at its end."""
     found: NDArray[np.int64] = np.clip(np.nan_to_num(times / width), 0, BINS - 1).astype(np.int64)
     return found
 
 
 def _state(replay: Replay, found: Shortfall | None, silent_seconds: float) -> str:
+    """What the run does, or how it ended, in words."""
     if not replay.legs:
         return "starting"
     leg = replay.leg
@@ -229,6 +241,7 @@ def _span(replay: Replay) -> float:
 
 
 def _left(replay: Replay) -> float | None:
+    """Seconds that are left of a leg that goes on; None if they are not known."""
     if not replay.legs or replay.leg.ended is not None or replay.leg.released is None:
         return None
     leg = replay.leg

@@ -55,6 +55,7 @@ class Occupancy:
 
 
 def occupancy(replay: Replay, credited: Credit) -> Occupancy:
+    """Where the time of each group went. The parts of a group add up to its span."""
     axis, num_groups = SpanAxis(replay.legs), max((leg.groups for leg in replay.legs), default=0)
     seconds = np.zeros((num_groups, len(PARTS)))
     span_of_group = np.array(
@@ -93,6 +94,7 @@ def _work(
 
 
 def _bars(replay: Replay, axis: SpanAxis, last_work: NDArray[np.float64]) -> tuple[Bar, ...]:
+    """A bar for each attempt that began, up to its last work or to its end, whichever is later."""
     bars = []
     for attempt in replay.attempts:
         if attempt.began is None:

@@ -145,6 +145,7 @@ def _during(replay: Replay, leg: Leg) -> Iterator[Outlier]:
 def _of_group(
     leg: Leg, group: int, times: Sequence[tuple[float, float]], length: float, end: float
 ) -> Outlier:
+    """The outlier of a group, with the whole time in which it was slow and its lowest share."""
     ready = _ready(leg, group)
     devices = [one.device for one in ready] if len(ready) > 1 else [_spoken(one.device, one) for one in ready]
     share = min(share for _, share in times)
@@ -165,6 +166,7 @@ def _spoken(name: str, ready: Ready | None) -> str:
 
 
 def _ready(leg: Leg, group: int) -> list[Ready]:
+    """The ranks of a group as they reported ready, in order."""
     return [leg.devices[rank] for rank in sorted(leg.began.groups[group]) if rank in leg.devices]
 
 
@@ -184,6 +186,7 @@ def _with_sensors(outlier: Outlier, leg: Leg, usage: Usage | None) -> Outlier:
 
 
 def _sensor_facts(mine: Sequence[DeviceUse], others: Sequence[DeviceUse]) -> Iterator[str]:
+    """What the sensors say about a slow device: its clock, and whether its driver held it back."""
     clocks = [use.mean_clock_hertz for use in mine if use.mean_clock_hertz is not None]
     usual = [use.mean_clock_hertz for use in others if use.mean_clock_hertz is not None]
     if clocks and usual:

@@ -108,10 +108,12 @@ class NodeTime:
 
     @property
     def seconds(self) -> float:
+        """Time of both passes."""
         return self.forward_seconds + self.backward_seconds
 
     @property
     def ops_per_second(self) -> float | None:
+        """Rate of its operations; None if they are not counted or took no time."""
         return self.operations / self.seconds if self.operations is not None and self.seconds else None
 
     @property
@@ -129,6 +131,7 @@ class Profile:
 
     @classmethod
     def of(cls, recorded: Recorded) -> Profile:
+        """Raises RecordError or ShapeError if the recorded graph cannot be one."""
         return cls(recorded, graph_from_json(dict(recorded.graph)))
 
     @property
@@ -138,6 +141,7 @@ class Profile:
 
     @cached_property
     def _steps(self) -> Sequence[Sequence[Span]]:
+        """Spans of each profiled step."""
         names = [node.name for node in self.graph.nodes]
         return [spans(events, names) for events in self.recorded.steps]
 
@@ -179,6 +183,7 @@ class Profile:
 
     @property
     def evaluate_ops_per_second(self) -> float:
+        """OPS of this rank in validation."""
         return self.graph.cost.evaluate.price(OPS) / self.evaluate_seconds
 
     @cached_property
@@ -216,6 +221,7 @@ class Profile:
 
     @property
     def limits(self) -> Limits | None:
+        """The ceilings that were measured with the profile; None without them."""
         ceilings, recorded = self.recorded.ceilings, self.recorded
         if ceilings is None:
             return None
@@ -241,6 +247,7 @@ class Profile:
         ]
 
     def _part(self, name: str, nanoseconds: int, calls: int | None = None) -> StepPart:
+        """A part of the chosen step, from its nanoseconds."""
         seconds = nanoseconds / NANO
         return StepPart(name, seconds, seconds / self.step_seconds, calls)
 
@@ -254,6 +261,8 @@ def kinds(span: Span) -> Iterator[tuple[str, int]]:
 
 
 def _kind(span: Span) -> str:
+    """The kind of the innermost operation. Names are compared by patterns, because torch has thousands of
+    operations."""
     if span.phase in (LOAD, OPTIMIZER):
         return span.phase
     name = span.operation
@@ -307,6 +316,7 @@ def _costs(graph: Graph) -> Mapping[str, tuple[Cost, ...]]:
 
 
 def _price(costs: Iterable[Cost], prices: Ops) -> int:
+    """Operations of one training example at these prices."""
     return sum(cost.train.price(prices) for cost in costs)
 
 

@@ -45,6 +45,7 @@ class Span:
 
     @property
     def waits(self) -> bool:
+        """Whether the event computes nothing itself."""
         return self.operation.startswith(WAITING)
 
     @property
@@ -81,6 +82,8 @@ def spans(events: Events, nodes: Sequence[str]) -> list[Span]:
 def _spans(
     events: Events, order: Sequence[int], nodes: Sequence[str], busy: Sequence[tuple[int, int]]
 ) -> Iterator[Span]:
+    """The spans of these events, whose begins rise. A stack holds the events that have begun and not
+    ended."""
     stack: list[_Open] = []
     now, last = 0, NO_NODE
 
@@ -128,6 +131,7 @@ def _node_of(number: int, layers: Sequence[int], nodes: Sequence[str]) -> str:
 
 
 def _merged(intervals: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Intervals that do not overlap, from ones that begin in order."""
     found: list[tuple[int, int]] = []
     for begin, end in intervals:
         if found and begin <= found[-1][1]:

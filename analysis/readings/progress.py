@@ -104,6 +104,7 @@ def num_nodes(leg: Leg) -> int:
 
 
 def progress(replay: Replay, score: Score) -> Progress:
+    """What was known at each time, as a reader of the journal would have seen it."""
     axis = SpanAxis(replay.legs)
     told = [
         (axis.at(attempt.leg, attempt.ended.end), attempt.error, attempt.trial.number)

@@ -36,6 +36,7 @@ class Reference:
     """Runs of one preset on one kind of machine."""
 
     preset: str
+    """Name of the preset."""
     kind: str
     """As `kind_of_machine` names it."""
     minutes: float
@@ -44,11 +45,14 @@ class Reference:
     """Lowest share of the ceiling that one of them reached, 0 to 1."""
     greatest: float
     runs: int
+    """Number of runs."""
     processor: str
     """Model of the processor or device."""
     commit: str
+    """Commit of the program that was measured."""
     date: str
     conditions: str
+    """What else is worth knowing, such as how quiet the machine was."""
 
     def __post_init__(self) -> None:
         if not 0 < self.least <= self.greatest <= 1:
@@ -61,6 +65,8 @@ class Reference:
 
 @dataclass(frozen=True)
 class _Table:
+    """A file of references."""
+
     reference: tuple[Reference, ...]
 
 
@@ -77,6 +83,7 @@ def kind_of_machine(replay: Replay) -> str:
 
 
 def _kind(processor: Processor) -> str:
+    """The fastest instruction set of a processor that tells kinds apart; empty for another architecture."""
     return next((name for flag, name in INSTRUCTIONS.items() if flag in processor.flags), "")
 
 
@@ -106,6 +113,7 @@ def usual_text(replay: Replay) -> str:
 
 
 def _read(text: str, where: str) -> Sequence[Reference]:
+    """The references in a file. Raises ConfigError, which names `where`."""
     try:
         return decode(_Table, toml.parsed(text)).reference
     except (ValueError, RecursionError, RecordError, ConfigError) as error:

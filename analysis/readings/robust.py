@@ -45,6 +45,7 @@ def below(values: Array, own: Array) -> Iterator[int]:
 
 
 def deviation(values: Array) -> float:
+    """The robust standard deviation of the values."""
     number = len(values)
     factor = SMALL.get(number, number / (number - 0.8) if number > 9 else SMALL[4])
     return NORMAL * factor * median(np.abs(values - median(values)))

@@ -38,17 +38,22 @@ class LayerLimit:
     operations: int
     """Number of operations at the price of OPS."""
     tensor_operations: int
+    """Multiply-accumulates, as two operations each."""
     bytes: float
+    """Bytes read and written, with a share of the weights."""
     compute_seconds: float
     """Seconds of its tensor operations at the ceiling of matrix products."""
     memory_seconds: float
+    """Seconds of its bytes at the ceiling of memory."""
 
     @property
     def seconds(self) -> float:
+        """The longer of the two: products and memory work at the same time."""
         return max(self.compute_seconds, self.memory_seconds)
 
     @property
     def bound(self) -> str:
+        """Which of the two ceilings limits it."""
         return "products" if self.compute_seconds > self.memory_seconds else "memory"
 
 
@@ -63,6 +68,7 @@ def example_seconds(graph: Graph, limits: Limits, batch_size: int) -> float:
 
 
 def _limit(graph: Graph, node: Node, limits: Limits, batch_size: int) -> LayerLimit:
+    """The limits of one layer, forward and backward."""
     passes = [cost.train for cost in graph.charged(node)]
     tensor = sum(ops.price(TENSOR_OPS) for ops in passes)
     moved = _bytes(graph, node, BYTES[limits.format], batch_size)
@@ -78,6 +84,7 @@ def _limit(graph: Graph, node: Node, limits: Limits, batch_size: int) -> LayerLi
 
 
 def _bytes(graph: Graph, node: Node, element: int, batch_size: int) -> float:
+    """Bytes that a layer moves for one example."""
     weights = sum(map(prod, node.layer.weights(*graph.reads(node)).values()))
     return moved_bytes(moved_elements(graph, node), weights, element, batch_size)
 
@@ -120,6 +127,7 @@ def roofline_text(graph: Graph, limits: Limits, batch_size: int) -> str:
 
 
 def _row(layer: LayerLimit, total: float) -> list[str]:
+    """A row of the table of layers."""
     return [
         layer.name,
         layer.layer,

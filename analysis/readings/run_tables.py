@@ -196,6 +196,7 @@ def flat(record: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def setting_text(value: Any) -> str:
+    """The value of a setting in words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (tuple, list)):
@@ -204,6 +205,7 @@ def setting_text(value: Any) -> str:
 
 
 def rules(verdict: Verdict) -> Table:
+    """The findings, with what failed and what is unknown first."""
     order = {Outcome.FAILED: 0, Outcome.UNKNOWN: 1, Outcome.PASSED: 2}
     found = sorted(verdict.findings, key=lambda f: (order[f.outcome], f.kind is Kind.ELIGIBILITY))
     rows = [[f.rule, _QUESTIONS[f.kind], f.outcome.value, f.text] for f in found]
@@ -211,10 +213,12 @@ def rules(verdict: Verdict) -> Table:
 
 
 def verdict_word(verdict: Verdict, validated: bool) -> str:
+    """The verdict in a word or two. A run whose operations nobody recounted is not yet called VALID."""
     return verdict.answer.value if validated or not verdict.valid else "NOT VALIDATED"
 
 
 def verdict_and_class(verdict: Verdict, validated: bool) -> str:
+    """The word with the class of a VALID run: "VALID, ranked"."""
     of_class = f", {verdict.class_text}" if verdict.class_text else ""
     return verdict_word(verdict, validated) + of_class
 
@@ -243,5 +247,6 @@ def num_groups(replay: Replay) -> int:
 
 
 def _groups_text(groups: Sequence[Sequence[int]]) -> str:
+    """ "4 of 2 ranks"."""
     sizes = Counter(len(group) for group in groups)
     return ", ".join(f"{num:,} of {size} rank{'s' * (size != 1)}" for size, num in sorted(sizes.items()))

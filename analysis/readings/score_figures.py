@@ -77,8 +77,11 @@ class Figure:
     """One number of a run."""
 
     name: str
+    """What it is called in tables."""
     value: float | None
+    """The value in basic units: OPS, seconds, a share; None if it is not known."""
     unit: Unit
+    """How the value is written."""
     aside: str = ""
     """What it rests on, in a few words."""
     unknown: str = "unknown"
@@ -95,14 +98,17 @@ class Figure:
 
     @property
     def text(self) -> str:
+        """The value with its unit."""
         return self.unknown if self.value is None else self.unit.text(self.value)
 
     @property
     def cell(self) -> Cell:
+        """A cell that is sorted by the value."""
         return self.text, self.value
 
     @property
     def line(self) -> str:
+        """The value with what it rests on."""
         return f"{self.text} ({self.aside})" if self.aside else self.text
 
 
@@ -113,6 +119,7 @@ def figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
 
 
 def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
+    """The figures without marks and explanations."""
     devices, task = num_devices(replay), task_of_run(replay)
     return {
         "ops_per_second": Figure("sustained OPS", score.ops_per_second, RATE, _stable(score)),
@@ -152,6 +159,7 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
 
 
 def task_of_run(replay: Replay) -> Task:
+    """What the run learned."""
     return task_of(replay.opened.config.data)
 
 
@@ -161,6 +169,7 @@ def num_devices(replay: Replay) -> int:
 
 
 def _stable(score: Score) -> str:
+    """The span, and the rate in its stable window, with the interval."""
     line, over = score.timeline, f"over {clock(score.span_seconds)}"
     if line.stable_interval is None or line.stable_ops_per_second is None:
         return f"{over}; no stable window"
@@ -169,6 +178,7 @@ def _stable(score: Score) -> str:
 
 
 def _regulated(replay: Replay, score: Score) -> Figure:
+    """With the formula, so that no reader takes it for a rate of the hardware."""
     aside = "−ln(test error) × sustained OPS"
     if score.regulated_score is None:
         aside = "no network was tested"
@@ -178,6 +188,7 @@ def _regulated(replay: Replay, score: Score) -> Figure:
 
 
 def _mfu(score: Score) -> Figure:
+    """Its peak is that of a data sheet, so it is unknown for a device that is not listed."""
     peak = score.peak_ops_per_second
     aside = "no listed peak for this device" if score.span_seconds > 0 else "nothing was timed"
     if peak is not None:
@@ -186,6 +197,8 @@ def _mfu(score: Score) -> Figure:
 
 
 def _errors(score: Score, task: Task) -> Mapping[str, Figure]:
+    """The errors of the network that was best on validation; the search chose by that error, so only the test
+    error is a result."""
     quality, unknown, aside = score.quality, "none", "no trial was validated"
     if quality is not None:
         unknown = "not tested"
@@ -200,6 +213,7 @@ def _errors(score: Score, task: Task) -> Mapping[str, Figure]:
 
 
 def _control(replay: Replay, score: Score) -> Figure:
+    """The control in the task's unit of rates."""
     name, control, task = "control", control_reading(replay), task_of_run(replay)
     unit = Unit(lambda value: f"{figure(value)} {task.amount.name}/s")
     if control is None:

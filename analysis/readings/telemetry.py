@@ -27,14 +27,17 @@ from aiperf.journal.strict import once
 from nas.bounded import lines, opened
 
 BINS = 240
+"""Most bins: a figure is some hundreds of pixels wide."""
 LEAST_BIN_SECONDS = 2.0
 """Shortest bin. Hosts measure once per second: a shorter bin may be empty, and no line is drawn through
 it."""
 MOST_QUANTITIES = 24
+"""Most quantities that are kept: a file may hold any number of names."""
 COUNTER = "energy_joules"
 """A counter since the driver was loaded: its rise over the span tells something, its curve does not."""
 TIME = "wall_seconds"
 NAME = re.compile(r"[a-z][a-z0-9_.]{0,60}")
+"""Names that are shown; others may be made to harm a page."""
 LONGEST_LINE = 1 << 20
 """Longest line in bytes; that of a host with sixteen devices has a hundredth of it."""
 MOST_PIECES = 64
@@ -54,7 +57,10 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Telemetry:
+    """What all hosts measured over the span."""
+
     hosts: int
+    """Number of hosts that measured."""
     edges: NDArray[np.float64]
     """Edges of the bins, in seconds of the span."""
     quantities: tuple[Quantity, ...]
@@ -130,6 +136,7 @@ class HostClock:
         return self._spans.get(device, [])
 
     def span_seconds(self, wall: object) -> float | None:
+        """Seconds of the span at a time of day of the host; None outside of every leg."""
         if not isinstance(wall, (int, float)):
             return None
         for first, last, began, leg in self._legs:
@@ -158,6 +165,7 @@ def records(path: Path, having: bytes = b"") -> Iterator[dict[str, Any] | None]:
 
 
 def _record(raw: bytes) -> dict[str, Any] | None:
+    """The object in a line; None if it is not JSON, or not an object."""
     try:
         record = json.loads(raw, object_pairs_hook=once)
     except (ValueError, RecursionError):
@@ -182,6 +190,7 @@ def _numbers(record: Mapping[str, Any] | list[Any], path: str = "") -> Iterator[
 
 
 def _quantity(name: str, by_host: Mapping[int, NDArray[np.float64]]) -> Quantity:
+    """The range of the hosts' means in each bin; a bin in which no host measured stays not a number."""
     cells = np.array(list(by_host.values()))
     means = np.full(cells[:, 0].shape, np.nan)
     np.divide(cells[:, 0], cells[:, 1], out=means, where=cells[:, 1] > 0)

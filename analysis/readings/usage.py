@@ -42,6 +42,7 @@ class DeviceUse:
     """One device over the span; None: not known."""
 
     host: str
+    """Host of the device."""
     device: str
     """Its identity."""
     joules: float | None
@@ -51,8 +52,10 @@ class DeviceUse:
     """Whether one of the two reports many times the energy of the other: one is wrong, and it is not known
     which."""
     mean_clock_hertz: float | None
+    """Mean of the samples within the span."""
     least_clock_hertz: float | None
     mean_temperature_celsius: float | None
+    """Mean of the samples within the span."""
     throttled_seconds: Mapping[str, float] | None
     """Seconds in which the device was throttled, by the driver's name of the reason; None if it never
     reported whether there was one."""
@@ -98,6 +101,7 @@ def read_usage(files: RunFiles, replay: Replay, until: float = math.inf) -> Usag
 
 
 def _missing(found: Sequence[DeviceUse], nameless: int) -> str:
+    """Why the sum over all devices is not known; the first device without a figure is named."""
     if nameless or not found:
         return "no supported energy sensor" if nameless else "no rank was ready"
     without = [use for use in found if use.joules is None]
@@ -118,6 +122,7 @@ def use_over(file: Path, device: str, span: tuple[float, float]) -> DeviceUse:
 def _of_host(
     files: RunFiles, clock: HostClock, host: str, devices: Mapping[str, None]
 ) -> Iterator[DeviceUse]:
+    """The use of the devices of a host, whose journal or telemetry may hide their names."""
     named = {files.hidden("device", device): device for device in devices}
     for name, readings in _readings(files.telemetry(host), named).items():
         yield _use(host, named[name], readings, clock.spans(named[name]))
@@ -138,6 +143,7 @@ def _readings(file: Path, devices: Iterable[str]) -> dict[str, list[tuple[float,
 
 
 def _use(host: str, device: str, readings: Readings, spans: Sequence[tuple[float, float]]) -> DeviceUse:
+    """What a device used, from its readings over these spans."""
     clocks = _within(column(readings, "clock_hertz"), spans)
     heat = _within(column(readings, "temperature_celsius"), spans)
     counted, integrated = _energies(readings, spans)
@@ -185,6 +191,7 @@ def measures(value: object) -> bool:
 
 
 def _within(column: Samples, spans: Sequence[tuple[float, float]]) -> NDArray[np.float64]:
+    """The values of the samples inside the spans."""
     times, values = column
     inside = np.zeros(len(times), dtype=bool)
     for first, last in spans:

@@ -77,7 +77,7 @@ class Prepared:
 def measure(setting: Setting) -> Figures:
     """Images per second by engine; an engine that can be used and does not make the eager step is a fault."""
     device = bind(setting.kind, 0)
-    side = SMALL_SIDE if setting.is_small else SIDE
+    side = setting.sized(SIDE, SMALL_SIDE)
     format = "bf16" if "bf16" in device.formats else device.formats[0]
     graph = resnet50((3, side, side), CLASSES)
     device.declare(format)
@@ -102,11 +102,8 @@ def measure(setting: Setting) -> Figures:
     own = device.name if any(mark.device == device.name for mark in MARKS) else H200
     for mark in (mark for mark in MARKS if mark.device == own):
         same = mark.device == device.name and not setting.is_small and format == "bf16"
-        rows.append(
-            row(
-                f"{best} beside", medians[best], "images/s", mark.examples_per_second, mark.who, compared=same
-            )
-        )
+        beside = (mark.examples_per_second, mark.who)
+        rows.append(row(f"{best} beside", medians[best], "images/s", *beside, compared=same))
     left_out = device.kind == "cpu" and COMPILED in prepared.unusable
     faults = [
         f"{name}: {reason}"
@@ -122,13 +119,13 @@ def measure(setting: Setting) -> Figures:
         else "",
         examples_per_second={name: sorted(each) for name, each in rates.items()},
         operations_per_image=per_image,
-        limits={"ops_per_second": limits.ops_per_second, "bytes_per_second": limits.bytes_per_second},
+        limits={name: getattr(limits, name) for name in ("ops_per_second", "bytes_per_second")},
     )
 
 
 def _fitting(device: Device, graph: Graph, format: str, setting: Setting) -> Prepared:
     """Prepared engines; the batch is halved until all of them have room in memory."""
-    size = SMALL_BATCH if setting.is_small else BATCH
+    size = setting.sized(BATCH, SMALL_BATCH)
     while size > 2:
         try:
             prepared = _prepared(device, graph, format, size)
@@ -174,7 +171,7 @@ def _in_turn(prepared: Prepared, setting: Setting) -> dict[str, list[float]]:
     device, parameters = passes.device, list(passes.network.parameters())
     fused = device.kind in ("cpu", "cuda", "xpu")
     optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=fused)
-    seconds = SMALL_ROUND_SECONDS if setting.is_small else ROUND_SECONDS
+    seconds = setting.sized(ROUND_SECONDS, SMALL_ROUND_SECONDS)
 
     def once(engine: Engine, steps: int) -> float:
         device.synchronise()
@@ -191,7 +188,7 @@ def _in_turn(prepared: Prepared, setting: Setting) -> dict[str, list[float]]:
         once(engine, 1)
         steps[name] = max(1, round(seconds / once(engine, 1)))
     rates: dict[str, list[float]] = {name: [] for name in prepared.engines}
-    for _ in range(SMALL_ROUNDS if setting.is_small else ROUNDS):
+    for _ in range(setting.sized(ROUNDS, SMALL_ROUNDS)):
         for name, engine in prepared.engines.items():
             images = steps[name] * len(prepared.images)
             rates[name].append(images / once(engine, steps[name]))

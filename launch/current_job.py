@@ -30,6 +30,7 @@ def job_seconds_left(environment: Mapping[str, str], now: float) -> float | None
 
 
 def _scheduler(environment: Mapping[str, str]) -> Scheduler | None:
+    """The scheduler whose variable is set here; None outside of a job."""
     return next((each for each in SCHEDULERS.values() if variables.word(environment, each.job_id)), None)
 
 

@@ -28,6 +28,8 @@ COUNT = '"$(wc -l <"$hosts")"'
 
 @dataclass(frozen=True)
 class Launcher:
+    """A command that starts one process on each host of a list."""
+
     name: str
     ranks: Callable[[Mpi], list[str]]
     """The words before the program: one rank for each line of the host file."""

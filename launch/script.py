@@ -70,6 +70,7 @@ def table_text(scheduler: Scheduler, site: Site, job: Job, study: Path) -> str:
 
 
 def _title(scheduler: Scheduler, job: Job) -> list[str]:
+    """Comments at the top: what the script is for, and how it is submitted."""
     where = "one node" if job.nodes == 1 else "several nodes"
     if job.sizes:
         where = f"{', '.join(map(str, job.sizes))} nodes, one after another: weak scaling in one job"
@@ -119,6 +120,7 @@ def _wanted(scheduler: Scheduler, job: Job) -> list[str]:
 
 
 def _machine(scheduler: Scheduler, site: Site, job: Job) -> list[str]:
+    """Lines that set the numbers of nodes, devices and cores."""
     return [
         *([] if job.sizes else [f"nodes={scheduler.nodes}"]),
         *scheduler.devices(site),
@@ -137,6 +139,7 @@ def _warning(launcher: Launcher) -> list[str]:
 
 
 def _ranks(scheduler: Scheduler, words: list[str]) -> list[str]:
+    """Lines that write the file of hosts and the words that start a rank on each."""
     return [
         "# One rank per device, plus one on the first node: the master, which has no device.",
         "hosts=$(mktemp)",
@@ -150,6 +153,8 @@ def _ranks(scheduler: Scheduler, words: list[str]) -> list[str]:
 
 
 def _staging(scheduler: Scheduler, site: Site, launcher: Launcher) -> list[str]:
+    """Lines that make a folder on each node, copy the data there, and remove it at the end; none without a
+    local disk."""
     if not site.scratch.directory:
         return []
     stage = site.scratch.stage
@@ -167,6 +172,7 @@ def _staging(scheduler: Scheduler, site: Site, launcher: Launcher) -> list[str]:
 
 
 def _doctor(site: Site) -> list[str]:
+    """Lines that check the machine before the run: an hour of waiting must not end in a missing library."""
     words = ['"${ranks[@]}"', '"${program[@]}"', "doctor"]
     words += [f"--wait-seconds {site.doctor_seconds:g}"] * bool(site.doctor_seconds)
     words += ['--directory "$directory"', '"$@"']
@@ -222,6 +228,8 @@ def _explained(launcher: Launcher, code: int, means: str) -> str:
 
 
 def _lost_code(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
+    """Lines that find out from the journal whether a run was stopped in time, for a launcher that loses the
+    exit code."""
     if launcher is not TORCHRUN:
         return []
     told = f"tail -n 1 {_journal(scheduler, job)} | grep -qE {quote(STOPPED)}"
@@ -232,6 +240,7 @@ def _lost_code(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
 
 
 def _journal(scheduler: Scheduler, job: Job) -> str:
+    """Shell text of the path of the journal."""
     return f'"{RunFiles(Path(_place(scheduler, job))).journal}"'
 
 
@@ -243,6 +252,7 @@ def _place(scheduler: Scheduler, job: Job) -> str:
 
 
 def _each_size(job: Job, one: Iterable[list[str]]) -> list[str]:
+    """A loop over the sizes around the lines of one run, and the table of the study after it."""
     body = _paragraphs(one).splitlines()
     return [
         f"for nodes in {' '.join(map(str, job.sizes))}; do",
@@ -254,6 +264,7 @@ def _each_size(job: Job, one: Iterable[list[str]]) -> list[str]:
 
 
 def _spread(scheduler: Scheduler, job: Job) -> list[str]:
+    """Lines that show how far repeated runs differ, from the second one on."""
     return [
         "# The spread of the runs, once there are several.",
         f'((code == 0 && {scheduler.element} > 1)) && "${{program[@]}}" spread "$directory"',
@@ -261,6 +272,7 @@ def _spread(scheduler: Scheduler, job: Job) -> list[str]:
 
 
 def _end(scheduler: Scheduler, launcher: Launcher) -> list[str]:
+    """Lines that say how it ended, and queue the job again if the run can be continued."""
     return [
         "case $code in",
         '0) echo "done: $directory" ;;',
@@ -276,6 +288,7 @@ def _end(scheduler: Scheduler, launcher: Launcher) -> list[str]:
 
 
 def _paragraphs(sections: Iterable[list[str]]) -> str:
+    """Sections with an empty line between them; empty ones are left out."""
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 

@@ -74,4 +74,5 @@ def path_word(value: str) -> str:
 
 
 def _refused(key: str, value: str, why: str) -> ConfigError:
+    """The error on a value, shortened, with what it must be."""
     return ConfigError(f"{key} is {value!r:.120}; {why}")

@@ -37,6 +37,8 @@ GUESSED = "guessed: check this"
 
 @dataclass(frozen=True)
 class Partition:
+    """A partition as `sinfo` reports it."""
+
     name: str
     is_default: bool
     nodes: int
@@ -178,6 +180,7 @@ def _kinds(first: Partition | None) -> str:
 
 
 def _accounts(answer: str, user: str) -> list[str]:
+    """Accounts that this user may charge, sorted."""
     told = (row.groups() for row in rows(answer, FORMS["accounts"]).found)
     return sorted({account for account, owner in told if owner == user and account})
 
@@ -190,6 +193,7 @@ def _loaded(answer: str) -> str:
 
 
 def _seen_partitions(known: list[Partition]) -> str:
+    """One line per partition, so that a person can choose another one."""
     return "\n".join(
         f"{each.name}: {counted(each.nodes, 'node')}, {counted(each.cores, 'core')}"
         f"{f', {each.devices} x {each.resource}' if each.devices else ''}, up to {each.limit}"
@@ -198,10 +202,12 @@ def _seen_partitions(known: list[Partition]) -> str:
 
 
 def _others(accounts: list[str]) -> str:
+    """The comment on the account: the others that would work."""
     return f"or {', '.join(accounts[1:])}" if accounts[1:] else "account that jobs are charged to"
 
 
 def _and(plugins: list[str]) -> str:
+    """The comment on the plugin of MPI: the others that would work."""
     return f"; {', '.join(plugins)} would also work" if plugins else ""
 
 

@@ -43,6 +43,8 @@ SRUN = Launcher(
 
 
 class Slurm(Scheduler):
+    """Jobs are queued again by the script itself, because Slurm does so only after a failure of a node."""
+
     name = title = "Slurm"
     ending = "sbatch"
     mark, account, partition = "#SBATCH", "--account=", "--partition="
@@ -71,6 +73,8 @@ class Slurm(Scheduler):
     )
 
     def options(self, site: Site, job: Job) -> list[str]:
+        """`--requeue` and a warning two minutes before the limit, to the batch script only (B:), which passes
+        it on."""
         return [
             f"--job-name={job.name}",
             f"--nodes={job.nodes}{_request(site)} --time={job.clock}",
@@ -81,6 +85,8 @@ class Slurm(Scheduler):
         ]
 
     def devices(self, site: Site) -> list[str]:
+        """Lines that take the number of devices from Slurm, so that a person who edits the request need not
+        edit it twice."""
         request = site.devices.request
         if request == "none":
             return super().devices(site)
@@ -108,6 +114,7 @@ class Slurm(Scheduler):
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
+        """`sbatch`, which then prints the id alone."""
         dependency = [f"--dependency=afterany:{':'.join(after)}"] * bool(after)
         return ["sbatch", "--parsable", *dependency]
 
@@ -120,6 +127,7 @@ class Slurm(Scheduler):
         return ["squeue", "--me", "--noheader", "--states=all", "--format=%A %T"]
 
     def states(self, answer: str) -> JobStates:
+        """The states by job; other lines, such as a cluster's heading, are skipped."""
         told = rows(answer, r"(\d+) (\w+)")
         return JobStates({row[1]: self.state(row[2]) for row in told.found}, told.skipped)
 
@@ -141,6 +149,7 @@ class Slurm(Scheduler):
 
 
 def _request(site: Site) -> str:
+    """The option that requests devices, with a space before it; empty for none."""
     devices = site.devices
     if devices.request == "none":
         return ""

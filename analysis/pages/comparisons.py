@@ -32,10 +32,13 @@ TRIALS_SHOWN = 2_000
 
 
 def comparison_html(found: Comparison) -> str:
+    """The page of two runs with the differences that `compare` prints."""
     return page("compare.html", found.mark, found=found, terms=EXPLAINED)
 
 
 def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Published]) -> str:
+    """The page of a weak scaling study: its figure, its table and, if asked for, the published results of
+    `others`."""
     config = runs[0].replay.opened.config
     largest = max(runs, key=lambda run: num_devices(run.replay))
     beside = Table(
@@ -56,6 +59,7 @@ def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Publis
 
 
 def _sizes(found: Scaling) -> str:
+    """The title of a study: the smallest and the largest number of devices."""
     first, last = found.base_devices, found.points[-1].devices
     return f"{f'{first:,} to ' if first != last else ''}{counted(last, 'device')}"
 
@@ -76,6 +80,8 @@ def write_scaling(
 
 
 def cost_html(found: CostStudy, runs: Sequence[Judged]) -> str:
+    """The page of the time, energy and money that runs needed to reach an error, with the trials of all runs
+    by operations, parameters and epochs."""
     config = runs[0].replay.opened.config
     task = task_of_run(runs[0].replay)
     named = [(run.replay.opened.run_id, rows(run.replay, run.recount.counts)) for run in runs]

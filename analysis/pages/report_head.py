@@ -86,6 +86,7 @@ class PageHead:
 
     @property
     def others(self) -> list[Figure]:
+        """The figures below the first screen."""
         return [one for one in self.key if one.value is not None][FIRST:]
 
     @property
@@ -95,6 +96,7 @@ class PageHead:
 
 
 def head(judged: Judged, about: About, devices: DeviceReadings) -> PageHead:
+    """The top of the page of a run: name, verdict, what needs attention, and the key figures."""
     replay, verdict = judged.replay, judged.verdict
     opened, known = replay.opened, figures(replay, judged.score)
     sound = "passed" if judged.validated else "unknown"
@@ -116,6 +118,7 @@ def head(judged: Judged, about: About, devices: DeviceReadings) -> PageHead:
 
 
 def _attention(judged: Judged, devices: DeviceReadings) -> list[tuple[str, str]]:
+    """Slow ranks and lost groups, the first of each kind."""
     slow = slow_text(devices.slow, judged.replay) if devices.slow else []
     found = []
     for word, texts in (("slow", slow), ("lost", losses_text(judged.replay))):
@@ -126,6 +129,7 @@ def _attention(judged: Judged, devices: DeviceReadings) -> list[tuple[str, str]]
 
 
 def _key(judged: Judged, price: Price | None, devices: DeviceReadings) -> list[Figure]:
+    """The key figures in the order of the page. Those of an incomplete run are so far only."""
     known, verdict = figures(judged.replay, judged.score), judged.verdict
     found = [known[name] for name in KEY]
     beside = [_energy(judged, devices), *([_money(judged, price)] if price else [])]

@@ -66,17 +66,21 @@ class PackageFiles:
 
     @property
     def manifest(self) -> Path:
+        """The file with the contact, the licence, the runs, and the checksums of all other files."""
         return self.folder / "manifest.json"
 
     @property
     def seal(self) -> Path:
+        """The file with the hash of the manifest and, if there is one, the signature."""
         return self.folder / "seal.json"
 
     @property
     def system(self) -> Path:
+        """The file with the description of the system."""
         return self.folder / "system.json"
 
     def run(self, name: str) -> RunFiles:
+        """The files of the run of this name."""
         return RunFiles(self.folder / "runs" / name)
 
     def held(self) -> dict[str, Path]:
@@ -148,6 +152,7 @@ def read_archive(path: Path, folder: Path) -> list[str]:
 
 
 def _write(path: Path, files: Mapping[str, Path]) -> None:
+    """Writes the archive by sorted names, without what depends on the time or the user."""
     with (
         path.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed,
@@ -161,10 +166,12 @@ def _write(path: Path, files: Mapping[str, Path]) -> None:
 
 
 class _LargeHeader(Exception):
-    pass
+    """A header of tar that is too large to be read."""
 
 
 class _Member(tarfile.TarInfo):
+    """A member of an archive whose headers are bounded before they are read."""
+
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
         """A header that stands before another is held in whole by tarfile, several times over."""
@@ -183,6 +190,8 @@ class _Bounded(io.RawIOBase):
         self.total = 0
 
     def read(self, size: int = -1) -> bytes:
+        """The next bytes, as tarfile asks for them. Raises ArchiveError once the stream is larger than
+        allowed."""
         data = self.stream.read(size)
         self.total += len(data)
         if self.total > self.limit:
@@ -191,6 +200,8 @@ class _Bounded(io.RawIOBase):
 
 
 def _unpacked(tar: tarfile.TarFile, folder: Path, path: Path) -> Iterator[str]:
+    """Copies one member after the other into the folder, and yields its name. Raises ArchiveError at the
+    first that a package may not hold."""
     size = path.stat().st_size
     limits = {
         ".safetensors": max(LEAST_LIMIT, LARGEST_WEIGHTS_GROWTH * size),
@@ -229,6 +240,7 @@ def _refuse_more(packed: gzip.GzipFile, path: Path) -> None:
 
 
 def _copy(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    """Writes a member in blocks, into a file that must not exist yet."""
     source = tar.extractfile(member)
     assert source is not None, "it is a plain file"
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -159,6 +159,7 @@ def notarised(files: RunFiles, replay: Replay, notaries: Register) -> Notarised:
 
 
 def _spot_checked(files: RunFiles, draws: Sequence[Draw]) -> SpotChecked:
+    """Counts the chosen trials by what became of their weights."""
     there = late = missing = 0
     for each in draws:
         path = files.spot_weights(each.ending.trial)
@@ -187,6 +188,7 @@ class _Signed:
 
 
 def _signed(files: RunFiles, leg: Leg, notaries: Register) -> _Signed:
+    """The answers to a leg up to the first that is wrong, and what is wrong with it."""
     if leg.nonce is None:
         return _Signed((), "no notary gave it a nonce")
     path, found = files.notary_answers(leg.index), list[NotaryAnswer]()
@@ -287,6 +289,7 @@ def _contradiction(leg: Leg, first: NotaryAnswer, answer: NotaryAnswer, there: M
 
 
 def _fits(answer: NotaryAnswer, there: Mapping[int, Position]) -> bool:
+    """Whether the journal had exactly these bytes and this chain at the line that was signed."""
     position = there.get(answer.head.lines)
     return position is not None and (position.bytes, position.chain) == (answer.head.bytes, answer.head.chain)
 
@@ -313,6 +316,7 @@ def _covered(leg: Leg, times: Sequence[float], line: int) -> tuple[float, float]
 
 
 def _times(leg: NotarisedLeg) -> str:
+    """What is known about the times of a leg, for the text of a run."""
     tolerance = f"{LATE_SECONDS:.0f} s + {percent(CLOCK_SHARE, 1)}"
     return (
         f"nonce {leg.nonces:,} of {leg.notary} at {leg.began}, {counted(leg.heads, 'head')} in time, "

@@ -115,6 +115,8 @@ class Notary:
                 yield f"{run / _FOLDER} cannot be used: {why}"
 
     def _answer(self, run: Path, folder: int, owner: int, name: str) -> Iterator[str]:
+        """Answers one request, if it says something new, and publishes the answers. Yields what the operator
+        should know."""
         raw, seen = _read(folder, name, owner)
         if self._seen.get((run.name, name)) == seen:
             return
@@ -235,6 +237,7 @@ def _folder(run: Path) -> Iterator[tuple[int, int]]:
 
 
 def _requests(folder: int) -> Iterator[str]:
+    """Names of the requests in a folder, sorted; other files are never opened."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in islice(entries, MOST_FILES) if _REQUEST.fullmatch(entry.name)]
     return iter(sorted(names))
@@ -284,5 +287,6 @@ def _replace(folder: int, name: str, content: bytes) -> None:
 
 
 def _write(file: int, content: bytes) -> None:
+    """Writes all of the content: the system may take it in several parts."""
     while content:
         content = content[os.write(file, content) :]

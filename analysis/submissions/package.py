@@ -186,6 +186,7 @@ def _copy_telemetry(source: Path, target: Path) -> None:
 
 
 def _without_reasons(raw: bytes) -> bytes:
+    """A line of telemetry without the texts of errors; nothing for a line that is not JSON."""
     try:
         record = json.loads(raw)
     except (ValueError, RecursionError):
@@ -220,6 +221,7 @@ def _published_id(run: RunFiles) -> str:
 
 
 def _copy_weights(run: RunFiles, target: RunFiles) -> None:
+    """The network that was tested, which anybody can evaluate again. Raises AiperfError if there is none."""
     tested = read_run(target).tested
     if tested is None:
         raise AiperfError(f"{run.directory}: no network was tested; omit --with-weights")
@@ -243,6 +245,7 @@ def _refuse(
 def _manifest(
     held: Mapping[str, Path], names: Sequence[str], contact: Contact, licence: str, created: str
 ) -> dict[str, Any]:
+    """The content of manifest.json. Raises AiperfError if it is not valid by its schema."""
     manifest = {
         "form": FORM,
         "program": __version__,

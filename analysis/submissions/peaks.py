@@ -58,6 +58,8 @@ def read_peaks(path: Path) -> Mapping[str, Peak]:
 
 
 def _peak(name: str, table: object, where: str) -> Peak:
+    """The peak of a device that its table gives. Raises AiperfError for a device that is listed or whose name
+    looks like a listed one: a list must not give one device two peaks."""
     if listed(name) is not None:
         raise AiperfError(f"{where}: this program lists the device already; omit it")
     if letters := refused_letters(name):

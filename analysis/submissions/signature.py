@@ -112,6 +112,7 @@ def is_weak(public: bytes) -> bool:
 
 
 def _private(path: Path) -> Any:
+    """The private key in a file. Raises SignatureError for a file that has none, or one with a password."""
     keys, serialization = _library()
     try:
         key = serialization.load_pem_private_key(read_bytes(path), password=None)
@@ -125,11 +126,13 @@ def _private(path: Path) -> Any:
 
 
 def _public(key: Any, serialization: Any) -> str:
+    """The public half of a key as 64 hexadecimal digits."""
     raw = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     return str(raw.hex())
 
 
 def _library() -> tuple[Any, Any]:
+    """The two modules of `cryptography` that are needed, imported only here because it is an extra."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519

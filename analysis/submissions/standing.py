@@ -192,6 +192,8 @@ class RankedList:
 
 @dataclass(frozen=True)
 class Standing:
+    """A ranking: its lists in their order, and what is not on them."""
+
     lists: Sequence[RankedList]
     """The class ranked first, then the closed division, then the data that a registered site used."""
     refused: Sequence[RefusedPackage]
@@ -279,6 +281,7 @@ def _settled(
 
 
 def _lists(entries: Iterable[Entry]) -> list[RankedList]:
+    """The entries in lists of runs that may be compared, each by falling OPS."""
     groups: dict[tuple[str, str, str, str, str], list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry.list_key, []).append(entry)
@@ -298,10 +301,12 @@ def _order(one: RankedList) -> tuple[object, ...]:
 
 
 def _same(one: ValidRun, other: ValidRun) -> bool:
+    """Whether two entries tell of one run."""
     return one is not other and is_same_run(one.figures, other.figures)
 
 
 def _same_hand(one: ValidRun, other: ValidRun) -> bool:
+    """Whether one party packed both, who may submit a run again."""
     return one.signer.party == other.signer.party
 
 
@@ -318,6 +323,7 @@ def _rivals(one: ValidRun, others: Sequence[ValidRun], more: bool) -> list[Valid
 
 
 def _weaker_text(one: ValidRun, other: ValidRun) -> str:
+    """Why `one` is refused for a package with more right."""
     own = "its key is not registered" if one.signer.right is Right.SIGNED else "it is not signed"
     by = (
         f"by {other.signer.name}, a registered site" if other.signer.right is Right.REGISTERED else "by a key"
@@ -326,6 +332,7 @@ def _weaker_text(one: ValidRun, other: ValidRun) -> str:
 
 
 def _registered_text(one: ValidRun, others: Sequence[ValidRun]) -> str:
+    """Why none of several registered sites is ranked: only they can settle whose run it is."""
     named = ", ".join(dict.fromkeys(f"{other.package} of {other.signer.name}" for other in others))
     return (
         f"{one.signer.name} and another registered site claim one run: {named}; neither is ranked until "

@@ -98,6 +98,7 @@ def system_in(files: PackageFiles, names: Sequence[str], path: Path) -> Mapping[
 
 
 def _chosen(names: Sequence[str], wanted: str, package: Path) -> str:
+    """The name of the run that is meant. Raises AiperfError, which lists the runs, if it is not clear."""
     if wanted in names:
         return wanted
     if wanted or len(names) > 1:

@@ -50,6 +50,7 @@ class Checked:
 
     @property
     def valid(self) -> bool:
+        """Whether nothing contradicts the run."""
         return self.judged.verdict.valid and not self.reasons
 
 
@@ -79,6 +80,7 @@ class Submission:
 
     @property
     def valid(self) -> bool:
+        """Whether nothing is wrong with the package, and all of its runs are valid."""
         return self.answer is Answer.VALID
 
 
@@ -91,11 +93,13 @@ class Findings:
     """By the last hash of the chain, which all lines decide, and the number of lines."""
 
     def of(self, replay: Replay) -> Sequence[Finding]:
+        """The findings on this journal, if it was judged before; otherwise empty."""
         # A journal whose chain is broken can end with any hash.
         known = self.by_journal.get((replay.last_chain, replay.lines), ())
         return () if replay.broken else known
 
     def note(self, judged: Judged) -> None:
+        """Remembers the findings on a journal."""
         replay = judged.replay
         if not replay.broken:
             self.by_journal[replay.last_chain, replay.lines] = judged.verdict.findings
@@ -144,6 +148,8 @@ def _run(
     show: Callable[[str], object],
     findings: Findings,
 ) -> Checked:
+    """One run of a package, judged from its journal alone. Raises AiperfError if the journal is missing or
+    cannot be read."""
     run = files.run(name)
     where = f"runs/{name}"
     if f"{where}/journal.jsonl" not in names:
@@ -234,6 +240,7 @@ def _differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator
 
 
 def _same(claimed: Any, own: Any) -> bool:
+    """Whether two values of results are equal; floats may differ as the sums of two machines do."""
     if isinstance(claimed, float) and isinstance(own, float):
         return math.isclose(claimed, own, rel_tol=RELATIVE_ERROR, abs_tol=1e-12)
     if isinstance(claimed, (list, tuple)) and isinstance(own, (list, tuple)):

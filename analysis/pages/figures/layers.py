@@ -65,5 +65,6 @@ def operations_by_layer(best: Graph, run: Mapping[str, int] | None) -> Picture:
 
 
 def _shares(operations: Mapping[str, int]) -> dict[str, float]:
+    """The share of each kind in all operations; empty if there are none."""
     total = sum(operations.values())
     return {name: value / total for name, value in operations.items()} if total else {}

@@ -48,6 +48,8 @@ PART_TEXTS: Mapping[str, str] = {
 
 
 def gantt(found: Occupancy) -> Picture:
+    """A bar per trial in the row of its group, in the colour of how it ended; a hatched one where a group was
+    lost."""
     bars = sorted(found.bars, key=lambda bar: bar.begin - bar.end)
     height = 0.78 if found.num_groups <= 128 else 1.0
     boxes = {colour: _boxes(mine, height) for colour, mine in _coloured(bars).items()}
@@ -91,6 +93,7 @@ def _boxes(bars: Sequence[Bar], height: float) -> Path:
 
 
 def _lost(axes: Axes, found: Occupancy) -> None:
+    """Draws the times after a group was lost, hatched, because nothing was trained then."""
     for group, begin, end in found.lost:
         axes.broken_barh(
             [(begin, end - begin)],
@@ -103,6 +106,7 @@ def _lost(axes: Axes, found: Occupancy) -> None:
 
 
 def _ticks(num_groups: int) -> list[int]:
+    """Numbers of groups at round distances, at most 16 of them: more would overlap."""
     step = next(
         step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, num_groups) if num_groups / step <= 16
     )
@@ -133,6 +137,7 @@ def _legend(colours: set[str], found: Occupancy) -> list[Key]:
 
 
 def _table(found: Occupancy) -> Table:
+    """One row per group. Shares of time are relative to the time in which the group existed."""
     by_group: dict[int, list[Bar]] = {}
     for bar in found.bars:
         by_group.setdefault(bar.group, []).append(bar)
@@ -150,6 +155,7 @@ def _table(found: Occupancy) -> Table:
 
 
 def _says(found: Occupancy) -> str:
+    """How many groups and trials there were, how busy the groups were, and which of them were lost."""
     if not found.bars and not found.lost:
         return "No trial has begun."
     trials = len({bar.trial for bar in found.bars})
@@ -219,6 +225,7 @@ def time_shares(found: Occupancy) -> Picture:
 
 
 def _bars(found: Occupancy) -> list[tuple[str, dict[str, float]]]:
+    """The bars from the top: all groups, the group that trained most, and the one that trained least."""
     bars = [("all", found.shares)]
     there = [group for group in range(found.num_groups) if found.span_of_group[group] > 0]
     if len(there) < 2:

@@ -64,6 +64,7 @@ class Frame:
 
     @property
     def narrow(self) -> bool:
+        """Whether it is so narrow that there is no room for texts at the sides."""
         return self.width < 600
 
 
@@ -265,6 +266,7 @@ class RoundTicks(Locator):
         return self.tick_values(*self.axis.get_view_interval())
 
     def tick_values(self, vmin: float, vmax: float) -> list[float]:
+        """The ticks between two ends of the axis, as matplotlib asks for them."""
         low, high = sorted((vmin, vmax))
         if low <= 0 or high == low:
             return [high]

@@ -98,6 +98,8 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
 
 
 def _says(found: Scaling) -> str:
+    """The rates and the efficiency of the largest run, relative to the smallest one, and which runs must not
+    be believed."""
     last = found.points[-1]
     warning = ""
     for answer in (Answer.INVALID.value, Answer.INCOMPLETE.value):

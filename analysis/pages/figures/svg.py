@@ -53,6 +53,7 @@ class Inline:
 
 
 def inline(picture: Picture) -> Inline:
+    """The picture at both widths, each with the marks of that width; empty if there is nothing to draw."""
     if picture.empty:
         return Inline("", "", None, None)
     wide, wide_marks = _drawn(picture, picture.wide)
@@ -100,6 +101,7 @@ def _legend(figure: Figure, picture: Picture) -> float:
 
 
 def _handle(key: Key) -> Artist:
+    """matplotlib's artist for an entry of the legend."""
     colour = COLOURS[key.colour]
     if key.shape in _LINES:
         style, marker = _LINES[key.shape]
@@ -113,6 +115,7 @@ def _handle(key: Key) -> Artist:
 
 
 def _drawn(picture: Picture, frame: Frame) -> tuple[str, Marks | None]:
+    """The picture at one width as an SVG element, and its marks, which are known once it was written."""
     name = f"{picture.name}-{frame.name}"
     with styled(name):
         drawing = picture.draw(frame)
@@ -156,4 +159,5 @@ def _hoisted(found: re.Match[str]) -> str:
 
 
 def _renamed(own: str, referred: set[str], name: str) -> str:
+    """The id of an element, made unique in the page; nothing if no other element refers to it."""
     return f' id="{name}-{own}"' if own in referred else ""

@@ -182,7 +182,7 @@ def _wrong_result(run: RunFiles, where: str, names: Sequence[str], judged: Judge
         claimed = parsed(run.result, f"{where}/result.json", names)
         refuse_other_form(claimed, RESULT_FORM, Path(f"{where}/result.json"))
         check("result-1", claimed, "it")
-        yield from _differences(claimed, result(judged))
+        yield from differences(claimed, result(judged))
     except AiperfError as error:
         yield str(error)
 
@@ -222,7 +222,7 @@ def _needless(judged: Judged) -> Iterator[Path]:
     return (path for path in sorted(files.weights_directory.glob("*")) if path not in needed)
 
 
-def _differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+def differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
     """Where a claimed result contradicts the one from its journal. The findings of a verdict depend on who
     validates, so only its answers are compared."""
     for answer in ("valid", "class", "answer"):

@@ -15,6 +15,7 @@ from aiperf.wire.messages import SEED, Rate, Rung, TimedStep
 from analysis.submissions import fingerprint
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.fingerprint import Sample, is_same_run, measured
+from analysis.submissions.keys import claimed_site
 from analysis.submissions.ranking import rank
 from analysis.submissions.standing import Standing
 from tests.aiperf.rules.forged import TIMED, together, with_ceiling, with_control
@@ -207,16 +208,19 @@ def test_an_honest_run_beside_a_stolen_one_in_one_package_stands(bench: Bench) -
         "Example Un\u13a5versity",
     ],
 )
-def test_the_name_of_a_registered_site_is_not_borrowed(name: str, bench: Bench) -> None:
-    """Nor one that looks like it. Its own key is what lets a site use it."""
+def test_a_name_that_looks_like_a_registered_one_is_claimed(name: str) -> None:
+    assert claimed_site({"a": "Another", "b": "Example University"}, name) == "Example University"
+
+
+def test_the_name_of_a_registered_site_is_not_borrowed(bench: Bench) -> None:
+    """Its own key is what lets a site use it."""
     register = {**bench.register, bench.public["fresh.key"]: "Example University"}
-    thief = bench.package("borrowed", bench.second, "", name)
-    made = bench.ranked(thief, register=register)
+    made = bench.ranked(bench.package("borrowed", bench.second, "", "Exarnple University"), register=register)
     assert stand(made) == []
     assert reasons(made)["borrowed.tar.gz"] == (
         "it names the registered site Example University, but was not signed with its key"
     )
-    own = bench.package("own-name", bench.second, "fresh.key", name)
+    own = bench.package("own-name", bench.second, "fresh.key", "Exarnple University")
     assert len(bench.ranked(own, register=register).entries) == 1
 
 

@@ -16,10 +16,9 @@ from analysis.submissions import fingerprint
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.fingerprint import Sample, is_same_run, measured
 from analysis.submissions.keys import claimed_site
-from analysis.submissions.ranking import rank
 from analysis.submissions.standing import Standing
 from tests.aiperf.rules.forged import TIMED, together, with_ceiling, with_control
-from tests.analysis.packages import contents, make, packed, resealed
+from tests.analysis.packages import contents, make, packed, ranked, resealed
 from tests.analysis.thefts import DISGUISES, OWNER, SITE, THEFTS, Bench, Record
 from tests.journals import replayed
 
@@ -137,9 +136,7 @@ def test_without_registered_keys_nobody_is_refused_and_nobody_has_the_place(key:
     """Anybody makes a key, so a signature with it decides nothing between two signers; the list says so."""
     mine = bench.package("mine", bench.run, "a.key" if key else "", OWNER)
     theirs = bench.package("0-theirs", bench.stolen(THEFTS["500 Beats more"]), key)
-    pages: dict[str, str] = {}
-    honest = bench.package("honest", bench.second)
-    made = rank([theirs, mine, honest], {}, pages.__setitem__, lambda text: None)
+    made, pages = ranked(theirs, mine, bench.package("honest", bench.second))
     assert made.refused == []
     assert {entry.submitter: entry.contested_by for entry in made.entries if entry.contested_by} == {
         OWNER: ("0-theirs.tar.gz",),

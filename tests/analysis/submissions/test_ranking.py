@@ -225,9 +225,11 @@ def test_tasks_never_stand_in_one_list(tmp_path: Path) -> None:
     made, pages = ranked(*packages)
     assert made.refused == []
     lists = parse(pages["ranking.json"].encode())["lists"]
-    placed = {one["task"]: [(run["place"], run["system"]) for run in one["runs"]] for one in lists}
+    placed = {
+        one["task"]: [(run["place"], run["task"], run["system"]) for run in one["runs"]] for one in lists
+    }
     assert len(lists) == 2
-    assert placed == {"images": [(None, "groups")], "language": [(None, "language")]}
+    assert placed == {"images": [(None, "images", "groups")], "language": [(None, "language", "language")]}
     assert pages["index.html"].count('<table class="ranking unplaced">') == 2
     assert '<p class="conclusion">0 ranked, 2 smoke</p>' in pages["index.html"]
 

@@ -207,6 +207,7 @@ def test_an_honest_run_beside_a_stolen_one_in_one_package_stands(bench: Bench) -
 )
 def test_a_name_that_looks_like_a_registered_one_is_claimed(name: str) -> None:
     assert claimed_site({"a": "Another", "b": "Example University"}, name) == "Example University"
+    assert claimed_site({"b": "Site B"}, "site \u03b2") == "Site B"  # in capitals
 
 
 def test_the_name_of_a_registered_site_is_not_borrowed(bench: Bench) -> None:

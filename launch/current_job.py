@@ -10,6 +10,7 @@ from launch import SCHEDULERS
 from launch.scheduler import Scheduler
 
 ANSWER_SECONDS = 10
+"""Most seconds that a scheduler's command may take; afterwards the job has no known end."""
 
 
 def job_name(environment: Mapping[str, str]) -> str:

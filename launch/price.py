@@ -10,6 +10,7 @@ from aiperf.errors import ConfigError
 from aiperf.wording import figure
 
 FORM = re.compile(r"(?P<amount>\d+(?:\.\d+)?|\.\d+) ?(?P<currency>[A-Z]{3})?/node-hour")
+"""An amount, an optional currency of three letters, and the unit."""
 DOLLARS = "USD"
 
 

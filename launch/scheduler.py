@@ -24,6 +24,7 @@ Answer = Callable[..., str]
 
 
 COUNT = '"$(wc -l <"$hosts")"'
+"""Shell text for the number of ranks: the lines of the file of hosts."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class JobStates:
     """The answer of a scheduler that was asked for the states of jobs."""
 
     known: Mapping[str, JobState]
+    """State by the id of the job."""
     skipped: tuple[str, ...] = ()
     """Parts of the answer that are not the state of a job."""
 

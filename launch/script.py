@@ -16,12 +16,15 @@ from launch.shell_text import line, path_word
 from launch.site import Site
 
 WIDTH = 100
+"""Columns of a line of words; directives may be longer."""
 
 KNOW_MODULE = "type module >/dev/null 2>&1 || source /etc/profile # a batch shell is not a login shell"
+"""Line that defines `module`, if the batch shell does not know it."""
 FOUND = (
     'type -P "${program[0]}" >/dev/null ||',
     '    { echo "${program[0]} is not in PATH; edit the line below EDIT 3" >&2; exit 1; }',
 )
+"""Lines that stop the job if the program is not on PATH, before any rank starts."""
 # Other users know the number of a job, and could make the folder first, or a link with its name.
 OWN_FOLDER = (
     '"${each[@]}" bash -c \'mkdir -pm 700 "$1" && [[ -O $1 && ! -L $1 ]] ||',
@@ -29,7 +32,9 @@ OWN_FOLDER = (
     '    _ "$scratch" || exit 1',
 )
 STRICT = "set -uo pipefail # only now, because a site's scripts may read variables that are not set"
+"""Line from which on a variable that is not set is an error."""
 COMPLETE, STOPPED = f'"type":"{TESTED}"', f'"reason":"(error: )?{TERMINATED}'
+"""Patterns of the last line of a journal: of a run that has its test, and of one that was stopped in time."""
 
 
 def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:

@@ -21,6 +21,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "modules": ("bash", "-lc", f"echo {MARK}; module -t list 2>&1 && echo {MARK}"),
 }
 Answers = Mapping[str, str]
+"""What the commands printed, by the name of the question."""
 FORMS: Mapping[str, str] = {
     "sinfo": r"([\w.,:@/+=%-]+)(\*?)\|(\d{1,9}(?:\.\d+)?[KMG]?)\|(\d{1,9})(\+?)"
     r"\|([^|]*)\|([\w:.,/ -]*)\|(\w+)",
@@ -30,7 +31,9 @@ FORMS: Mapping[str, str] = {
 PLUGINS = ("pmix", "pmi2", "cray_shasta")
 """Values of srun --mpi, the best first."""
 REQUEST = '"gpus", "none", or the name of a resource, such as "npu"'
+"""What `devices.request` may be."""
 HEAD = "# What a batch script must know about this machine, as found by `launch init-site`: check it.\n"
+"""First line of a draft."""
 GUESSED = "guessed: check this"
 """Marks a value that no command of the machine reported, or of which several were reported."""
 
@@ -50,6 +53,7 @@ class Partition:
     kinds: Mapping[str, int]
     """Number of devices of a node by kind: a100; empty if the scheduler knows none."""
     limit: str
+    """Longest time of a job, as Slurm writes it."""
 
     @property
     def devices(self) -> int:

@@ -15,6 +15,7 @@ from launch.site import Site
 MOST_RESTARTS = 20
 """A job that is always stopped before it gets anywhere must not be queued for ever."""
 END = "SLURM_JOB_END_TIME"
+"""Variable with the end of the job in seconds since 1970."""
 LEFT = r"(?:\d+-)?\d+(?::\d+)*|UNLIMITED|INVALID|NOT_SET|N/A"
 """The time left in an answer of squeue: squeue(1), %L."""
 UNLIMITED_SECONDS = 360 * 86400.0

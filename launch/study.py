@@ -23,12 +23,15 @@ class Study:
     """What was requested; the configuration is another file in the same folder."""
 
     scheduler: str
+    """Name of the scheduler, as the sub-command of `launch`."""
     nodes: tuple[int, ...]
     """The sizes, ascending."""
     hours: float
+    """Length of each timed span in hours."""
     options: tuple[str, ...]
     """Options of `aiperf-hpc run` on how the ranks work; what they run is in the configuration."""
     config_hash: str
+    """SHA-256 of the configuration's file: all sizes must run the same."""
 
     def __post_init__(self) -> None:
         if not self.nodes or min(self.nodes) < 1:

@@ -26,6 +26,7 @@ from analysis.readings.profile.profile import Profile, StepPart
 from analysis.table import Cell, Table
 
 MEMORY_SHOWN = ("weights", "gradients", "optimizer state", "activations", "peak")
+"""What a rank's memory is drawn of; the table has all rows."""
 
 
 def profile_html(profiles: Sequence[Profile], name: str) -> str:

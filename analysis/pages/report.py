@@ -68,6 +68,7 @@ class Section:
     """A part of the page with a heading: a table of facts, figures, and tables that a reader opens."""
 
     anchor: str
+    """Its id in the page, to which the navigation links."""
     title: str
     drawn: Sequence[Drawn]
     facts: Table | None = None

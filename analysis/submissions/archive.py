@@ -33,7 +33,9 @@ NAME = re.compile(
     r"|notary/[0-9]{1,6}\.answers\.jsonl"
     r"|weights/[0-9]{1,9}(?:\.spot)?\.safetensors)"
 )
+"""Everything that a package may hold: no other name is unpacked, so none can lead out of the folder."""
 MOST_FILES = 100_000
+"""Most files of an archive: a run of a thousand nodes has a few thousand logs."""
 LEAST_LIMIT = 256 << 20
 """Bytes that any archive may grow to, however small it is."""
 LARGEST_GROWTH = 60
@@ -41,13 +43,16 @@ LARGEST_GROWTH = 60
 LARGEST_WEIGHTS_GROWTH = 4
 """Times the size of the archive, for a file of weights: it is read in whole, and hardly shrinks."""
 LEAST_JSON = 4 << 20
+"""Bytes that a file of JSON may always have, however small the archive is."""
 LARGEST_JSON_GROWTH = 16
 """Times the size of the archive, and `LEAST_JSON` at the least, for a file of JSON: it is parsed in whole,
 and half of a manifest is checksums, which do not shrink."""
 LARGEST_HEADER = 64 << 10
 """Bytes of a header of tar that is more than its one block; our own have less than one thousand."""
 LARGEST_BYTES = 64 << 30
+"""Most bytes that any archive may grow to."""
 BLOCK_BYTES = 1 << 20
+"""Bytes that are copied at a time."""
 
 HEADERS = (
     tarfile.XHDTYPE,
@@ -56,6 +61,7 @@ HEADERS = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )
+"""Types of headers whose content tarfile reads into memory."""
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ class Sample:
     """Figures of one kind as hashes; of many those that 2^`halved` divides."""
 
     halved: int
+    """How often the sample was halved."""
     hashes: array[int]
 
     @classmethod
@@ -200,3 +201,4 @@ _KINDS: Mapping[str, Callable[[Replay], Iterator[Hashable]]] = {
     "by work": _by_work,
     "times": _times,
 }
+"""The kinds of figures: each outlasts another way to disguise a run."""

@@ -83,6 +83,7 @@ LEAST: Mapping[str, Mapping[str, int]] = {
     PERFORMANCE: {"effective_min_duration_ms": 600_000, "effective_performance_sample_count": 1024},
     ACCURACY: {},
 }
+"""What LoadGen's log of a test must reach: ten minutes, and samples that no cache holds."""
 SHOWN_BYTES = 4096
 """Bytes kept of the log of answers at its start, and as many at its end: as truncate_accuracy_log.py does."""
 

@@ -23,6 +23,7 @@ from analysis.submissions.signature import is_weak
 from nas.bounded import read_text
 
 KEY = re.compile(r"[0-9a-f]{64}")
+"""A public key of Ed25519 as text."""
 LONGEST_NAME = 300
 """Most characters of a site's name, which a list shows whole."""
 INVISIBLE = "\u115f\u1160"

@@ -52,11 +52,13 @@ PARAMETERS = (
 OTHER_LETTERS = re.compile(r"[^\n\x20-\x7e]")
 """What LoadGen writes into no summary: a reader may see a line end, or nothing, where another does not."""
 NO_ERRORS = "No errors encountered during test."
+"""The line of a summary without errors."""
 STARTED, ENDED = "generated_query_duration", "result_validity"
 """Entries that LoadGen logs just before its first query and after its last one."""
 ONCE = ("effective_", "result_", "early_stopping_", "num_errors", "loadgen_version", "qsl_", "requested_")
 """Beginnings of the keys that LoadGen logs once per test."""
 NANO = 1e-9
+"""Seconds of a nanosecond, in which LoadGen logs times."""
 MOST_BYTES = 50 << 20
 """Largest file in a submission, in bytes (repository_checks.sh of MLPerf Inference)."""
 
@@ -81,6 +83,7 @@ class Log:
 
     path: Path
     entries: Mapping[str, list[LogEntry]]
+    """All entries of each key in their order: a key may be logged several times."""
 
     def last(self, key: str) -> Any:
         """The last value of a key; None if there is none."""

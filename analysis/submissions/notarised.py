@@ -47,6 +47,7 @@ class NotarisedLeg:
     """One leg that has a span, or the test."""
 
     index: int
+    """Place of the leg in the run, from 0."""
     span_seconds: float
     notary: str = ""
     """Name of the notary in the list; empty if no answer counts."""
@@ -77,6 +78,7 @@ class SpotChecked:
 
     chosen: int = 0
     there: int = 0
+    """Number of those whose weights are in the folder and unchanged."""
     late: int = 0
     """Number of those without their weights that the notary chose too late."""
     missing: int = 0
@@ -96,6 +98,7 @@ class Notarised:
     """A run, by a list of notaries."""
 
     legs: Sequence[NotarisedLeg]
+    """The legs that have a span or the test, in their order."""
     lines: int
     """Number of lines of the journal."""
     spots: SpotChecked = SpotChecked()

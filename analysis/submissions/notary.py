@@ -50,8 +50,11 @@ NONCE_MILLISECONDS = 5_000
 """Least time between two nonces for one run's folder: no honest run is resumed sooner, and a hostile one must
 not fill the record."""
 _REQUEST = re.compile(r"(\d{1,6})\.request\.json")
+"""Name of the file in which a leg asks, with the leg's number."""
 _FOLDER = RunFiles(Path()).notary_directory.name
+"""Folder of requests and answers in that of a run."""
 _LINKLESS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+"""Flags of every open in a folder that may be anybody's: no link is followed, and no pipe is waited for."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,9 @@ class _Leg:
 
     path: Path
     text: bytes
+    """The answers as they are published."""
     last: NotaryAnswer | None
+    """The last answer; None before the first."""
 
     @classmethod
     def read(cls, record: Path, leg: str) -> _Leg:

@@ -45,6 +45,7 @@ COUNTED: Mapping[str, str] = {
 }
 """What a package has of its runs, by the names of the files, in the singular."""
 LEFT_OUT = "the names of hosts, users, paths, devices, images, jobs and addresses, and process numbers"
+"""What the private file of a run holds, as users are told it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Contact:
     organisation: str
     person: str
     address: str
+    """An address of any kind, such as one for mail."""
 
 
 def write_package(

@@ -31,6 +31,7 @@ class GivenPeak:
     bf16: float | None = None
     fp16: float | None = None
     memory_gib: float | None = None
+    """Memory of the device in GiB."""
 
     def __post_init__(self) -> None:
         figures = {name: getattr(self, name) for name in ("fp32", "tf32", "bf16", "fp16")}

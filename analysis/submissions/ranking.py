@@ -34,6 +34,7 @@ VENDORS = (
     ("Huawei", r"Ascend"),
     ("Intel", r"Intel|GAUDI"),
 )
+"""Makers for the filter of the page, each with a pattern of the names of its devices."""
 
 
 @dataclass(frozen=True)

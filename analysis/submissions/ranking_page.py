@@ -15,8 +15,11 @@ from analysis.submissions.canonical import canonical
 from analysis.submissions.standing import Entry, RankedList, Standing
 
 FORM = "aiperf-hpc/ranking/1"
+"""The form of ranking.json; another number is for other columns."""
 SIZES = ((8, "up to 8 devices"), (64, "9 to 64 devices"), (512, "65 to 512 devices"))
+"""Sizes for the filter of the page: most devices, and the name."""
 LARGEST = "more than 512 devices"
+"""The size above all others."""
 
 COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "class": lambda entry: entry.run_class,

@@ -23,6 +23,7 @@ CONTEXT = b"aiperf-hpc package manifest 1\n"
 """Prefix of what is signed, so that a signature of anything else cannot be passed off as one of a
 manifest."""
 _PRIME = 2**255 - 19
+"""The prime of the field over which the curve is defined."""
 _ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 """y of a point of order 8; the other such points have this y or its negative."""
 _WEAK = frozenset({0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8})

@@ -35,9 +35,11 @@ RELATIVE_ERROR = 1e-9
 """Largest relative difference between two machines' sums of the same numbers; integers are compared
 exactly."""
 NO_PEAKS: Mapping[str, Peak] = {}
+"""A list adds no devices."""
 SHOWN = 5
 """Most wrong fields of a result that are named."""
 NOT_TESTED = "these are the weights of a network that was neither tested nor chosen for a spot check"
+"""Why a file of weights is not accepted: nobody evaluates it, and packages are kept for years."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,10 @@ class Checked:
     """One run of a submission."""
 
     name: str
+    """Its folder in the package."""
     judged: Judged
     reasons: Sequence[Reason]
+    """What contradicts the journal."""
 
     @property
     def valid(self) -> bool:
@@ -59,10 +63,14 @@ class Submission:
     """A package that could be read. Its runs lie in a folder that is gone after `checked` is left."""
 
     manifest_sha256: str
+    """Hash of the manifest, which names the package."""
     created: str
+    """When it was packed, by the submitter's clock: ISO 8601, UTC."""
     licence: str
+    """Licence of the data, as the submitter states it."""
     contact: Contact
     system: Mapping[str, str]
+    """The description of the system by field."""
     signed_by: str | None
     """The public key, where there is a signature and it fits."""
     reasons: Sequence[Reason]

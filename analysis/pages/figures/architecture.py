@@ -21,6 +21,7 @@ ROW, BOX = 25.0, 18.0
 GAP, INSET = 11.0, 6.0
 """Distance between two blocks, in which their line shows, and margin around the units of one."""
 HALF = (ROW - BOX) / 2
+"""Distance from the edge of a row to its box, in which lines turn."""
 LINES_APART, MOST_BESIDE = 6, 3
 """Distance between lines that pass next to all boxes of a block, and number of their places; more lines share
 places."""
@@ -135,6 +136,7 @@ class Layout:
     right: float
     """Right limit of the blocks; shapes are written to the right of a block."""
     lanes: int
+    """Most boxes side by side in any block: all blocks have room for as many."""
 
     @property
     def lane(self) -> float:

@@ -38,9 +38,12 @@ class _Scale:
     name: str
     title: str
     at: Callable[[Fall], float]
+    """The quantity at a fall of the best error."""
     end: Callable[[RunCost], float]
+    """The quantity at the end of a run, to which its line is drawn."""
     text: Callable[[float], str]
     axis: Callable[[Axes, float, Frame], None]
+    """Sets the lower axis, from 0 to the given end."""
 
 
 def cost_pictures(found: CostStudy) -> list[Picture]:

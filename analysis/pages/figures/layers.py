@@ -13,6 +13,7 @@ from nas.graph import Graph
 from nas.ops import OPS, TENSOR_OPS
 
 NETWORK, RUN = "the best network", "the run"
+"""Names of the two series, as legend and tooltips show them."""
 COLOUR_OF = {NETWORK: "blue", RUN: "sky"}
 LEAST_SHARE = 0.001
 """Least share of a kind that is drawn; the table has all kinds."""

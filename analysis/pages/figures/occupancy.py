@@ -31,6 +31,8 @@ STATE_TEXTS = {
     "red": "failed",
     "plum": "cut off: its group was lost, or the run killed",
 }
+"""What a colour of a bar stands for, in the order of the legend. Every other trial that is complete has
+another blue, so that neighbours can be told apart."""
 PART_COLOURS: Mapping[str, str] = {
     "train": "blue",
     "validate": "sky",
@@ -38,6 +40,7 @@ PART_COLOURS: Mapping[str, str] = {
     "wait": "faint",
     "lost": "plum",
 }
+"""Colours of the parts of time, in the order of the bars."""
 PART_TEXTS: Mapping[str, str] = {
     "train": "credited training",
     "validate": "credited validation",

@@ -31,6 +31,7 @@ class Dot:
     """A trial with a validation whose architecture could be counted."""
 
     operations: int
+    """Operations per training example."""
     error: float
     row: TrialRow
 

@@ -32,6 +32,7 @@ from analysis.readings.progress import Progress
 from analysis.table import Cell, Table
 
 Floats = NDArray[np.float64] | Sequence[float]
+"""A column of numbers."""
 RASTERISED = 4_000
 """More dots than this are drawn as an image, which keeps the page small."""
 

@@ -27,6 +27,7 @@ from analysis.pages.figures.picture import (
 )
 
 TITLE_HEIGHT = 24
+"""Room above a figure in a file for its title, in points; a page writes the title itself."""
 _LINES: Mapping[str, tuple[Literal["-", "--"], str]] = {
     "line": ("-", ""),
     "dashed": ("--", ""),
@@ -34,12 +35,15 @@ _LINES: Mapping[str, tuple[Literal["-", "--"], str]] = {
 }
 _MARKERS = {"dot": "o", "ring": "o", "diamond": "D", "cross": "x"}
 _VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
+"""Variables of the style sheet by colour, which change by day and by night."""
 _ALIKE = re.compile(r'(<g[^>]*)>\s*((?:<use [^>]*style="([^"]*)"/>\s*)(?:<use [^>]*style="\3"/>\s*)+)</g>')
+"""Dots of one group that all have the same style."""
 _TAG = re.compile(r"<[^>]*>")
 _DIGITS = re.compile(r"(\d\.\d{2})\d+")
 """Digits of coordinates beyond the second decimal. They are cut inside tags only, so that texts keep
 theirs."""
 _COLOUR = re.compile("|".join(_VARIABLES))
+"""Any colour that has a variable."""
 
 
 @dataclass(frozen=True)

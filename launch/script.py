@@ -109,15 +109,12 @@ def _wanted(scheduler: Scheduler, job: Job) -> list[str]:
     options = join([*job.options, "--hours", f"{job.hours:g}"])
     job_id = scheduler.array_id if job.repeat > 1 else scheduler.job_id
     own = f"${{AIPERF_DIRECTORY:-runs/{job.name}-${job_id}}}"
+    lines = ["# Options of the run.", f"set -- {options}"]
+    if scheduler.arguments:
+        lines = ["# Options of the run: those given to this script, otherwise these."]
+        lines += [f"(($#)) || set -- {options}"]
     return [
-        *(
-            [
-                "# Options of the run: those given to this script, otherwise these.",
-                f"(($#)) || set -- {options}",
-            ]
-            if scheduler.arguments
-            else ["# Options of the run.", f"set -- {options}"]
-        ),
+        *lines,
         "# The run directory: one per job, and the same one if the job is requeued.",
         *["# Each repeated run has a subdirectory."] * (job.repeat > 1),
         f"directory={quote(job.directory) if job.directory else own}",

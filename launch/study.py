@@ -156,7 +156,7 @@ def standing(
     nodes: int, run: Replay | JournalError | None, job: str, states: Mapping[str, JobState]
 ) -> StudySize:
     """How far one size is, by its run so far, its last job's id ("" for none), and the scheduler's states."""
-    if isinstance(run, Replay) and _complete(run):
+    if isinstance(run, Replay) and run.tested is not None:  # the test is the last line of a run
         return StudySize(nodes, SizeState.DONE)
     state = states.get(job, JobState.GONE)
     if job and state is not JobState.GONE:
@@ -173,11 +173,6 @@ def sizes_text(sizes: Sequence[StudySize]) -> str:
     return "\n".join(
         f"{counted(size.nodes, 'node'):>11}  {size.standing.value:<8} {size.told}".rstrip() for size in sizes
     )
-
-
-def _complete(run: Replay) -> bool:
-    """Whether the run has its test, which is its last line."""
-    return run.tested is not None
 
 
 def _reached(run: Replay | JournalError | None) -> str:

@@ -41,11 +41,7 @@ def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Publis
     `others`."""
     config = runs[0].replay.opened.config
     largest = max(runs, key=lambda run: num_devices(run.replay))
-    beside = Table(
-        ("system", "OPS", "source"),
-        [[one.system, rate(one.ops_per_second), one.source] for one in others],
-        (False, True, False),
-    )
+    systems = [[one.system, rate(one.ops_per_second), one.source] for one in others]
     return page(
         "scaling.html",
         found.mark,
@@ -54,7 +50,7 @@ def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Publis
         drawn=drawn(weak_scaling(found, others)),
         content=table(found),
         base=found.base_devices,
-        others=beside if others else None,
+        others=Table(("system", "OPS", "source"), systems, (False, True, False)) if systems else None,
     )
 
 
@@ -71,12 +67,12 @@ def write_scaling(
     texts = {"html": scaling_html(found, runs, others), "csv": csv_text(found), "md": markdown_text(found)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for ending, text in texts.items():
-            (folder / f"scaling.{ending}").write_text(text, encoding="utf-8", newline="")
-        figures = write_files(weak_scaling(found, others), folder)
+        paths = [folder / f"scaling.{ending}" for ending in texts]
+        for path, text in zip(paths, texts.values()):
+            path.write_text(text, encoding="utf-8", newline="")
+        return paths + write_files(weak_scaling(found, others), folder)
     except OSError as error:
         raise AiperfError(unwritable(error, error.filename or folder)) from None
-    return [*(folder / f"scaling.{ending}" for ending in texts), *figures]
 
 
 def cost_html(found: CostStudy, runs: Sequence[Judged]) -> str:

@@ -21,7 +21,7 @@ from analysis.readings.hosts import control_reading
 from analysis.readings.score_figures import num_devices, task_of_run
 from analysis.submissions.fingerprint import measured
 from analysis.submissions.keys import Register, claimed_site
-from analysis.submissions.notarised import Notarised, notarised
+from analysis.submissions.notarisation import Notarised, notarised
 from analysis.submissions.ranking_page import LARGEST, SIZES, index_html, listing_csv, listing_json
 from analysis.submissions.standing import Entry, RefusedPackage, Right, Signer, Standing, ValidRun, standing
 from analysis.submissions.system import fields

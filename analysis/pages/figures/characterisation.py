@@ -1,4 +1,4 @@
-"""Parameters, operations and epochs to an error of every trial, beside the control network.
+"""Parameters, operations and epochs to an error of every trial, compared with the control network.
 
 After AIBench Training (Tang et al., ISPASS 2021), which places each of its 19 networks so: docs/beyond.md.
 """

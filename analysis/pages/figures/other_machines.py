@@ -1,4 +1,4 @@
-"""A run beside other machines, as bars."""
+"""A run next to other machines, as bars."""
 
 from __future__ import annotations
 

@@ -92,7 +92,14 @@ READ: Mapping[str, str] = {
 
 
 def test_what_identifies_is_a_commitment_and_comes_back_with_the_private_file(tmp_path: Path) -> None:
-    command = ("/home/alice/bin/aiperf-hpc", "run", "--hf-token", "s3cr3t", "--directory", "/scratch/alice/run")
+    command = (
+        "/home/alice/bin/aiperf-hpc",
+        "run",
+        "--hf-token",
+        "s3cr3t",
+        "--directory",
+        "/scratch/alice/run",
+    )
     events = (
         LegBegan(0, "2026-05-04T08:00:00+00:00", command, ((1,),), host="node1"),
         RankReady(0, replace(READY, rank=1, host="node2", pid=31, device_id="GPU-1", settings=READ), 0.0),
@@ -103,7 +110,9 @@ def test_what_identifies_is_a_commitment_and_comes_back_with_the_private_file(tm
     found = lines(tmp_path / "run", *events)
     text = json.dumps(found)
     assert not [
-        word for word in ("alice", "node1", "node2", "GPU-1", "47110815", "a.sif", "x.xml", "s3cr3t") if word in text
+        word
+        for word in ("alice", "node1", "node2", "GPU-1", "47110815", "a.sif", "x.xml", "s3cr3t")
+        if word in text
     ]
     began, ready, lost, ended, deadline = found
     assert began["command"][1:5] == ["run", "--hf-token", "[secret]", "--directory"]

@@ -21,7 +21,7 @@ from aiperf.journal.notary import NotaryAnswer, answers
 from aiperf.tasks.images.tally import Classified
 from analysis.readings.judgement import read_run
 from analysis.submissions.keys import Register
-from analysis.submissions.notarised import notarised
+from analysis.submissions.notarisation import notarised
 from analysis.submissions.ranking import Notaries
 from analysis.submissions.signature import signer
 from tests.aiperf.rules.forged import with_leg_for_the_test

@@ -25,9 +25,11 @@ class Job:
     """One run under a scheduler, or the same run several times."""
 
     nodes: int
+    """Number of nodes; the first one has the master in addition to its ranks."""
     hours: float
     """Length of the run's timed span in hours."""
     name: str = "aiperf-hpc"
+    """Name of the job and beginning of the names of its files."""
     options: tuple[str, ...] = ()
     """Options of `aiperf-hpc run`: the preset, the data."""
     directory: str = ""

@@ -15,6 +15,8 @@ CONTINUE = 75
 
 
 class Lsf(Scheduler):
+    """Arrays are part of a job's name, and a list of hosts names each host once per slot: bsub(1)."""
+
     name, title = "LSF", "IBM Spectrum LSF"
     ending = "lsf"
     mark, account, partition = "#BSUB", "-P ", "-q "
@@ -49,16 +51,20 @@ class Lsf(Scheduler):
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
+        """`bsub` with a condition on the end of other jobs."""
         condition = " && ".join(f"ended({job})" for job in after)
         return ["bsub", *(["-w", condition] if after else [])]
 
     def submitted(self, answer: str) -> str:
+        """The id in a line such as: Job <4711> is submitted to queue <normal>."""
         return submitted_id("bsub", answer, r".*Job <(\d+)> is submitted.*")
 
     def ask(self, jobs: Sequence[str]) -> list[str]:
+        """`bjobs` for jobs that have ended, too."""
         return ["bjobs", "-a", "-json", "-o", "jobid stat", *jobs]
 
     def states(self, answer: str) -> JobStates:
+        """The states in JSON; a job that was not found has an ERROR in place of its state, and is gone."""
         records = json_object(answer).get("RECORDS", [])
         records = records if isinstance(records, list) else [records]
         told = [each for each in records if isinstance(each, dict) and isinstance(each.get("JOBID"), str)]

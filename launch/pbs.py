@@ -14,6 +14,9 @@ from launch.site import Site
 
 
 class Pbs(Scheduler):
+    """The first node is a chunk of its own, because it has the master as well; no signal comes before the
+    limit, so the script keeps time itself."""
+
     name, title = "PBS", "OpenPBS and PBS Professional"
     ending = "pbs"
     mark, account, partition = "#PBS", "-A ", "-q "
@@ -32,6 +35,7 @@ class Pbs(Scheduler):
     )
 
     def options(self, site: Site, job: Job) -> list[str]:
+        """Nodes and ranks of a node as chunks; `-r y` allows the job to be queued again."""
         return [
             f"-N {job.name}",
             f"-l select={_select(site, job)} -l walltime={job.clock}",
@@ -41,15 +45,19 @@ class Pbs(Scheduler):
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
+        """`qsub` with a dependency on the end of other jobs."""
         return ["qsub", *(["-W", f"depend=afterany:{':'.join(after)}"] if after else [])]
 
     def submitted(self, answer: str) -> str:
+        """The id, of an array with [], and with the server's name."""
         return submitted_id("qsub", answer, r"(\d+(?:\[\])?(?:\.\S+)?)")
 
     def ask(self, jobs: Sequence[str]) -> list[str]:
+        """`qstat` for jobs that have ended, too."""
         return ["qstat", "-x", "-f", "-F", "json", *jobs]
 
     def states(self, answer: str) -> JobStates:
+        """The states in JSON, by the letters of qstat(1B)."""
         jobs = json_object(answer).get("Jobs", {})
         if not isinstance(jobs, dict):
             return JobStates({}, (f"Jobs: {jobs!r:.80}",))

@@ -24,10 +24,13 @@ Answer = Callable[..., str]
 
 
 COUNT = '"$(wc -l <"$hosts")"'
+"""Shell text for the number of ranks: the lines of the file of hosts."""
 
 
 @dataclass(frozen=True)
 class Launcher:
+    """A command that starts one process on each host of a list."""
+
     name: str
     ranks: Callable[[Mpi], list[str]]
     """The words before the program: one rank for each line of the host file."""
@@ -91,6 +94,7 @@ class JobStates:
     """The answer of a scheduler that was asked for the states of jobs."""
 
     known: Mapping[str, JobState]
+    """State by the id of the job."""
     skipped: tuple[str, ...] = ()
     """Parts of the answer that are not the state of a job."""
 

@@ -12,6 +12,7 @@ import shlex
 from aiperf.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,:@/+=%-]*")
+"""A value within a directive: it can end neither the line nor the option."""
 UNCLOSED = re.compile(r"\$\{(?![^{}]*\})")
 """A `${` without its brace."""
 PLAIN = re.compile(r"[\w./:@%+,=~${}-]+")
@@ -74,4 +75,5 @@ def path_word(value: str) -> str:
 
 
 def _refused(key: str, value: str, why: str) -> ConfigError:
+    """The error on a value, shortened, with what it must be."""
     return ConfigError(f"{key} is {value!r:.120}; {why}")

@@ -89,7 +89,9 @@ class Container:
     """A container image that holds the program; without one, the program is that of the environment."""
 
     image: str = ""
+    """Path of the image; empty: none."""
     command: str = "apptainer"
+    """The program that runs it, such as apptainer or singularity."""
     options: tuple[str, ...] = ("--nv",)
     """Options of its `exec`, as shell text: they make devices and folders visible inside, as --bind
     "$PWD"."""

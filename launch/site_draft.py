@@ -21,6 +21,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "modules": ("bash", "-lc", f"echo {MARK}; module -t list 2>&1 && echo {MARK}"),
 }
 Answers = Mapping[str, str]
+"""What the commands printed, by the name of the question."""
 FORMS: Mapping[str, str] = {
     "sinfo": r"([\w.,:@/+=%-]+)(\*?)\|(\d{1,9}(?:\.\d+)?[KMG]?)\|(\d{1,9})(\+?)"
     r"\|([^|]*)\|([\w:.,/ -]*)\|(\w+)",
@@ -30,13 +31,17 @@ FORMS: Mapping[str, str] = {
 PLUGINS = ("pmix", "pmi2", "cray_shasta")
 """Values of srun --mpi, the best first."""
 REQUEST = '"gpus", "none", or the name of a resource, such as "npu"'
+"""What `devices.request` may be."""
 HEAD = "# What a batch script must know about this machine, as found by `launch init-site`: check it.\n"
+"""First line of a draft."""
 GUESSED = "guessed: check this"
 """Marks a value that no command of the machine reported, or of which several were reported."""
 
 
 @dataclass(frozen=True)
 class Partition:
+    """A partition as `sinfo` reports it."""
+
     name: str
     is_default: bool
     nodes: int
@@ -48,6 +53,7 @@ class Partition:
     kinds: Mapping[str, int]
     """Number of devices of a node by kind: a100; empty if the scheduler knows none."""
     limit: str
+    """Longest time of a job, as Slurm writes it."""
 
     @property
     def devices(self) -> int:
@@ -178,6 +184,7 @@ def _kinds(first: Partition | None) -> str:
 
 
 def _accounts(answer: str, user: str) -> list[str]:
+    """Accounts that this user may charge, sorted."""
     told = (row.groups() for row in rows(answer, FORMS["accounts"]).found)
     return sorted({account for account, owner in told if owner == user and account})
 
@@ -190,6 +197,7 @@ def _loaded(answer: str) -> str:
 
 
 def _seen_partitions(known: list[Partition]) -> str:
+    """One line per partition, so that a person can choose another one."""
     return "\n".join(
         f"{each.name}: {counted(each.nodes, 'node')}, {counted(each.cores, 'core')}"
         f"{f', {each.devices} x {each.resource}' if each.devices else ''}, up to {each.limit}"
@@ -198,10 +206,12 @@ def _seen_partitions(known: list[Partition]) -> str:
 
 
 def _others(accounts: list[str]) -> str:
+    """The comment on the account: the others that would work."""
     return f"or {', '.join(accounts[1:])}" if accounts[1:] else "account that jobs are charged to"
 
 
 def _and(plugins: list[str]) -> str:
+    """The comment on the plugin of MPI: the others that would work."""
     return f"; {', '.join(plugins)} would also work" if plugins else ""
 
 

@@ -15,6 +15,7 @@ from launch.site import Site
 MOST_RESTARTS = 20
 """A job that is always stopped before it gets anywhere must not be queued for ever."""
 END = "SLURM_JOB_END_TIME"
+"""Variable with the end of the job in seconds since 1970."""
 LEFT = r"(?:\d+-)?\d+(?::\d+)*|UNLIMITED|INVALID|NOT_SET|N/A"
 """The time left in an answer of squeue: squeue(1), %L."""
 UNLIMITED_SECONDS = 360 * 86400.0
@@ -43,6 +44,8 @@ SRUN = Launcher(
 
 
 class Slurm(Scheduler):
+    """Jobs are queued again by the script itself, because Slurm does so only after a failure of a node."""
+
     name = title = "Slurm"
     ending = "sbatch"
     mark, account, partition = "#SBATCH", "--account=", "--partition="
@@ -71,6 +74,8 @@ class Slurm(Scheduler):
     )
 
     def options(self, site: Site, job: Job) -> list[str]:
+        """`--requeue` and a warning two minutes before the limit, to the batch script only (B:), which passes
+        it on."""
         return [
             f"--job-name={job.name}",
             f"--nodes={job.nodes}{_request(site)} --time={job.clock}",
@@ -81,6 +86,8 @@ class Slurm(Scheduler):
         ]
 
     def devices(self, site: Site) -> list[str]:
+        """Lines that take the number of devices from Slurm, so that a person who edits the request need not
+        edit it twice."""
         request = site.devices.request
         if request == "none":
             return super().devices(site)
@@ -108,6 +115,7 @@ class Slurm(Scheduler):
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
+        """`sbatch`, which then prints the id alone."""
         dependency = [f"--dependency=afterany:{':'.join(after)}"] * bool(after)
         return ["sbatch", "--parsable", *dependency]
 
@@ -120,6 +128,7 @@ class Slurm(Scheduler):
         return ["squeue", "--me", "--noheader", "--states=all", "--format=%A %T"]
 
     def states(self, answer: str) -> JobStates:
+        """The states by job; other lines, such as a cluster's heading, are skipped."""
         told = rows(answer, r"(\d+) (\w+)")
         return JobStates({row[1]: self.state(row[2]) for row in told.found}, told.skipped)
 
@@ -141,6 +150,7 @@ class Slurm(Scheduler):
 
 
 def _request(site: Site) -> str:
+    """The option that requests devices, with a space before it; empty for none."""
     devices = site.devices
     if devices.request == "none":
         return ""

@@ -88,7 +88,7 @@ def _notary_label(notaries: Path | None) -> Callable[[Judged], None]:
         return lambda judged: None
     with extra("report"):
         from analysis.submissions.keys import read_keys
-        from analysis.submissions.notarised import notarised
+        from analysis.submissions.notarisation import notarised
     register = read_keys(notaries)
 
     def label(judged: Judged) -> None:

@@ -30,17 +30,16 @@ TRIALS_SHOWN = 2_000
 
 
 def comparison_html(found: Comparison) -> str:
+    """The page of two runs with the differences that `compare` prints."""
     return page("compare.html", found.mark, found=found, terms=EXPLAINED)
 
 
 def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Published]) -> str:
+    """The page of a weak scaling study: its figure, its table and, if asked for, the published results of
+    `others`."""
     config = runs[0].replay.opened.config
     largest = max(runs, key=lambda run: num_devices(run.replay))
-    beside = Table(
-        ("system", "OPS", "source"),
-        [[one.system, rate(one.ops_per_second), one.source] for one in others],
-        (False, True, False),
-    )
+    systems = [[one.system, rate(one.ops_per_second), one.source] for one in others]
     return page(
         "scaling.html",
         found.mark,
@@ -49,11 +48,12 @@ def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Publis
         drawn=drawn(weak_scaling(found, others)),
         content=table(found),
         base=found.base_devices,
-        others=beside if others else None,
+        others=Table(("system", "OPS", "source"), systems, (False, True, False)) if systems else None,
     )
 
 
 def _sizes(found: Scaling) -> str:
+    """The title of a study: the smallest and the largest number of devices."""
     first, last = found.base_devices, found.points[-1].devices
     return f"{f'{first:,} to ' if first != last else ''}{counted(last, 'device')}"
 
@@ -65,15 +65,17 @@ def write_scaling(
     texts = {"html": scaling_html(found, runs, others), "csv": csv_text(found), "md": markdown_text(found)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for ending, text in texts.items():
-            (folder / f"scaling.{ending}").write_text(text, encoding="utf-8", newline="")
-        figures = write_files(weak_scaling(found, others), folder)
+        paths = [folder / f"scaling.{ending}" for ending in texts]
+        for path, text in zip(paths, texts.values()):
+            path.write_text(text, encoding="utf-8", newline="")
+        return paths + write_files(weak_scaling(found, others), folder)
     except OSError as error:
         raise AiperfError(unwritable(error, error.filename or folder)) from None
-    return [*(folder / f"scaling.{ending}" for ending in texts), *figures]
 
 
 def cost_html(found: CostStudy, runs: Sequence[Judged]) -> str:
+    """The page of the time, energy and money that runs needed to reach an error, with the trials of all runs
+    by operations, parameters and epochs."""
     config = runs[0].replay.opened.config
     task = task_of_run(runs[0].replay)
     named = [(run.replay.opened.run_id, rows(run.replay, run.recount.counts)) for run in runs]

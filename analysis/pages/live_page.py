@@ -39,6 +39,7 @@ def live_html(now: Snapshot, replay: Replay, seconds: float) -> str:
 
 
 def _key(now: Snapshot) -> Sequence[Figure]:
+    """The figures that are read first. A run that has ended has its sustained OPS, and no time left."""
     trials = ", ".join(f"{num:,} {name.lower()}" for name, num in sorted(now.trials.items()))
     best, told = (None, "no trial was validated")
     if now.best is not None:
@@ -57,6 +58,8 @@ def _key(now: Snapshot) -> Sequence[Figure]:
 
 
 def _curve(now: Snapshot) -> Picture:
+    """Operations per second by bin of all steps, credited or not, because credit comes with a later
+    validation."""
     edges = np.arange(len(now.curve) + 1, dtype=np.float64) * now.bin_seconds
     rates = np.array(now.curve, np.float64)
 
@@ -82,6 +85,7 @@ def _curve(now: Snapshot) -> Picture:
 
 
 def _errors(now: Snapshot, replay: Replay) -> Picture:
+    """The error of every trial that has ended, and the lowest so far."""
     axis = SpanAxis(replay.legs)
     told = [
         (axis.at(attempt.leg, attempt.ended.end), max(attempt.error, LEAST_ERROR), attempt.trial.number)
@@ -109,6 +113,7 @@ def _errors(now: Snapshot, replay: Replay) -> Picture:
 
 
 def _groups(now: Snapshot) -> Table:
+    """One row per group: what it does, and how far its trial is."""
     cells: list[list[Cell]] = []
     for group in now.groups[:GROUPS_SHOWN]:
         done = None if group.trial is None else group.share * group.epochs

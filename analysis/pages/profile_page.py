@@ -26,6 +26,7 @@ from analysis.readings.profile import Profile, StepPart
 from analysis.table import Cell, Table
 
 MEMORY_SHOWN = ("weights", "gradients", "optimizer state", "activations", "peak")
+"""What a rank's memory is drawn of; the table has all rows."""
 
 
 def profile_html(profiles: Sequence[Profile], name: str) -> str:
@@ -50,6 +51,7 @@ def profile_html(profiles: Sequence[Profile], name: str) -> str:
 
 
 def _phases(found: Profile) -> Picture:
+    """A bar per phase of a step, such as the forward pass."""
     longest = max(found.phases, key=lambda part: part.seconds)
     says = (
         f"A profiled step takes {seconds_text(found.step_seconds)}; {percent(longest.share, 1)} of it is "
@@ -59,6 +61,7 @@ def _phases(found: Profile) -> Picture:
 
 
 def _kinds(found: Profile) -> Picture:
+    """A bar per kind of operation, from the one that takes longest."""
     first = found.kinds[0]
     says = f"{percent(first.share, 1)} of the step is {first.name}."
     return _times("kinds", "Kinds of operation", says, "kind of operation", found.kinds)
@@ -71,6 +74,7 @@ def _times(name: str, title: str, says: str, column: str, parts: Sequence[StepPa
 
 
 def _nodes(found: Profile) -> Picture:
+    """The layers that take longest, in the order of the network, next to what the roofline allows."""
     known = [node for node in found.nodes if node.layer]
     kept = sorted(known, key=lambda node: node.seconds, reverse=True)[:NODES_SHOWN]
     shown = [node for node in known if node in kept]
@@ -94,6 +98,7 @@ def _nodes(found: Profile) -> Picture:
 
 
 def _node_table(found: Profile) -> Table:
+    """One row per layer, with its times, its rate and how far it is from the roofline."""
     cells = []
     for node in found.nodes:
         seconds = node.forward_seconds, node.backward_seconds
@@ -104,6 +109,8 @@ def _node_table(found: Profile) -> Table:
 
 
 def _memory(found: Profile) -> Picture:
+    """Memory of a rank by what holds it: as measured, as this program models it, and as the MemTracker
+    of torch predicts it."""
     rows = [row for row in found.memory if row.name in MEMORY_SHOWN]
     peak = found.memory[-1]
     cells = [
@@ -126,6 +133,7 @@ def _memory(found: Profile) -> Picture:
 
 
 def _sizes(profiles: Sequence[Profile]) -> Table:
+    """One row per size of the examples, for a network that was profiled at several."""
     rows = [
         [
             f"{found.size:,}",

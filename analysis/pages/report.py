@@ -67,6 +67,7 @@ class Section:
     """A part of the page with a heading: a table of facts, figures, and tables that a reader opens."""
 
     anchor: str
+    """Its id in the page, to which the navigation links."""
     title: str
     drawn: Sequence[Drawn]
     facts: Table | None = None
@@ -122,6 +123,7 @@ def pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, P
 
 
 def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, Picture]]:
+    """The figures without the mark of a run that was not measured, each with the anchor of its section."""
     replay, score = judged.replay, judged.score
     so_far, busy = progress(replay, score), occupancy(replay, judged.credit)
     best = replay.best
@@ -163,6 +165,7 @@ def _beside(judged: Judged, about: About) -> list[Section]:
 
 
 def _sections(judged: Judged, found: Sequence[TrialRow], devices: DeviceReadings) -> list[Section]:
+    """The sections in the order of the page, each with its figures; a section without figures is left out."""
     parents = {row.number: row.parent for row in found}
     by_section: dict[str, list[Drawn]] = {}
     for anchor, picture in pictures(judged, found):
@@ -229,6 +232,7 @@ def _kinds(judged: Judged) -> Table:
 
 
 def _rules_text(judged: Judged) -> str:
+    """The sentence above the rules: what they ask, and whether the architectures were recounted."""
     by = "Rules that need the architectures recounted are shown as unknown."
     if judged.validated:
         by = "Every architecture in the journal was recounted for this."
@@ -236,6 +240,7 @@ def _rules_text(judged: Judged) -> str:
 
 
 def _configuration_text(judged: Judged) -> str:
+    """How the settings of the run differ from those of its preset."""
     config = judged.replay.opened.config
     if config.preset not in preset_names():
         return f"Read from a file with the preset name {config.preset}."
@@ -251,6 +256,7 @@ def _hovered(found: Sequence[TrialRow], shown: Sequence[TrialRow]) -> Sequence[T
 
 
 def _footer(judged: Judged) -> str:
+    """What the page was made from, so that a reader can make it again."""
     replay = judged.replay
     return (
         f"Made from {replay.lines:,} lines of a journal whose last hash is {replay.last_chain[:16]}…. "

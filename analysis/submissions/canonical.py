@@ -38,6 +38,7 @@ def parse(data: bytes) -> Any:
 
 
 def _finite(text: str) -> float:
+    """A float of JSON; one that overflows to infinity is refused."""
     value = float(text)
     if not math.isfinite(value):
         raise CanonicalError(f"{text:.20} is too large a number")
@@ -45,4 +46,5 @@ def _finite(text: str) -> float:
 
 
 def _refused(text: str) -> float:
+    """NaN and Infinity, which Python reads and JSON does not have."""
     raise CanonicalError(f"{text} is not a JSON number")

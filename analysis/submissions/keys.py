@@ -23,6 +23,7 @@ from analysis.submissions.signature import is_weak
 from nas.bounded import read_text
 
 KEY = re.compile(r"[0-9a-f]{64}")
+"""A public key of Ed25519 as text."""
 LONGEST_NAME = 300
 """Most characters of a site's name, which a list shows whole."""
 INVISIBLE = "\u115f\u1160"
@@ -71,6 +72,7 @@ def claimed_site(register: Register, name: str) -> str | None:
 
 
 def _entry(line: str, where: str) -> tuple[str, str]:
+    """The key and the name in one line of a register. Raises AiperfError, which begins with `where`."""
     key, *names = line.split(maxsplit=1)
     key, name = key.lower(), "".join(names).strip()
     if KEY.fullmatch(key) is None:
@@ -121,12 +123,14 @@ def mixed_scripts(name: str) -> str:
 
 
 def _view(text: str) -> str:
+    """The letters of a text with each replaced by its prototype; texts that look alike have one view."""
     for _ in range(2):  # a confusable of a capital letter may be one that has another in small letters
         text = "".join(_prototypes().get(letter, letter) for letter in _letters(text)).casefold()
     return "".join(_letters(text)).translate(ALIKE)
 
 
 def _letters(text: str) -> str:
+    """Letters and digits alone, without accents and what is not shown."""
     decomposed = unicodedata.normalize("NFKD", text)
     return "".join(letter for letter in decomposed if letter.isalnum() and letter not in INVISIBLE)
 
@@ -145,6 +149,7 @@ def _prototypes() -> Mapping[str, str]:
 
 
 def _library(module: str) -> ModuleType:
+    """A module of the library, which is imported only here because it is an extra."""
     try:
         import confusable_homoglyphs.categories
         import confusable_homoglyphs.confusables

@@ -45,6 +45,7 @@ COUNTED: Mapping[str, str] = {
 }
 """What a package has of its runs, by the names of the files, in the singular."""
 LEFT_OUT = "the names of hosts, users, paths, devices, images, jobs and addresses, and process numbers"
+"""What the private file of a run holds, as users are told it."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Contact:
     organisation: str
     person: str
     address: str
+    """An address of any kind, such as one for mail."""
 
 
 def write_package(
@@ -186,6 +188,7 @@ def _copy_telemetry(source: Path, target: Path) -> None:
 
 
 def _without_reasons(raw: bytes) -> bytes:
+    """A line of telemetry without the texts of errors; nothing for a line that is not JSON."""
     try:
         record = json.loads(raw)
     except (ValueError, RecursionError):
@@ -220,6 +223,7 @@ def _published_id(run: RunFiles) -> str:
 
 
 def _copy_weights(run: RunFiles, target: RunFiles) -> None:
+    """The network that was tested, which anybody can evaluate again. Raises AiperfError if there is none."""
     tested = read_run(target).tested
     if tested is None:
         raise AiperfError(f"{run.directory}: no network was tested; omit --with-weights")
@@ -243,6 +247,7 @@ def _refuse(
 def _manifest(
     held: Mapping[str, Path], names: Sequence[str], contact: Contact, licence: str, created: str
 ) -> dict[str, Any]:
+    """The content of manifest.json. Raises AiperfError if it is not valid by its schema."""
     manifest = {
         "form": FORM,
         "program": __version__,

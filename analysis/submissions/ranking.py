@@ -21,7 +21,7 @@ from analysis.readings.hosts import control_reading
 from analysis.readings.score_figures import num_devices, task_of_run
 from analysis.submissions.fingerprint import measured
 from analysis.submissions.keys import Register, claimed_site
-from analysis.submissions.notarised import Notarised, notarised
+from analysis.submissions.notarisation import Notarised, notarised
 from analysis.submissions.ranking_page import LARGEST, SIZES, index_html, listing_csv, listing_json
 from analysis.submissions.standing import Entry, RefusedPackage, Right, Signer, Standing, ValidRun, standing
 from analysis.submissions.system import fields
@@ -34,6 +34,7 @@ VENDORS = (
     ("Huawei", r"Ascend"),
     ("Intel", r"Intel|GAUDI"),
 )
+"""Makers for the filter of the page, each with a pattern of the names of its devices."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ def rank(
 
 
 def _signer(submission: Submission, register: Register) -> Signer:
+    """Who signed a package. An unsigned one is a party of its own, by the hash of its manifest."""
     key = submission.signed_by
     if key is None:
         return Signer(Right.UNSIGNED, f"package {submission.manifest_sha256}", "")
@@ -118,6 +120,7 @@ def _signer(submission: Submission, register: Register) -> Signer:
 def _entry(
     submission: Submission, signer: Signer, run: Checked, used: set[str], held: Notarised | None
 ) -> Entry:
+    """The row of a valid run. `used`: names of pages that are taken; `held`: how far it is notarised."""
     replay, score, system = run.judged.replay, run.judged.score, submission.system
     ranks = [event.ready for leg in replay.counted_legs for event in leg.ranks]
     device = ", ".join(sorted({ready.device for ready in ranks}))
@@ -211,6 +214,7 @@ def _aside(submission: Submission, entry: Entry) -> Sequence[tuple[str, Table]]:
 
 
 def _reasons(submission: Submission, signer: Signer, register: Register) -> list[str]:
+    """Why a package, or runs of it, are not ranked, in words."""
     found = [f"{reason.where}: {reason.text}" for reason in submission.reasons]
     if site := _borrowed_name(submission, signer, register):
         found.append(f"it names the registered site {site}, but was not signed with its key")

@@ -23,6 +23,7 @@ CONTEXT = b"aiperf-hpc package manifest 1\n"
 """Prefix of what is signed, so that a signature of anything else cannot be passed off as one of a
 manifest."""
 _PRIME = 2**255 - 19
+"""The prime of the field over which the curve is defined."""
 _ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 """y of a point of order 8; the other such points have this y or its negative."""
 _WEAK = frozenset({0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8})
@@ -112,6 +113,7 @@ def is_weak(public: bytes) -> bool:
 
 
 def _private(path: Path) -> Any:
+    """The private key in a file. Raises SignatureError for a file that has none, or one with a password."""
     keys, serialization = _library()
     try:
         key = serialization.load_pem_private_key(read_bytes(path), password=None)
@@ -125,11 +127,13 @@ def _private(path: Path) -> Any:
 
 
 def _public(key: Any, serialization: Any) -> str:
+    """The public half of a key as 64 hexadecimal digits."""
     raw = key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
     return str(raw.hex())
 
 
 def _library() -> tuple[Any, Any]:
+    """The two modules of `cryptography` that are needed, imported only here because it is an extra."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ed25519

@@ -50,6 +50,7 @@ def _properties() -> Mapping[str, Any]:
 
 
 def from_journal(replay: Replay) -> dict[str, str]:
+    """The fields that the journal states, from the ranks that took part; empty if none did."""
     ranks = replay.devices
     if not ranks:
         return {}
@@ -122,6 +123,7 @@ def _processor(text: str) -> dict[str, str]:
 
 
 def _caches(folder: Path) -> str:
+    """Caches of the first core by level and size, as Linux shows them."""
     parts = []
     for entry in sorted(folder.glob("index*")):
         level, kind, size = (system_text(entry / name).strip() for name in ("level", "type", "size"))
@@ -131,4 +133,5 @@ def _caches(folder: Path) -> str:
 
 
 def _span(values: list[int]) -> str:
+    """One number, or the least and the greatest if nodes differ."""
     return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"

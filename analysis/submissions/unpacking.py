@@ -23,6 +23,7 @@ LARGEST_BYTES = 32 << 20
 """Largest file that is read whole. A manifest of as many files as an archive may hold has two thirds of
 it."""
 SEAL_KEYS = {"manifest_sha256", "algorithm", "public_key", "signature"}
+"""All that a seal may hold; without a signature it has the hash alone."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Reason:
     """Why a submission is INVALID."""
 
     where: str
+    """The file, or the run."""
     text: str
 
 
@@ -39,6 +41,7 @@ class Unpacked:
 
     files: PackageFiles
     names: Sequence[str]
+    """Names of all files as the archive has them."""
     manifest: Mapping[str, Any]
     signed_by: str | None
     """The public key, where there is a signature and it fits."""
@@ -98,6 +101,7 @@ def system_in(files: PackageFiles, names: Sequence[str], path: Path) -> Mapping[
 
 
 def _chosen(names: Sequence[str], wanted: str, package: Path) -> str:
+    """The name of the run that is meant. Raises AiperfError, which lists the runs, if it is not clear."""
     if wanted in names:
         return wanted
     if wanted or len(names) > 1:

@@ -35,9 +35,11 @@ RELATIVE_ERROR = 1e-9
 """Largest relative difference between two machines' sums of the same numbers; integers are compared
 exactly."""
 NO_PEAKS: Mapping[str, Peak] = {}
+"""A list adds no devices."""
 SHOWN = 5
 """Most wrong fields of a result that are named."""
 NOT_TESTED = "these are the weights of a network that was neither tested nor chosen for a spot check"
+"""Why a file of weights is not accepted: nobody evaluates it, and packages are kept for years."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,14 @@ class Checked:
     """One run of a submission."""
 
     name: str
+    """Its folder in the package."""
     judged: Judged
     reasons: Sequence[Reason]
+    """What contradicts the journal."""
 
     @property
     def valid(self) -> bool:
+        """Whether nothing contradicts the run."""
         return self.judged.verdict.valid and not self.reasons
 
 
@@ -58,10 +63,14 @@ class Submission:
     """A package that could be read. Its runs lie in a folder that is gone after `checked` is left."""
 
     manifest_sha256: str
+    """Hash of the manifest, which names the package."""
     created: str
+    """When it was packed, by the submitter's clock: ISO 8601, UTC."""
     licence: str
+    """Licence of the data, as the submitter states it."""
     contact: Contact
     system: Mapping[str, str]
+    """The description of the system by field."""
     signed_by: str | None
     """The public key, where there is a signature and it fits."""
     reasons: Sequence[Reason]
@@ -79,6 +88,7 @@ class Submission:
 
     @property
     def valid(self) -> bool:
+        """Whether nothing is wrong with the package, and all of its runs are valid."""
         return self.answer is Answer.VALID
 
 
@@ -91,11 +101,13 @@ class Findings:
     """By the last hash of the chain, which all lines decide, and the number of lines."""
 
     def of(self, replay: Replay) -> Sequence[Finding]:
+        """The findings on this journal, if it was judged before; otherwise empty."""
         # A journal whose chain is broken can end with any hash.
         known = self.by_journal.get((replay.last_chain, replay.lines), ())
         return () if replay.broken else known
 
     def note(self, judged: Judged) -> None:
+        """Remembers the findings on a journal."""
         replay = judged.replay
         if not replay.broken:
             self.by_journal[replay.last_chain, replay.lines] = judged.verdict.findings
@@ -144,6 +156,8 @@ def _run(
     show: Callable[[str], object],
     findings: Findings,
 ) -> Checked:
+    """One run of a package, judged from its journal alone. Raises AiperfError if the journal is missing or
+    cannot be read."""
     run = files.run(name)
     where = f"runs/{name}"
     if f"{where}/journal.jsonl" not in names:
@@ -176,7 +190,7 @@ def _wrong_result(run: RunFiles, where: str, names: Sequence[str], judged: Judge
         claimed = parsed(run.result, f"{where}/result.json", names)
         refuse_other_form(claimed, RESULT_FORM, Path(f"{where}/result.json"))
         check("result-1", claimed, "it")
-        yield from _differences(claimed, result(judged))
+        yield from differences(claimed, result(judged))
     except AiperfError as error:
         yield str(error)
 
@@ -216,7 +230,7 @@ def _needless(judged: Judged) -> Iterator[Path]:
     return (path for path in sorted(files.weights_directory.glob("*")) if path not in needed)
 
 
-def _differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+def differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
     """Where a claimed result contradicts the one from its journal. The findings of a verdict depend on who
     validates, so only its answers are compared."""
     for answer in ("valid", "class", "answer"):
@@ -234,6 +248,7 @@ def _differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator
 
 
 def _same(claimed: Any, own: Any) -> bool:
+    """Whether two values of results are equal; floats may differ as the sums of two machines do."""
     if isinstance(claimed, float) and isinstance(own, float):
         return math.isclose(claimed, own, rel_tol=RELATIVE_ERROR, abs_tol=1e-12)
     if isinstance(claimed, (list, tuple)) and isinstance(own, (list, tuple)):

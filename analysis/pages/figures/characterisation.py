@@ -1,4 +1,4 @@
-"""Parameters, operations and epochs to an error of every trial, beside the control network.
+"""Parameters, operations and epochs to an error of every trial, compared with the control network.
 
 After AIBench Training (Tang et al., ISPASS 2021), which places each of its 19 networks so: docs/beyond.md.
 """
@@ -77,6 +77,8 @@ def _axes(
     task: Task,
     frame: Frame,
 ) -> None:
+    """Sets both logarithmic axes, and draws the control: at its place, or in the corner next to it if it is
+    so far away that the trials would be one dot."""
     place = None
     if control is not None:
         ranges = ((control.operations, x), (control.parameters, y))
@@ -129,6 +131,7 @@ def _legend(
 def _says(
     found: Sequence[Trained], error: float | None, why: str, task: Task, control: ControlNetworkCost | None
 ) -> str:
+    """How many trials reached the error and after how many epochs, and what the networks cost."""
     if not found or error is None:
         return "No trial has both a validation and a counted architecture."
     reached = [one.epochs for one in found if one.epochs is not None]
@@ -153,11 +156,13 @@ def _says(
 
 
 def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
+    """The least and the greatest value as text; one text if they are shown alike."""
     low, high = text(min(values)), text(max(values))
     return low if low == high else f"{low} to {high}"
 
 
 def _label(one: Trained, error: float, task: Task) -> str:
+    """The text of the tooltip; the run is named if there are several."""
     row = one.row
     lines = [f"{plain(one.run)}, trial {row.number}" if one.run else f"Trial {row.number}", row.origin]
     lines.append(f"{one.operations:,} operations per {task.example}, {one.parameters:,} parameters")

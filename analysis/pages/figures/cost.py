@@ -38,9 +38,12 @@ class _Scale:
     name: str
     title: str
     at: Callable[[Fall], float]
+    """The quantity at a fall of the best error."""
     end: Callable[[RunCost], float]
+    """The quantity at the end of a run, to which its line is drawn."""
     text: Callable[[float], str]
     axis: Callable[[Axes, float, Frame], None]
+    """Sets the lower axis, from 0 to the given end."""
 
 
 def cost_pictures(found: CostStudy) -> list[Picture]:
@@ -71,6 +74,8 @@ def cost_pictures(found: CostStudy) -> list[Picture]:
 
 
 def _over(found: CostStudy, scale: _Scale) -> Picture:
+    """The best error of each run over one quantity. A dot marks where the error was reached; it is filled if
+    the test confirmed it."""
     drawn = [(run, colour) for run, colour in zip(found.runs, _colours(len(found.runs))) if run.falls]
     points = [(run, fall) for run, _ in drawn for fall in run.falls]
 
@@ -133,6 +138,7 @@ def _legend(found: CostStudy, drawn: Sequence[tuple[RunCost, str]]) -> list[Key]
 
 
 def _says(found: CostStudy, scale: _Scale) -> str:
+    """In how many runs the error was reached, and between which two values of the quantity."""
     if not any(run.falls for run in found.runs):
         return "No trial has been validated."
     asked, num = found.error_text, len(found.runs)
@@ -146,10 +152,13 @@ def _says(found: CostStudy, scale: _Scale) -> str:
 
 
 def _colours(num: int) -> Sequence[str]:
+    """A colour per run, as long as there are enough that can be told apart."""
     return RUN_COLOURS if num <= len(RUN_COLOURS) else ["blue"] * num
 
 
 def _money_axis(unit: str) -> Callable[[Axes, float, Frame], None]:
+    """A function that sets an axis of amounts, with the unit as its label."""
+
     def drawn(axes: Axes, end: float, frame: Frame) -> None:
         axes.set_xlim(0, end)
         axes.locator_params(axis="x", nbins=4 if frame.narrow else 9)

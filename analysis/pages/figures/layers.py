@@ -13,6 +13,7 @@ from nas.graph import Graph
 from nas.ops import OPS, TENSOR_OPS
 
 NETWORK, RUN = "the best network", "the run"
+"""Names of the two series, as legend and tooltips show them."""
 COLOUR_OF = {NETWORK: "blue", RUN: "sky"}
 LEAST_SHARE = 0.001
 """Least share of a kind that is drawn; the table has all kinds."""
@@ -65,5 +66,6 @@ def operations_by_layer(best: Graph, run: Mapping[str, int] | None) -> Picture:
 
 
 def _shares(operations: Mapping[str, int]) -> dict[str, float]:
+    """The share of each kind in all operations; empty if there are none."""
     total = sum(operations.values())
     return {name: value / total for name, value in operations.items()} if total else {}

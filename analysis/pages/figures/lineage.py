@@ -31,7 +31,9 @@ from analysis.table import Cell, Table
 SIZES = ((0.75, 3.6), (1.5, 4.6), (2.5, 5.8), (4.0, 7.0), (8.0, 8.2), (float("inf"), 9.6))
 """Pairs of a multiple of the first trial's operations and the width of a dot below it."""
 Edge = tuple[tuple[float, float], tuple[float, float]]
+"""Both ends of a line, each as time and error."""
 Places = Mapping[int, tuple[float, float]]
+"""Time in seconds and error, by the number of the trial."""
 
 
 def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_seconds: float) -> Picture:

@@ -31,6 +31,8 @@ STATE_TEXTS = {
     "red": "failed",
     "plum": "cut off: its group was lost, or the run killed",
 }
+"""What a colour of a bar stands for, in the order of the legend. Every other trial that is complete has
+another blue, so that neighbours can be told apart."""
 PART_COLOURS: Mapping[str, str] = {
     "train": "blue",
     "validate": "sky",
@@ -38,6 +40,7 @@ PART_COLOURS: Mapping[str, str] = {
     "wait": "faint",
     "lost": "plum",
 }
+"""Colours of the parts of time, in the order of the bars."""
 PART_TEXTS: Mapping[str, str] = {
     "train": "credited training",
     "validate": "credited validation",
@@ -48,6 +51,8 @@ PART_TEXTS: Mapping[str, str] = {
 
 
 def gantt(found: Occupancy) -> Picture:
+    """A bar per trial in the row of its group, in the colour of how it ended; a hatched one where a group was
+    lost."""
     bars = sorted(found.bars, key=lambda bar: bar.begin - bar.end)
     height = 0.78 if found.num_groups <= 128 else 1.0
     boxes = {colour: _boxes(mine, height) for colour, mine in _coloured(bars).items()}
@@ -91,6 +96,7 @@ def _boxes(bars: Sequence[Bar], height: float) -> Path:
 
 
 def _lost(axes: Axes, found: Occupancy) -> None:
+    """Draws the times after a group was lost, hatched, because nothing was trained then."""
     for group, begin, end in found.lost:
         axes.broken_barh(
             [(begin, end - begin)],
@@ -103,6 +109,7 @@ def _lost(axes: Axes, found: Occupancy) -> None:
 
 
 def _ticks(num_groups: int) -> list[int]:
+    """Numbers of groups at round distances, at most 16 of them: more would overlap."""
     step = next(
         step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, num_groups) if num_groups / step <= 16
     )
@@ -133,6 +140,7 @@ def _legend(colours: set[str], found: Occupancy) -> list[Key]:
 
 
 def _table(found: Occupancy) -> Table:
+    """One row per group. Shares of time are relative to the time in which the group existed."""
     by_group: dict[int, list[Bar]] = {}
     for bar in found.bars:
         by_group.setdefault(bar.group, []).append(bar)
@@ -150,6 +158,7 @@ def _table(found: Occupancy) -> Table:
 
 
 def _says(found: Occupancy) -> str:
+    """How many groups and trials there were, how busy the groups were, and which of them were lost."""
     if not found.bars and not found.lost:
         return "No trial has begun."
     trials = len({bar.trial for bar in found.bars})
@@ -219,6 +228,7 @@ def time_shares(found: Occupancy) -> Picture:
 
 
 def _bars(found: Occupancy) -> list[tuple[str, dict[str, float]]]:
+    """The bars from the top: all groups, the group that trained most, and the one that trained least."""
     bars = [("all", found.shares)]
     there = [group for group in range(found.num_groups) if found.span_of_group[group] > 0]
     if len(there) < 2:

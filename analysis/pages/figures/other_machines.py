@@ -1,4 +1,4 @@
-"""A run beside other machines, as bars."""
+"""A run next to other machines, as bars."""
 
 from __future__ import annotations
 
@@ -60,6 +60,8 @@ def beside_published(name: str, run: Judged, others: Sequence[Published]) -> Pic
 def _picture(
     name: str, title: str, says: str, rows: Sequence[tuple[str, int, float]], per_device: bool = False
 ) -> Picture:
+    """A bar per machine, from its name, its devices and its OPS. `per_device`: the bars are OPS per device;
+    the table has both."""
     of_one = [ops / max(1, devices) for _, devices, ops in rows]
     values = of_one if per_device else [ops for _, _, ops in rows]
     cells: list[list[Cell]] = [
@@ -78,6 +80,7 @@ def _picture(
 
 
 def _short(name: str) -> str:
+    """The name as it is written next to a bar; a longer one is cut."""
     return name if len(name) <= NAME_SHOWN else f"{name[: NAME_SHOWN - 1]}…"
 
 

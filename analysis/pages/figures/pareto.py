@@ -31,11 +31,13 @@ class Dot:
     """A trial with a validation whose architecture could be counted."""
 
     operations: int
+    """Operations per training example."""
     error: float
     row: TrialRow
 
 
 def dots(found: Sequence[TrialRow]) -> list[Dot]:
+    """The trials that have a place in the figure; one without a validation or without a count has none."""
     return [
         Dot(row.operations, row.error, row)
         for row in found
@@ -95,6 +97,7 @@ def pareto(found: Sequence[TrialRow], task: Task, names: Mapping[int, str]) -> P
 
 
 def _says(placed: Sequence[Dot], best: Sequence[Dot], task: Task) -> str:
+    """Where the front begins and ends; without a front, why there is none."""
     if not best:
         return "No trial has both a validation and a counted architecture."
     num = counted(len(placed), "trial")
@@ -113,6 +116,7 @@ def _says(placed: Sequence[Dot], best: Sequence[Dot], task: Task) -> str:
 
 
 def _table(best: Sequence[Dot], task: Task) -> Table:
+    """The networks of the front, by rising operations."""
     base = best[0].operations
     cells: list[list[Cell]] = [
         [

@@ -40,6 +40,8 @@ COLOURS: Mapping[str, str] = {
     "plum": "#7a4f8b",
     "green": "#2c8368",
 }
+"""ink writes, soft is for what is less important, faint for grids, paper is the ground; the others are
+hues."""
 POINTS_PER_INCH = 72
 """Resolution at which a unit of a drawing is one point, and in a page one pixel."""
 MOST_EVEN = 6
@@ -59,15 +61,18 @@ class Frame:
     """A width to draw for, in units that are pixels where the page is at least so wide."""
 
     name: str
+    """Class of its SVG element, by which the style sheet shows it."""
     width: int
     font_size: float
 
     @property
     def narrow(self) -> bool:
+        """Whether it is so narrow that there is no room for texts at the sides."""
         return self.width < 600
 
 
 WIDE, NARROW = Frame("wide", 1040, 12.5), Frame("narrow", 360, 11.0)
+"""The widths at which every figure is drawn: of a column on a desk, and of a telephone."""
 BESIDE = Frame("wide", 720, 12.5)
 """As WIDE, for a figure with a column of figures next to it."""
 
@@ -112,6 +117,7 @@ class Picture:
     says: str
     """The text alternative: what a reader would see, in a sentence or two with the figures that matter."""
     draw: Callable[[Frame], Drawing]
+    """Draws it at a width; called once for each."""
     table: Table | None = None
     legend: Sequence[Key] = ()
     labels: Sequence[str] | None = None
@@ -265,6 +271,7 @@ class RoundTicks(Locator):
         return self.tick_values(*self.axis.get_view_interval())
 
     def tick_values(self, vmin: float, vmax: float) -> list[float]:
+        """The ticks between two ends of the axis, as matplotlib asks for them."""
         low, high = sorted((vmin, vmax))
         if low <= 0 or high == low:
             return [high]

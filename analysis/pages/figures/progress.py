@@ -32,6 +32,7 @@ from analysis.readings.progress import Progress
 from analysis.table import Cell, Table
 
 Floats = NDArray[np.float64] | Sequence[float]
+"""A column of numbers."""
 RASTERISED = 4_000
 """More dots than this are drawn as an image, which keeps the page small."""
 
@@ -97,6 +98,7 @@ def _draw_others(axes: Axes, others: OthersOverTime) -> None:
 
 
 def _throughput_legend(score: Score, others: OthersOverTime | None) -> list[Key]:
+    """Entries for the lines that are drawn; those of other programs only if they were measured."""
     legend = [
         Key("blue", f"credited, in bins of {duration(score.timeline.bin_seconds)}", "line"),
         Key("amber", "sustained OPS", "dashed"),
@@ -112,6 +114,7 @@ def _throughput_legend(score: Score, others: OthersOverTime | None) -> list[Key]
 
 
 def _throughput_text(score: Score) -> str:
+    """The sustained rate, the range of the bins, and the stable window with its 95 % interval."""
     line = score.timeline
     if not line.ops_per_second:
         return "There is no span yet."

@@ -31,7 +31,7 @@ ABOVE_ONE = 1.005
 
 
 def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
-    """Log-log OPS with the ideal line; the efficiency below. `others`: drawn beside, as such."""
+    """Log-log OPS with the ideal line; the efficiency below. `others`: drawn as points of their own."""
     devices = np.array([point.devices for point in found.points], dtype=np.float64)
     rates = np.array([point.ops_per_second for point in found.points])
     efficiencies = np.array([point.efficiency for point in found.points])
@@ -98,6 +98,8 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
 
 
 def _says(found: Scaling) -> str:
+    """The rates and the efficiency of the largest run, relative to the smallest one, and which runs must not
+    be believed."""
     last = found.points[-1]
     warning = ""
     for answer in (Answer.INVALID.value, Answer.INCOMPLETE.value):

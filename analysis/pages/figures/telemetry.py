@@ -54,6 +54,7 @@ def telemetry(found: Telemetry) -> Picture:
 
 
 def _name(quantity: Quantity) -> str:
+    """The name of a quantity in words: power_watts becomes power watts."""
     return quantity.name.replace("_", " ").replace(".", ", ")
 
 
@@ -64,6 +65,7 @@ def _is_zero(quantity: Quantity) -> bool:
 
 
 def _mean(values: NDArray[np.float64]) -> Cell:
+    """The mean over the span as text and as a key to sort by; unknown if nothing was measured."""
     if not np.isfinite(values).any():
         return "unknown"
     mean = float(np.nanmean(values))

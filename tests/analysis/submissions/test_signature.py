@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from aiperf.errors import AiperfError
 from analysis.submissions.canonical import CanonicalError, canonical, parse
 from analysis.submissions.keys import read_keys
-from analysis.submissions.signature import CONTEXT, SignatureError, make_key, sign, verify
+from analysis.submissions.signature import CONTEXT, SignatureError, fits, make_key, sign, verify
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -118,6 +118,7 @@ def test_a_key_with_which_anybody_can_sign_is_refused(y: int, tmp_path: Path) ->
             seal = {"algorithm": "Ed25519", "public_key": public, "signature": neutral.hex()}
             with pytest.raises(SignatureError, match="anybody can sign with this public key"):
                 verify(MANIFEST, seal)
+            assert not any(fits(public, CONTEXT + each, neutral.hex()) for each in manifests)
             (tmp_path / "register").write_text(f"{public} Site A")
             with pytest.raises(AiperfError, match=r"line 1: with the public key .* anybody can sign"):
                 read_keys(tmp_path / "register")

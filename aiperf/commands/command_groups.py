@@ -1,4 +1,4 @@
-"""A group whose commands are imported only when they are called, because importing all of them would take
+"""A group of commands that imports a command only when it is called, because importing all of them would take
 most of the time of a command."""
 
 from __future__ import annotations
@@ -14,51 +14,55 @@ from typing import Any
 import click
 
 LONGEST = 200  # of a first sentence; click cuts longer ones, and by itself those of 45
+HEADING = "Commands"
+"""Heading of the commands that have no other."""
 
-
-class ListedGroup(click.Group):
-    """Lists its commands with the whole first sentence of each."""
-
-    def headings(self) -> Mapping[str, Mapping[str, str]]:
-        """Under the heading of each section its commands, with the first sentence of each."""
-        shown = [(name, command) for name, command in sorted(self.commands.items()) if not command.hidden]
-        return {"Commands": {name: command.get_short_help_str(LONGEST) for name, command in shown}}
-
-    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, self.commands))
-        for heading, sentences in self.headings().items():
-            rows = [(name.ljust(width), sentence) for name, sentence in sentences.items()]
-            with formatter.section(heading):
-                formatter.write_dl(rows)
-
-
-Places = Mapping[str, str]
-"""Locations of commands by name, as "package.module:function"."""
+Places = Mapping[str, Mapping[str, str]]
+"""Location of each command as "package.module:function", by heading and name."""
 
 
 class LazyCommands(UserDict[str, Any]):
     """Commands by name. Those given by their location are imported when they are looked up."""
 
     def __getitem__(self, name: str) -> click.Command:
-        found: str | click.Command = self.data[name]
-        return _imported(found) if isinstance(found, str) else found
+        item: str | click.Command = self.data[name]
+        return _imported(item) if isinstance(item, str) else item
 
 
-class LazyGroup(ListedGroup):
-    """Lists its commands under headings, and imports none of them for that."""
+class CommandGroup(click.Group):
+    """Lists its commands under headings, each with the whole first sentence of its help.
 
-    def __init__(self, *args: Any, places: Mapping[str, Places], **settings: Any) -> None:
+    A command is either added as usual, or given by its location; the help of the latter is read without
+    importing it.
+    """
+
+    def __init__(self, *args: Any, places: Places | None = None, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.places = places
+        self.places = places or {}
+        # Click takes from here what it runs, completes and suggests for a misspelt name.
         self.commands = LazyCommands(
-            {name: place for of_heading in places.values() for name, place in of_heading.items()}
+            {name: place for names in self.places.values() for name, place in names.items()}
         )
 
-    def headings(self) -> Mapping[str, Mapping[str, str]]:
-        return {
-            heading: {name: first_sentence(place) for name, place in places.items()}
-            for heading, places in self.places.items()
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the list of the help, with all names in columns of one width."""
+        width = max(map(len, self.commands))
+        for heading, sentences in self._sentences().items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), sentence) for name, sentence in sentences.items()])
+
+    def _sentences(self) -> dict[str, dict[str, str]]:
+        """The first sentence of each command that is shown, by heading and name."""
+        sentences = {
+            heading: {name: first_sentence(place) for name, place in names.items()}
+            for heading, names in self.places.items()
         }
+        located = {name for names in self.places.values() for name in names}
+        added = [self.commands[name] for name in self.commands if name not in located]
+        shown = {str(each.name): each.get_short_help_str(LONGEST) for each in added if not each.hidden}
+        if shown:
+            sentences[HEADING] = dict(sorted({**sentences.get(HEADING, {}), **shown}.items()))
+        return sentences
 
 
 def first_sentence(place: str) -> str:

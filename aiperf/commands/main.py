@@ -11,12 +11,13 @@ import sys
 import click
 
 from aiperf.commands import COMMANDS
-from aiperf.commands.command_groups import LazyGroup
+from aiperf.commands.command_groups import CommandGroup
 from aiperf.errors import AiperfError
 from aiperf.os_error import refused
 from aiperf.wording import plain, suggestion
 
-USAGE, FAILURE, INTERRUPTED = 2, 1, 130
+FAILURE, USAGE, INTERRUPTED = 1, 2, 130
+"""Exit codes, as shells and click have them; 130 is 128 + SIGINT."""
 ELSEWHERE = {("export", "--json"): "`aiperf-hpc report RUN --json` writes the result as JSON"}
 """Options that people look for at a command, with the command that has them."""
 PLAIN = {"a valid float range": "a number", "a valid integer range": "a whole number"}
@@ -25,9 +26,9 @@ PLAIN = {"a valid float range": "a number", "a valid integer range": "a whole nu
 
 @click.group(
     name="aiperf-hpc",
-    cls=LazyGroup,
+    cls=CommandGroup,
     places=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
 @click.version_option(package_name="aiperf-hpc")
 def group() -> None:
@@ -47,48 +48,55 @@ def main() -> int:
         return int(group.main(prog_name="aiperf-hpc", standalone_mode=False) or 0)
     except click.exceptions.NoArgsIsHelpError as error:
         return _greet(error.format_message())
-    except click.NoSuchOption as error:
-        print(f"aiperf-hpc: no option {error.option_name}{_remedy(error)}", file=sys.stderr)
-        return USAGE
     except click.UsageError as error:
-        if "No such command" in error.format_message():
-            of = error.ctx.command if error.ctx else group
-            known = sorted(of.commands if isinstance(of, click.Group) else ())
-            print(f"aiperf-hpc: {error.format_message()} Commands: {', '.join(known)}.", file=sys.stderr)
-        else:
-            message = error.format_message().rstrip(".")
-            for words, plainer in PLAIN.items():
-                message = message.replace(words, plainer)
-            print(f"aiperf-hpc: {message}. Try '{_path(error.ctx)} --help'.", file=sys.stderr)
-        return USAGE
+        return _refuse(_usage(error), USAGE)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except AiperfError as error:
-        print(plain(f"aiperf-hpc: {error}"), file=sys.stderr)
-        return FAILURE
+        return _refuse(plain(str(error)), FAILURE)
     except (KeyboardInterrupt, click.Abort):
-        print("aiperf-hpc: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return _refuse("interrupted", INTERRUPTED)
     except OSError as error:  # usually a full disk; click handles `aiperf-hpc … | head` itself
-        _say_no_more()
-        print(plain(f"aiperf-hpc: {refused(error)}"), file=sys.stderr)
-        return FAILURE
+        _discard_output()
+        return _refuse(plain(refused(error)), FAILURE)
+
+
+def _refuse(text: str, code: int) -> int:
+    """Prints why the command failed, and returns the exit code."""
+    # Not by `click.echo`, which flushes, and so fails again where the disk is full.
+    print(f"aiperf-hpc: {text}", file=sys.stderr)
+    return code
 
 
 def _greet(help_text: str) -> int:
+    """Prints the help of `aiperf-hpc` without arguments, which is not an error."""
     try:
         print(help_text, flush=True)
     except BrokenPipeError:  # `aiperf-hpc | head`
-        _say_no_more()
+        _discard_output()
     return 0
 
 
-def _say_no_more() -> None:
+def _discard_output() -> None:
     """Discards further output. Otherwise Python would try to write the buffered output at the exit, and fail
     again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _usage(error: click.UsageError) -> str:
+    """What is wrong with the arguments, and which ones exist."""
+    if isinstance(error, click.NoSuchOption):
+        return f"no option {error.option_name}{_remedy(error)}"
+    if "No such command" in error.format_message():
+        command = error.ctx.command if error.ctx else group
+        known = sorted(command.commands if isinstance(command, click.Group) else ())
+        return f"{error.format_message()} Commands: {', '.join(known)}."
+    message = error.format_message().rstrip(".")
+    for words, plainer in PLAIN.items():
+        message = message.replace(words, plainer)
+    return f"{message}. Try '{_path(error.ctx)} --help'."
 
 
 def _remedy(error: click.NoSuchOption) -> str:
@@ -100,8 +108,8 @@ def _remedy(error: click.NoSuchOption) -> str:
             return f" before a command; for a run: aiperf-hpc run {shlex.join(words)}"
         if error.ctx is not None and any(each.name == "options" for each in error.ctx.command.params):
             at = next(n for n, word in enumerate(words) if word.partition("=")[0] == option)
-            told = shlex.join([*words[:at], "--", *words[at:]])
-            return f" before --; options of the run stand behind it: aiperf-hpc {told}"
+            command = shlex.join([*words[:at], "--", *words[at:]])
+            return f" before --; options of the run stand behind it: aiperf-hpc {command}"
     if elsewhere := ELSEWHERE.get((words[0], option)):
         return f" here; {elsewhere}"
     known = [name for name in _options(error.ctx) if name.startswith("--")]
@@ -113,16 +121,17 @@ def _path(context: click.Context | None) -> str:
     derived from the arguments."""
     if context is not None:
         return context.command_path
-    words: list[str] = ["aiperf-hpc"]
-    found: click.Command = group
+    words = ["aiperf-hpc"]
+    command: click.Command = group
     for word in sys.argv[1:]:
-        if not isinstance(found, click.Group) or word not in found.commands:
+        if not isinstance(command, click.Group) or word not in command.commands:
             break
-        words, found = [*words, word], found.commands[word]
+        words, command = [*words, word], command.commands[word]
     return " ".join(words)
 
 
 def _options(context: click.Context | None) -> list[str]:
+    """All options of a command, with their short forms."""
     if context is None:
         return []
     return [name for parameter in context.command.get_params(context) for name in parameter.opts]

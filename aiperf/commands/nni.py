@@ -6,18 +6,18 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.command_groups import ListedGroup
-from aiperf.commands.extras import extra, refuse_no_run
-from aiperf.commands.looking.results import result_text
-from aiperf.commands.options import PATH, device_option
-from aiperf.commands.run_options import config_options
-from aiperf.commands.run_request import RunRequest
+from aiperf.commands.arguments import PATH, device_option
+from aiperf.commands.command_groups import CommandGroup
+from aiperf.commands.optional_libraries import extra, refuse_no_run
+from aiperf.commands.run_options import RunRequest, config_options
 from aiperf.files import RUNS, RunFiles
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.run.run import begin, new_run_id
+from analysis.exports.summary import summary_text
+from analysis.readings.judgement import glance_at
 
 
-@click.group(cls=ListedGroup)
+@click.group(cls=CommandGroup)
 def nni() -> None:
     """Run under NNI 3.0: its manager starts the trials and its web page shows them.
 
@@ -26,7 +26,7 @@ def nni() -> None:
 
 
 concurrency_option = click.option(
-    "--concurrency", type=click.IntRange(1), default=1, show_default=True, help="Number of concurrent trials."
+    "--concurrency", type=click.IntRange(1), default=1, help="Number of concurrent trials."
 )
 
 
@@ -39,10 +39,10 @@ def config(request: RunRequest, directory: Path | None, device: str, concurrency
     """Print the file for `nnictl create`."""
     from aiperf.on_nni.description import description
 
-    found = request.config()
-    files = RunFiles(directory or RUNS / new_run_id(found))
+    settings = request.config()
+    files = RunFiles(directory or RUNS / new_run_id(settings))
     words = [*request.words(), "--device", device, "--concurrency", str(concurrency)]
-    click.echo(description(found, words, files.directory, concurrency), nl=False)
+    click.echo(description(settings, words, files.directory, concurrency), nl=False)
     return 0
 
 
@@ -59,9 +59,9 @@ def master(request: RunRequest, directory: Path, device: str, concurrency: int) 
     files = RunFiles(directory)
     ranks = NniRanks(RankOptions(device), concurrency=concurrency)
     replay = begin(request.config(), files, ranks, lambda replay, t: None)
-    text, verdict = result_text(replay, files)
-    click.echo(text)
-    return verdict.answer.exit_code
+    judged = glance_at(files, replay)
+    click.echo(summary_text(judged))
+    return judged.verdict.answer.exit_code
 
 
 @nni.command(hidden=True)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from aiperf import __version__
-from aiperf.commands.options import opened
+from aiperf.commands.user_files import opened
 from aiperf.config import AUTO_STEP, Config, leaves, with_overrides
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.events import Opened, Origin
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.proposals import libraries
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
 from aiperf.tasks.registry import task_of
 from launch.current_job import job_seconds_left
 from launch.job import MARGIN_SECONDS
@@ -74,6 +74,8 @@ def _refuse_short_job(config: Config) -> None:
 
 
 def _differences(run: Replay, config: Config) -> list[str]:
+    """What differs between a run and the one that would start here: settings, program, search and
+    libraries."""
     was, then = run.opened, leaves(run.opened.config)
     found = [
         f"{key} is {now!r}, there {then[key]!r}" for key, now in leaves(config).items() if now != then[key]
@@ -96,7 +98,7 @@ def _differences(run: Replay, config: Config) -> list[str]:
     return found
 
 
-def differences_line(path: Path, differences: list[str]) -> str:
-    """The differences in one line."""
-    seen = "; ".join(differences) or "same configuration"
-    return f"aiperf-hpc: like {path}: {seen}; data, devices and ranks are those of this machine"
+def differences_text(path: Path, differences: list[str]) -> str:
+    """The differences from the run at `path` in words."""
+    listed = "; ".join(differences) or "same configuration"
+    return f"like {path}: {listed}; data, devices and ranks are those of this machine"

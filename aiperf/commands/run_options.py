@@ -1,19 +1,43 @@
-"""Options for what is run and on which ranks, of `run` and of similar commands."""
+"""Options for what is run and on which ranks, of `run` and of similar commands, and the configuration that
+follows from them, from the batch job and from the images."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 
 import click
 
-from aiperf.commands.options import PATH, Known, Number, device_option, is_typed
-from aiperf.commands.run_request import DEFAULT, OWN, RunRequest
-from aiperf.config import STEPS, WANTED_FORMATS, preset_names
+from aiperf.commands.arguments import PATH, Known, Number, device_option, is_typed
+from aiperf.commands.messages import say
+from aiperf.config import (
+    STEPS,
+    WANTED_FORMATS,
+    BoundsConfig,
+    Config,
+    load_preset,
+    parse_setting,
+    preset_names,
+    with_overrides,
+)
+from aiperf.errors import ConfigError
+from aiperf.pretending.assumptions import assumed
 from aiperf.ranks.rank_options import BACKENDS, RankOptions
+from launch.current_job import job_name, job_seconds_left
+from launch.job import MARGIN_SECONDS
 from nas.search_names import OWN_SEARCHES
+
+DEFAULT, OWN = "digits", "own"
+"""Presets: the default one, and the one for the user's own images."""
+OF_IMAGES = ("data.channels", "data.classes", "data.size")
+"""Settings that describe the images, which are shown first."""
+COUNTS = ("data.training_examples", "data.validation_examples")
+"""Settings that a user may give, from which the rest of the examples follows."""
 
 OTHER_FORMATS = {
     "bfloat16": "bfloat16 is bf16",
@@ -29,15 +53,6 @@ def _absolute(context: click.Context, param: click.Parameter, value: str | None)
     """Makes the path of a TOML file absolute, because the ranks, or the job of a batch script, may start in
     another folder."""
     return os.path.abspath(value) if value and value.endswith(".toml") else value
-
-
-pretend_option = click.option(
-    "--pretend",
-    metavar="NAME|FILE",
-    callback=_absolute,
-    help="Do not train: each worker waits as long as this machine model predicts (laptop, h100, or a file "
-    "NAME.toml). Everything else is real; the result is not a measurement.",
-)
 
 
 _CONFIG_OPTIONS = (
@@ -105,6 +120,7 @@ _CONFIG_OPTIONS = (
 )
 
 _RANK_NAMES = ("device", "devices", "devices_per_trial", "backend", "silence_seconds", "pretend")
+"""Parameters of the options for ranks: fields of `RankOptions`, by the same names."""
 
 _KEYS = {
     "max_trials": "limits.max_trials",
@@ -126,29 +142,32 @@ _RANK_OPTIONS = (
         "--devices",
         type=click.IntRange(0),
         default=0,
-        show_default=True,
         help="Devices of this machine to use when not started by mpiexec or srun; 0: all.",
     ),
     click.option(
         "--devices-per-trial",
         type=click.IntRange(0),
         default=0,
-        show_default=True,
         help="Devices that train one trial together; 0: all devices of a host.",
     ),
     click.option(
         "--backend",
         type=click.Choice(BACKENDS),
         default=BACKENDS[0],
-        show_default=True,
         help="Library that averages gradients over the devices of a trial.",
     ),
     click.option(
         "--silence-seconds",
         type=Number(min=1),
         default=60.0,
-        show_default=True,
         help="A group that is silent for this long [s] is lost; another group gets its trial.",
+    ),
+    click.option(
+        "--pretend",
+        metavar="NAME|FILE",
+        callback=_absolute,
+        help="Do not train: each worker waits as long as this machine model predicts (laptop, h100, or a "
+        "file NAME.toml). Everything else is real; the result is not a measurement.",
     ),
 )
 
@@ -157,28 +176,24 @@ def rank_options(command: Callable[..., int]) -> Callable[..., int]:
     """Adds the options for ranks to a command, which gets them as `options`."""
 
     @wraps(command)
-    def wanting(
-        device: str, devices: int, devices_per_trial: int, backend: str, silence_seconds: float, **others: Any
-    ) -> int:
-        options = RankOptions(device, devices, devices_per_trial, backend, silence_seconds)
-        return command(options=options, **others)
+    def with_ranks(**parameters: Any) -> int:
+        given = {name: parameters.pop(name) for name in _RANK_NAMES}
+        if given["pretend"]:
+            given["pretend"] = assumed(given["pretend"])
+        return command(options=RankOptions(**given), **parameters)
 
-    for option in reversed(_RANK_OPTIONS):
-        wanting = option(wanting)
-    return wanting
+    return _with_options(with_ranks, _RANK_OPTIONS)
 
 
 def config_options(command: Callable[..., int]) -> Callable[..., int]:
     """Adds the options for what is run to a command, which gets them as `request`."""
 
     @wraps(command)
-    def asking(**parameters: Any) -> int:
+    def with_request(**parameters: Any) -> int:
         request = take_request(parameters)
         return command(request=request, **parameters)
 
-    for option in reversed(_CONFIG_OPTIONS):
-        asking = option(asking)
-    return asking
+    return _with_options(with_request, _CONFIG_OPTIONS)
 
 
 _BEFORE_RANKS = (
@@ -195,14 +210,12 @@ _BEFORE_RANKS = (
         "--repeats",
         type=click.IntRange(1),
         default=1,
-        show_default=True,
         help="Number of runs, one after another, in directories 1, 2, … of --directory, with random seeds s, "
         "s+1, …, or all with the same one if they are to be ranked; then their spread is shown.",
     ),
     click.option("--same-seed", is_flag=True, help="For --repeats: the same random seed in each run."),
 )
 _AFTER_RANKS = (
-    pretend_option,
     click.option("--dry-run", is_flag=True, help="Show the plan and the estimated time, then exit."),
     click.option(
         "--examples-per-second",
@@ -216,12 +229,17 @@ _AFTER_RANKS = (
 def run_options(command: Callable[..., int]) -> Callable[..., int]:
     """All options of `run`, which a batch script passes on; the command gets them as `request` and `options`,
     and those of the run itself by their names."""
-    for option in reversed(_AFTER_RANKS):
+    with_ranks = rank_options(_with_options(command, _AFTER_RANKS))
+    return config_options(_with_options(with_ranks, _BEFORE_RANKS))
+
+
+def _with_options(
+    command: Callable[..., int], options: Iterable[Callable[[Callable[..., int]], Callable[..., int]]]
+) -> Callable[..., int]:
+    """Adds options to a command. The help lists those first that are added last."""
+    for option in reversed(tuple(options)):
         command = option(command)
-    command = rank_options(command)
-    for option in reversed(_BEFORE_RANKS):
-        command = option(command)
-    return config_options(command)
+    return command
 
 
 def take_request(parameters: dict[str, Any]) -> RunRequest:
@@ -246,3 +264,98 @@ def rank_words(context: click.Context) -> tuple[str, ...]:
         if is_typed(option, context):
             words += [f"--{option.replace('_', '-')}", str(context.params[option])]
     return tuple(words)
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """Options of a run as the user gave them. The configuration is made from them in the master's process
+    only."""
+
+    preset: str
+    """Name of a preset, or path of a TOML file."""
+    minutes: float | None
+    """Length of the span in minutes; None if it was not given in minutes."""
+    hours: float | None
+    """Length of the span in hours; None if it was not given in hours."""
+    settings: tuple[str, ...]
+    """Further settings as they were typed: KEY=VALUE."""
+    overrides: Mapping[str, Any]
+    """Values of options for a key of the configuration, by dotted key."""
+
+    def config(self) -> Config:
+        """The configuration of the run. Raises ConfigError."""
+        length = _minutes_of_the_job() if self.minutes is None and self.hours is None else None
+        of_the_job = {} if length is None else {"limits.minutes": length}
+        given = self.given()
+        of_the_images = _inferred(given) if self.preset == OWN else {}
+        preset = load_preset(self.preset)
+        return _with_bounds_of_seed(preset, with_overrides(preset, of_the_images | of_the_job | given), given)
+
+    def given(self) -> dict[str, Any]:
+        """The settings that were given in addition to the preset, by dotted key. Raises ConfigError."""
+        if self.minutes is not None and self.hours is not None:
+            raise ConfigError("--minutes and --hours are both given; give only one")
+        length = self.minutes if self.hours is None else 60 * self.hours
+        limit = {} if length is None else {"limits.minutes": length}
+        return {**self.overrides, **limit, **dict(map(parse_setting, self.settings))}
+
+    def words(self) -> list[str]:
+        """The same options as arguments of a command."""
+        lengths = {"--minutes": self.minutes, "--hours": self.hours}
+        settings = [
+            *(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in self.overrides.items()),
+            *self.settings,
+        ]
+        return [
+            *("--preset", self.preset),
+            *(word for name, value in lengths.items() if value is not None for word in (name, str(value))),
+            *(word for setting in settings for word in ("--set", setting)),
+        ]
+
+
+def _inferred(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that follow from the images, which are also printed. Raises ConfigError and DataError."""
+    folder = given.get("data.path")
+    if not folder:
+        raise ConfigError(f"preset {OWN} is for your own images; give their folder with --data")
+    from aiperf.ranks.process import infer_data  # the messages of ranks, which most commands do without
+
+    counts = {key: value for key, value in given.items() if key in COUNTS and type(value) is int}
+    found = infer_data(str(folder), counts)
+    say(f"found in {folder}: {_settings_text({**found, **given}, found.keys() - given)}")
+    return found
+
+
+def _settings_text(settings: Mapping[str, Any], inferred: Collection[str]) -> str:
+    """The settings, and which of them were inferred, in a line: "3 classes of colour images, 40 px; …"."""
+    colours = "grey" if settings["data.channels"] == 1 else "colour"
+    images = f"{settings['data.classes']} classes of {colours} images, {settings['data.size']} px"
+    others = [key for key in settings if key in inferred and key not in OF_IMAGES]
+    return "; ".join([images, ", ".join(f"{key.rpartition('.')[2]} {settings[key]}" for key in others)])
+
+
+def _with_bounds_of_seed(preset: Config, config: Config, given: Mapping[str, Any]) -> Config:
+    """Into bounds that a preset states as multiples of its own seed another seed may not grow: it has the
+    default ones, unless bounds were given too. The run says so when it begins."""
+    own = config.seed_architecture == preset.seed_architecture or not preset.search.bounds.growth_rounds
+    if own or any(key.startswith("search.bounds.") for key in given):
+        return config
+    return replace(config, search=replace(config.search, bounds=BoundsConfig()))
+
+
+def _minutes_of_the_job() -> float | None:
+    """Default length of a run inside a batch job in minutes: the time left, minus what initialisation and the
+    test take; None outside a job."""
+    left = job_seconds_left(os.environ, time.time())
+    if left is None:
+        return None
+    if left < 0:
+        raise ConfigError(
+            f"the limit of {job_name(os.environ)} passed {-left:.0f} s ago by the clock of this host; "
+            f"correct the clock, or give the length with --minutes"
+        )
+    if left <= MARGIN_SECONDS:
+        raise ConfigError(
+            f"the job ends in {left:.0f} s; the run needs {MARGIN_SECONDS:.0f} s in addition to its span"
+        )
+    return (left - MARGIN_SECONDS) / 60

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.looking.comparing import spread_of
+from aiperf.commands.compare import spread_of
+from aiperf.commands.messages import say
 from aiperf.commands.reference_run import config_like
-from aiperf.commands.run_request import RunRequest
+from aiperf.commands.run_options import RunRequest
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import ConfigError
 from aiperf.files import RUNS, RunFiles
@@ -27,10 +28,10 @@ from aiperf.ranks.ranks import PROGRAM, run_for_this
 from aiperf.rules.ending import Answer
 from aiperf.run.run import new_run_id
 from aiperf.scheduler_warning import noted
-from aiperf.wording import plain
 from launch.current_job import job_seconds_left
 
 INTERRUPTED, STOPPED = 130, Answer.INCOMPLETE.exit_code
+"""Exit codes of a run that Ctrl-C ended, and of one that can be continued."""
 GOING_ON = (0, Answer.SIMULATED.exit_code)
 """Exit codes of a run after which the next one starts."""
 FINAL = (1, 2, Answer.NO_RESULT.exit_code)
@@ -53,6 +54,7 @@ class Series:
 
     @property
     def places(self) -> list[Path]:
+        """The directories of all runs, in their order."""
         return [self.place(number) for number in range(1, len(self.seeds) + 1)]
 
     def command(self, number: int) -> list[str]:
@@ -97,12 +99,12 @@ def repeat(
     if code in GOING_ON:
         click.echo(f"\n{spread_of(series.places)}", nl=False)
         return code
-    told = f"stopped at run {number} of {repeats}, exit code {code}"
+    text = f"stopped at run {number} of {repeats}, exit code {code}"
     if code not in FINAL:
         missing = [] if directory else ["--directory", str(series.directory)]
         command = shlex.join(["aiperf-hpc", *sys.argv[1:], *missing, *([] if again else ["--resume"])])
-        told += f"; to continue: {command}"
-    click.echo(plain(f"aiperf-hpc: {told}"), err=True)
+        text += f"; to continue: {command}"
+    say(text)
     return code
 
 
@@ -118,8 +120,7 @@ def _run_all(series: Series) -> tuple[int, int]:
     """The exit code of the last run that was started, and its number."""
     code, last = 0, len(series.seeds)
     for number, seed in enumerate(series.seeds, start=1):
-        told = f"run {number} of {last}, random seed {seed}, in {series.place(number)}"
-        click.echo(plain(f"aiperf-hpc: {told}"), err=True)
+        say(f"run {number} of {last}, random seed {seed}, in {series.place(number)}")
         code = _run_one(series, number)
         if noted() and code in GOING_ON and number < last:
             code = STOPPED
@@ -129,6 +130,7 @@ def _run_all(series: Series) -> tuple[int, int]:
 
 
 def _run_one(series: Series, number: int) -> int:
+    """Runs one command to its end; returns its exit code, or that of an interruption or of a warning."""
     if noted():
         return STOPPED
     try:  # Ctrl-C ends the run with a result; a scheduler's warning ends it so that it can be continued

@@ -10,18 +10,18 @@ from typing import Any
 
 import click
 
+from aiperf.commands.messages import say_line
+from aiperf.commands.user_files import reading
 from aiperf.errors import AiperfError
 from aiperf.journal import strict
-from aiperf.os_error import unreadable
 from nas.bounded import read_bytes
 
 
 def given_system(path: Path, known: Collection[str]) -> dict[str, str]:
     """A file with fields of a system description."""
     try:
-        record: Any = strict.parsed(read_bytes(path))
-    except OSError as error:
-        raise AiperfError(unreadable(error, path, "`package --print-system` prints a template")) from None
+        with reading(path, "`package --print-system` prints a template"):
+            record: Any = strict.parsed(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise AiperfError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(record, dict):
@@ -48,7 +48,7 @@ def complete(system: dict[str, str]) -> None:
                 f"--print-system` prints a template) and give it with --system"
             )
         return
-    click.echo("System description. Press Return to skip an optional field.", err=True)
+    say_line("System description. Press Return to skip an optional field.")
     for name, about in fields().items():
         if not system[name]:
             question = f"{name} ({about.rstrip('.')})"
@@ -68,6 +68,7 @@ def missing_fields(system: Mapping[str, str]) -> list[str]:
 
 
 def question_about(name: str) -> str:
+    """The name of a field, its meaning, and the answers that it may have."""
     from analysis.submissions.system import choices, fields
 
     options = choices(name)
@@ -76,6 +77,7 @@ def question_about(name: str) -> str:
 
 
 def _with_choices(name: str) -> str:
+    """The name of a field with the answers that it may have."""
     from analysis.submissions.system import choices
 
     options = choices(name)

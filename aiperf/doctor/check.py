@@ -10,9 +10,12 @@ from enum import Enum
 from nas.record import encode
 
 GRADE_WIDTH, NAME_WIDTH = 12, 16
+"""Widths of the first two columns of the text."""
 
 
 class Grade(Enum):
+    """How well something is, and whether that is known."""
+
     OK = "ok"
     WARNING = "warning"
     """A run would work, but slower or less reliably than it could."""
@@ -24,6 +27,8 @@ class Grade(Enum):
 
 @dataclass(frozen=True)
 class Check:
+    """The result of one check. Every result but OK has a remedy; without evidence it may have none."""
+
     name: str
     outcome: Grade
     seen: str
@@ -61,6 +66,7 @@ def checks_text(checks: Sequence[Check]) -> str:
 
 
 def checks_json(checks: Sequence[Check]) -> str:
+    """The checks as JSON, with the number of each grade."""
     outcomes = {outcome.value: _count(checks, outcome) for outcome in Grade}
     return json.dumps({"checks": encode(checks), "outcomes": outcomes}, indent=1, ensure_ascii=False)
 

@@ -15,28 +15,30 @@ import torch.distributed as dist
 
 from aiperf.config import DataConfig
 from aiperf.device import Device, count_devices
-from aiperf.doctor.reports import DataSeen, DeviceSeen, Meet, patient
+from aiperf.doctor.reports import DataReport, DeviceReport, Meet, patient
 from aiperf.engines.fused import Fused
 from aiperf.errors import AiperfError, UnseenDevices
-from aiperf.parallel.meeting import meeting_store, stay_on_host
+from aiperf.parallel.ddp import meeting_store, stay_on_host
 from aiperf.training.worker_process import bind_place
 from aiperf.wire.formats import AUTO
 from aiperf.wire.layout import Place
 from nas.record import decode, encode
 
 SIDE = 1024
+"""Side of two matrices of ones; each element of their product is this number, exactly."""
 REDUCED_ELEMENTS = 4 << 20
 """Size of the all-reduce: 16 MiB of fp32, about as much as one or two buckets of gradients."""
 MEETING_SECONDS = 40.0
+"""Time limit in seconds for the ranks of a group to meet, and again for their all-reduce."""
 LATE_REMEDY = (
     "the ranks of its group did not come in time: wait longer with --wait-seconds if their hosts are busy; "
     "otherwise check the network between them"
 )
 
 
-def see_device(
+def examine_device(
     kind: str, format: str, place: Place, host: str, meet: Meet | None, wait_seconds: float
-) -> DeviceSeen:
+) -> DeviceReport:
     """Examines the device of the rank at `place`, whose group meets at `meet`. `format` is the number format
     of the run, `wait_seconds` the time limit of the whole examination."""
     try:
@@ -44,9 +46,9 @@ def see_device(
         if format != AUTO:
             device.declare(format)
     except UnseenDevices as error:
-        return DeviceSeen(place.rank, host, error.seen, error.remedy, torch.__version__)
+        return DeviceReport(place.rank, host, error.seen, error.remedy, torch.__version__)
     except (AiperfError, RuntimeError) as error:
-        return DeviceSeen(place.rank, host, fault=str(error).splitlines()[0], torch=torch.__version__)
+        return DeviceReport(place.rank, host, fault=str(error).splitlines()[0], torch=torch.__version__)
     fault, backend, rate, late = _multiplies(device), "", 0.0, False
     if meet is not None:
         backend, limit = device.backend, patient(MEETING_SECONDS, wait_seconds)
@@ -56,7 +58,7 @@ def see_device(
         except RuntimeError as error:  # as all that torch.distributed raises
             late = not fault and monotonic() - began >= 0.9 * limit
             fault = fault or f"{backend} all-reduce failed: {str(error).splitlines()[0]}"
-    return DeviceSeen(
+    return DeviceReport(
         rank=place.rank,
         host=host,
         fault=fault,
@@ -77,17 +79,17 @@ def see_device(
     )
 
 
-def see_data(config: DataConfig) -> DataSeen:
+def examine_data(config: DataConfig) -> DataReport:
     """Reads the whole set as a rank of a run would, on the CPU."""
     from aiperf.data import load  # with the libraries of all its formats, which a device does not need
 
     try:
         found = load(replace(config, stage=""), torch.device("cpu"), seed=0)
     except AiperfError as error:
-        return DataSeen(str(error))
+        return DataReport(str(error))
     manifest = found.manifest
     examples = sum(int(manifest[f"{part}_examples"]) for part in ("training", "validation", "test"))
-    return DataSeen(sha256=str(manifest["sha256"]), examples=examples, note=found.note)
+    return DataReport(sha256=str(manifest["sha256"]), examples=examples, note=found.note)
 
 
 def _multiplies(device: Device) -> str:
@@ -128,13 +130,13 @@ def _reduce(device: Device, place: Place, meet: Meet, limit: timedelta) -> float
 
 
 def device(kind: str, format: str, place: str, host: str, meet: str, wait_seconds: str) -> object:
-    """The record of `see_device`; places are JSON. It is called in a process of its own, as `data`."""
-    told = json.loads(meet)
-    where = None if told is None else decode(Meet, told)
+    """The record of `examine_device`; places are JSON. It is called in a process of its own, as `data`."""
+    text = json.loads(meet)
+    where = None if text is None else decode(Meet, text)
     at = decode(Place, json.loads(place))
-    return encode(see_device(kind, format, at, host, where, float(wait_seconds)))
+    return encode(examine_device(kind, format, at, host, where, float(wait_seconds)))
 
 
 def data(config: str) -> object:
-    """The record of `see_data`."""
-    return encode(see_data(decode(DataConfig, json.loads(config))))
+    """The record of `examine_data`."""
+    return encode(examine_data(decode(DataConfig, json.loads(config))))

@@ -3,48 +3,64 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
+import shlex
+import signal
 import socket
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from aiperf.config import Config
-from aiperf.doctor.host_report import see_host, try_folder
-from aiperf.doctor.own_process import data_process, device_process
-from aiperf.doctor.reports import DeviceSeen, Examination, Folder, HostSeen, Meet, patient
-from aiperf.errors import ConfigError, WorldError
+from aiperf.child import BrokenImport, Child, Killed, NoReply
+from aiperf.config import Config, DataConfig
+from aiperf.doctor.host_report import examine_host, try_folder
+from aiperf.doctor.reports import DataReport, DeviceReport, Examination, Folder, HostReport, Meet, patient
+from aiperf.errors import AiperfError, ConfigError, ForeignLibrary, WorldError
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import gather
 from aiperf.ranks.process import visible_devices
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.torchrun import SocketLink
-from aiperf.wire.clocks import ROUND_TRIPS, AskTime, ClockReading, RoundTrips, TimeOfDay
+from aiperf.wire.clocks import ROUND_TRIPS, ClockReading, RoundTrips
 from aiperf.wire.door import open_door
 from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
-from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
+from aiperf.wire.messages import AskTime, FromGroup, Quit, TimeOfDay, ToGroup, pack, unpack
+from nas.record import RecordError, decode, encode
 
 MASTER_SILENCE_SECONDS = 1800.0
-ANSWER_SECONDS = 5.0  # for a short answer
+"""Time in seconds after which a rank ends by itself, because a master that is gone may have left it
+behind."""
+ANSWER_SECONDS = 5.0
+"""Time limit in seconds for an answer that needs no examination: a time of day or an address."""
+IMPORT_REMEDY = (
+    f"reinstall that library in the environment of {shlex.quote(sys.executable)}, or load the modules with "
+    "which it was built; the device is not the cause"
+)
+MEMORY_REMEDY = (
+    "the kernel kills a process if the memory of the host or of the job is used up: request more memory for "
+    "the job, or stop other programs on that host"
+)
 
-
+Report = TypeVar("Report", bound=FromGroup)
 Answers = set[tuple[int, type[FromGroup]]]
 """Awaited answers, as pairs of a rank and the kind of message."""
 
 
-# Messages between the master and the other ranks
-
-
 @dataclass(frozen=True)
-class LookAtHost(ToGroup):
+class ExamineHost(ToGroup):
     """Request to examine the host."""
 
     probe: str
     """Path of a file in the run directory that contains `nonce`, if the directory is shared."""
     nonce: str
+    """A random word, so that no file of an earlier examination is taken for this one."""
     data_path: str
+    """Folder of the data set; empty if none is needed."""
     wait_seconds: float
     trains: bool = True
     """Whether workers train there, and so need torch and the data."""
@@ -55,23 +71,26 @@ class OpenDoor(ToGroup):
     """Request to the leader of a group to open a socket at which the others can meet it."""
 
     spans_hosts: bool
+    """Whether the group has ranks on several hosts, so that the socket must not be on the loopback
+    address."""
 
 
 @dataclass(frozen=True)
 class Door(FromGroup):
-    """Address of the leader's socket; port 0 if it could not open one, which its `DeviceSeen` explains."""
+    """Address of the leader's socket; port 0 if it could not open one, which its `DeviceReport` explains."""
 
     host: str
     port: int
 
 
 @dataclass(frozen=True)
-class LookAtDevice(ToGroup):
+class ExamineDevice(ToGroup):
     """Request to examine the device of a rank."""
 
     place: Place
     kind: str
     format: str
+    """Number format of the run, which the device must support."""
     host: str
     port: int
     """Port of the leader's socket; 0 if the group is one rank."""
@@ -87,7 +106,7 @@ def examine_alone(config: Config, options: RankOptions, directory: Path, seconds
     places = [Place(rank, group, rank - 1, num_devices) for rank in group]
     if options.pretend:
         with _probe(directory) as (folder, probe, nonce):
-            seen = see_host(probe, nonce, config.data.path, os.environ, seconds, trains=False)
+            seen = examine_host(probe, nonce, config.data.path, os.environ, seconds, trains=False)
         return Examination(
             config,
             folder,
@@ -111,7 +130,7 @@ def examine_alone(config: Config, options: RankOptions, directory: Path, seconds
             for place, meet in zip(places, meets)
         ]
         with _probe(directory) as (folder, probe, nonce):
-            seen = see_host(probe, nonce, config.data.path, os.environ, seconds)
+            seen = examine_host(probe, nonce, config.data.path, os.environ, seconds)
         devices = tuple(child.answer(until - time.monotonic()) for child in children)
     silent = tuple(f"device {index}" for index, found in enumerate(devices) if found is None)
     return Examination(
@@ -142,16 +161,16 @@ def examine(link: Link, config: Config, options: RankOptions, directory: Path, s
     for place in asked:
         host, port = doors.get(place.group, ("", 0))
         format = config.training.format
-        link.send(place.rank, 0, pack(LookAtDevice(place, options.device, format, host, port, seconds)))
+        link.send(place.rank, 0, pack(ExamineDevice(place, options.device, format, host, port, seconds)))
     with _probe(directory) as (folder, probe, nonce):
         for rank in first_on.values():
             if rank:
-                link.send(rank, 0, pack(LookAtHost(str(probe), nonce, config.data.path, seconds, trains)))
-        own = see_host(probe, nonce, config.data.path, os.environ, seconds, trains)
-        wanted_answers: Answers = {(rank, HostSeen) for rank in first_on.values() if rank}
-        wanted_answers |= {(place.rank, DeviceSeen) for place in asked}
+                link.send(rank, 0, pack(ExamineHost(str(probe), nonce, config.data.path, seconds, trains)))
+        own = examine_host(probe, nonce, config.data.path, os.environ, seconds, trains)
+        wanted_answers: Answers = {(rank, HostReport) for rank in first_on.values() if rank}
+        wanted_answers |= {(place.rank, DeviceReport) for place in asked}
         answers = _collect(link, wanted_answers, until)
-    devices = tuple(each for each in answers.values() if isinstance(each, DeviceSeen))
+    devices = tuple(each for each in answers.values() if isinstance(each, DeviceReport))
     missing = sorted({rank for rank, _ in wanted_answers - answers.keys()})
     return Examination(
         config,
@@ -163,7 +182,7 @@ def examine(link: Link, config: Config, options: RankOptions, directory: Path, s
         layout_fault=fault,
         backend=options.backend,
         pretends=not trains,
-        host_reports=(own, *(each for each in answers.values() if isinstance(each, HostSeen))),
+        host_reports=(own, *(each for each in answers.values() if isinstance(each, HostReport))),
         device_reports=devices if trains else tuple(_pretended(place, hosts[place.rank]) for place in places),
         data_report=data.answer(until - time.monotonic()) if data else None,
         clocks={host: clock for host, clock in clocks.items() if clock is not None},
@@ -190,9 +209,9 @@ def serve_examination(link: Link) -> None:
             message = unpack(ToGroup, received.data)
             if isinstance(message, AskTime):
                 link.send(0, 0, pack(TimeOfDay(message.number, time.time())))
-            elif isinstance(message, LookAtHost):
+            elif isinstance(message, ExamineHost):
                 asked, probe = (message.nonce, message.data_path), Path(message.probe)
-                found_here = see_host(probe, *asked, os.environ, message.wait_seconds, message.trains)
+                found_here = examine_host(probe, *asked, os.environ, message.wait_seconds, message.trains)
                 link.send(0, 0, pack(found_here))
             elif isinstance(message, OpenDoor):
                 door = "", 0
@@ -201,7 +220,7 @@ def serve_examination(link: Link) -> None:
                 except WorldError as error:
                     no_door = str(error)
                 link.send(0, 0, pack(Door(*door)))
-            elif isinstance(message, LookAtDevice):
+            elif isinstance(message, ExamineDevice):
                 meet = Meet(message.host, message.port, listening) if message.port else None
                 where = (message.place, socket.gethostname(), meet)
                 child = device_process(message.kind, message.format, *where, message.wait_seconds)
@@ -223,9 +242,9 @@ def _places(hosts: Sequence[str], config: Config, options: RankOptions) -> tuple
     return places, ""
 
 
-def _pretended(place: Place, host: str) -> DeviceSeen:
+def _pretended(place: Place, host: str) -> DeviceReport:
     """Report for a rank whose worker would pretend, and has no device to examine."""
-    return DeviceSeen(place.rank, host)
+    return DeviceReport(place.rank, host)
 
 
 def _clock(link: Link, rank: int, seconds: float) -> ClockReading | None:
@@ -233,12 +252,12 @@ def _clock(link: Link, rank: int, seconds: float) -> ClockReading | None:
     answer."""
     trips, unanswered = RoundTrips(), 0
     while not trips.enough and unanswered < ROUND_TRIPS:
-        link.send(rank, 0, pack(trips.ask(time.time(), time.monotonic())))
+        link.send(rank, 0, pack(AskTime(trips.ask(time.time(), time.monotonic()))))
         received = link.receive(seconds)
         message = None if received is None else unpack(FromGroup, received.data)
         unanswered += received is None
         if isinstance(message, TimeOfDay):
-            trips.hear(message, time.monotonic())
+            trips.hear(message.number, message.wall_seconds, time.monotonic())
     return trips.best
 
 
@@ -306,3 +325,54 @@ def _library() -> str:
         return f"none: {str(error).splitlines()[0]}"
     version: str = MPI.Get_library_version()
     return version.splitlines()[0].split(",")[0].strip("\0 ")
+
+
+class OwnProcess(Generic[Report]):
+    """A child process that is started at once, and asked for its report later."""
+
+    def __init__(self, child: Child, kind: type[Report], fault: Callable[[str, str], Report]) -> None:
+        """`fault` makes the report for a child that died, from the reason and a remedy, if one is known."""
+        self._child, self._kind, self._fault = child, kind, fault
+
+    @property
+    def ended(self) -> bool:
+        """Whether its report can be had without waiting."""
+        return self._child.ended
+
+    def answer(self, seconds: float) -> Report | None:
+        """Waits at most `seconds` for the report; without one, the child is killed, and the result is
+        None."""
+        try:
+            return decode(self._kind, self._child.answer(seconds))
+        except TimeoutError:
+            return None
+        except ForeignLibrary as error:
+            return self._fault(error.seen, error.remedy)
+        except BrokenImport as error:
+            return self._fault(str(error), IMPORT_REMEDY)
+        except Killed as error:
+            return self._fault(str(error), MEMORY_REMEDY if error.signal == signal.SIGKILL else "")
+        except (AiperfError, NoReply, RecordError) as error:
+            return self._fault(str(error), "")
+
+    def kill(self) -> None:
+        self._child.kill()
+
+
+def device_process(
+    kind: str, format: str, place: Place, host: str, meet: Meet | None, wait_seconds: float
+) -> OwnProcess[DeviceReport]:
+    """Starts the examination of a device. The leader's process keeps the socket at which its group
+    meets."""
+    texts = [json.dumps(encode(value)) for value in (place, meet)]
+    keep = () if meet is None or meet.listening < 0 else (meet.listening,)
+    words = ("aiperf.doctor.device_report:device", kind, format, texts[0], host, texts[1], str(wait_seconds))
+    return OwnProcess(
+        Child(*words, keep=keep), DeviceReport, lambda *fault: DeviceReport(place.rank, host, *fault)
+    )
+
+
+def data_process(config: DataConfig) -> OwnProcess[DataReport]:
+    """Starts reading the data set, which may take as long as the examination."""
+    child = Child("aiperf.doctor.device_report:data", json.dumps(encode(config)))
+    return OwnProcess(child, DataReport, lambda fault, remedy: DataReport(fault, remedy=remedy))

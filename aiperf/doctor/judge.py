@@ -7,15 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
-from aiperf.doctor import folders, onednn
+from aiperf.doctor import folders, software
 from aiperf.doctor.check import Check, Grade, failed, not_checked, ok, warning
 from aiperf.doctor.host_report import TOOLS
-from aiperf.doctor.reports import Examination, HostSeen
+from aiperf.doctor.reports import Examination, HostReport
 from aiperf.variables import number
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wording import counted
 
-OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 6)
 CLOCK_NEAR_SECONDS = 0.1
 """Difference in seconds above which the clocks are reported as a warning."""
 UNLIKE = 1.5
@@ -23,76 +22,38 @@ UNLIKE = 1.5
 BUSY = 1.5
 """Processes that run or wait, per core of a host, above which the host counts as overloaded."""
 NOTHING = "nothing could be examined"
+"""What is shown for a check that would have passed without any evidence."""
 NOT_NEEDED = "no worker trains"
+"""What is shown for checks of training where workers only pretend to train."""
 BLIND_REMEDY = "see the failed checks; fix them, or use a longer --wait-seconds, then check again"
+"""The cause of a missing report is in another check, or in the time limit."""
 
 
-def judge(seen: Examination) -> list[Check]:
+def judge(examination: Examination) -> list[Check]:
     """All checks with their results. One that would pass without any evidence is reported as not checked."""
     found = []
     for check, evidence in CHECKS.items():
-        result = check(seen)
-        if seen.pretends and check in OF_TRAINING:
+        result = check(examination)
+        if examination.pretends and check in OF_TRAINING:
             found.append(not_checked(result.name, NOT_NEEDED))
             continue
-        blind = result.outcome is Grade.OK and not evidence(seen)
+        blind = result.outcome is Grade.OK and not evidence(examination)
         found.append(not_checked(result.name, NOTHING, BLIND_REMEDY) if blind else result)
     return found
 
 
-def _python(seen: Examination) -> Check:
-    versions = {each.python for each in seen.host_reports}
-    told = ", ".join(sorted(versions))
-    if any(_version(version) < OLDEST_PYTHON for version in versions):
-        return failed("python", told, "install aiperf-hpc under Python 3.10 or newer")
-    if len(versions) > 1:
-        return failed("python", f"differs between nodes: {told}", "give all nodes the same environment")
-    return ok("python", told)
-
-
-def _names(seen: Examination) -> Check:
-    clashes = {each.clash: each.host for each in seen.host_reports if each.clash}
-    if clashes:
-        clash, host = next(iter(clashes.items()))
-        return failed(
-            "packages", f"{clash} (on {host})", "install aiperf-hpc into a separate virtual environment"
-        )
-    return ok("packages", "aiperf, nas, launch and analysis belong to this program")
-
-
-def _torch(seen: Examination) -> Check:
-    versions = {each.torch for each in seen.device_reports if each.torch}
-    told = ", ".join(sorted(versions))
-    if any(_version(version) < OLDEST_TORCH for version in versions):
-        return failed("torch", told, "install PyTorch 2.6 or newer")
-    if len(versions) > 1:
-        return failed("torch", f"differs between nodes: {told}", "give all nodes the same environment")
-    return ok("torch", told)
-
-
-def _mpi(seen: Examination) -> Check:
-    if not seen.hosts:
-        return ok("MPI", f"not needed by one process ({seen.mpi})")
-    if not seen.mpi:
-        return ok("MPI", "not needed: torchrun, on one host")
-    if not seen.threads:
-        told = f"{seen.mpi}; without MPI_THREAD_MULTIPLE"
-        if seen.backend == "horovod":
-            return failed("MPI", told, "Horovod needs an MPI built with MPI_THREAD_MULTIPLE")
-        return warning("MPI", told, "use an MPI with MPI_THREAD_MULTIPLE if you want --backend horovod")
-    return ok("MPI", f"{seen.mpi}; MPI_THREAD_MULTIPLE")
-
-
-def _ranks(seen: Examination) -> Check:
+def _ranks(examination: Examination) -> Check:
     """Checks the number of ranks of the launcher against the visible devices."""
-    if seen.silent:
-        told = f"no answer from {', '.join(seen.silent[:4])} within {seen.wait_seconds:.0f} s"
+    if examination.silent:
+        text = f"no answer from {', '.join(examination.silent[:4])} within {examination.wait_seconds:.0f} s"
         usual = "check those nodes; a hanging driver or file system is the usual cause"
-        return failed("ranks", told, _busy_remedy(seen.host_reports) or usual)
-    if seen.layout_fault:
-        return failed("ranks", seen.layout_fault, "start one rank per device, plus one on the first node")
-    workers = Counter(each.host for each in seen.device_reports)
-    for each in seen.device_reports:
+        return failed("ranks", text, _busy_remedy(examination.host_reports) or usual)
+    if examination.layout_fault:
+        return failed(
+            "ranks", examination.layout_fault, "start one rank per device, plus one on the first node"
+        )
+    workers = Counter(each.host for each in examination.device_reports)
+    for each in examination.device_reports:
         if each.kind not in ("", "cpu") and each.visible_devices > workers[each.host]:
             return failed(
                 "ranks",
@@ -101,32 +62,34 @@ def _ranks(seen: Examination) -> Check:
                 "start one rank per device, plus one for the master, or make fewer devices visible",
             )
     num_hosts = len(workers)
-    if not seen.hosts:
-        return ok("ranks", f"one process, {counted(len(seen.device_reports), 'device')}, no launcher")
-    trained = f"{counted(len(seen.device_reports), 'rank')} on {counted(num_hosts, 'host')}"
-    return ok("ranks", f"{trained}, and the master on {seen.hosts[0]}")
+    if not examination.hosts:
+        return ok("ranks", f"one process, {counted(len(examination.device_reports), 'device')}, no launcher")
+    trained = f"{counted(len(examination.device_reports), 'rank')} on {counted(num_hosts, 'host')}"
+    return ok("ranks", f"{trained}, and the master on {examination.hosts[0]}")
 
 
-def _cores(seen: Examination) -> Check:
-    bound = [each for each in seen.host_reports if each.cores_of_rank == 1 < each.cores]
-    if bound and seen.hosts:
-        told = f"{bound[0].host} binds each rank to one of its {bound[0].cores} cores"
-        return warning("cores", told, "give ranks more cores (srun --cpus-per-task; mpiexec --bind-to none)")
-    cores = sorted({each.cores for each in seen.host_reports})
+def _cores(examination: Examination) -> Check:
+    """Checks that the launcher has not bound each rank to one core, as many do unless they are asked
+    otherwise."""
+    bound = [each for each in examination.host_reports if each.cores_of_rank == 1 < each.cores]
+    if bound and examination.hosts:
+        text = f"{bound[0].host} binds each rank to one of its {bound[0].cores} cores"
+        return warning("cores", text, "give ranks more cores (srun --cpus-per-task; mpiexec --bind-to none)")
+    cores = sorted({each.cores for each in examination.host_reports})
     return ok("cores", f"{', '.join(map(str, cores))} per node")
 
 
-def _load(seen: Examination) -> Check:
+def _load(examination: Examination) -> Check:
     """Checks that no other programs use the hosts: they would slow down the run, and this examination."""
-    known = [each for each in seen.host_reports if each.load is not None]
-    if len(known) < len(seen.host_reports):
+    known = [each for each in examination.host_reports if each.load is not None]
+    if len(known) < len(examination.host_reports):
         return not_checked("load", "the system does not report it")
     if remedy := _busy_remedy(known):
         return warning("load", _load_text(max(known, key=_load_per_core)), remedy)
     return ok("load", _load_text(max(known, key=_load_per_core)) if known else "")
 
 
-def _busy_remedy(hosts: Sequence[HostSeen]) -> str:
+def _busy_remedy(hosts: Sequence[HostReport]) -> str:
     """What to do about the most overloaded of these hosts; empty if none is overloaded."""
     busiest = max(hosts, key=_load_per_core, default=None)
     if busiest is None or _load_per_core(busiest) < BUSY:
@@ -137,62 +100,66 @@ def _busy_remedy(hosts: Sequence[HostSeen]) -> str:
     )
 
 
-def _load_per_core(host: HostSeen) -> float:
+def _load_per_core(host: HostReport) -> float:
+    """Processes that run or wait, per core; 0 if the system does not say."""
     return (host.load or 0.0) / host.cores
 
 
-def _load_text(host: HostSeen) -> str:
+def _load_text(host: HostReport) -> str:
     return f"load average {host.load or 0.0:.1f} on {counted(host.cores, 'core')} of {host.host}"
 
 
-def _devices(seen: Examination) -> Check:
-    faults = [each for each in seen.device_reports if each.fault]
+def _devices(examination: Examination) -> Check:
+    """Checks that every rank has its own device, which computes correctly, and that all are alike."""
+    faults = [each for each in examination.device_reports if each.fault]
     if faults:
         first = min(faults, key=attrgetter("late"))  # a rank that waited names its own device, not the cause
-        told = f"rank {first.rank} on {first.host}: {first.fault}"
+        text = f"rank {first.rank} on {first.host}: {first.fault}"
         more = f"; and {len(faults) - 1} more" if len(faults) > 1 else ""
-        busy = _busy_remedy(seen.host_reports) if first.late else ""
+        busy = _busy_remedy(examination.host_reports) if first.late else ""
         remedy = busy or first.remedy or "check that device; exclude its node until it is repaired"
-        return failed("devices", told + more, remedy)
-    same = Counter((each.host, each.identity) for each in seen.device_reports if each.identity)
+        return failed("devices", text + more, remedy)
+    same = Counter((each.host, each.identity) for each in examination.device_reports if each.identity)
     for (host, _), count in same.items():
         if count > 1:
             remedy = "make all devices of a host visible to each of its ranks"
             return failed("devices", f"{count} ranks on {host} have the same device", remedy)
-    kinds = Counter(each.name for each in seen.device_reports)
+    kinds = Counter(each.name for each in examination.device_reports)
     if len(kinds) > 1:
         return warning(
             "devices", _counted(kinds), "use nodes of the same type: a group waits for its slowest rank"
         )
-    slowed = [each for each in seen.device_reports if each.slowed_by]
+    slowed = [each for each in examination.device_reports if each.slowed_by]
     if slowed:
-        told = f"{_counted(kinds)}; {slowed[0].host}: {slowed[0].slowed_by}"
-        return warning("devices", told, "unset that variable: the program sets it to 1 for each rank")
-    noted = [each for each in seen.device_reports if each.note]
+        text = f"{_counted(kinds)}; {slowed[0].host}: {slowed[0].slowed_by}"
+        return warning("devices", text, "unset that variable: the program sets it to 1 for each rank")
+    noted = [each for each in examination.device_reports if each.note]
     if noted:
-        told = f"{_counted(kinds)}; {noted[0].host}: {noted[0].note}"
-        return warning("devices", told, "none needed to measure processors: --device cpu omits this check")
+        text = f"{_counted(kinds)}; {noted[0].host}: {noted[0].note}"
+        return warning("devices", text, "none needed to measure processors: --device cpu omits this check")
     return ok("devices", f"{_counted(kinds)}; each multiplies correctly")
 
 
-def _fused(seen: Examination) -> Check:
+def _fused(examination: Examination) -> Check:
     """Checks for the kernels of fused steps. Without them a run with `training.step` fused cannot start,
     while any other run uses other engines, which is a warning."""
-    processors = [each for each in seen.device_reports if each.kind == "cpu"]
+    processors = [each for each in examination.device_reports if each.kind == "cpu"]
     without = [each for each in processors if each.not_fused]
     if without:
-        told = f"{without[0].host}: {without[0].not_fused}"
-        if seen.config.training.step == "fused":
-            return failed("fused steps", told, "install a C compiler on that host, or use --step auto")
+        text = f"{without[0].host}: {without[0].not_fused}"
+        if examination.config.training.step == "fused":
+            return failed("fused steps", text, "install a C compiler on that host, or use --step auto")
         return warning(
-            "fused steps", told, "install a C compiler on that host; without one, its steps are eager"
+            "fused steps", text, "install a C compiler on that host; without one, its steps are eager"
         )
     return ok("fused steps", "their kernels are compiled" if processors else "not needed: used on CPUs only")
 
 
-def _backend(seen: Examination) -> Check:
-    joined = [each for each in seen.device_reports if each.backend]
-    if not joined and seen.devices_per_group > 1:
+def _backend(examination: Examination) -> Check:
+    """Checks that the ranks of each group can add tensors, and that no group is much slower than the
+    others."""
+    joined = [each for each in examination.device_reports if each.backend]
+    if not joined and examination.devices_per_group > 1:
         return not_checked("backend", "the ranks of no group could meet", BLIND_REMEDY)
     if not joined:
         return ok("backend", "not needed: a group is one device")
@@ -202,41 +169,36 @@ def _backend(seen: Examination) -> Check:
     rates = [each.reduce_bytes_per_second for each in joined]
     middle = statistics.median(rates)
     slowest = min(joined, key=lambda each: each.reduce_bytes_per_second)
-    told = f"{name}, all-reduce of 16 MiB at {middle / 1e9:.2g} GB/s in the median"
+    text = f"{name}, all-reduce of 16 MiB at {middle / 1e9:.2g} GB/s in the median"
     if slowest.kind != "cpu" and slowest.reduce_bytes_per_second * UNLIKE < middle:
-        told += f", {slowest.reduce_bytes_per_second / 1e9:.2g} GB/s on {slowest.host}"
-        return warning("backend", told, f"check the links between the devices of {slowest.host}")
-    return ok("backend", told)
+        text += f", {slowest.reduce_bytes_per_second / 1e9:.2g} GB/s on {slowest.host}"
+        return warning("backend", text, f"check the links between the devices of {slowest.host}")
+    return ok("backend", text)
 
 
-def _clocks(seen: Examination) -> Check:
-    unread = sorted(set(seen.hosts[1:]) - {*seen.hosts[:1], *seen.clocks})
-    if not seen.clocks and not unread:
+def _clocks(examination: Examination) -> Check:
+    """Checks the hosts' times of day, which must agree for `clocks`, a rule of a run."""
+    unread = sorted(set(examination.hosts[1:]) - {*examination.hosts[:1], *examination.clocks})
+    if not examination.clocks and not unread:
         return ok("clocks", "one host")
-    if not seen.clocks:
+    if not examination.clocks:
         return not_checked("clocks", f"no answer from {', '.join(unread[:4])}", BLIND_REMEDY)
-    host, clock = max(seen.clocks.items(), key=lambda item: item[1].least_seconds)
-    if clock.least_seconds <= CLOCK_SECONDS and not all(each.known for each in seen.clocks.values()):
-        host, clock = max(seen.clocks.items(), key=lambda item: item[1].uncertainty_seconds)
-        told = f"the clock of {host} is known only to {clock.uncertainty_seconds:.1f} s"
+    host, clock = max(examination.clocks.items(), key=lambda item: item[1].least_seconds)
+    if clock.least_seconds <= CLOCK_SECONDS and not all(each.known for each in examination.clocks.values()):
+        host, clock = max(examination.clocks.items(), key=lambda item: item[1].uncertainty_seconds)
+        text = f"the clock of {host} is known only to {clock.uncertainty_seconds:.1f} s"
         return warning(
-            "clocks", told, f"its answers were late: check again when {host} and the network are idle"
+            "clocks", text, f"its answers were late: check again when {host} and the network are idle"
         )
-    told = f"the largest difference is {abs(clock.offset_seconds):.3f} s, of {host}"
+    text = f"the largest difference is {abs(clock.offset_seconds):.3f} s, of {host}"
     remedy = f"synchronise the clock of {host}, for example with chrony"
     if clock.least_seconds > CLOCK_SECONDS:
-        return failed("clocks", told, remedy)
+        return failed("clocks", text, remedy)
     if clock.least_seconds > CLOCK_NEAR_SECONDS:
-        return warning("clocks", told, remedy)
+        return warning("clocks", text, remedy)
     if unread:
-        return not_checked("clocks", f"{told}; no answer from {', '.join(unread[:4])}", BLIND_REMEDY)
-    return ok("clocks", told)
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(
-        number("".join(filter(str.isdecimal, part))) or 0 for part in text.split("+")[0].split(".")[:2]
-    )
+        return not_checked("clocks", f"{text}; no answer from {', '.join(unread[:4])}", BLIND_REMEDY)
+    return ok("clocks", text)
 
 
 def _counted(kinds: Counter[str]) -> str:
@@ -246,27 +208,28 @@ def _counted(kinds: Counter[str]) -> str:
 _hosts, _answers = attrgetter("host_reports"), attrgetter("device_reports")
 
 
-def _bound(seen: Examination) -> Sequence[object]:
+def _bound(examination: Examination) -> Sequence[object]:
     """Devices that could be bound; of others only the fault is known."""
-    return [each for each in seen.device_reports if each.kind]
+    return [each for each in examination.device_reports if each.kind]
 
 
-def _torches(seen: Examination) -> Sequence[object]:
-    return [each for each in seen.device_reports if each.torch]
+def _torches(examination: Examination) -> Sequence[object]:
+    """Devices whose process could import torch."""
+    return [each for each in examination.device_reports if each.torch]
 
 
-def _master(seen: Examination) -> Sequence[object]:
+def _master(examination: Examination) -> Sequence[object]:
     """Evidence for checks of what the master saw itself, which always exists."""
-    return [seen]
+    return [examination]
 
 
-def _drivers(seen: Examination) -> Check:
+def _drivers(examination: Examination) -> Check:
     """Checks that the drivers' tools (nvidia-smi, rocm-smi, npu-smi, xpu-smi) answer, that the
     drivers have the same version everywhere, and that they report no fault of a device."""
-    hosts = seen.host_reports
+    hosts = examination.host_reports
     answers = [(each.host, tool, answer) for each in hosts for tool, answer in each.tools.items()]
     # Whether a CPU may be measured although a driver fails is decided where it is bound, as in a run.
-    processors = seen.device_reports and all(each.kind == "cpu" for each in seen.device_reports)
+    processors = examination.device_reports and all(each.kind == "cpu" for each in examination.device_reports)
     for host, tool, answer in answers:
         if answer.startswith("failed: ") and processors:
             remedy = "none needed: the processors are measured"
@@ -277,50 +240,54 @@ def _drivers(seen: Examination) -> Check:
             return failed("drivers", f"{tool} on {host} {answer}", remedy)
         lines = answer.splitlines()
         if tool == "nvidia-smi" and lines and not any(map(_fields, lines)):
-            told = f"{tool} on {host} returned unexpected output: {lines[0]!r:.60}"
-            return failed("drivers", told, "let an administrator check the driver, or exclude the node")
-    measured = {each.host for each in seen.device_reports if each.kind not in ("", "cpu")}
+            text = f"{tool} on {host} returned unexpected output: {lines[0]!r:.60}"
+            return failed("drivers", text, "let an administrator check the driver, or exclude the node")
+    measured = {each.host for each in examination.device_reports if each.kind not in ("", "cpu")}
     without = sorted(measured - {host for host, *_ in answers})
     if not answers and not without:
         return ok("drivers", "no accelerator tool is installed")
     for host, name, _, uncorrected, pending, _ in _nvidia(hosts):
         if number(uncorrected):
-            told = f"{name} on {host} has {uncorrected} uncorrected memory errors since the driver was loaded"
-            return failed("drivers", told, "reset that device, or exclude its node")
+            text = f"{name} on {host} has {uncorrected} uncorrected memory errors since the driver was loaded"
+            return failed("drivers", text, "reset that device, or exclude its node")
         if pending == "Yes":
-            told = f"{name} on {host} has memory pages pending retirement"
-            return warning("drivers", told, "reset that device before the next run")
+            text = f"{name} on {host} has memory pages pending retirement"
+            return warning("drivers", text, "reset that device before the next run")
     versions = sorted({driver for _, _, driver, *_ in _nvidia(hosts)})
     if len(versions) > 1:
         return warning(
             "drivers", f"differ between nodes: {', '.join(versions)}", "use nodes with the same driver"
         )
     if without:
-        told = f"no accelerator tool is in PATH on {folders.some(without)}"
-        return not_checked("drivers", told, f"add one of {', '.join(TOOLS)} to PATH there")
+        text = f"no accelerator tool is in PATH on {folders.some(without)}"
+        return not_checked("drivers", text, f"add one of {', '.join(TOOLS)} to PATH there")
     used = sorted({tool for _, tool, _ in answers})
-    return ok("drivers", f"{', '.join(used)} answer{'s' * (len(used) == 1)}{_colon(versions)}")
+    driver = f": driver {versions[0]}" if versions else ""
+    return ok("drivers", f"{', '.join(used)} answer{'s' * (len(used) == 1)}{driver}")
 
 
-def _slices(seen: Examination) -> Check:
+def _slices(examination: Examination) -> Check:
     """Checks how the visible devices are named: by number, by UUID, or as partitions of a device (MIG)."""
-    hosts = seen.host_reports
-    for each in hosts:
-        for variable, value in each.visible.items():
-            if "MIG-" in value:
-                told = f"{variable} on {each.host} selects device partitions (MIG)"
-                return warning("visible", told, "none needed for a test; peak and ranking need whole devices")
-    cut = [host for host, *_, mode in _nvidia(hosts) if mode == "Enabled"]
-    if cut:
-        told = f"MIG is enabled on {cut[0]}"
-        return warning("visible", told, "none needed for a test; peak and ranking need whole devices")
+    hosts = examination.host_reports
     named = {variable: value for each in hosts for variable, value in each.visible.items()}
+    partitions = [
+        *(
+            f"{variable} on {each.host} selects device partitions (MIG)"
+            for each in hosts
+            for variable, value in each.visible.items()
+            if "MIG-" in value
+        ),
+        *(f"MIG is enabled on {host}" for host, *_, mode in _nvidia(hosts) if mode == "Enabled"),
+    ]
+    if partitions:
+        remedy = "none needed for a test; peak and ranking need whole devices"
+        return warning("visible", partitions[0], remedy)
     uuid = "; by UUID" if any("GPU-" in value for value in named.values()) else ""
-    told = ", ".join(f"{variable}={value}" for variable, value in named.items())
-    return ok("visible", f"{told}{uuid}" if told else "no variable hides devices")
+    text = ", ".join(f"{variable}={value}" for variable, value in named.items())
+    return ok("visible", f"{text}{uuid}" if text else "no variable hides devices")
 
 
-def _nvidia(hosts: Sequence[HostSeen]) -> Iterator[tuple[str, ...]]:
+def _nvidia(hosts: Sequence[HostReport]) -> Iterator[tuple[str, ...]]:
     """Host, name, driver, uncorrected errors, pending pages and MIG mode of each device; older drivers and
     devices report "[N/A]"."""
     for each in hosts:
@@ -335,22 +302,18 @@ def _fields(line: str) -> list[str]:
     return fields if len(fields) == 5 and line.isprintable() else []
 
 
-def _colon(versions: Sequence[str]) -> str:
-    return f": driver {versions[0]}" if versions else ""
-
-
 CHECKS: Mapping[Callable[[Examination], Check], Callable[[Examination], Sequence[object]]] = {
-    _python: _hosts,
-    _names: _hosts,
-    _torch: _torches,
-    _mpi: _master,
+    software.python: _hosts,
+    software.names: _hosts,
+    software.torch: _torches,
+    software.mpi: _master,
     _ranks: _answers,
     _cores: _hosts,
     _load: _hosts,
     _devices: _bound,
     _drivers: _hosts,
     _slices: _hosts,
-    onednn.onednn: _hosts,
+    software.onednn: _hosts,
     _fused: _bound,
     _backend: _bound,
     _clocks: _master,
@@ -362,5 +325,5 @@ CHECKS: Mapping[Callable[[Examination], Check], Callable[[Examination], Sequence
     folders.data: _hosts,
 }
 """All checks, each with a function that returns the evidence on which it rests."""
-OF_TRAINING = frozenset({_torch, _devices, onednn.onednn, _fused, _backend, folders.data})
+OF_TRAINING = frozenset({software.torch, _devices, software.onednn, _fused, _backend, folders.data})
 """Checks that matter only to workers that train."""

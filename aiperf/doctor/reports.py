@@ -31,7 +31,7 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class HostSeen(FromGroup):
+class HostReport(FromGroup):
     """Facts about one host."""
 
     host: str
@@ -74,7 +74,7 @@ class Meet:
 
 
 @dataclass(frozen=True)
-class DeviceSeen(FromGroup):
+class DeviceReport(FromGroup):
     """Facts about one device of one rank. `fault` is the reason why it cannot be used; the fields below may
     then be unknown."""
 
@@ -106,7 +106,7 @@ class DeviceSeen(FromGroup):
 
 
 @dataclass(frozen=True)
-class DataSeen(FromGroup):
+class DataReport(FromGroup):
     """Facts about the data set. `fault` is the reason why a run cannot read it."""
 
     fault: str = ""
@@ -138,9 +138,9 @@ class Examination:
     backend: str = "ddp"
     pretends: bool = False
     """Whether workers would only pretend to train; torch, devices and data were then not examined."""
-    host_reports: tuple[HostSeen, ...] = ()
-    device_reports: tuple[DeviceSeen, ...] = ()
-    data_report: DataSeen | None = None
+    host_reports: tuple[HostReport, ...] = ()
+    device_reports: tuple[DeviceReport, ...] = ()
+    data_report: DataReport | None = None
     """None if the data was not read in time."""
     clocks: Mapping[str, ClockReading] = field(default_factory=dict)
     """The clock of each other host compared with the master's, by host."""

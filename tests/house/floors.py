@@ -33,10 +33,7 @@ FLOORS: tuple[Mapping[str, str], ...] = (
         "analysis.readings": "numpy",
     },
     {"aiperf.measuring": "torch", "analysis.exports": "prometheus_client", "analysis.comparing": ""},
-    {
-        "aiperf.training": "numpy torch safetensors",
-        "analysis.pages": "numpy jinja2 markupsafe matplotlib",
-    },
+    {"aiperf.training": "numpy torch safetensors", "analysis.pages": "numpy jinja2 markupsafe matplotlib"},
     {
         "aiperf.ranks": "mpi4py",
         "aiperf.inference": "torch",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,21 +66,41 @@ def called(function: str, *arguments: object) -> object:
     return result
 
 
+WITH_TORCH = tuple(
+    f"aiperf/{name}/" for name in ("data", "device", "engines", "parallel", "training", "inference")
+)
+"""Folders whose modules import torch, so that a pure run of the tests leaves their cases out."""
+
+
 @dataclass(frozen=True)
-class VariableCase:
-    """Variables that are read by one call."""
+class Case:
+    """A row of the tables below."""
 
     places: tuple[str, ...]
+    """The places that the call reads, as `places.py` names them."""
+
+    @property
+    def needs_torch(self) -> bool:
+        return self.places[0].startswith(WITH_TORCH)
+
+
+@dataclass(frozen=True)
+class VariableCase(Case):
+    """Variables that are read by one call."""
+
     names: tuple[str, ...]
-    call: Callable[[Environment], object]
-    """Is called with the whole environment, which is that of the process, too."""
-    given: Environment
+    function: str | Callable[[Environment], object]
+    """`module:function` or a function. It is called with the whole environment, which is that of the process,
+    too."""
+    given: Environment = field(default_factory=dict)
     """What else is set."""
-    needs_torch: bool = False
 
-
-def _of(function: str) -> Callable[[Environment], object]:
-    return lambda environment: called(function, environment)
+    def call(self, environment: Environment) -> object:
+        return (
+            called(self.function, environment)
+            if isinstance(self.function, str)
+            else self.function(environment)
+        )
 
 
 def _job(environment: Environment) -> object:
@@ -106,35 +126,52 @@ def _learnt(environment: Environment) -> object:
 
 def _reproduced(environment: Environment) -> object:
     """The file of a validation that was interrupted, written and read again."""
-    so_far: Any = called("aiperf.rules.reproduced_so_far:SoFar.of", SimpleNamespace(last_chain="x", lines=1))
-    refusal = so_far.keep(3)
+    saved: Any = called(
+        "aiperf.rules.reproduction:SavedProgress.of", SimpleNamespace(last_chain="x", lines=1)
+    )
+    refusal = saved.keep(3)
     if refusal:
         raise AiperfError(refusal)
-    return so_far.read()
+    return saved.read()
 
 
-TORCHRUN = {
-    "RANK": "0",
-    "WORLD_SIZE": "2",
-    "LOCAL_WORLD_SIZE": "2",
-    "TORCHELASTIC_RUN_ID": "x",
-    "MASTER_PORT": "1",
-}
-RANKS = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}
+def _ascend(environment: Environment) -> object:
+    return called("aiperf.device.npu:_numbers", environment["ASCEND_RT_VISIBLE_DEVICES"])
+
+
+def _compiler(_: Environment) -> object:
+    called("aiperf.device.dynamo:load_dynamo")
+    return called("aiperf.engines.compiled:Compiled.why_not", SimpleNamespace(kind="cpu"))
+
+
+def _visible(environment: Environment) -> object:
+    names = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
+    return called("aiperf.hardware.host_accelerators:_hides_all", names, environment)
+
+
+def _host(environment: Environment) -> object:
+    return [called(f"aiperf.doctor.host_report:{name}", environment) for name in ("_visible", "_home")]
+
+
+def _in(path: str, *names: str) -> tuple[str, ...]:
+    """Places of one file."""
+    return tuple(f"{path} {name}" for name in names)
+
+
+TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+TORCHRUN |= {"TORCHELASTIC_RUN_ID": "x", "MASTER_PORT": "1"}
+RANKS = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "OMPI_MCA_mpi_ft_enable")
+COMPILERS = ("CC", "HOME", "PATH", "XDG_CACHE_HOME", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 VARIABLE_CASES = (
     VariableCase(
-        tuple(
-            f"aiperf/ranks/launcher.py {name}"
-            for name in ("rank_name", "size_name", "FAULT_TOLERANT", "RUN_ID")
-        ),
-        (*RANKS, "PMI_RANK", "PMI_SIZE", "OMPI_MCA_mpi_ft_enable", *TORCHRUN),
-        _of("aiperf.ranks.launcher:launched_rank"),
+        _in("aiperf/ranks/launcher.py", "rank_name", "size_name", "FAULT_TOLERANT", "RUN_ID"),
+        (*RANKS, *TORCHRUN),
+        "aiperf.ranks.launcher:launched_rank",
         {"PMI_RANK": "0", "PMI_SIZE": "2"},
     ),
     VariableCase(
         (
-            "aiperf/ranks/torchrun.py 'LOCAL_WORLD_SIZE'",
-            "aiperf/ranks/torchrun.py 'MASTER_PORT'",
+            *_in("aiperf/ranks/torchrun.py", "'LOCAL_WORLD_SIZE'", "'MASTER_PORT'"),
             "aiperf/ranks/connect.py RUN_ID",
         ),
         ("LOCAL_WORLD_SIZE", "MASTER_PORT", "TORCHELASTIC_RUN_ID"),
@@ -144,12 +181,8 @@ VARIABLE_CASES = (
     *(
         VariableCase(
             (
-                "launch/current_job.py each.job_id",
-                "launch/current_job.py scheduler.job_id",
-                *(
-                    f"launch/{name}.py self.{variable}"
-                    for variable in ("job_id", "element")[: 1 + (name == "lsf")]
-                ),
+                *_in("launch/current_job.py", "each.job_id", "scheduler.job_id"),
+                *_in(f"launch/{name}.py", "self.job_id", *("self.element",) * (name == "lsf")),
                 *("launch/slurm.py END",) * (name == "slurm"),
             ),
             (each.job_id, each.element, "SLURM_JOB_END_TIME"),
@@ -162,146 +195,91 @@ VARIABLE_CASES = (
         ("aiperf/clash.py 'PYTHONPATH'",),
         ("PYTHONPATH",),
         lambda _: called("aiperf.clash:_remedy", Path("/nowhere")),
-        {},
     ),
     VariableCase(
-        ("aiperf/doctor/host_report.py name", "aiperf/doctor/host_report.py 'HOME'"),
+        _in("aiperf/doctor/host_report.py", "name", "'HOME'"),
         ("CUDA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "HOME"),
-        lambda environment: [
-            called(f"aiperf.doctor.host_report:{name}", environment) for name in ("_visible", "_home")
-        ],
-        {},
+        _host,
     ),
     VariableCase(
-        ("aiperf/hardware/unseen.py name",),
+        ("aiperf/hardware/host_accelerators.py name",),
         ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"),
-        lambda environment: called(
-            "aiperf.hardware.unseen:_hides_all",
-            ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"),
-            environment,
-        ),
-        {},
+        _visible,
     ),
     VariableCase(
-        ("aiperf/hidden_text.py 'HOME'", "aiperf/hidden_text.py name"),
-        ("HOME", "USER", "LOGNAME", "SUDO_USER"),
-        _learnt,
-        {},
+        _in("aiperf/hidden_text.py", "'HOME'", "name"), ("HOME", "USER", "LOGNAME", "SUDO_USER"), _learnt
     ),
     VariableCase(
         ("aiperf/ranks/start_guard.py name",),
         ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"),
-        _of("aiperf.ranks.start_guard:ranks_on_host"),
-        {},
+        "aiperf.ranks.start_guard:ranks_on_host",
     ),
     VariableCase(
         ("aiperf/other_users.py POD",),
         ("KUBERNETES_SERVICE_HOST",),
         lambda _: called("aiperf.other_users:_in_pod"),
-        {},
     ),
+    VariableCase(("aiperf/own_files.py 'XDG_CACHE_HOME'",), ("XDG_CACHE_HOME",), _reproduced),
     VariableCase(
-        ("aiperf/own_files.py 'XDG_CACHE_HOME'",),
-        ("XDG_CACHE_HOME",),
-        _reproduced,
-        {},
-    ),
-    VariableCase(
-        ("aiperf/parallel/meeting.py INTERFACES[0]",),
+        ("aiperf/parallel/ddp.py INTERFACES[0]",),
         ("GLOO_SOCKET_IFNAME",),
-        lambda _: called("aiperf.parallel.meeting:meet_across_hosts", "127.0.0.1", 1, True),
-        {},
-        needs_torch=True,
+        lambda _: called("aiperf.parallel.ddp:meet_across_hosts", "127.0.0.1", 1, True),
     ),
     VariableCase(
         ("aiperf/device/dynamo.py CACHE", "aiperf/engines/compiled.py CACHE"),
         ("TORCHINDUCTOR_CACHE_DIR",),
-        lambda _: [
-            called("aiperf.device.dynamo:load_dynamo"),
-            called("aiperf.engines.compiled:Compiled.why_not", SimpleNamespace(kind="cpu")),
-        ],
-        {},
-        needs_torch=True,
+        _compiler,
     ),
     VariableCase(
         ("aiperf/ranks/process.py name",),
         ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"),
-        _of("aiperf.ranks.process:environment"),
-        {},
+        "aiperf.ranks.process:environment",
     ),
     VariableCase(
         ("aiperf/device/cpu.py STATED",),
         ("OMP_NUM_THREADS",),
         lambda _: called("aiperf.device.cpu:_is_stated"),
-        {},
-        needs_torch=True,
     ),
     VariableCase(
-        ("aiperf/device/cuda.py name",),
-        ("PYTORCH_MIOPEN_SUGGEST_NHWC",),
-        _of("aiperf.device.cuda:without_nhwc"),
-        {},
-        needs_torch=True,
+        ("aiperf/device/cuda.py name",), ("PYTORCH_MIOPEN_SUGGEST_NHWC",), "aiperf.device.cuda:without_nhwc"
     ),
     VariableCase(
         ("aiperf/parallel/ddp.py ASYNC_ERRORS",),
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING",),
         lambda environment: called("aiperf.parallel.ddp:allow_capture", dict(environment)),
-        {},
-        needs_torch=True,
     ),
+    VariableCase(("aiperf/device/npu.py VISIBLE",), ("ASCEND_RT_VISIBLE_DEVICES",), _ascend),
     VariableCase(
-        ("aiperf/device/npu.py VISIBLE",),
-        ("ASCEND_RT_VISIBLE_DEVICES",),
-        lambda environment: called("aiperf.device.npu:_numbers", environment["ASCEND_RT_VISIBLE_DEVICES"]),
-        {},
-        needs_torch=True,
-    ),
-    VariableCase(
-        ("aiperf/device/surroundings.py name", "aiperf/device/surroundings.py variable"),
+        _in("aiperf/device/surroundings.py", "name", "variable"),
         ("OMP_NUM_THREADS", "NCCL_DEBUG", "APPTAINER_NAME", "SINGULARITY_NAME"),
-        _of("aiperf.device.surroundings:read_settings"),
-        {},
-        needs_torch=True,
+        "aiperf.device.surroundings:read_settings",
     ),
     VariableCase(
-        tuple(
-            f"aiperf/engines/fused/build.py {name}"
-            for name in ("'CC'", "'HOME'", "'PATH'", "'XDG_CACHE_HOME'", "name")
-        ),
-        ("CC", "HOME", "PATH", "XDG_CACHE_HOME", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA"),
-        lambda environment: called("aiperf.engines.fused.build:built", environment),
+        _in("aiperf/engines/fused/kernels.py", "'CC'", "'HOME'", "'PATH'", "'XDG_CACHE_HOME'", "name"),
+        COMPILERS,
+        "aiperf.engines.fused.kernels:built",
         {"CC": "none", "PATH": "/nowhere"},
-        needs_torch=True,
     ),
-    VariableCase(
-        ("aiperf/engines/compiled.py 'CXX'",),
-        ("CXX",),
-        _of("aiperf.engines.compiled:compilers"),
-        {},
-        needs_torch=True,
-    ),
+    VariableCase(("aiperf/engines/compiled.py 'CXX'",), ("CXX",), "aiperf.engines.compiled:compilers"),
 )
 
 
 @dataclass(frozen=True)
-class ProcessCase:
+class ProcessCase(Case):
     """Programs whose answers one call reads; each prints all CONTENTS, with exit codes 0 and 18."""
 
-    places: tuple[str, ...]
     programs: tuple[str, ...]
     call: Callable[[Path], object]
     """Is called with an empty folder, after PATH has the programs."""
-    needs_torch: bool = False
 
 
 def _submitted(folder: Path) -> object:
     (folder / "script").write_text("true\n")
     return [
-        called(f"aiperf.commands.cluster.submission:{name}", scheduler, word)
+        called(f"aiperf.commands.batch_jobs:{name}", scheduler, word)
         for scheduler in SCHEDULERS.values()
         for name, word in (("hand_in", folder / "script"), ("job_states", ["7"]))
-        if not _is_refused(f"aiperf.commands.cluster.submission:{name}", scheduler, word)
+        if not _is_refused(f"aiperf.commands.batch_jobs:{name}", scheduler, word)
     ]
 
 
@@ -317,7 +295,7 @@ def _is_refused(function: str, *arguments: object) -> bool:
 def _first_site(folder: Path) -> object:
     """What the machine reports becomes a site file that can be read."""
     answers = {
-        name: called("aiperf.commands.cluster.launching:_asked", *words)
+        name: called("aiperf.commands.launch:_answer", *words)
         for name, words in import_module("launch.site_draft").QUESTIONS.items()
     }
     text = called("launch.site_draft:site_text", answers, "ada", "true")
@@ -327,75 +305,63 @@ def _first_site(folder: Path) -> object:
 def _drivers(folder: Path) -> object:
     """The checks of doctor that read what drivers' tools print."""
     tools = {name: called("aiperf.doctor.host_report:_ask", name, ("-L",), 50.0) for name in DRIVERS}
-    seen = SimpleNamespace(
-        device_reports=[],
-        host_reports=[SimpleNamespace(host="node1", tools=tools, visible={}, load=None, cores=1)],
-    )
-    return [called(f"aiperf.doctor.judge:{check}", seen) for check in ("_drivers", "_slices")]
+    host = SimpleNamespace(host="node1", tools=tools, visible={}, load=None, cores=1)
+    examination = SimpleNamespace(device_reports=[], host_reports=[host])
+    return [called(f"aiperf.doctor.judge:{check}", examination) for check in ("_drivers", "_slices")]
+
+
+def _time_left(folder: Path) -> object:
+    jobs = [each.job_id for each in SCHEDULERS.values()]
+    return [called("launch.current_job:job_seconds_left", {job: "7"}, 0.0) for job in jobs]
+
+
+def _compiled(folder: Path) -> object:
+    environment = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(folder)}
+    return called("aiperf.engines.fused.kernels:built", environment)
 
 
 DRIVERS = ("nvidia-smi", "rocm-smi", "npu-smi", "xpu-smi")
-SCHEDULERS_PROGRAMS = ("squeue", "qstat", "bjobs")
+QUEUES = ("squeue", "qstat", "bjobs")
 PROCESS_CASES = (
+    ProcessCase(("launch/current_job.py _answer",), QUEUES, _time_left),
     ProcessCase(
-        ("launch/current_job.py _answer",),
-        SCHEDULERS_PROGRAMS,
-        lambda _: [
-            called("launch.current_job:job_seconds_left", {each.job_id: "7"}, 0.0)
-            for each in SCHEDULERS.values()
-        ],
+        ("aiperf/commands/batch_jobs.py _output_of",), (*QUEUES, "sbatch", "qsub", "bsub"), _submitted
     ),
     ProcessCase(
-        ("aiperf/commands/cluster/submission.py _ran",),
-        (*SCHEDULERS_PROGRAMS, "sbatch", "qsub", "bsub"),
-        _submitted,
-    ),
-    ProcessCase(
-        ("aiperf/commands/cluster/submission.py _refuse_broken",),
+        ("aiperf/commands/batch_jobs.py _refuse_broken",),
         ("bash",),
-        lambda folder: called("aiperf.commands.cluster.submission:write_script", folder / "script", "true\n"),
+        lambda folder: called("aiperf.commands.batch_jobs:write_script", folder / "script", "true\n"),
     ),
     ProcessCase(
-        ("aiperf/commands/cluster/launching.py _asked",),
+        ("aiperf/commands/launch.py _answer",),
         ("sinfo", "srun", "sacctmgr", "nvidia-smi", "bash"),
         _first_site,
     ),
     ProcessCase(
-        ("aiperf/hardware/unseen.py _ask_tool",),
+        ("aiperf/hardware/host_accelerators.py _ask_tool",),
         DRIVERS,
-        lambda _: called("aiperf.hardware.unseen:refuse_unseen", "2.6", {}, {}),
+        lambda _: called("aiperf.hardware.host_accelerators:refuse_unseen", "2.6", {}, {}),
     ),
     ProcessCase(("aiperf/doctor/host_report.py _ask",), DRIVERS, _drivers),
-    ProcessCase(
-        ("aiperf/engines/fused/build.py _version", "aiperf/engines/fused/build.py _compile"),
-        ("cc",),
-        lambda folder: called(
-            "aiperf.engines.fused.build:built", {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(folder)}
-        ),
-        needs_torch=True,
-    ),
+    ProcessCase(_in("aiperf/engines/fused/kernels.py", "_version", "_compile"), ("cc",), _compiled),
 )
 
 
 @dataclass(frozen=True)
-class FileCase:
+class FileCase(Case):
     """A file that one call reads."""
 
-    places: tuple[str, ...]
     name: str
-    """Path of the file in the folder that the call is given, which holds a run, `run`, and a site file."""
-    call: Callable[[Path], object]
-    """Is called with that folder; a list of words is a command."""
-    needs_torch: bool = False
+    """Path of the file in a folder with a run, `run`, a study and a site file."""
+    reader: str | Callable[[Path], object]
+    """`module:function`, which is called with the path; the words of a command, which is typed in the folder;
+    or a function, which is called with the folder."""
 
-
-def _command(*words: str) -> Callable[[Path], object]:
-    """A command as a person types it, in the folder."""
-    return lambda folder: list(words)
-
-
-def _path(function: str, name: str) -> Callable[[Path], object]:
-    return lambda folder: called(function, folder / name)
+    def call(self, folder: Path) -> object:
+        """The result; for a command, its words."""
+        if not isinstance(self.reader, str):
+            return self.reader(folder)
+        return called(self.reader, folder / self.name) if ":" in self.reader else self.reader.split()
 
 
 def _names_of_run(folder: Path) -> object:
@@ -406,295 +372,207 @@ def _names_of_run(folder: Path) -> object:
     )
 
 
+def _records(folder: Path) -> object:
+    return list(called("analysis.readings.telemetry:records", folder / TELEMETRY))  # type: ignore[call-overload]
+
+
+def _answers(folder: Path) -> object:
+    return list(called("aiperf.journal.notary:answers", folder / "answers.jsonl"))  # type: ignore[call-overload]
+
+
+def _packing(folder: Path) -> object:
+    lines = called("aiperf.data.packed.packing_plan:PackingRecord.lines", folder / "packing")
+    return list(lines)  # type: ignore[call-overload]
+
+
+def _findings(folder: Path) -> object:
+    kept = called("aiperf.own_files:OwnFile", folder / "findings.json")
+    return called("analysis.readings.validation:decoded", kept)
+
+
+def _other_answers(folder: Path) -> object:
+    log = SimpleNamespace(entries={}, values=lambda key: [], refuse_repeated=lambda: None)
+    scenario = SimpleNamespace(name="offline")
+    function = "analysis.submissions.loadgen_logs:refuse_other_answers"
+    return called(function, log, folder / "answers.json", None, IMAGENET_1K, scenario)
+
+
+def _packed_system(folder: Path) -> object:
+    return called(
+        "analysis.submissions.unpacking:parsed", folder / "system.json", "system.json", ["system.json"]
+    )
+
+
+def _copied(folder: Path) -> object:
+    return called("analysis.submissions.package:_copy_telemetry", folder / TELEMETRY, folder / "copied.jsonl")
+
+
+def _job_of_size(folder: Path) -> object:
+    study = import_module("launch.study").StudyFiles(folder / "study")
+    return called("aiperf.commands.scaling_study:_job_id", study, 1)
+
+
 PACKAGE = "p.tar.gz"
-STEPS = "run/logs/node1.rank1.steps.jsonl"
-READ_BY_COMMANDS = {
-    "aiperf/commands/architectures.py _best": f"count {PACKAGE}",
-    "aiperf/commands/architectures.py graph": f"graph {PACKAGE} 0",
-    "aiperf/commands/looking/comparing.py compare": f"compare run {PACKAGE}",
-    "aiperf/commands/looking/comparing.py spread_of": f"spread {PACKAGE} run",
-    "aiperf/commands/looking/costing.py cost": f"cost {PACKAGE} --error 0.5",
-    "aiperf/commands/looking/exporting.py export": f"export {PACKAGE} --csv",
-    "aiperf/commands/looking/reporting.py report": f"report {PACKAGE} --json",
-    "aiperf/commands/looking/results.py score": f"score {PACKAGE}",
+STEPS, TELEMETRY = "run/logs/node1.rank1.steps.jsonl", "run/telemetry/node1.jsonl"
+COMMANDS, DATA = "aiperf/commands", "aiperf/data"
+PACKAGE_READERS = {
+    f"{COMMANDS}/count.py _best": f"count {PACKAGE}",
+    f"{COMMANDS}/graph.py graph": f"graph {PACKAGE} 0",
+    f"{COMMANDS}/compare.py compare": f"compare run {PACKAGE}",
+    f"{COMMANDS}/compare.py spread_of": f"spread {PACKAGE} run",
+    f"{COMMANDS}/cost.py cost": f"cost {PACKAGE} --error 0.5",
+    f"{COMMANDS}/export.py export": f"export {PACKAGE} --csv",
+    f"{COMMANDS}/report.py report": f"report {PACKAGE} --json",
+    f"{COMMANDS}/score.py score": f"score {PACKAGE}",
     "analysis/submissions/archive.py read_archive": f"validate {PACKAGE}",
 }
 """Commands that take a package in the place of a run."""
-FILE_CASES = (
-    *(FileCase((place,), PACKAGE, _command(*words.split())) for place, words in READ_BY_COMMANDS.items()),
-    FileCase(
-        ("analysis/readings/references.py _own",),
+WRITE_JOB = "launch slurm -- --preset digits"
+FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
+    (
+        "analysis/readings/references.py _own",
         "references.toml",
-        lambda folder: called("analysis.readings.references:references"),
+        lambda _: called("analysis.readings.references:references"),
     ),
-    FileCase(
-        ("launch/site.py load_site",), "site.toml", _command("launch", "slurm", "--", "--preset", "digits")
-    ),
-    FileCase(
-        ("aiperf/commands/cluster/submission.py write_script",),
-        "x.sbatch",
-        _command("launch", "slurm", "-o", "x.sbatch", "--", "--preset", "digits"),
-    ),
-    FileCase(
-        ("aiperf/commands/cluster/submission.py free_name",),
-        "aiperf-hpc-1.sbatch",
-        _command("launch", "slurm", "--", "--preset", "digits"),
-    ),
-    FileCase(
-        ("aiperf/commands/cluster/submission.py hand_in",),
+    ("launch/site.py load_site", "site.toml", WRITE_JOB),
+    (f"{COMMANDS}/batch_jobs.py write_script", "x.sbatch", "launch slurm -o x.sbatch -- --preset digits"),
+    (f"{COMMANDS}/batch_jobs.py free_name", "aiperf-hpc-1.sbatch", WRITE_JOB),
+    (
+        f"{COMMANDS}/batch_jobs.py hand_in",
         "job.sbatch",
         lambda folder: called(
-            "aiperf.commands.cluster.submission:hand_in", SCHEDULERS["slurm"], folder / "job.sbatch"
+            "aiperf.commands.batch_jobs:hand_in", SCHEDULERS["slurm"], folder / "job.sbatch"
         ),
     ),
-    FileCase(
-        ("aiperf/commands/cluster/studying.py _read",),
-        "study/study.json",
-        _command("launch", "status", "study"),
-    ),
-    FileCase(
-        ("aiperf/commands/cluster/studying.py _read",),
-        "study/config.toml",
-        _command("launch", "status", "study"),
-    ),
-    FileCase(
-        ("aiperf/commands/cluster/studying.py _job_id",),
-        "study/nodes-0001/job.id",
-        lambda folder: called(
-            "aiperf.commands.cluster.studying:_job_id",
-            import_module("launch.study").StudyFiles(folder / "study"),
-            1,
-        ),
-    ),
-    FileCase(("nas/seeds.py _read",), "seed.json", _command("count", "--seed", "seed.json")),
-    FileCase(
-        ("aiperf/commands/reference_run.py config_like",),
+    (f"{COMMANDS}/scaling_study.py _read", "study/study.json", "launch status study"),
+    (f"{COMMANDS}/scaling_study.py _read", "study/config.toml", "launch status study"),
+    (f"{COMMANDS}/scaling_study.py _job_id", "study/nodes-0001/job.id", _job_of_size),
+    ("nas/seeds.py _read", "seed.json", "count --seed seed.json"),
+    (
+        f"{COMMANDS}/reference_run.py config_like",
         PACKAGE,
         lambda folder: called("aiperf.commands.reference_run:config_like", folder / PACKAGE, {}),
     ),
-    FileCase(
-        ("aiperf/config.py load_preset",),
+    (
+        "aiperf/config.py load_preset",
         "own.toml",
         lambda folder: called("aiperf.config:load_preset", str(folder / "own.toml")),
     ),
-    FileCase(
-        ("aiperf/pretending/assumptions.py assumed",),
+    (
+        "aiperf/pretending/assumptions.py assumed",
         "machine.toml",
         lambda folder: called("aiperf.pretending.assumptions:assumed", str(folder / "machine.toml")),
     ),
-    FileCase(
-        ("analysis/readings/limits.py read_limits",),
-        "peak.json",
-        _command("count", "--roofline", "--ceiling", "peak.json"),
-    ),
-    FileCase(
-        ("aiperf/commands/looking/accepting.py _text", "aiperf/commands/looking/accepting.py accept"),
-        "criteria.toml",
-        _command("accept", "run", "--criteria", "criteria.toml"),
-    ),
-    FileCase(
-        ("aiperf/commands/system_description.py given_system",),
+    ("analysis/readings/limits.py read_limits", "peak.json", "count --roofline --ceiling peak.json"),
+    (f"{COMMANDS}/accept.py accept", "criteria.toml", "accept run --criteria criteria.toml"),
+    (
+        f"{COMMANDS}/system_description.py given_system",
         "system.json",
-        _command("package", "run", "--system", "system.json", "--print-system"),
+        "package run --system system.json --print-system",
     ),
-    FileCase(
-        ("aiperf/commands/looking/comparing.py _bytes",),
-        "spread.json",
-        _command("compare", "run", "run", "--spread", "spread.json"),
-    ),
-    FileCase(
-        ("analysis/submissions/keys.py read_keys",),
-        "keys",
-        _path("analysis.submissions.keys:read_keys", "keys"),
-    ),
-    FileCase(
-        ("analysis/submissions/signature.py _private",),
-        "key",
-        _path("analysis.submissions.signature:_private", "key"),
-    ),
-    FileCase(
-        ("analysis/submissions/unpacking.py parsed",),
-        "system.json",
-        lambda folder: called(
-            "analysis.submissions.unpacking:parsed", folder / "system.json", "system.json", ["system.json"]
-        ),
-    ),
-    FileCase(
-        ("aiperf/journal/notary.py answers",),
-        "answers.jsonl",
-        lambda folder: list(called("aiperf.journal.notary:answers", folder / "answers.jsonl")),  # type: ignore[call-overload]
-    ),
-    FileCase(
-        ("aiperf/journal/file.py positions",),
+    (f"{COMMANDS}/compare.py compare", "spread.json", "compare run run --spread spread.json"),
+    ("analysis/submissions/keys.py read_keys", "keys", "analysis.submissions.keys:read_keys"),
+    ("analysis/submissions/signature.py _private", "key", "analysis.submissions.signature:_private"),
+    ("analysis/submissions/unpacking.py parsed", "system.json", _packed_system),
+    ("aiperf/journal/notary.py answers", "answers.jsonl", _answers),
+    (
+        "aiperf/journal/file.py positions",
         "run/journal.jsonl",
         lambda folder: called("aiperf.journal.file:positions", folder / "run/journal.jsonl", {1, 2}),
     ),
-    FileCase(
-        ("aiperf/journal/file.py JournalReader.new_lines", "aiperf/journal/place.py never_begun"),
+    (
+        "aiperf/journal/file.py JournalReader.new_lines, aiperf/journal/file.py never_begun",
         "run/journal.jsonl",
-        _command("status", "run"),
+        "status run",
     ),
-    FileCase(("aiperf/rules/rank_logs.py _read",), STEPS, _path("aiperf.rules.rank_logs:_read", STEPS)),
-    FileCase(
-        ("analysis/readings/power_file.py read_power",),
-        "site.csv",
-        _command("power", "run", "site.csv", "--level", "L1"),
-    ),
-    FileCase(
-        ("analysis/readings/power_file.py read_power",),
-        "run/power/L2.csv",
-        _command("score", "run"),
-    ),
-    FileCase(
-        ("analysis/readings/telemetry.py records",),
-        "run/telemetry/node1.jsonl",
-        lambda folder: list(
-            called("analysis.readings.telemetry:records", folder / "run/telemetry/node1.jsonl")  # type: ignore[call-overload]
-        ),
-    ),
-    FileCase(
-        ("aiperf/own_files.py OwnFile.content",),
-        "findings.json",
-        lambda folder: called(
-            "analysis.readings.validation:decoded",
-            called("aiperf.own_files:OwnFile", folder / "findings.json"),
-        ),
-    ),
-    FileCase(
-        ("analysis/exports/inference.py load_all",),
+    ("aiperf/rules/rank_logs.py _read", STEPS, "aiperf.rules.rank_logs:_read"),
+    ("analysis/readings/power_file.py read_power", "site.csv", "power run site.csv --level L1"),
+    ("analysis/readings/power_file.py read_power", "run/power/L2.csv", "score run"),
+    ("analysis/readings/telemetry.py records", TELEMETRY, _records),
+    ("aiperf/own_files.py OwnFile.content", "findings.json", _findings),
+    (
+        "analysis/exports/inference.py load_all",
         "run/inference/0-offline.json",
         lambda folder: called("analysis.exports.inference:load_all", RunFiles(folder / "run"), None),
     ),
-    FileCase(
-        ("analysis/submissions/inference_folder.py _read",),
+    (
+        "analysis/submissions/inference_folder.py _read",
         "system.json",
-        lambda folder: called("analysis.submissions.inference_folder:_read", folder / "system.json"),
+        "analysis.submissions.inference_folder:_read",
     ),
-    FileCase(
-        ("aiperf/scenarios/detail_log.py read_entries",),
-        "detail.txt",
-        _path("aiperf.scenarios.detail_log:read_values", "detail.txt"),
-    ),
-    FileCase(
-        ("analysis/submissions/loadgen_logs.py refuse_other_answers",),
-        "answers.json",
-        lambda folder: called(
-            "analysis.submissions.loadgen_logs:refuse_other_answers",
-            SimpleNamespace(entries={}, values=lambda key: [], refuse_repeated=lambda: None),
-            folder / "answers.json",
-            None,
-            IMAGENET_1K,
-            SimpleNamespace(name="offline"),
-        ),
-    ),
-    FileCase(
-        ("aiperf/on_nni/trial_messages.py call",),
+    ("aiperf/scenarios/detail_log.py read_entries", "detail.txt", "aiperf.scenarios.detail_log:read_values"),
+    ("analysis/submissions/loadgen_logs.py refuse_other_answers", "answers.json", _other_answers),
+    (
+        "aiperf/on_nni/trial_messages.py call",
         "run/nni.address",
         lambda folder: called("aiperf.on_nni.trial_messages:call", RunFiles(folder / "run")),
     ),
-    FileCase(
-        ("aiperf/data/folder_contents.py beginning",),
-        "text",
-        _path("aiperf.data.folder_contents:is_text", "text"),
-        needs_torch=True,
-    ),
-    FileCase(
-        ("aiperf/names.py Names._new_records", "aiperf/names.py _salt_of"), "run/private.jsonl", _names_of_run
-    ),
-    FileCase(
-        ("analysis/submissions/package.py _copy_telemetry",),
-        "run/telemetry/node1.jsonl",
-        lambda folder: called(
-            "analysis.submissions.package:_copy_telemetry",
-            folder / "run/telemetry/node1.jsonl",
-            folder / "copied.jsonl",
-        ),
-    ),
-    FileCase(
-        ("analysis/submissions/peaks.py read_peaks",),
-        "peaks.toml",
-        _path("analysis.submissions.peaks:read_peaks", "peaks.toml"),
-    ),
-    FileCase(("nas/bounded.py system_text",), "cpuinfo", _path("nas.bounded:system_text", "cpuinfo")),
-    FileCase(("aiperf/clash.py _text",), "RECORD", _path("aiperf.clash:_text", "RECORD")),
-    FileCase(
-        ("aiperf/ranks/process.py _last_line",),
-        "rank.log",
-        _path("aiperf.ranks.process:_last_line", "rank.log"),
-    ),
-    FileCase(
-        ("aiperf/doctor/host_report.py _sees",),
+    ("aiperf/names.py Names._new_records, aiperf/names.py _salt_of", "run/private.jsonl", _names_of_run),
+    ("analysis/submissions/package.py _copy_telemetry", TELEMETRY, _copied),
+    ("analysis/submissions/peaks.py read_peaks", "peaks.toml", "analysis.submissions.peaks:read_peaks"),
+    ("nas/bounded.py system_text", "cpuinfo", "nas.bounded:system_text"),
+    ("aiperf/clash.py _text", "RECORD", "aiperf.clash:_text"),
+    ("aiperf/ranks/process.py _last_line", "rank.log", "aiperf.ranks.process:_last_line"),
+    (
+        "aiperf/doctor/host_report.py _is_visible",
         "probe",
-        lambda folder: called("aiperf.doctor.host_report:_sees", folder / "probe", "nonce", 50.0),
+        lambda folder: called("aiperf.doctor.host_report:_is_visible", folder / "probe", "nonce", 50.0),
     ),
-    FileCase(
-        ("aiperf/training/kept_network.py read_any_kept",),
+    (
+        "aiperf/training/kept_network.py read_any_kept",
         "run/weights/0.safetensors",
-        _path("aiperf.training.kept_network:read_any_kept", "run/weights/0.safetensors"),
-        needs_torch=True,
+        "aiperf.training.kept_network:read_any_kept",
     ),
-    FileCase(
-        ("aiperf/training/probe.py sees_run",),
+    (
+        "aiperf/training/driver.py sees_run",
         "run/.probe",
-        lambda folder: called("aiperf.training.probe:sees_run", RunFiles(folder / "run"), "nonce"),
-        needs_torch=True,
+        lambda folder: called("aiperf.training.driver:sees_run", RunFiles(folder / "run"), "nonce"),
     ),
-    FileCase(
-        ("aiperf/inference/loadgen.py logged_answers",),
+    (
+        "aiperf/inference/loadgen.py logged_answers",
         "mlperf_log_accuracy.json",
         lambda folder: called("aiperf.inference.loadgen:logged_answers", folder),
-        needs_torch=True,
     ),
-    FileCase(
-        ("aiperf/data/decode.py _open", "aiperf/data/decode.py check_file"),
+    (f"{DATA}/folder_contents.py beginning", "text", "aiperf.data.folder_contents:is_text"),
+    (
+        f"{DATA}/decode.py _open, {DATA}/decode.py check_file",
         "images/train/cat/1.png",
-        lambda folder: called("aiperf.data.decode:check_file", folder / "images/train/cat/1.png"),
-        needs_torch=True,
+        "aiperf.data.decode:check_file",
     ),
+    (f"{DATA}/packed/shards.py map_file", "shard", "aiperf.data.packed.shards:map_file"),
+    (f"{DATA}/packed/packing_plan.py PackingRecord.lines", "packing", _packing),
+)
+"""Places, the file that is read there, and what reads it: see `FileCase`."""
+IMAGE_FILES = (
+    (f"{DATA}/idx.py _opened", "set/train-images-idx3-ubyte"),
+    (f"{DATA}/idx.py _opened", "set/train-images-idx3-ubyte.gz"),
+    (f"{DATA}/idx.py _begins", "set/train-labels-idx1-ubyte"),
+    (f"{DATA}/cifar10.py _read", "set/test_batch.bin"),
+    (f"{DATA}/packed/shards.py is_packed", "set/manifest.json"),
+    (f"{DATA}/packed/shards.py read_manifest", "set/manifest.json"),
+)
+"""A place and a file of a set of images, which is looked at as a whole."""
+FILE_CASES = (
+    *(FileCase((place,), PACKAGE, words) for place, words in PACKAGE_READERS.items()),
+    *(FileCase(tuple(places.split(", ")), name, reader) for places, name, reader in FILE_READERS),
     *(
-        FileCase(
-            (place,),
-            name,
-            lambda folder: called("aiperf.data.image_files:look", folder / "set"),
-            needs_torch=True,
-        )
-        for place, name in (
-            ("aiperf/data/idx.py _opened", "set/train-images-idx3-ubyte"),
-            ("aiperf/data/idx.py _opened", "set/train-images-idx3-ubyte.gz"),
-            ("aiperf/data/idx.py _begins", "set/train-labels-idx1-ubyte"),
-            ("aiperf/data/cifar10.py _read", "set/test_batch.bin"),
-            ("aiperf/data/packed/shards.py is_packed", "set/manifest.json"),
-            ("aiperf/data/packed/shards.py read_manifest", "set/manifest.json"),
-        )
-    ),
-    FileCase(
-        ("aiperf/data/packed/shards.py mapped",),
-        "shard",
-        _path("aiperf.data.packed.shards:mapped", "shard"),
-        needs_torch=True,
-    ),
-    FileCase(
-        ("aiperf/data/packed/packing_record.py PackingRecord.lines",),
-        "packing",
-        lambda folder: list(
-            called("aiperf.data.packed.packing_record:PackingRecord.lines", folder / "packing")  # type: ignore[call-overload]
-        ),
-        needs_torch=True,
+        FileCase((place,), name, lambda folder: called("aiperf.data.image_files:look", folder / "set"))
+        for place, name in IMAGE_FILES
     ),
 )
 
 ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "tests/aiperf/test_child.py": (
         "aiperf/child.py Child.__init__",
-        "aiperf/commands/inferring.py _answered",
-        "aiperf/doctor/own_process.py data_process",
-        "aiperf/doctor/own_process.py device_process",
+        "aiperf/commands/infer.py _answered",
+        "aiperf/doctor/examination.py data_process",
+        "aiperf/doctor/examination.py device_process",
         "aiperf/ranks/process.py describe_device",
         "aiperf/ranks/process.py infer_data",
         "aiperf/ranks/process.py visible_devices",
     ),
     "tests/aiperf/test_programs.py": ("aiperf/programs.py ask",),
-    "tests/aiperf/doctor/test_host_report.py": ("aiperf/doctor/onednn.py see_onednn",),
+    "tests/aiperf/doctor/test_host_report.py": ("aiperf/doctor/host_report.py examine_onednn",),
     "tests/nas/test_bounded.py": tuple(
         f"nas/bounded.py {name}" for name in ("_opened", "file_digest", "opened", "read_text")
     ),
@@ -705,7 +583,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     ),
     "tests/analysis/submissions/test_archive.py": (
         "analysis/submissions/unpacking.py _sealed",
-        "analysis/submissions/verify.py _run",
+        "analysis/submissions/verify.py _wrong_config",
     ),
 }
 """Places that a test of their own feeds with odd things."""
@@ -719,13 +597,13 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "it answers over a socket, a pipe or a file of its own": (
         "aiperf/telemetry/recorder.py Recorder.__init__",
         "aiperf/data/decoders.py server",
-        "aiperf/data/packed/packing_process.py packing_processes",
+        "aiperf/data/packed/packing.py packing_processes",
         "aiperf/on_nni/tuner.py SearchTuner.update_search_space",
         "aiperf/profiling/local_ranks.py _start",
         "aiperf/ranks/process.py WorkerProcess.__init__",
-        "aiperf/rules/side_by_side.py _started",
+        "aiperf/rules/reproduction.py _started",
     ),
-    "this Python, without any file of a site": ("aiperf/hardware/unseen.py _try_files",),
+    "this Python, without any file of a site": ("aiperf/hardware/host_accelerators.py _try_files",),
     "a file of this program or of a library": (
         "aiperf/clash.py _again",
         "aiperf/code.py code_hash",
@@ -735,15 +613,15 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/data/digits.py _digits",
         "aiperf/data/digits.py _pinned",
         "aiperf/data/texts/loading.py bundled_text",
-        "aiperf/engines/fused/build.py _digest",
-        "aiperf/engines/fused/build.py _kind",
+        "aiperf/engines/fused/kernels.py _digest",
+        "aiperf/engines/fused/kernels.py _kind",
         "analysis/comparing/published.py published",
         "analysis/pages/page.py _text",
         "analysis/readings/references.py references",
         "analysis/submissions/schema.py schema",
     ),
     "a file that this program has written a moment before, or is about to": (
-        "aiperf/data/packed/packing_record.py PackingRecord.__init__",
+        "aiperf/data/packed/packing_plan.py PackingRecord.__init__",
         "aiperf/data/packed/shards.py to_disk",
         "aiperf/journal/file.py JournalWriter.begin",
         "aiperf/profiling/local_ranks.py _read",

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.house.tree import ROOT
 
 PIP = """
@@ -58,25 +56,3 @@ def test_what_cannot_be_added_is_one_line(tmp_path: Path) -> None:
         f"download it (see above); nothing in {sys.base_prefix} was changed. For tests in an environment of "
         "their own: make test VENV=.venv-test"
     )
-
-
-@pytest.mark.parametrize(
-    ("was", "wanted", "adds"),
-    [("", "", True), ("nvidia", "", True), ("nvidia", "none", False), (None, "", False)],
-)
-def test_tests_replace_nothing_that_make_run_has_installed(
-    tmp_path: Path, was: str | None, wanted: str, adds: bool
-) -> None:
-    """Another accelerator that is named is a wish; that the login node has none is not."""
-    venv = tmp_path / "venv"
-    venv.mkdir()
-    (venv / ".made").touch()
-    if was is not None:
-        (venv / ".installed").touch()
-        (venv / ".accelerator").write_text(f"{was}\n")
-    words = ["make", "--dry-run", f"VENV={venv}", *[f"ACCELERATOR={wanted}"] * bool(wanted), "test"]
-    settled = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
-    settled.pop("ACCELERATOR", None)
-    told = subprocess.run(words, cwd=ROOT, env=settled, capture_output=True, text=True, timeout=60)
-    assert told.returncode == 0, told.stderr
-    assert (".ci/add_extra.py dev" in told.stdout, "-e '.[dev]'" in told.stdout) == (adds, not adds)

@@ -98,14 +98,7 @@ VERIFY, HOUSE = "--verify", "--wheelhouse"
         ("sbatch", "", [], 0, CPU, NONE + ELSEWHERE),
         ("sbatch", "none", [], 0, CPU, NONE),
         ("sbatch nvidia-smi", "", [], 0, DEVICE, NVIDIA),
-        (
-            "nvidia-smi",
-            "",
-            [VERIFY, PYTHON],
-            1,
-            "",
-            ".*but torch .* does not see it; give an index.*\n",
-        ),
+        ("nvidia-smi", "", [VERIFY, PYTHON], 1, "", ".*but torch .* does not see it; give an index.*\n"),
         ("nvidia-smi", "none", [VERIFY, PYTHON], 0, "", ""),
         ("", "nvidia", [VERIFY, PYTHON], 0, "", ""),  # a login node
         ("", "rocm", [VERIFY, PYTHON], 1, "", NOT_BUILT),

@@ -14,7 +14,9 @@ from tests.packaging.cloned import cloned
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    settled = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    """What make answers in this folder, with no settings but these."""
+    unset = ("MAKE", "MFLAGS", "ACCELERATOR")  # which a test may run under
+    settled = {name: value for name, value in os.environ.items() if not name.startswith(unset)}
     return subprocess.run(
         ["make", *arguments], cwd=folder, capture_output=True, text=True, env=settled, timeout=900
     )
@@ -31,6 +33,35 @@ def test_an_old_python_is_refused_in_one_line(tmp_path: Path) -> None:
         assert complaint == f"aiperf-hpc needs Python 3.10 or newer; {old} is 3.9: make PYTHON=python3.11"
         assert rest.startswith("make: ***")
         assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize(("target", "extras"), [("run", "'.[run,report]'"), ("test", "'.[dev]'")])
+def test_a_new_environment_is_given_its_extras(target: str, extras: str, tmp_path: Path) -> None:
+    """As `make` would do it in a fresh clone, up to the shell's reading of it: nothing is carried out."""
+    answer = make(ROOT, "--dry-run", f"VENV={tmp_path / 'new'}", target)
+    assert answer.returncode == 0, answer.stderr
+    assert f"-e {extras};" in answer.stdout
+    parsed = subprocess.run(["bash", "-n"], input=answer.stdout, capture_output=True, text=True, timeout=60)
+    assert (parsed.returncode, parsed.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("was", "wanted", "adds"),
+    [("", "", True), ("nvidia", "", True), ("nvidia", "none", False), (None, "", False)],
+)
+def test_tests_replace_nothing_that_make_run_has_installed(
+    tmp_path: Path, was: str | None, wanted: str, adds: bool
+) -> None:
+    """Another accelerator that is named is a wish; that the login node has none is not."""
+    venv = tmp_path / "venv"
+    venv.mkdir()
+    (venv / ".made").touch()
+    if was is not None:
+        (venv / ".installed").touch()
+        (venv / ".accelerator").write_text(f"{was}\n")
+    answer = make(ROOT, "--dry-run", f"VENV={venv}", *[f"ACCELERATOR={wanted}"] * bool(wanted), "test")
+    assert answer.returncode == 0, answer.stderr
+    assert (".ci/add_extra.py dev" in answer.stdout, "-e '.[dev]'" in answer.stdout) == (adds, not adds)
 
 
 def test_help_names_every_target_a_user_types() -> None:

@@ -67,7 +67,7 @@ def test_what_looks_at_results_installs_light(stated: dict[str, Any]) -> None:
     light = {Requirement(line).name for line in stated["install_requires"]}
     assert light == {"numpy", "tomli", "tomli-w", "click", "rich"}
     needed = {Requirement(line).name for line in stated["extras_require"]["run"]}
-    source = (ROOT / "aiperf/commands/extras.py").read_text(encoding="utf-8")
+    source = (ROOT / "aiperf/commands/optional_libraries.py").read_text(encoding="utf-8")
     looked_for = re.search(r"^RUN = (\(.*\))$", source, re.MULTILINE)
     assert looked_for
     assert needed == {DISTRIBUTIONS.get(module, module) for module in ast.literal_eval(looked_for.group(1))}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.commands.looking.serving import LivePage
+from aiperf.commands.serve import LivePage
 from aiperf.files import RunFiles
 from aiperf.journal.events import GroupLost, LegEnded, Opened, Origin
 from aiperf.journal.mark import mark_of
@@ -229,10 +229,6 @@ class TestARunThatWasNotMeasured:
         assert {row["origin"] for row in csv.DictReader(io.StringIO(typed.out))} == {name}
         assert typed("export", "--openmetrics", directory) == 0
         assert unmarked_samples(typed.out, name) == []
-        assert typed("export", "--mllog", directory) == 1, "there its mark would be lost"
-        assert typed.err.startswith(
-            f"aiperf-hpc: {directory} cannot be written as an MLPerf log: the run is "
-        )
 
     def test_goes_on_only_as_what_it_is(self, name: str, made: Made, typed: Typed) -> None:
         """A simulated one does not; a pretended one does, and is shown once more where it is complete."""

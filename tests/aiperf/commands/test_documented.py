@@ -17,36 +17,14 @@ from tests.journals import Scene, told, write_run
 
 PAGES = [ROOT / "README.md", ROOT / "slurm" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What needs devices, weights, a scheduler, a person, another file or an hour; other tests type it.
-ELSEWHERE = (
-    {
-        "run",
-        "resume",
-        "spread",
-        "--spread",
-        "data",
-        "peak",
-        "infer",
-        "profile",
-        "launch",
-        "serve",
-        "doctor",
-        "package",
-        "power",
-        "rank",
-        "notary",
-        "key",
-        "--notaries",
-    }
-    | {"scaling", "accept", "simulate", "--watch", "--reevaluate", "--torch", "--mlperf"}
-    | {"--mlperf-inference", "peak.json", "PACKAGE", "accepted.tar.gz", "result.tar.gz"}
-)
-PLACES = {
-    "runs/<id>": "RUN",
-    "spread-of-digits": ".",
-    "RUN...": "RUN",
-    "DIRECTORY": ".",
-    "/data/imagenet": ".",
+ELSEWHERE = {
+    *("run", "resume", "spread", "data", "peak", "infer", "profile", "launch", "serve", "doctor", "package"),
+    *("power", "rank", "notary", "key", "scaling", "accept", "simulate", "--spread", "--notaries"),
+    *("--watch", "--reevaluate", "--torch", "--mlperf", "--mlperf-inference", "peak.json", "PACKAGE"),
+    *("accepted.tar.gz", "result.tar.gz"),
 }
+PLACES = dict.fromkeys(("runs/<id>", "RUN..."), "RUN")
+PLACES |= dict.fromkeys(("spread-of-digits", "DIRECTORY", "/data/imagenet"), ".")
 
 
 def documented() -> Iterator[tuple[str, tuple[str, ...]]]:

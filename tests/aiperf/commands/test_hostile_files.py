@@ -90,21 +90,6 @@ def test_a_line_of_telemetry_without_end_is_passed_over(run: RunFiles) -> None:
     assert list(records(path)) == [None]
 
 
-@pytest.mark.parametrize(
-    "words", ["run --dry-run --preset", "launch slurm --site", "count --seed", "count --roofline --ceiling"]
-)
-def test_a_file_that_is_far_too_large_is_not_read(words: str, typed: Typed, tmp_path: Path) -> None:
-    path = tmp_path / "large.toml"
-    large(path)
-    assert typed(*words.split(), path) == 1
-    assert f"{path}" in typed.err
-    assert "it has 1,073,741,824 bytes; the limit is " in typed.err
-    path.unlink()
-    a_device(path)
-    assert typed(*words.split(), path) == 1
-    assert "it is a device, not a file" in typed.err
-
-
 def test_a_key_of_ten_thousand_parts_is_not_taken_apart(typed: Typed, tmp_path: Path) -> None:
     path = tmp_path / "deep.toml"
     path.write_text("a." * 10_000 + "a = 1\n")

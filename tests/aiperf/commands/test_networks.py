@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from aiperf.data import load
 from aiperf.errors import DataError
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
-from nas.seeds import residual
 from tests.aiperf.commands.typed import Typed
 from tests.house.tree import ROOT
 
@@ -52,20 +50,12 @@ def test_without_the_data_a_line_says_that_prepare_is_missing(
     def refuse(run: object) -> None:
         raise DataError("/data is not a folder")
 
-    monkeypatch.setattr("aiperf.training.kept_trial.preparation_of", refuse)
+    monkeypatch.setattr("aiperf.training.found_network.preparation_of", refuse)
     assert typed("graph", RUN, "--torch", tmp_path / "best.py") == 0
     assert typed.err == (
         "aiperf-hpc: no prepare() in the file, for the data cannot be read here: /data is not a folder\n"
     )
     assert "prepare" not in (tmp_path / "best.py").read_text(encoding="utf-8")
-
-
-def test_without_a_trial_it_is_the_best_architecture(typed: Typed) -> None:
-    assert typed("graph", RUN, 0) == 0
-    seed = typed.out
-    assert typed("graph", RUN) == 0
-    assert typed.out == seed
-    assert len(json.loads(seed)["nodes"]) == len(residual().nodes)
 
 
 @pytest.mark.parametrize(

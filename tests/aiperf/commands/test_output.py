@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import io
 import os
-import re
-import subprocess
 import sys
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
+from aiperf.commands.optional_libraries import extra
+from aiperf.errors import MissingExtra
 from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.run.display import Display
@@ -72,31 +72,13 @@ def test_a_run_goes_on_when_nobody_can_see_it(typed: Typed, monkeypatch: pytest.
     assert typed.capsys.readouterr().err == told_once
 
 
-WITHOUT = """
-import sys
-from aiperf.start import main
-for absent, *words in map(str.split, sys.argv[1:]):
-    sys.argv[1:] = words
-    sys.modules.update(dict.fromkeys(absent.split(",")))  # an import raises
-    print(main())
-    for name in absent.split(","):
-        del sys.modules[name]
-"""
-
-
-def test_what_reads_a_journal_or_simulates_needs_no_extra_and_else_it_is_named(tmp_path: Path) -> None:
-    run, study = write_run(tmp_path / "run", told()).directory, tmp_path / "study"
-    commands = (
-        f"jinja2,matplotlib,prometheus_client,cryptography,jsonschema,torch validate {run}",
-        f"jinja2 report {run}",
-        f"torch simulate --nodes 1 --set limits.minutes=1 --directory {study}",
-    )
-    answer = subprocess.run(
-        [sys.executable, "-c", WITHOUT, *commands], capture_output=True, text=True, timeout=100
-    )
-    assert re.findall(r"^\d$", answer.stdout, re.M) == ["0", "1", "0"], answer.stderr
-    lines = [line for line in answer.stderr.splitlines() if not line.startswith("Next: ")]
-    assert lines[0] == (
-        f"aiperf-hpc: jinja2 is not installed; remedy: {sys.executable} -m pip install 'jinja2>=3.1' "
+def test_a_library_of_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)  # an import raises
+    with pytest.raises(MissingExtra) as missing, extra("report"):
+        import jinja2  # noqa: F401
+    assert str(missing.value) == (
+        f"jinja2 is not installed; remedy: {sys.executable} -m pip install 'jinja2>=3.1' "
         "'markupsafe>=2.1' 'matplotlib>=3.8' 'jsonschema>=4.20' 'prometheus-client>=0.20'"
     )
+    with pytest.raises(ModuleNotFoundError, match=r"numpy\.absent"), extra("report"):
+        import numpy.absent  # noqa: F401

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
+from analysis.submissions.keys import read_keys
 from tests.aiperf.commands.typed import Typed
-from tests.analysis.packages import contents, described, packed
+from tests.analysis.packages import contents, described, make, packed
 
 GROUPS = Path("tests/recorded/groups")
 """A real run that kept the weights of the network that it tested."""
@@ -29,11 +31,9 @@ def options(run: Path, tmp_path: Path) -> tuple[object, ...]:
     return "--system", tmp_path / "system.json", "--address", "a@example.org"
 
 
-@pytest.fixture
-def package(typed: Typed, run: Path, options: tuple[object, ...], tmp_path: Path) -> Path:
-    path = tmp_path / "result.tar.gz"
-    assert typed("package", run, "-o", path, *options) == 0
-    return path
+@pytest.fixture(scope="module")
+def package(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("packages") / "result.tar.gz", RunFiles(run))
 
 
 def test_score_report_export_and_compare_take_a_package(
@@ -45,8 +45,8 @@ def test_score_report_export_and_compare_take_a_package(
         assert typed(*words, package) == 0
         assert typed.out == told
     assert typed("report", package) == 0
-    assert typed.out == f"{tmp_path}/result.report.html\n"
-    page = (tmp_path / "result.report.html").read_text()
+    assert typed.out == f"{package.parent}/result.report.html\n"
+    page = (package.parent / "result.report.html").read_text()
     assert page.startswith("<!doctype html>")
     assert "<h1>Testbed</h1>" in page
     assert '<p class="eyebrow">Example University · run ' in page
@@ -54,16 +54,12 @@ def test_score_report_export_and_compare_take_a_package(
     assert (tmp_path / "own.json").read_bytes() == contents(package)["runs/groups/result.json"]
     assert typed("compare", package, run) == 0
     assert typed.out.startswith("The second run is as fast as the first.")
-    left = {"system.json", "result.tar.gz", "result.report.html", "own.json"}
-    assert {path.name for path in tmp_path.iterdir()} == left
+    assert {path.name for path in package.parent.iterdir()} == {"result.tar.gz", "result.report.html"}
 
 
-def test_one_run_of_several_is_named(
-    typed: Typed, run: Path, options: tuple[object, ...], tmp_path: Path
-) -> None:
+def test_one_run_of_several_is_named(typed: Typed, run: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree("tests/recorded/alone", tmp_path / "alone"))
-    package = tmp_path / "two.tar.gz"
-    assert typed("package", run, other, "-o", package, *options) == 0
+    package = make(tmp_path / "two.tar.gz", RunFiles(run), RunFiles(other))
     assert typed("score", package) == 1
     assert typed.err == (
         f"aiperf-hpc: {package} contains the runs groups, alone; give one of them, such as {package}/groups\n"
@@ -121,28 +117,6 @@ def test_weights_that_are_not_there_are_not_packed(
     assert not (tmp_path / "p.tar.gz").exists()
 
 
-def test_a_key_is_registered_by_the_line_that_is_printed(
-    typed: Typed, run: Path, options: tuple[object, ...], tmp_path: Path
-) -> None:
-    key, folder = tmp_path / "site.key", tmp_path / "packages"
-    folder.mkdir()
-    assert typed("key", key, "--site", "Example University") == 0
-    line = typed.out
-    assert typed("key", key, "--show") == 0
-    assert line == f"{typed.out.strip()} Example University\n"
-    assert typed("key", tmp_path / "absent.key", "--show") == 1
-    assert not (tmp_path / "absent.key").exists()
-    assert typed("key", tmp_path / "other.key", "--site", " ") == 1
-    assert not (tmp_path / "other.key").exists()
-    (tmp_path / "register").write_text(f"# known sites\n\n{line}")
-    assert typed("package", run, "-o", folder / "a.tar.gz", "--key", key, *options) == 0
-    assert typed("rank", folder, "-o", tmp_path / "site", "--keys", tmp_path / "register") == 0
-    text = (tmp_path / "site" / "index.html").read_text()
-    assert '<em class="registered">signed by Example University</em>' in text
-    assert typed("rank", folder, "-o", tmp_path / "site") == 0
-    assert "not registered</em>" in (tmp_path / "site" / "index.html").read_text()
-
-
 KEY = "0123456789abcdef" * 4
 
 
@@ -164,13 +138,11 @@ KEY = "0123456789abcdef" * 4
         (None, "No such file"),
     ],
 )
-def test_a_bad_register_is_one_line(
-    text: str | bytes | None, told: str, typed: Typed, package: Path, tmp_path: Path
-) -> None:
+def test_a_bad_register_is_one_line(text: str | bytes | None, told: str, tmp_path: Path) -> None:
     path = tmp_path / "register"
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert typed("rank", package.parent, "-o", tmp_path / "site", "--keys", path) == 1
-    assert told in typed.err
-    assert typed.err.count("\n") == 1
-    assert not (tmp_path / "site").exists()
+    with pytest.raises(AiperfError) as refusal:
+        read_keys(path)
+    assert told in str(refusal.value)
+    assert "\n" not in str(refusal.value)

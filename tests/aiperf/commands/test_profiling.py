@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aiperf.commands.peak_rates import _bound
+from aiperf.commands.peak import _bound
 from aiperf.profiling.work import TRACE, ProfileWork
 from aiperf.ranks.process import WAITING
 from aiperf.wire.profile_records import Recorded
@@ -33,7 +33,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[ProfileWork]:
         (directory / TRACE).write_text("{}")
         return replace(RECORDED, trace=TRACE if work.trace else "")
 
-    monkeypatch.setattr("aiperf.commands.profiling.profile_locally", profile_locally)
+    monkeypatch.setattr("aiperf.commands.profile.profile_locally", profile_locally)
     return found
 
 

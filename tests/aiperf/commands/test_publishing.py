@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.commands.looking import results
+from aiperf.commands import status, validate
 from aiperf.files import RunFiles
 from aiperf.journal.events import Dispatched
 from nas.ops import Ops
@@ -21,12 +21,8 @@ from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run
 
 pytestmark = pytest.mark.usefixtures("undrawn")
-PERSON = {
-    "submitter": "Example University",
-    "division": "open",
-    "status": "Preview",
-    "system_name": "Testbed",
-}
+PERSON = {"submitter": "Example University", "division": "open", "status": "Preview"}
+PERSON["system_name"] = "Testbed"
 """What only a person knows of a system."""
 
 
@@ -129,8 +125,14 @@ def test_a_package_is_made_signed_validated_and_ranked(
 ) -> None:
     folder = tmp_path / "packages"
     folder.mkdir()
-    assert typed("key", tmp_path / "site.key") == 0
-    public, package = typed.out.strip(), folder / "a.tar.gz"
+    assert typed("key", tmp_path / "site.key", "--site", "Example University") == 0
+    line, package = typed.out, folder / "a.tar.gz"
+    assert typed("key", tmp_path / "site.key", "--show") == 0
+    public = typed.out.strip()
+    assert line == f"{public} Example University\n"
+    for words in (("absent.key", "--show"), ("other.key", "--site", " ")):
+        assert typed("key", tmp_path / words[0], *words[1:]) == 1
+        assert not (tmp_path / words[0]).exists()
     options = ("--system", described, "--address", "a@example.org", "--key", tmp_path / "site.key")
     assert typed("package", run.directory, "-o", package, *options) == 0
     assert typed("validate", package) == 0
@@ -142,6 +144,11 @@ def test_a_package_is_made_signed_validated_and_ranked(
     assert typed.err.count("\n") == 1
     assert typed("rank", folder, "-o", tmp_path / "site") == 0
     assert typed.out == f"0 ranked, 1 smoke, 1 refused: {tmp_path}/site/index.html\n"
+    assert "not registered</em>" in (tmp_path / "site/index.html").read_text()
+    (tmp_path / "register").write_text(f"# known sites\n\n{line}")
+    assert typed("rank", folder, "-o", tmp_path / "site", "--keys", tmp_path / "register") == 0
+    signed = '<em class="registered">signed by Example University</em>'
+    assert signed in (tmp_path / "site/index.html").read_text()
     pages = {"index.html", "ranking.csv", "ranking.json", "example-university-testbed-simulated.html"}
     assert {path.name for path in (tmp_path / "site").iterdir()} == pages
 
@@ -184,7 +191,7 @@ def test_of_a_long_run_every_view_says_what_was_validated_here(
     """The forged one has forty times the operations, and findings next to its journal that know no fault."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("analysis.readings.judgement.COUNTED_AGAIN", 3)
-    monkeypatch.setattr(results, "COUNTED_AGAIN", 3)
+    monkeypatch.setattr(validate, "COUNTED_AGAIN", 3)
     honest = told(Scene())
     forged = [(t, times_forty(event) if isinstance(event, Dispatched) else event) for t, event in honest]
     for name, lines, code, answer in (
@@ -225,7 +232,7 @@ def test_status_watches_until_the_end(
     typed: Typed, run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A journal that another thread writes; the terminal shows its last state and the command returns."""
-    monkeypatch.setattr(results, "LEAST_SECONDS", 0.01)
+    monkeypatch.setattr(status, "LEAST_SECONDS", 0.01)
     growing = RunFiles(tmp_path / "growing")
     growing.directory.mkdir()
     lines = run.journal.read_bytes().splitlines(keepends=True)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from aiperf.commands import reference_run
-from aiperf.commands.reference_run import config_like, differences_line
+from aiperf.commands.reference_run import config_like, differences_text
 from aiperf.config import with_overrides
-from aiperf.errors import AiperfError, ConfigError
+from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal.events import Opened, Origin
 from nas.record import graph_to_json
@@ -37,7 +37,7 @@ def test_all_settings_are_those_of_the_run(tmp_path: Path) -> None:
     run, package = files.directory, make(tmp_path / "package.tar.gz", files)
     assert config_like(run, {}) == config_like(package, {}) == (SCENE.config, [])
     rest = "data, devices and ranks are those of this machine"
-    assert differences_line(run, []) == f"aiperf-hpc: like {run}: same configuration; {rest}"
+    assert differences_text(run, []) == f"like {run}: same configuration; {rest}"
     config, differences = config_like(run, {"training.batch_size": 64})
     assert config == with_overrides(SCENE.config, {"training.batch_size": 64})
     assert differences == ["training.batch_size is 64, there 50"]
@@ -95,23 +95,8 @@ def test_a_job_that_is_too_short_is_refused(tmp_path: Path, monkeypatch: pytest.
     assert config_like(run, {}) == (SCENE.config, [])
 
 
-def test_what_is_no_run_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(AiperfError, match=r"no journal found; give a run directory or a package$"):
-        config_like(tmp_path, {})
-
-
 def test_a_run_of_text_is_rehearsed_as_it_was(typed: Typed) -> None:
     words = ("--like", ROOT / "tests/recorded/language", "--dry-run", "--examples-per-second", 500)
     assert typed("run", *words, "--device", "cpu") == 0, typed.err
     assert "language: same configuration; data, devices and ranks are those of this machine\n" in typed.err
     assert "data ..................... text, windows of 256 bytes: " in typed.out
-
-
-def test_a_run_that_goes_on_is_compared_with_it(typed: Typed, tmp_path: Path) -> None:
-    began, other = run_in(tmp_path / "a"), run_in(tmp_path / "b")
-    again = ("run", "--directory", began.directory, "--resume", "--like", other.directory)
-    assert typed(*again, "--batch-size", 64) == 1
-    assert typed.err == (
-        f"aiperf-hpc: {began.directory} was started with other settings: training.batch_size is 50 there, "
-        f"not 64; omit those options, or choose another --directory\n"
-    )

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 
+from aiperf.errors import installation
 from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run
 
@@ -75,6 +77,7 @@ FAILS = [
     ("run --seed resnet51", "neither a seed nor a file; did you mean 'resnet50'? seeds: resnet50"),
     ("run --seed gpt-4x128", "seed_architecture: gpt-4x128 is for text, not for"),
     ("run --directory R", "resume it, or choose another"),
+    ("run --like .", "--like .: no journal found; give a run directory or a package\n"),
     (
         "run --notary --pretend laptop",
         "a notary signs measured runs only; omit --notary, or set notary = false",
@@ -121,6 +124,14 @@ FAILS = [
 ]
 
 
+RUNNING = (
+    *("run --directory never", "run --dry-run", "resume never", "doctor", "peak", "infer never", "profile"),
+    *("count --roofline", "validate . --reevaluate", "nni master --directory never", "nni trial"),
+    *("data verify never", "data pack never packed", "data bench"),
+)
+"""Commands that need the extra `run`."""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("refusals")
@@ -145,3 +156,24 @@ def test_wrong_input_is_one_line_with_the_remedy(
     assert answer in typed.err
     assert (typed.out, typed.err.count("\n")) == ("", 1)
     assert sorted((path, path.stat().st_size) for path in folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize("words", RUNNING)
+def test_without_torch_what_trains_or_measures_says_which_extra_it_needs(
+    words: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "torch", None)  # it cannot be found
+    assert typed(*words.split()) in (1, 2)  # 2: nothing was validated
+    assert typed.err == f"aiperf-hpc: torch is not installed; remedy: {installation('run')}\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("library", ["safetensors", "sklearn", "PIL", "psutil"])
+def test_every_library_of_the_extra_is_looked_for(
+    library: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, library, None)
+    assert typed("run", "--directory", "never") == 1
+    assert typed.err == f"aiperf-hpc: {library} is not installed; remedy: {installation('run')}\n"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.commands import legs
+from aiperf.commands import single_run
+from aiperf.commands.run import run
 from aiperf.commands.run_options import take_request
-from aiperf.commands.running import run
 from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.file import chained, read_journal
@@ -37,7 +37,7 @@ def test_a_run_without_a_tested_network_has_failed(
 ) -> None:
     lines = [line for line in journals.told() if tested or not isinstance(line[1], events.Tested)]
     files = journals.write_run(tmp_path / "run", lines)
-    assert legs._result(replay(read_journal(files.journal)), files) == code
+    assert single_run._result(replay(read_journal(files.journal)), files) == code
     told = capsys.readouterr().err
     resume = f"`aiperf-hpc resume {files.directory}` continues it and tests the best network\n"
     no_result = f"aiperf-hpc: NO RESULT: no network was tested: the test did not finish; {resume}"
@@ -53,7 +53,7 @@ def test_a_lock_ages_by_the_clock_of_the_file_server(
     files.lock.write_text(content)
     monkeypatch.setattr("time.time", lambda: now + 3600)
     monkeypatch.setattr("time.sleep", slept.append)
-    legs._let_the_lock_age(files)
+    single_run._let_the_lock_age(files)
     assert sum(slept) == pytest.approx(seconds, abs=1.0)
 
 
@@ -63,6 +63,8 @@ def test_a_run_that_goes_on_takes_no_other_options(typed: Typed, tmp_path: Path)
     assert typed(*again, "--minutes", 0.5, "--format", "bf16", "--set", "training.epochs=[20]") == 0
     assert typed(*again, "--minutes", 7, "--batch-size", 64) == 1
     assert "with other settings: training.batch_size is 50 there, not 64, limits.minutes is 0.5" in typed.err
+    assert typed(*again, "--like", files.directory, "--batch-size", 64) == 1
+    assert "with other settings: training.batch_size is 50 there, not 64; omit those options, " in typed.err
     assert typed(*again, "--set", "training.batchsize=64") == 1
     assert "no key 'training.batchsize'; did you mean 'training.batch_size'? keys: " in typed.err
 
@@ -217,14 +219,9 @@ WORK = (events.Dispatched, events.Began, events.Stepped, events.Closed, events.E
     ],
 )
 def test_both_ways_to_go_on_answer_alike(
-    make: Make,
-    code: int,
-    told: str,
-    typed: Typed,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    make: Make, code: int, told: str, typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(legs, "SILENCE_SECONDS", -legs.COARSE_SECONDS)  # else both wait for it
+    monkeypatch.setattr(single_run, "SILENCE_SECONDS", -single_run.COARSE_SECONDS)  # else both wait for it
     files = RunFiles(tmp_path / "run")
     make(files)
     answers = []
@@ -235,23 +232,20 @@ def test_both_ways_to_go_on_answer_alike(
 
 
 @pytest.mark.parametrize(
-    ("nodes", "says"),
+    ("node", "says"),
     [
+        (Node("first", Concat(), ("input",) * 10), "own.json' has no weights to train"),
         (
-            (Node("concat", Concat(), ("input",) * 10), Node("pool", GlobalPool(), ("concat",))),
-            "own.json' has no weights to train",
-        ),
-        (
-            (Node("wide", Conv2d(10, 69), ("input",)), Node("pool", GlobalPool(), ("wide",))),
-            "the kernel of wide has 69 taps along 32 pixels; nobody computes most of what is counted of it",
+            Node("first", Conv2d(10, 69), ("input",)),
+            "the kernel of first has 69 taps along 32 pixels; nobody computes most of what is counted of it",
         ),
     ],
     ids=["without weights", "mostly padding"],
 )
 def test_a_seed_that_no_run_may_have_is_refused_before_it(
-    nodes: tuple[Node, ...], says: str, typed: Typed, tmp_path: Path
+    node: Node, says: str, typed: Typed, tmp_path: Path
 ) -> None:
-    path = tmp_path / "own.json"
+    path, nodes = tmp_path / "own.json", (node, Node("pool", GlobalPool(), ("first",)))
     path.write_text(json.dumps(graph_to_json(Graph((1, 32, 32), nodes))), encoding="utf-8")
     assert typed("run", "--seed", path, "--directory", tmp_path / "run") == 1
     assert says in typed.err

@@ -14,7 +14,7 @@ import pytest
 
 from aiperf import scheduler_warning
 from aiperf.commands import series
-from aiperf.commands.running import UNREPEATED
+from aiperf.commands.run import UNREPEATED
 from aiperf.config import load_preset
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
@@ -94,10 +94,7 @@ def test_a_series_stops_goes_on_and_ends_with_its_spread(
         (("spread", tmp_path / "4", tmp_path / "1"), f"{tmp_path}/4 is INCOMPLETE: "),
         (("spread", tmp_path / "1"), "1 run to compare; a spread needs 2: aiperf-hpc run --repeats 5"),
         (("spread", tmp_path / "5"), f"{tmp_path}/5 does not exist; give a run directory or a package"),
-        (
-            (*compare[:-1], tmp_path / "no.json"),
-            f"{tmp_path}/no.json: No such file or directory; `",
-        ),
+        ((*compare[:-1], tmp_path / "no.json"), f"{tmp_path}/no.json: No such file or directory; `"),
     ):
         assert typed(*words_) == 1
         assert typed.err.startswith(f"aiperf-hpc: {why}")

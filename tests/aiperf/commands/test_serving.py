@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.commands.looking import serving
-from aiperf.commands.looking.serving import LivePage, make_server
+from aiperf.commands import serve
+from aiperf.commands.serve import LivePage, make_server
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from tests.journals import Scene, told, write_run
@@ -183,11 +183,11 @@ def test_the_printed_address_is_answered_and_another_server_has_another(
         server.shutdown()
         thread.join(SECONDS)
 
-    monkeypatch.setattr(serving._Server, "serve_forever", open_it)
-    monkeypatch.setattr(serving, "LivePage", lambda files: live)
+    monkeypatch.setattr(serve._Server, "serve_forever", open_it)
+    monkeypatch.setattr(serve, "LivePage", lambda files: live)
     for _ in range(2):
         with redirect_stdout(StringIO()) as output:
-            serving.serve.callback(live.files.directory, 0)  # type: ignore[misc]
+            serve.serve.callback(live.files.directory, 0)  # type: ignore[misc]
     assert all(re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{32}", each) for each in printed)
     assert len({each.partition("=")[2] for each in printed}) == 2
     assert all(answer.startswith(b"HTTP/1.0 200") for answer in answers)
@@ -207,12 +207,12 @@ def test_all_who_come_at_once_are_answered(live: LivePage) -> None:
     with served(live) as server, ThreadPoolExecutor(200) as clients:
         answers = list(clients.map(lambda _: asked(server), range(400)))
     assert {answer[:12] for answer in answers} <= {b"HTTP/1.0 200", b"HTTP/1.0 503"}
-    assert sum(answer.startswith(b"HTTP/1.0 200") for answer in answers) >= serving.MOST_CONNECTIONS
+    assert sum(answer.startswith(b"HTTP/1.0 200") for answer in answers) >= serve.MOST_CONNECTIONS
 
 
 def test_beyond_the_bound_nobody_gets_a_thread(live: LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "MOST_CONNECTIONS", 4)
-    monkeypatch.setattr(serving, "REQUEST_SECONDS", SECONDS)
+    monkeypatch.setattr(serve, "MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(serve, "REQUEST_SECONDS", SECONDS)
     with served(live) as server, ExitStack() as stack:
         for _ in range(4):
             stack.enter_context(connected(server, b"GET / HT"))
@@ -226,7 +226,7 @@ def test_beyond_the_bound_nobody_gets_a_thread(live: LivePage, monkeypatch: pyte
 def test_half_a_request_is_waited_for_so_long_and_no_longer(
     live: LivePage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "REQUEST_SECONDS", 2.0)
+    monkeypatch.setattr(serve, "REQUEST_SECONDS", 2.0)
     with served(live) as server, connected(server, b"GET / HTTP/1.1\r\n") as client:
         assert received(client).endswith(b"no whole request in 2 s\n")
         wait_for(0)
@@ -234,9 +234,9 @@ def test_half_a_request_is_waited_for_so_long_and_no_longer(
 
 
 def test_an_answer_that_nobody_takes_is_given_up(live: LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(serve, "ANSWER_SECONDS", 0.5)
     large = LivePage(live.files)
-    large._made, large._next = "x" * (64 << 20), math.inf  # more than the system's buffers hold
+    large._page, large._next = "x" * (64 << 20), math.inf  # more than the system's buffers hold
     request = f"GET /?token={TOKEN} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     with served(large) as server, connected(server, request, buffer=4096):
         wait_for(1)

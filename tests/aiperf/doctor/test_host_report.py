@@ -10,11 +10,10 @@ from typing import cast
 import pytest
 
 from aiperf.child import BrokenImport, Child, Killed, NoReply
-from aiperf.doctor import host_report, onednn
-from aiperf.doctor.host_report import see_host, try_folder
-from aiperf.doctor.onednn import see_onednn
-from aiperf.doctor.own_process import OwnProcess, device_process
-from aiperf.doctor.reports import DeviceSeen, Meet, patient
+from aiperf.doctor import host_report
+from aiperf.doctor.examination import OwnProcess, device_process
+from aiperf.doctor.host_report import examine_host, examine_onednn, try_folder
+from aiperf.doctor.reports import DeviceReport, Meet, patient
 from aiperf.wire.layout import Place
 
 HERE = {"HOME": os.environ.get("HOME", "/")}
@@ -33,13 +32,14 @@ def test_a_folder_is_tried_and_left_as_it_was_or_has_its_reason(tmp_path: Path) 
 def test_a_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_report, "PROBE_SECONDS", 0.0)
     monkeypatch.setattr(host_report, "FILE_BYTES", 1 << 20)
+    monkeypatch.setattr(host_report, "examine_onednn", lambda seconds: "sound")  # which imports torch
     (tmp_path / "probe").write_text("nonce")
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA T4, 550, 0, No, [N/A]'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     (tmp_path / "npu-smi").write_text("#!/bin/sh\necho no driver >&2; exit 3\n")
     (tmp_path / "npu-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    seen = see_host(
+    seen = examine_host(
         tmp_path / "probe", "nonce", str(tmp_path), HERE | {"CUDA_VISIBLE_DEVICES": "MIG-1"}, 50.0
     )
     assert seen.probe_seen
@@ -48,7 +48,7 @@ def test_a_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert seen.tools["nvidia-smi"] == "NVIDIA T4, 550, 0, No, [N/A]"
     assert seen.tools["npu-smi"] == "failed: exit code 3, no driver"
     assert seen.home.fault == ""
-    other = see_host(tmp_path / "probe", "another", str(tmp_path / "gone"), {}, 50.0)
+    other = examine_host(tmp_path / "probe", "another", str(tmp_path / "gone"), {}, 50.0)
     assert not other.probe_seen
     assert other.data_entries == -1
     assert other.home.fault == "HOME is not set"
@@ -59,9 +59,9 @@ def test_a_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.timeout(120)
 def test_onednn_is_looked_at_in_a_process_that_may_die(monkeypatch: pytest.MonkeyPatch) -> None:
     """With SSE4.1 it has no kernel that is at fault; what the processor has is not known beforehand."""
-    assert see_onednn(50.0)
+    assert examine_onednn(50.0)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
-    assert see_onednn(50.0) == "sound"
+    assert examine_onednn(50.0) == "sound"
 
 
 @pytest.mark.torch
@@ -72,7 +72,7 @@ def test_a_rank_whose_group_does_not_come_blames_no_device(monkeypatch: pytest.M
     place = Place(1, (1, 2), 0, 2)
     with socket.create_server(("127.0.0.1", 0)) as door:
         meet = Meet("127.0.0.1", door.getsockname()[1], os.dup(door.fileno()))
-        seen = device_report.see_device("cpu", "fp32", place, "node1", meet, 50.0)
+        seen = device_report.examine_device("cpu", "fp32", place, "node1", meet, 50.0)
     assert seen.fault.startswith("gloo all-reduce failed: ")
     assert (seen.late, seen.remedy) == (True, device_report.LATE_REMEDY)
 
@@ -110,7 +110,9 @@ class Ended:
 )
 def test_a_broken_import_and_a_lack_of_memory_have_remedies_of_their_own(error: NoReply, remedy: str) -> None:
     """Without one, the device itself is suspected."""
-    child = OwnProcess(cast("Child", Ended(error)), DeviceSeen, lambda *fault: DeviceSeen(1, "node1", *fault))
+    child = OwnProcess(
+        cast("Child", Ended(error)), DeviceReport, lambda *fault: DeviceReport(1, "node1", *fault)
+    )
     seen = child.answer(1.0)
     assert seen is not None
     assert (seen.fault, seen.remedy[: len(remedy)]) == (str(error), remedy)
@@ -135,6 +137,6 @@ def test_a_longer_examination_has_longer_limits_in_its_parts() -> None:
 )
 def test_each_end_of_that_process_is_told(monkeypatch: pytest.MonkeyPatch, program: str, seen: str) -> None:
     say = "import os, sys, time; say = lambda word: os.write(int(sys.argv[1]), word.encode())"
-    monkeypatch.setattr(onednn, "PROGRAM", f"{say}\n{program}")
-    monkeypatch.setattr(onednn, "SECONDS", 3.0)
-    assert see_onednn(50.0) == seen
+    monkeypatch.setattr(host_report, "ONEDNN_PROGRAM", f"{say}\n{program}")
+    monkeypatch.setattr(host_report, "ONEDNN_SECONDS", 3.0)
+    assert examine_onednn(50.0) == seen

@@ -10,14 +10,14 @@ import pytest
 from aiperf.config import load_preset, with_overrides
 from aiperf.doctor.check import Check, Grade, checks_json, checks_text
 from aiperf.doctor.judge import judge
-from aiperf.doctor.reports import DataSeen, DeviceSeen, Examination, Folder, HostSeen
+from aiperf.doctor.reports import DataReport, DeviceReport, Examination, Folder, HostReport
 from aiperf.wire.clocks import ClockReading
 
 GIB = 1 << 30
 ROOM = Folder("/tmp", free_bytes=100 * GIB, bytes_per_second=1e9, append_seconds=0.001)
 # As `nvidia-smi --query-gpu=… --format=csv,noheader` prints them: MIG is [N/A] on devices without it.
 SMI = "NVIDIA A100-SXM4-80GB, 550.54.15, 0, No, Disabled\n" * 2
-HOST = HostSeen(
+HOST = HostReport(
     host="node1",
     python="3.11.7",
     clash="",
@@ -35,8 +35,8 @@ HOST = HostSeen(
 )
 
 
-def device(rank: int, host: str) -> DeviceSeen:
-    return DeviceSeen(
+def device(rank: int, host: str) -> DeviceReport:
+    return DeviceReport(
         rank=rank,
         host=host,
         torch="2.13.0+cu130",
@@ -59,7 +59,7 @@ WELL = Examination(
     devices_per_group=2,
     host_reports=(HOST, replace(HOST, host="node2")),
     device_reports=tuple(device(rank, f"node{(rank + 1) // 2}") for rank in range(1, 5)),
-    data_report=DataSeen(sha256="ab" * 32, examples=1797),
+    data_report=DataReport(sha256="ab" * 32, examples=1797),
     clocks={"node2": ClockReading(0.002, 0.001)},
     wait_seconds=50.0,
 )
@@ -165,17 +165,12 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
     ("TMPDIR", F, "/tmp (node2): no quota", other_host(temporary=Folder("/tmp", fault="no quota"))),
     ("home", W, "/home/ada on node2: full", other_host(home=Folder("/home/ada", fault="full"))),
     ("data", F, "does not exist on node2", other_host(data_entries=-1)),
-    ("data", F, "no folder of images", other(data_report=DataSeen("no folder of images"))),
+    ("data", F, "no folder of images", other(data_report=DataReport("no folder of images"))),
     ("data", N, "not read completely within 50 s", other(data_report=None)),
     ("load", W, "load average 96.0 on 64 cores of node2", other_host(load=96.0)),
     ("load", N, "the system does not report it", other_host(load=None)),
     ("clocks", N, "no answer from node2", other(clocks={})),
-    (
-        "clocks",
-        N,
-        "is 0.002 s, of node2; no answer from node3",
-        other(hosts=(*WELL.hosts, "node3")),
-    ),
+    ("clocks", N, "is 0.002 s, of node2; no answer from node3", other(hosts=(*WELL.hosts, "node3"))),
     (
         "backend",
         N,
@@ -222,7 +217,7 @@ def test_the_only_rank_timed_out() -> None:
 
 def test_a_device_that_could_not_be_bound_joined_no_backend() -> None:
     """ "None is needed" would be a guess: nobody knows what it would have been joined with."""
-    unseen = DeviceSeen(1, "node1", "nvidia-smi lists 8 devices", "install the build", "2.13.0+cpu")
+    unseen = DeviceReport(1, "node1", "nvidia-smi lists 8 devices", "install the build", "2.13.0+cpu")
     alone = replace(WELL, hosts=(), device_reports=(unseen,), clocks={})
     assert found(alone, "backend").outcome is N
     assert found(alone, "devices") == Check(
@@ -266,7 +261,7 @@ def test_what_is_shown() -> None:
 
 
 def test_where_workers_pretend_only_what_trains_is_passed_over() -> None:
-    ranks = tuple(DeviceSeen(device.rank, device.host) for device in WELL.device_reports)
+    ranks = tuple(DeviceReport(device.rank, device.host) for device in WELL.device_reports)
     hosts = tuple(replace(host, onednn="unknown", data_entries=-1) for host in WELL.host_reports)
     seen = replace(WELL, pretends=True, device_reports=ranks, host_reports=hosts, data_report=None)
     passed = [check.name for check in judge(seen) if check.outcome is N]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import aiperf.on_nni
-from aiperf.commands.run_request import RunRequest
+from aiperf.commands.run_options import RunRequest
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
@@ -147,11 +147,7 @@ def test_a_tuner_that_waits_for_a_trial_sees_that_nni_stops(tmp_path: Path) -> N
     ],
 )
 def test_what_is_no_message_closes_its_connection_alone(
-    sent: bytes,
-    said: str,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    sent: bytes, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nobody calls a socket of another user."""
     world, files = NniWorld(RunFiles(tmp_path), (), "cpu"), RunFiles(tmp_path)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from aiperf.commands.looking.serving import LivePage, address, make_server
+from aiperf.commands.serve import LivePage, address, make_server
 from aiperf.files import RunFiles
 from tests.analysis.pages.shown import Shown
 from tests.analysis.pages.test_pages import SCREENSHOTS
@@ -50,8 +50,8 @@ class Growing:
 
 @pytest.fixture
 def growing(run: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Growing:
-    monkeypatch.setattr("aiperf.commands.looking.serving.LEAST_SECONDS", 0.3)
-    monkeypatch.setattr("aiperf.commands.looking.serving.SHARE_OF_TIME", 1.0)
+    monkeypatch.setattr("aiperf.commands.serve.LEAST_SECONDS", 0.3)
+    monkeypatch.setattr("aiperf.commands.serve.SHARE_OF_TIME", 1.0)
     files = RunFiles(tmp_path / "growing")
     files.directory.mkdir()
     return Growing(files, run.journal.read_bytes().splitlines(keepends=True))

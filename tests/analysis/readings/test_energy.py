@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from aiperf.commands.looking.metering import power
+from aiperf.commands.power import power
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from analysis.comparing.acceptance import Criteria, accept

@@ -9,8 +9,8 @@ import pytest
 
 from aiperf.config import BoundsConfig, load_preset
 from aiperf.errors import ConfigError
-from aiperf.proposing.proposals import drawn
-from aiperf.run.run import starting_graph
+from aiperf.proposing.proposals import morphism_mix
+from aiperf.run.checks import starting_graph
 from nas.morphisms import Ungroup
 from nas.search import SEARCHES, Observation, Search, typical
 from nas.search.bounds import Size, in_round
@@ -104,7 +104,7 @@ def test_a_preset_that_grows_has_a_typical_network_of_its_bounds(name: str) -> N
     """Most walks of `digits` end beside its narrow bounds: of the first five none is in them."""
     config = load_preset(name)
     seed, bounds = starting_graph(config), config.search.bounds
-    size = Size.of(typical(seed, bounds, drawn(config)))
+    size = Size.of(typical(seed, bounds, morphism_mix(config)))
     assert size.within(bounds, Size.of(seed), bounds.growth_rounds + 1)
 
 

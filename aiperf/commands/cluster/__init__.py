@@ -1,1 +1,0 @@
-"""Commands of batch systems: scripts, jobs, scaling studies."""

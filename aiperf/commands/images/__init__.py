@@ -1,1 +1,0 @@
-"""The sub-commands of `aiperf-hpc data`."""

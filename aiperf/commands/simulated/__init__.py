@@ -1,1 +1,0 @@
-"""The sub-command `simulate`: here the simulation and the run meet."""

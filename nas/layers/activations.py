@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod, sqrt
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from nas.layers.layer import Footprint, Layer, Output, Read, TorchLine, keeps_input
+from nas.layers.layer import Footprint, Layer, LayerPlace, Output, Read, TorchLine, keeps_input
 from nas.layers.shapes import Shape, ShapeError, only
 from nas.ops import Cost, Ops
-
-if TYPE_CHECKING:
-    from nas.layers.onnx_place import LayerPlace
 
 
 class Elementwise:

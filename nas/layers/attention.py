@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, sqrt
-from typing import TYPE_CHECKING
 
-from nas.layers.layer import LATER, WIDE, Constant, Footprint, Layer, Read, Start, TorchLine, torch_options
+from nas.layers.layer import (
+    LATER,
+    WIDE,
+    Constant,
+    Footprint,
+    Layer,
+    LayerPlace,
+    Read,
+    Start,
+    TorchLine,
+    torch_options,
+)
 from nas.layers.norms import onnx_normal, scaling
 from nas.layers.shapes import Shape, ShapeError, is_size, refuse_no_sizes, refuse_size
 from nas.ops import Cost, Ops
-
-if TYPE_CHECKING:
-    from nas.layers.onnx_place import LayerPlace
-
 
 HEAD_NORM_EPSILON = 1e-6
 """As of an `RMSNorm` whose epsilon is not stated."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod, sqrt
-from typing import TYPE_CHECKING
 
 from nas.layers.layer import (
     LATER,
     Constant,
     Footprint,
     Layer,
+    LayerPlace,
     Normal,
     Read,
     Start,
@@ -28,9 +28,6 @@ from nas.layers.layer import (
 )
 from nas.layers.shapes import Convolution, Shape, ShapeError, Sides, Windowed, image, refuse_no_sizes
 from nas.ops import Cost
-
-if TYPE_CHECKING:
-    from nas.layers.onnx_place import LayerPlace
 
 TOO_FEW_CHANNELS = 16
 """On a CPU, oneDNN's gradient of the weights of a strided 1x1 convolution writes past its scratch memory

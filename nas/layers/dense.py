@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod, sqrt
-from typing import TYPE_CHECKING
 
 from nas.layers.layer import (
     LATER,
     WIDE,
     Footprint,
     Layer,
+    LayerPlace,
     Read,
     Start,
     TorchLine,
@@ -26,9 +26,6 @@ from nas.layers.layer import (
 )
 from nas.layers.shapes import Shape, refuse_no_sizes, sequence, symbols, vector
 from nas.ops import Cost, Ops
-
-if TYPE_CHECKING:
-    from nas.layers.onnx_place import LayerPlace
 
 
 @dataclass(frozen=True)

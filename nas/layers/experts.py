@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from nas.layers.activations import GELU, SiLU, onnx_gelu, onnx_silu
 from nas.layers.joins import Product
-from nas.layers.layer import INDEX, WIDE, Footprint, Layer, Read, Start, TorchLine, text_start
+from nas.layers.layer import INDEX, WIDE, Footprint, Layer, LayerPlace, Read, Start, TorchLine, text_start
 from nas.layers.shapes import Shape, ShapeError, refuse_no_sizes, sequence
 from nas.ops import Cost, Ops
-
-if TYPE_CHECKING:
-    from nas.layers.onnx_place import LayerPlace
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
-from nas.layers.layer import Footprint, Layer, Output, Read, TorchLine
+from nas.layers.layer import Footprint, Layer, LayerPlace, Output, Read, TorchLine
 from nas.layers.shapes import Shape, ShapeError, Sides, both, image, is_size, refuse_no_sizes, settle_sides
 from nas.ops import Cost, Ops
-
-if TYPE_CHECKING:
-    from nas.layers.onnx_place import LayerPlace
 
 
 @dataclass(frozen=True)

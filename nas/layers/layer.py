@@ -1,26 +1,32 @@
 """What every layer states of itself: its class, and the values in which it answers.
 
-The values are `Start` (initial numbers), `Footprint` (memory) and `TorchLine` (a line of an exported file);
-they follow `Layer` in the order of its methods. What a layer writes of ONNX is in `onnx_place`.
+The values are `Start` (initial numbers), `Footprint` (memory), `TorchLine` (a line of an exported file) and
+`LayerPlace` (where a layer writes its operators of ONNX); they follow `Layer` in the order of its methods.
+
+Operators are those of ONNX's set 17: old enough for every program that reads ONNX today. What that set lacks
+(GELU, RMSNorm, attention, rotary positions, a mixture of experts) is written in its arithmetic.
+https://onnx.ai/onnx/operators
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from nas.layers.shapes import Convolution, Shape
 from nas.ops import Cost, Ops
 
 if TYPE_CHECKING:
-    from nas.layers.onnx_place import LayerPlace  # numpy, which counting does without
+    from numpy.typing import NDArray  # counting does without numpy
 
 LATER: dict[str, bool] = {"later": True}
 """Metadata of a field that a layer got after its first networks were recorded. It is left out of the layer's
 text, of which keys of architectures are made, where it holds its default: `Layer.__repr__`."""
+
+OPERATOR_SET = 17
 
 WIDE = 4
 """Bytes of a number in fp32, in which weights, their gradients and the stream of a text are."""
@@ -301,3 +307,63 @@ def torch_size(sides: int | tuple[int, int]) -> str:
 def torch_options(*given: tuple[object, object, str]) -> str:
     """The arguments (value, torch's default, text) whose value is not the default."""
     return "".join(f", {text}" for value, default, text in given if value != default)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One node of ONNX."""
+
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+
+@dataclass
+class Written:
+    """What has been written so far: operators in order, and the tensors that they read."""
+
+    tensors: dict[str, NDArray[Any]] = field(default_factory=dict)
+    operators: list[Operator] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LayerPlace:
+    """Where a layer writes: the names under which its tensors and what it computes stand."""
+
+    draft: Written
+    own: str
+    """The name of the layer's output."""
+    weights: Mapping[str, NDArray[Any]]
+    """The layer's tensors, by name."""
+    reads: tuple[Shape, ...]
+    table: str = ""
+    """The name of the weight of the embedding that the layer computes with, if it does."""
+
+    def weight(self, tensor: str) -> str:
+        """The name of one of the layer's tensors, which is written into the file."""
+        return self.constant(tensor, self.weights[tensor])
+
+    def constant(self, name: str, values: Any) -> str:
+        """The name of a tensor that is written into the file: fp32, and int64 for whole numbers."""
+        import numpy as np
+
+        array = np.asarray(values)
+        name = f"{self.own}.{name}"
+        self.draft.tensors[name] = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
+        return name
+
+    def step(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """The name of what an operator on the way puts out."""
+        return self.steps(kind, 1, *inputs, **attributes)[0]
+
+    def steps(self, kind: str, num: int, *inputs: str, **attributes: Any) -> tuple[str, ...]:
+        """The names of the so many tensors that an operator on the way puts out."""
+        number = len(self.draft.operators)
+        outputs = tuple(f"{self.own}.{number}.{place}" for place in range(num))
+        self.draft.operators.append(Operator(kind, inputs, outputs, attributes))
+        return outputs
+
+    def last(self, kind: str, *inputs: str, **attributes: Any) -> None:
+        """Writes the operator that puts out what the layer does."""
+        self.draft.operators.append(Operator(kind, inputs, (self.own,), attributes))

@@ -9,14 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
-from nas.layers.layer import WIDE, Constant, Footprint, Layer, Read, Start, TorchLine, keeps_input
+from nas.layers.layer import WIDE, Constant, Footprint, Layer, LayerPlace, Read, Start, TorchLine, keeps_input
 from nas.layers.shapes import Shape, ShapeError, image, refuse_no_sizes, sequence
 from nas.ops import Cost, Ops
-
-if TYPE_CHECKING:
-    from nas.layers.onnx_place import LayerPlace
 
 BATCH_NORM_EPSILON = 1e-5
 """Added to the variance: PyTorch's own value, and that of torchvision's and the published ResNets."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd, prod
-from typing import TYPE_CHECKING
 
 from nas.layers.layer import (
     INDEX,
@@ -17,6 +16,7 @@ from nas.layers.layer import (
     WIDE,
     Footprint,
     Layer,
+    LayerPlace,
     Read,
     TorchLine,
     keeps_input,
@@ -25,9 +25,6 @@ from nas.layers.layer import (
 )
 from nas.layers.shapes import Shape, ShapeError, Sides, Windowed, both, image, most_taps, settle_sides
 from nas.ops import Cost, Ops
-
-if TYPE_CHECKING:
-    from nas.layers.onnx_place import LayerPlace
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,6 +14,9 @@ from nas.morphisms.channels import MorphismError
 
 T = TypeVar("T")
 
+FACTORS = (1.5, 2.0)
+"""How many times as wide a widening proposes to make a layer, of images as of text; `rounded` follows."""
+
 
 def choose(rng: random.Random, sites: Sequence[T], what: str) -> T:
     """One of the places, drawn. Raises MorphismError if there is none."""

@@ -16,11 +16,9 @@ from nas.graph import Graph
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import NEW, Channels, MorphismError
 from nas.morphisms.morphism import Morphism
-from nas.morphisms.sites import choose, replaced, rounded, seed_from
+from nas.morphisms.sites import FACTORS, choose, replaced, rounded, seed_from
 from nas.morphisms.ties import Tie, ties
 from nas.weights import generator
-
-FACTORS = (1.5, 2.0)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nas.graph import Graph
-from nas.layers.onnx_place import OPERATOR_SET, LayerPlace, Written
+from nas.layers.layer import OPERATOR_SET, LayerPlace, Written
 from nas.portable.names import PortableError, identifiers
 from nas.weights import Weights
 

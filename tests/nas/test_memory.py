@@ -94,20 +94,6 @@ def test_of_many_too(guard: Path, instructions: str, what: str, number: int) -> 
     assert status == 0, told
 
 
-@needs_guard
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("instructions", ["native", "AVX2"])
-def test_the_known_fault_is_seen_where_it_is(guard: Path, instructions: str) -> None:
-    """By torch's own module. A oneDNN that is right again passes, and then the remedy may go."""
-    if torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512"):
-        pytest.skip("this processor has neither AVX2 nor AVX-512: oneDNN has no such kernel for it")
-    if torch.__version__.split("+")[0] != "2.13.0":
-        pytest.skip("the fault was seen in torch 2.13.0; whether this torch has it is for `doctor` to say")
-    status, told = computed(guard, instructions, "known fault")
-    assert status < 0, told
-
-
 def of(*shape: int) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64)
 

@@ -25,14 +25,12 @@ from nas.layers import (
     SquaredReLU,
 )
 from nas.morphisms.channels import MOST_FEATURES, MorphismError
-from nas.morphisms.sites import known, possible, rounded
+from nas.morphisms.sites import FACTORS, known, possible, rounded
 
 ACTIVATIONS = (GELU, SiLU, SquaredReLU, ReLU)
 MIXING = (Linear, Embedding, Attention, Experts)
 OF_HIDDEN = (*ACTIVATIONS, Product, Add, Dropout)
 OF_STREAM = (Add, RMSNorm, Dropout)
-FACTORS = (1.5, 2.0)
-"""How much wider an edit proposes to make a tie, as for images (`nas.morphisms.widen`)."""
 
 
 @dataclass(frozen=True)

@@ -345,8 +345,9 @@ def logits(graph: Graph, weights: Weights, dtype: torch.dtype, train: bool = Fal
 def gradients(found: Network) -> dict[str, Array]:
     """Gradients of the loss of one training step, by tensor."""
     graph, tensors = found.graph, found.tensors()
-    read = examples(graph, 64)
-    right = 3 * read + 1 if isinstance(graph.head, NextSymbol) else torch.arange(len(read))
+    is_text = isinstance(graph.head, NextSymbol)
+    read = examples(graph, 64 if is_text else 32)
+    right = 3 * read + 1 if is_text else torch.arange(len(read))
     found.zero_grad()
     cross_entropy(answers(found, read).flatten(0, -2), right.flatten() % graph.classes).backward()
     return {name: tensors[name].grad.numpy() for name in graph.weights}  # type: ignore[union-attr]

@@ -43,11 +43,16 @@ def test_every_file_has_published_figures() -> None:
 
 
 @pytest.mark.parametrize("name", TORCHVISION)
-def test_parameters_and_products_are_the_published_ones_and_those_of_torch(name: str) -> None:
+def test_parameters_and_products_are_the_published_ones(name: str) -> None:
     graph = network(name)
     assert (graph.num_parameters, round(graph.cost.forward.mac / 1e9, 3)) == TORCHVISION[name]
-    assert by_us(graph) == by_torch(graph)
     assert graph_to_json(graph) == json.loads(FILES[name].read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", ["googlenet", "inception_v3", "mobilenet_v2", "vgg16"])
+def test_products_are_those_of_torch(name: str) -> None:
+    """In all passes: pools cut at the end, rectangular and depthwise kernels, biases."""
+    assert by_us(network(name)) == by_torch(network(name))
 
 
 def test_the_biases_of_vgg_by_hand() -> None:

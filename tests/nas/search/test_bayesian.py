@@ -46,13 +46,13 @@ def counted(forest: Forest) -> list[int]:
 
 
 def test_no_tree_is_older_than_its_share() -> None:
-    """At 1,000 observations all trees are younger than a growth by GROWTH and the pauses between."""
+    """At 400 observations all trees are younger than a growth by GROWTH and the pauses between."""
     forest, rng = Forest(2, 1), np.random.default_rng(1)
     grown = []  # the trees themselves: the number of one that is gone may be another's
-    for _ in range(1000):
+    for _ in range(400):
         forest.tell(rng.normal(size=2), float(rng.normal()))
         grown.append(list(forest._trees))
-    before = grown[-int(1000 * GROWTH * 1.3)]
+    before = grown[-int(400 * GROWTH * 1.5)]
     assert not any(tree is old for tree in grown[-1] for old in before)
 
 

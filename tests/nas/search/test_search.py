@@ -180,15 +180,6 @@ def test_nothing_is_proposed_twice_or_out_of_bounds(kind: type[Search]) -> None:
     assert len(keys) == 150
 
 
-@pytest.mark.parametrize("bound", ["max_operations", "max_parameters", "max_activations"])
-def test_each_bound_holds_by_itself(bound: str) -> None:
-    loose = BoundsConfig(max_operations=1e6, max_parameters=1e6, max_activations=1e6)
-    seed, wide = Size.of(residual()), Size.of(Widen(INNER[0], 100).apply(residual()))
-    assert wide.within(loose, seed)
-    assert not wide.within(replace(loose, **{bound: 1.1}), seed)
-    assert not seed.within(loose, replace(seed, operations=5 * seed.operations))
-
-
 def test_a_parent_without_a_legal_neighbour_is_passed_over() -> None:
     search = make(morph=OnlyFirstStage)
     search.ask(0, 1)

@@ -69,6 +69,7 @@ def assemble(
     official_training_examples: int,
 ) -> Data:
     """Training, validation and test on the device, normalised by the training images."""
+    # Normalised by the training images alone: what validates or tests has no influence on the input.
     images = [_resized(torch.from_numpy(part.images), config.size) for part in parts]
     normalisation = pixel_normalisation(images[0], parts[0].where).to(device)
     train, validation, test = (

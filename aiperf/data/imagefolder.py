@@ -149,6 +149,7 @@ class FolderSplit(Split):
 
 def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int) -> Data:
     """`train/` is divided into training and validation; `test/`, else `val/`, is the official test part."""
+    # The configuration is compared with the names before any file is opened.
     training, test = list_files(Path(config.path))
     chosen, held_back = divide(config, _facts(training), _facts(test))
     for listing in (training, test):

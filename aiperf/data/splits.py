@@ -136,6 +136,7 @@ def share(total: int, rank: int, ranks: int) -> slice:
     """The even share of `total` that falls to a rank; shares differ by at most one."""
     if not 0 <= rank < ranks:
         raise ValueError(f"rank {rank} is none of {ranks} ranks")
+    # The end of one share is the beginning of the next, by the same whole numbers: none is lost or twice.
     return slice(rank * total // ranks, (rank + 1) * total // ranks)
 
 

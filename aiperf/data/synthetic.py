@@ -65,6 +65,7 @@ def load_synthetic(config: DataConfig, device: torch.device, seed: int) -> Data:
     noise = source.standard_normal((LINES, config.size * config.channels), dtype=np.float32)
     digest = sha256(prototypes.tobytes() + noise.tobytes()).hexdigest()
 
+    # A class's picture and the noise have half of the power each, so pixels have a deviation of about 1.
     on_device = [torch.from_numpy(values * np.float32(0.5**0.5)).to(device) for values in (prototypes, noise)]
     train, validation, test = (SyntheticSplit(part.start, len(part), *on_device) for part in parts)
     labels = [split.labels.cpu().numpy() for split in (train, validation, test)]

@@ -162,6 +162,7 @@ def _format(work: ProfileWork, device: Device, parallel: Parallel) -> str:
     """The number format; with auto, the leader's fastest one, on every rank."""
     if work.training.format != AUTO:
         return work.training.format
+    # The leader decides, because ranks that measure by themselves could choose different formats.
     rates = format_rates(device)
     fastest = max(rates, key=lambda format: rates[format])
     return device.formats[lead(parallel, device.formats.index(fastest))]

@@ -37,6 +37,7 @@ def task_of_graph(graph: Graph) -> Task:
 @cache
 def _task_of_head(head: Any) -> Task:
     """A head of another package may also be that of a task of this program, asked in other words."""
+    # The class itself first: a head that derives from one of these may have a task of its own.
     for task in (*TASKS, *_installed_tasks(head)):
         if task.head is head:
             return task

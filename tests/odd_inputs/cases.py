@@ -577,7 +577,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
         f"nas/bounded.py {name}" for name in ("_opened", "file_digest", "opened", "read_text")
     ),
     "tests/aiperf/data/texts/test_reading.py": ("aiperf/data/texts/reading.py MappedText.chunks",),
-    "tests/aiperf/data/packed/test_packing.py": ("aiperf/data/packed/staging.py _blocks",),
+    "tests/aiperf/data/packed/test_reading.py": ("aiperf/data/packed/staging.py _blocks",),
     "tests/analysis/submissions/test_notary.py": tuple(
         f"analysis/submissions/notary.py {name}" for name in ("_Leg.read", "_folder", "_has", "_read")
     ),

@@ -156,6 +156,7 @@ def decode_into(path: str, offset: int, files: Sequence[str], channels: int, sid
             pixels[index] = decode_whole(file, channels, side)
         except DataError as error:
             return index, str(error)
+    # Without a lock: several processes write into a shard at once, each into its own place.
     shard = os.open(path, os.O_WRONLY)
     try:
         content, written = memoryview(pixels.data).cast("B"), 0

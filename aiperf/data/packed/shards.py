@@ -137,7 +137,8 @@ def write_manifest(folder: Path, packed: Packed) -> None:
 
 
 def write_durably(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Writes a file whole or not at all: it is on the disk before it gets its name, and its name before this
+    returns."""
     unfinished = path.with_name(f".{path.name}.part")
     unfinished.write_text(text, encoding="utf-8")
     to_disk(unfinished)

@@ -94,6 +94,7 @@ def _copied(folder: Path, target: Path, name: str, shard: Shard) -> str:
         for block in _blocks(folder / name):
             digest.update(block)
             copy.write(block)
+        # On the disk before it has its name, so that no loss of power leaves a shard without its content.
         copy.flush()
         os.fsync(copy.fileno())
     if digest.hexdigest() != shard.sha256:

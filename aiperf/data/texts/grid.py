@@ -92,6 +92,7 @@ class ShuffledPlaces:
         windows, _ = self._order.take(start, stop)
         places = self._grid.first + windows * self._grid.step
         number = self._grid.windows
+        # Each pass has an offset of its own, so that in the course of a run windows begin at every byte.
         for each in range(start // number, -(-stop // number)):
             places[max(0, each * number - start) : (each + 1) * number - start] += self.offset(each)
         return places

@@ -129,6 +129,7 @@ def _to_lower(wanted: Mapping[str, int], found: TextWindows) -> dict[str, int]:
 
 def _windows(text: Text, config: DataConfig, device: torch.device) -> tuple[str, WindowSource]:
     """The SHA-256 and what shows the windows, in one reading."""
+    # One reading for both, because a text may be larger than the cache of files.
     digest = sha256()
     held = is_held(device, text.bytes)
     copy = torch.empty(text.bytes if held else 0, dtype=torch.uint8, device=device)

@@ -21,7 +21,7 @@ from aiperf.data.own_images import MOST_PASSES, inferred
 from aiperf.data.parts import Indices, PartFacts, SetFacts, stratified, take_validation
 from aiperf.errors import DataError
 from aiperf.tasks.images.data import ImageData
-from tests.aiperf.data.sets import CPU, refusal, write_cifar10, write_folders, write_idx, write_undivided
+from tests.aiperf.data.sets import CPU, write_cifar10, write_folders, write_idx, write_undivided
 
 KEYS = [f"data.{key}" for key in ("name", "channels", "size", "classes", "validation_examples")]
 
@@ -157,19 +157,6 @@ def test_what_is_no_set_is_refused(names: list[str], expected: str, tmp_path: Pa
     with pytest.raises(DataError) as refused:
         look(tmp_path)
     assert str(refused.value).startswith(expected.format(folder=tmp_path))
-
-
-def test_another_kind_than_stated_is_told_with_all_else(tmp_path: Path) -> None:
-    write_idx(tmp_path)
-    changes = {"data.name": "imagefolder", "data.classes": 7, "data.path": str(tmp_path)}
-    config = with_overrides(load_preset("own"), changes).data
-    told = refusal(config).split(". Also: ")
-    assert [text.rpartition("; ")[2] for text in told] == [
-        "set data.name = 'idx'",
-        "set data.channels = 1",
-        "set data.classes = 4 or correct the labels",
-        "lower data.validation_examples",
-    ]
 
 
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any), st.floats(0, 1))

@@ -32,13 +32,9 @@ from aiperf.data.packed import staging
 from aiperf.data.packed.loading import cut
 from aiperf.data.packed.shards import Maps, PackedPart, Shard, read_manifest, write_manifest
 from aiperf.errors import ConfigError, DataError
-from aiperf.files import RunFiles
-from aiperf.journal.file import read_journal
-from aiperf.journal.replay import replay
 from tests.aiperf.commands.typed import Typed
-from tests.aiperf.data.packed.pack import call, packed
+from tests.aiperf.data.packed.pack import packed
 from tests.aiperf.data.sets import CPU, pictures, refusal, write_folders
-from tests.mpi.jobs import environ
 
 AUGMENTED = "resized-crop-flip"
 
@@ -396,25 +392,3 @@ def test_a_disk_without_room_is_refused(
 def test_only_packed_images_are_staged(folders: DataConfig) -> None:
     with pytest.raises(ConfigError, match=r"data.name is 'imagefolder': only packed images can be staged"):
         replace(folders, stage="/local")
-
-
-@pytest.mark.slow
-def test_a_run_on_packed_images_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setenv("PYTHONPATH", environ()["PYTHONPATH"])  # a short control
-    write_folders(tmp_path / "set")
-    target, run = packed(tmp_path / "set", tmp_path / "packed"), tmp_path / "run"
-    settings = ("data.size=16", "training.epochs=[2]", "training.batch_size=8", f"data.stage={tmp_path}/disk")
-    words = [word for setting in settings for word in ("--set", setting)]
-    asked = ("run", "--data", target, "--max-trials", 2, "--minutes", 1, *words)
-    done = call(*asked, "--directory", run)
-    assert done.returncode == 0, done.stderr
-    assert "VALID, class smoke" in done.stdout
-    recorded = replay(read_journal(RunFiles(run).journal))
-    assert recorded.opened.config.preset == "own", "one option is enough for images of one's own"
-    assert recorded.tested is not None
-    assert recorded.tested.tally.of == 15
-    assert len(list((tmp_path / "disk").glob("*/*.shard"))) == 2
-    judged = call("validate", run, "--reevaluate")
-    assert judged.returncode == 0, judged.stdout
-    assert judged.stdout.count(" in the journal: agrees") == 2

@@ -195,6 +195,7 @@ class NniWorld:
             self._leaving.append(leaving)
 
     def _listen(self, group: int, process: WorkerProcess) -> None:
+        """Receives the messages of our own worker, as long as it takes the group's place."""
         slot = self._slots[group]
         while slot.standing is process:
             try:
@@ -208,6 +209,8 @@ class NniWorld:
                 self._take_in(group, unpack(FromGroup, data), known=slot.replaced)
 
     def _take_in(self, group: int, message: FromGroup, known: bool) -> None:
+        """Takes a message for the master. `known`: a `Ready` of this group was reported before, so that a
+        second one would look like a restart."""
         if isinstance(message, Ready):
             if known:
                 return
@@ -217,6 +220,7 @@ class NniWorld:
     # NNI's tuner and trials
 
     def _accept(self) -> None:
+        """Accepts connections of the tuner and of trials, each with a thread of its own."""
         while not self._closing:
             try:
                 connection = self._listener.accept()
@@ -226,6 +230,7 @@ class NniWorld:
             threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
 
     def _converse(self, connection: Connection) -> None:
+        """Serves a connection, by its first message. Whatever else arrives closes it, and nothing more."""
         with contextlib.suppress(EOFError, OSError), connection:
             try:
                 refuse_stranger(connection)
@@ -296,7 +301,9 @@ class NniWorld:
                     raise EOFError(f"another {what}")
 
     def _pass_on(self, slot: _Slot, message: ToGroup) -> None:
-        if isinstance(message, Assign):
+        """Sends a message to whatever works in the place of a group now: our own worker or a trial's
+        process."""
+        if isinstance(message, Assign):  # which the process gets when it calls
             return
         if slot.standing is not None:
             slot.standing.send(pack(message))

@@ -71,6 +71,8 @@ class SizeFigures:
 def size_figures(
     replay: Replay, world: SimulatedWorld, journal: Path, nodes: int, took_seconds: float
 ) -> SizeFigures:
+    """The figures of a simulated run: of its replay and journal file, and of the world that it ran in, whose
+    simulation took `took_seconds` on this machine."""
     span, master = replay.span_seconds, world.clock.total
     counts = {number: recorded(story.attempts[0].dispatched) for number, story in replay.trials.items()}
     busy, useful = shares_of_time(replay)
@@ -159,6 +161,7 @@ def spread_rows(each: Sequence[SizeFigures]) -> list[list[str]]:
 
 
 def _seconds(value: float) -> str:
+    """A time with three digits, in s, ms or µs."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if value >= size:
             return f"{value / size:.3g} {unit}"

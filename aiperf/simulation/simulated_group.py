@@ -102,6 +102,7 @@ class SimulatedGroup:
             self._take(message)
 
     def _take(self, event: Event) -> None:
+        """Gives an event to the conduct, and carries out what it decides: some at once, work as a process."""
         for action in self._conduct.take(event, self.around.env.now):
             if isinstance(action, Say):
                 self._say(action.aged(self.around.env.now))
@@ -116,6 +117,7 @@ class SimulatedGroup:
                 self._run(self._work(action))
 
     def _run(self, course: Process) -> None:
+        """Starts a process that `stop` can interrupt."""
         self._alive = [process for process in self._alive if process.is_alive]
         self._alive.append(self.around.env.process(_until_interrupted(course)))
 
@@ -128,6 +130,8 @@ class SimulatedGroup:
         return self._trial
 
     def _initialise(self, setup: Setup) -> Process:
+        """Waits until the ranks are ready, and reports them. All ranks of the machine start together; after a
+        loss only those of this group do."""
         env, ranks = self.around.env, len(self.around.hosts) - 1
         config = setup.config
         self._seed = self.around.seed(setup)
@@ -199,6 +203,7 @@ class SimulatedGroup:
         self._take(answer)
 
     def _begin(self, assign: Assign) -> Generator[simpy.Event, Any, Begun | Failed]:
+        """Begins a trial that is prepared; it fails if its parent's weights were not there."""
         number = assign.trial.number, assign.attempt
         if number not in self._starts:
             return Failed(reason=f"the weights of trial {assign.trial.parent} are not kept")
@@ -223,6 +228,7 @@ class SimulatedGroup:
         self._take(WeightsWritten(close.trial, close.attempt))
 
     def _evaluate(self, trial: int) -> Generator[simpy.Event, Any, Answered]:
+        """Tests a trial's kept network."""
         learnt = yield from self.around.storage.read(trial, self._pretended.config.training)
         if learnt is None:  # silence, as of a rank that dies of a file that is gone
             return Answered(())
@@ -236,6 +242,7 @@ class SimulatedGroup:
 
 
 def _until_interrupted(course: Process) -> Process:
+    """A process that ends without an error when it is interrupted."""
     try:
         yield from course
     except simpy.Interrupt:

@@ -76,6 +76,7 @@ class MasterClock:
         self._mark = time.process_time()
 
     def monotonic(self) -> float:
+        """The master's time in seconds. Within a turn it advances only if the master's work is measured."""
         return self.now + (time.process_time() - self._mark if self._measures else 0.0)
 
     def wall(self) -> float:
@@ -214,6 +215,7 @@ class SimulatedWorld:
             if not inbox:
                 clock.hear_nothing(until)
                 return None
+            # It may have arrived while the master was at work: then it has waited.
             arrived, group, incarnation, data = inbox.popleft()
             if incarnation == self._each[group].incarnation:
                 clock.hear(arrived)
@@ -246,6 +248,8 @@ class SimulatedWorld:
         event.callbacks.append(then)
 
     def _say(self, group: int, message: FromGroup) -> None:
+        """Sends a message of a group to the master's inbox. It carries the group's incarnation, so that
+        `receive` can drop it if the group was started again meanwhile."""
         data = (group, self._each[group].incarnation, pack(message))
         self._after(self.assumptions.messages.seconds, self._arrive, data)
 
@@ -253,6 +257,7 @@ class SimulatedWorld:
         self._inbox.append((self._env.now, *_content(event)))
 
     def _deliver(self, event: simpy.Event) -> None:
+        """Hands a message to its group, unless the group has died or was started again since it was sent."""
         group, incarnation, data = _content(event)
         if group in self._dead or incarnation != self._each[group].incarnation:
             return
@@ -263,6 +268,7 @@ class SimulatedWorld:
         self._each[group].hear(message)
 
     def _seed_of(self, setup: Setup) -> Learnt:
+        """The network of the seed, as every group has it before its first trial."""
         if setup is not self._seed[0] or self._seed[1] is None:
             self._seed = (setup, Learnt(graph_from_json(setup.seed_graph)))
         found = self._seed[1]
@@ -272,6 +278,8 @@ class SimulatedWorld:
     # Failures
 
     def _plan_failures(self, hosts: tuple[str, ...], random_seed: int) -> None:
+        """Plans the failure of each node, which takes all of its groups for good, and the first crash of each
+        group, after which it can be started again."""
         failures = self.assumptions.failures
         on_host: dict[str, list[int]] = {}
         for index, ranks in enumerate(self.groups):

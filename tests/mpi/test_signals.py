@@ -35,7 +35,7 @@ def test_the_launcher_hands_on_sigusr1(mpi: Mpi, tmp_path: Path) -> None:
     assert replay.leg.ended is not None
     assert replay.leg.ended.reason == "terminated"
     assert replay.tested is None, "the test images are for the end of the run"
-    told = "and its result follows; if it does not, the job was killed: aiperf-hpc resume"
+    told = "the run stops here and its result follows; if it does not, the job was killed: aiperf-hpc resume"
     assert f"aiperf-hpc: SIGUSR1: {told} {directory}\n" in text
     assert f" {STOPPED}; `aiperf-hpc resume {directory}`" in text
 
@@ -85,6 +85,8 @@ def test_no_process_dies_of_a_warning_to_all_of_them(
     words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 0.25, "--device", "cpu"]
     with started(run_of(ranks, *words), directory) as job:
         job.wait_for(f'"{moment}"', count=ranks if moment == "Closed" else 1)
+        while len(job.workers()) < max(1, ranks - 1):  # they are started after the leg has begun
+            time.sleep(0.01)
         for rank in [job.rank(number) for number in range(ranks - 1, 0, -1)]:
             for early in (signal.SIGUSR1, signal.SIGTERM):
                 rank.send_signal(early)

@@ -589,8 +589,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
 """Places that a test of their own feeds with odd things."""
 OWN: Mapping[str, tuple[str, ...]] = {
     "its answer is not read": (
-        "aiperf/ranks/connect.py _ended_after",
-        "aiperf/ranks/connect.py abort",
+        "aiperf/ranks/connect.py _after",
         "aiperf/ranks/ranks.py run_for_this",
         "aiperf/ranks/start_guard.py guarded",
     ),

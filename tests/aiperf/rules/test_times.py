@@ -10,9 +10,10 @@ import pytest
 
 from aiperf.files import RunFiles
 from aiperf.journal.events import Began, Closed, Dispatched, Ended, Event, Released, Stalled, Stepped
-from aiperf.rules.rule import Finding, Kind, Outcome
+from aiperf.rules.rule import Kind, Outcome
 from tests.aiperf.rules.forged import (
     Edit,
+    changed,
     each,
     found,
     inserted,
@@ -62,60 +63,48 @@ def moved(t: float, event: Event, seconds: float) -> Timed:
     return t + seconds, replace(event, **times)
 
 
-def findings(lines: list[Timed], directory: Path | None = None) -> dict[str, Finding]:
-    """With the logs of the ranks in the directory, if one is given."""
-    files = RunFiles(directory) if directory else None
-    if files:
-        write_witnesses(files, lines)
-    return {finding.rule: finding for finding in judged(lines, files).findings}
-
-
-@pytest.mark.parametrize("seconds", [31.0, 60.0, 150.0, 170.0])
-def test_a_stall_through_which_the_groups_worked_is_no_contradiction(seconds: float, tmp_path: Path) -> None:
-    answers = findings(late(seconds), tmp_path)
-    wrong = [f for f in answers.values() if f.outcome is Outcome.FAILED and f.kind is Kind.INTEGRITY]
-    assert wrong == []
-    assert answers["span"].outcome is Outcome.PASSED
-    assert "while the groups worked on" in answers["span"].text
-    assert "stood still" not in answers["ranked span"].text
-
-
-def test_without_the_ranks_logs_it_is_unknown_and_costs_the_class() -> None:
-    answers = findings(late(60.0))
-    assert answers["span"].outcome is Outcome.UNKNOWN
-    assert "the master stalled for" in answers["span"].text
-    assert "the master stalled" in answers["ranked span"].text
-
-
-def test_a_stall_in_which_nobody_worked_excuses_no_lines(tmp_path: Path) -> None:
-    """As where a file system is frozen under all of them, or the lines of a minute were removed."""
-    answers = findings(asleep(60.0), tmp_path)
-    assert answers["span"].outcome is Outcome.UNKNOWN
-    assert "it is unknown whether group 0, 1 worked on" in answers["ranked span"].text
-
-
-def test_one_long_block_is_no_proof_of_work(tmp_path: Path) -> None:
+def with_one_long_block(lines: list[Timed]) -> list[Timed]:
     """As groups tell that stood still with the master, or whoever removed lines and made one block longer."""
-    lines = asleep(60.0)
     for trial in (0, 2):  # the first of each group
         place = next(at for at in places(lines, Stepped, trial) if lines[at][0] > FIRST + 60)
-        t, event = lines[place]
+        event = lines[place][1]
         assert isinstance(event, Stepped)
-        lines[place] = t, within(event, seconds=event.block.seconds + 60)
-    answers = findings(lines, tmp_path)
-    assert "it is unknown whether group 0, 1 worked on" in answers["ranked span"].text
+        lines = changed(lines, place, within(event, seconds=event.block.seconds + 60))
+    return lines
 
 
-def test_a_silence_without_the_line_is_a_contradiction(tmp_path: Path) -> None:
-    span = findings(without(late(60.0), Stalled), tmp_path)["span"]
-    assert span.outcome is Outcome.FAILED
-    assert "lines are missing" in span.text
-
-
-def test_before_the_clock_nothing_is_counted(tmp_path: Path) -> None:
+def before_the_clock() -> list[Timed]:
     (at,) = places(LONG, Released)
     shifted = [*LONG[:at], *(moved(t, event, 100.0) for t, event in LONG[at:])]
-    assert findings(inserted(shifted, at, Stalled()), tmp_path)["span"].outcome is Outcome.PASSED
+    return inserted(shifted, at, Stalled())
+
+
+WORKED, NOBODY = "while the groups worked on", "it is unknown whether group 0, 1 worked on"
+
+
+@pytest.mark.parametrize(
+    ("lines", "logged", "outcome", "says"),
+    [
+        *((late(seconds), True, Outcome.PASSED, WORKED) for seconds in (31.0, 60.0, 150.0, 170.0)),
+        (late(60.0), False, Outcome.UNKNOWN, "the master stalled for"),
+        # As where a file system is frozen under all of them, or the lines of a minute were removed.
+        (asleep(60.0), True, Outcome.UNKNOWN, NOBODY),
+        (with_one_long_block(asleep(60.0)), True, Outcome.UNKNOWN, NOBODY),
+        (without(late(60.0), Stalled), True, Outcome.FAILED, "lines are missing"),
+        (before_the_clock(), True, Outcome.PASSED, "180.0 s in 1 leg"),  # when nothing is counted
+    ],
+)
+def test_a_stall_is_excused_by_the_work_of_all_groups_and_their_logs(
+    lines: list[Timed], logged: bool, outcome: Outcome, says: str, tmp_path: Path
+) -> None:
+    files = RunFiles(tmp_path) if logged else None
+    if files:
+        write_witnesses(files, lines)
+    verdict = judged(lines, files)
+    span, ranked = found(verdict, "span"), found(verdict, "ranked span")
+    assert (span.outcome, says in span.text) == (outcome, True), span.text
+    assert ("the master stalled" in ranked.text) == (outcome is Outcome.UNKNOWN), "it costs the class"
+    assert says != WORKED or not verdict.failed(Kind.INTEGRITY)
 
 
 def of_one_trial(change: Callable[[float, Event], Timed]) -> Edit:

@@ -108,6 +108,7 @@ def test_early_stopping_counts_as_the_group_did() -> None:
     assert list(_since_best(attempt)) == [0, 0, 1, 2]
     attempt.ended = Ended(Finished(0, 1, State.COMPLETE, "", kept=2), 1.0)
     assert list(_since_best(attempt)) == [0, 0, 0, 1]
+    assert list(_since_best(attempt_of(4, 3, late=2))) == [1, 2], "none was in time"
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,10 @@ def _title(scheduler: Scheduler, job: Job) -> list[str]:
 
 
 def _setup(site: Site, launcher: Launcher | None = None) -> list[str]:
-    """Modules, variables, and where the program is."""
+    """Modules, variables, and where the program is.
+
+    The site's variables come after its modules, which may set the same ones, and shell options after
+    both."""
     lines = []
     if site.modules:
         lines = [KNOW_MODULE, "module purge", f"module load {join(site.modules)} || exit 1"]
@@ -141,7 +144,8 @@ def _warning(launcher: Launcher) -> list[str]:
 
 
 def _ranks(scheduler: Scheduler, words: list[str]) -> list[str]:
-    """Lines that write the file of hosts and the words that start a rank on each."""
+    """Lines that write the file of hosts and the words that start a rank on each. The first host has one line
+    more, before its others, because rank 0 is the master."""
     return [
         "# One rank per device, plus one on the first node: the master, which has no device.",
         "hosts=$(mktemp)",
@@ -174,7 +178,8 @@ def _staging(scheduler: Scheduler, site: Site, launcher: Launcher) -> list[str]:
 
 
 def _doctor(site: Site) -> list[str]:
-    """Lines that check the machine before the run: an hour of waiting must not end in a missing library."""
+    """Lines that check the machine before the run: an hour of waiting must not end in a missing library. A
+    check that a warning ended is no failure."""
     words = ['"${ranks[@]}"', '"${program[@]}"', "doctor"]
     words += [f"--wait-seconds {site.doctor_seconds:g}"] * bool(site.doctor_seconds)
     words += ['--directory "$directory"', '"$@"']
@@ -186,7 +191,11 @@ def _doctor(site: Site) -> list[str]:
 
 def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
     """Lines that make the run in the background, because bash handles no signal while a command runs in the
-    foreground."""
+    foreground.
+
+    A signal interrupts `wait` with a code above 128, although the run goes on; so the script waits again.
+    75 is the code of a run that was stopped in time and can be continued. The run itself is always started
+    with `--resume`: a job that was queued again continues, and a new one has nothing to continue."""
     words = ['"${ranks[@]}"', '"${program[@]}"', "run", "--resume", '"$@"']
     words += [f'--directory "{_place(scheduler, job)}"']
     if not job.ranked and (job.sizes or job.repeat > 1):
@@ -254,7 +263,8 @@ def _place(scheduler: Scheduler, job: Job) -> str:
 
 
 def _each_size(job: Job, one: Iterable[list[str]]) -> list[str]:
-    """A loop over the sizes around the lines of one run, and the table of the study after it."""
+    """A loop over the sizes around the lines of one run, and the table of the study after it. A size that
+    failed ends the loop: larger ones cost more, and there may be no time left for them."""
     body = _paragraphs(one).splitlines()
     return [
         f"for nodes in {' '.join(map(str, job.sizes))}; do",

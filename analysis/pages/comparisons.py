@@ -25,9 +25,6 @@ from analysis.readings.score_figures import EXPLAINED, num_devices, task_of_run
 from analysis.readings.trial_rows import rows
 from analysis.table import Table
 
-TRIALS_SHOWN = 2_000
-"""Most trials in the figure of the trials of all runs."""
-
 
 def comparison_html(found: Comparison) -> str:
     """The page of two runs with the differences that `compare` prints."""
@@ -81,7 +78,7 @@ def cost_html(found: CostStudy, runs: Sequence[Judged]) -> str:
     named = [(run.replay.opened.run_id, rows(run.replay, run.recount.counts)) for run in runs]
     placed = trained(named, found.error)
     control = control_cost(runs[0].replay)
-    networks = stamped(characterisation(placed, found.error, task, control, TRIALS_SHOWN), found.mark)
+    networks = stamped(characterisation(placed, found.error, task, control), found.mark)
     return page(
         "cost.html",
         found.mark,

@@ -27,7 +27,7 @@ from analysis.pages.figures.picture import Picture, stamped
 from analysis.pages.figures.progress import error_over_time, regulated_over_time, throughput
 from analysis.pages.figures.svg import write_files
 from analysis.pages.figures.telemetry import telemetry
-from analysis.pages.figures.trial_dots import names_of
+from analysis.pages.figures.trial_dots import TRIALS_SHOWN, names_of
 from analysis.pages.page import Drawn, drawn, page
 from analysis.pages.report_head import NOTHING_MORE, About, head
 from analysis.readings import run_tables
@@ -58,8 +58,6 @@ from nas.ops import OPS, TENSOR_OPS, Ops
 
 FIRST = "throughput-section"
 """The section on the first screen."""
-TRIALS_SHOWN = 2_000
-"""Most trials in the search's figure and in the table of trials."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +137,7 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
     yield "search", pareto(found, task, names)
     placed = trained([("", found)], error or 0.0)
     why, control = ", the median of the trials' lowest errors", control_cost(replay)
-    yield "search", characterisation(placed, error, task, control, TRIALS_SHOWN, why, names)
+    yield "search", characterisation(placed, error, task, control, why, names)
     yield "time-section", gantt(busy)
     yield "time-section", time_shares(busy)
     measured = read_telemetry(judged.files, replay)

@@ -178,6 +178,7 @@ def _run(
         *(Reason(f"{where}/weights/{path.name}", NOT_TESTED) for path in _needless(judged)),
     ]
     devices = {folded_name(ready.device) for ready in judged.replay.devices.values()}
+    # What a package claims was compared above without the peaks that the list adds, as it was packed.
     if not devices.isdisjoint(map(folded_name, peaks)):
         with further_peaks(peaks):
             judged = examine(run, show, findings.of)

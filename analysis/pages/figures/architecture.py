@@ -46,6 +46,7 @@ def architecture_picture(found: Architecture, best: int) -> Picture:
         layout = Layout(frame, 8 if narrow else 150, frame.width - (8 if narrow else 130), lanes)
         height = 34 + sum(height_of(part, layout) + GAP for part in found.parts)
         figure, (axes,) = canvas(frame, height)
+        # A unit of the axes is a unit of the drawing, so boxes and their texts fit at any width.
         figure.set_layout_engine("none")
         axes.set_position((0, 0, 1, 1))
         axes.set_axis_off()

@@ -17,7 +17,7 @@ from aiperf.tasks.task import Task
 from aiperf.wording import figure, percent, plain, scaled
 from analysis.comparing.characteristics import ControlNetworkCost, Trained, spread_table, thirds
 from analysis.pages.figures.picture import COLOURS, Drawing, Frame, Key, Picture, canvas, pointed, round_ticks
-from analysis.pages.figures.trial_dots import draw_dots, name_trials, named_key, operations_axis
+from analysis.pages.figures.trial_dots import TRIALS_SHOWN, draw_dots, name_trials, named_key, operations_axis
 
 THIRDS = (("sky", 6.0), ("blue", 7.5), ("plum", 9.0))
 """Colour and size of those that reached the error: the more epochs, the darker and larger."""
@@ -31,15 +31,14 @@ def characterisation(
     error: float | None,
     task: Task,
     control: ControlNetworkCost | None,
-    at_most: int,
     why: str = "",
     names: Mapping[int, str] = NO_NAMES,
 ) -> Picture:
-    """`error`: None where no trial was validated. `why`: what it is, if nobody asked for it. Of more than
-    `at_most` trials those at even distances are drawn. `names`: of the trials that are named in it."""
+    """`error`: None where no trial was validated. `why`: what it is, if nobody asked for it. Of very many
+    trials those at even distances are drawn. `names`: of the trials that are named in it."""
     shown = found
-    if len(found) > at_most:
-        shown = [found[int(place)] for place in np.linspace(0, len(found) - 1, at_most)]
+    if len(found) > TRIALS_SHOWN:
+        shown = [found[int(place)] for place in np.linspace(0, len(found) - 1, TRIALS_SHOWN)]
     parts = thirds(found)
 
     def draw(frame: Frame) -> Drawing:

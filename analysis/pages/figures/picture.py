@@ -52,6 +52,8 @@ STAMP_SHADE = 0.3
 """Opacity of a stamp: read at a glance, and the figure below it is read all the same."""
 MOST_ERROR = 1.15
 """Top of an axis of errors, of which none is above 1: there is room for a name above a dot."""
+RASTERISED = 4_000
+"""More dots than this are drawn as an image, which keeps the page small."""
 CLOCK_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400)
 """Distances in seconds of the ticks of an axis of time: what people count in, up to a day."""
 

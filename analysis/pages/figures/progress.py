@@ -16,6 +16,7 @@ from aiperf.wording import clock, duration, percent, rate, rates
 from analysis.pages.figures.picture import (
     BESIDE,
     COLOURS,
+    RASTERISED,
     Drawing,
     Frame,
     Key,
@@ -33,8 +34,6 @@ from analysis.table import Cell, Table
 
 Floats = NDArray[np.float64] | Sequence[float]
 """A column of numbers."""
-RASTERISED = 4_000
-"""More dots than this are drawn as an image, which keeps the page small."""
 
 
 def throughput(score: Score, others: OthersOverTime | None = None) -> Picture:

@@ -136,7 +136,8 @@ def _fragment(figure: Figure, name: str, frame: Frame, says: str) -> str:
         buffer, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None}
     )
     text = buffer.getvalue()
-    text = text[text.index("<svg") :]
+    text = text[text.index("<svg") :]  # without the XML declaration, which cannot be inside a page
+    # A page has words and a style sheet of its own, and a style element would hold for all of it.
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
     text = re.sub(
         r'<svg [^>]*viewBox="([^"]*)"[^>]*>',
@@ -144,9 +145,11 @@ def _fragment(figure: Figure, name: str, frame: Frame, says: str) -> str:
         text,
         count=1,
     )
+    # Colours that change by day and by night, and the font of the page.
     text = _COLOUR.sub(lambda found: _VARIABLES[found.group()], text)
     text = re.sub(r"font: (?:[\w-]+ )*?([\d.]+)px [^;\"]*", r"font-size: \1px", text)
     text = re.sub(r"; -inkscape-font-specification:[^;\"]*", "", text)
+    # Ids are unique in a page; those that nothing refers to only make it larger.
     referred = set(re.findall(r'(?:url\(#|xlink:href="#)([^")]+)', text))
     text = re.sub(r' id="([^"]+)"', lambda found: _renamed(found.group(1), referred, name), text)
     text = re.sub(r'(url\(#|xlink:href="#)', rf"\1{name}-", text)

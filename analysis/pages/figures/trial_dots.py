@@ -11,12 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.pages.figures.picture import COLOURS, Frame, Key, round_text, round_ticks
+from analysis.pages.figures.picture import COLOURS, RASTERISED, Frame, Key, round_text, round_ticks
 from analysis.readings.trial_rows import TrialRow
 
 BEST, PARENT, SEED = "best", "its parent", "seed"
-RASTERISED = 4_000
-"""More dots than this are drawn as an image, which keeps the page small."""
+TRIALS_SHOWN = 2_000
+"""Most trials in a figure of all trials, and in the table of trials: more cannot be told apart."""
 
 
 def draw_dots(

@@ -58,7 +58,7 @@ def test_the_figure_says_what_there_is(judged: Judged, found: list[TrialRow]) ->
     assert control is not None
     assert (control.operations, control.parameters) == (24_520_404_032, 25_557_032)  # of ResNet-50 at 224²
     placed = trained([("", found)], error)
-    picture = characterisation(placed, error, IMAGES, control, 1000, ", so")
+    picture = characterisation(placed, error, IMAGES, control, ", so")
     reached = [one.epochs for one in placed if one.epochs is not None]
     assert picture.says.startswith(f"{len(reached)} of {len(placed)} trials reached an error of ")
     assert ", so, after " in picture.says
@@ -88,7 +88,7 @@ def test_a_control_far_from_the_trials_is_at_the_edge(
     control: ControlNetworkCost | None, corner: str
 ) -> None:
     placed = [Trained("", row(n), 10 + n, 5 + n, None) for n in range(3)]
-    picture = characterisation(placed, 0.5, IMAGES, control, 1000)
+    picture = characterisation(placed, 0.5, IMAGES, control)
     axes = picture.draw(WIDE).figure.axes[0]
     assert [text.get_text() for text in axes.texts] == ([corner] if corner else [])
     low, high = axes.get_xlim()
@@ -104,9 +104,10 @@ def test_the_parts_hold_each_that_reached_it_once(epochs: list[float]) -> None:
         assert sum(low <= value <= high for low, high in parts) == 1
 
 
-def test_of_many_some_are_drawn_and_all_are_counted() -> None:
+def test_of_many_some_are_drawn_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.pages.figures.characterisation.TRIALS_SHOWN", 10)
     placed = [Trained("", row(n), 10 + n, 5 + n, 1.0) for n in range(100)]
-    picture = characterisation(placed, 0.5, IMAGES, None, 10)
+    picture = characterisation(placed, 0.5, IMAGES, None)
     assert picture.labels is not None
     assert len(picture.labels) == 10
     assert picture.says.startswith("100 of 100 trials")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -29,13 +31,25 @@ class Table:
         return cls(tuple(columns), rows, figures, [[key for _, key in row] for row in pairs])
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell; the first to the left, the others to the right."""
+def aligned(rows: Sequence[Sequence[str]], figures: Sequence[bool] = ()) -> str:
+    """Columns as wide as their widest cell, figures to the right. `figures` says for each column whether it
+    holds them; by default all but the first do."""
+    figures = figures or (False, *[True] * (len(rows[0]) - 1))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = [
-        "  ".join(
-            [row[0].ljust(widths[0]), *[cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]]
-        ).rstrip()
+        [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, figures)
+        ]
         for row in rows
     ]
-    return "\n".join(lines)
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def comma_separated(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table for other programs (RFC 4180): figures unrounded, None as an empty cell."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\r\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    return out.getvalue()

@@ -1,6 +1,6 @@
 """How many trials a second the master hands out, and how soon after an outcome the next candidate arrives.
 
-    python benchmarks/dispatch.py [--groups 1,8,64,128,512] [--others-up-to 64] [--rounds 2] [--seconds 5]
+    python -m benchmarks.dispatch [--groups 1,8,64,128,512] [--others-up-to 64] [--rounds 2] [--seconds 5]
 
 Other programs do as much without a benchmark: as many no-op calls in flight as there are workers, each that
 ends followed by a new one. They are installed into the environment --others, or into a scratch one (1 GB).
@@ -30,6 +30,7 @@ from functools import partial
 from pathlib import Path
 
 from aiperf.pretending.assumptions import Assumptions, Spread, StartUp, Trials, assumed, assumptions_toml
+from benchmarks.script import head, row
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -245,13 +246,11 @@ def table(
     found: Mapping[tuple[str, int], Sequence[Measured]], names: Sequence[str], sizes: Sequence[int]
 ) -> Iterator[str]:
     """The table of docs/scaling.md."""
-    sized = " | ".join(f"{size:,}" for size in sizes)
-    yield f"| calls or trials per second, by workers or groups | {sized} |"
-    yield f"|-|{'-:|' * len(sizes)}"
+    yield head("calls or trials per second, by workers or groups", *(f"{size:,}" for size in sizes))
     for name in names:
         rates = [[each.per_second for each in found.get((name, size), ())] for size in sizes]
         cells = (f"{statistics.median(each):,.0f}" if each else "–" for each in rates)
-        yield f"| {name} | {' | '.join(cells)} |"
+        yield row(name, *cells)
 
 
 if __name__ == "__main__":

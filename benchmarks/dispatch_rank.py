@@ -20,8 +20,9 @@ from aiperf.commands.main import main as aiperf_hpc
 from aiperf.ranks import relay
 from aiperf.ranks.launcher import launched_rank
 from aiperf.ranks.link import Waited
-from aiperf.ranks.post import Post
+from aiperf.ranks.relay import Post
 from aiperf.wire.messages import Assign, Finished, FromGroup, ToGroup
+from benchmarks.script import torchrun_variables
 
 
 class TimedPost(Post):
@@ -48,17 +49,9 @@ def main() -> int:
         return _rank(folder, arguments)
     size = int(before[before.index("--ranks") + 1])
     children = []
-    for rank in range(size):
+    for variables in torchrun_variables(size, "dispatch", port=os.getpid()):
         if not (child := os.fork()):
-            told = {
-                "RANK": rank,
-                "WORLD_SIZE": size,
-                "LOCAL_WORLD_SIZE": size,
-                "TORCHELASTIC_RUN_ID": "dispatch",
-            }
-            os.environ |= {name: str(value) for name, value in told.items()} | {
-                "MASTER_PORT": str(os.getppid())
-            }
+            os.environ |= variables
             return _rank(folder, arguments)
         children.append(child)
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

@@ -21,6 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from aiperf.config import LimitsConfig
+from benchmarks.script import head, row
 from tests.journals import CIFAR, Machine, write_run
 
 GOAL_SECONDS, GOAL_MEBIBYTES = 30.0, 2048.0
@@ -55,14 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             maker = get_context("spawn").Process(target=make, args=(run, options.groups, options.trials))
             maker.start()
             maker.join()
-        print("| command | CPU time | memory | goal |\n|-|-:|-:|-|", flush=True)
+        print(head("command", "CPU time", "memory", "goal"), flush=True)
         met = []
         for name, words in commands(run, Path(scratch)):
             used = typed(words, Path(scratch))
             met.append(used.meets_goal)
             state = f"exit code {used.exit_code}" if used.exit_code else "met" if met[-1] else "missed"
-            cells = f"{used.cpu_seconds:.1f} s | {used.mebibytes:,.0f} MiB | {state}"
-            print(f"| `{name}` | {cells} |", flush=True)
+            cells = (f"`{name}`", f"{used.cpu_seconds:.1f} s", f"{used.mebibytes:,.0f} MiB", state)
+            print(row(*cells), flush=True)
     return 0 if all(met) else 1
 
 

@@ -32,13 +32,15 @@ from aiperf.journal.file import VERSION, JournalWriter
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.ranks.world import Gone
+from aiperf.run.handler import Audience
 from aiperf.run.ledger import Ledger
-from aiperf.run.master import Audience, Master
+from aiperf.run.master import Master
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire import messages
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.messages import FromGroup, ToGroup, pack, unpack
+from benchmarks.script import head, row
 from nas.record import graph_to_json
 from nas.seeds import resolve_seed
 
@@ -65,6 +67,7 @@ LONG, EQUAL, SHORT = 240.0, 60.0, 1.0
 """Seconds of a trial: the mean in `steady`, each one in `burst`, the mean in `sustained`."""
 CLOSING_SECONDS = 1.0
 """Time from the last step of a trial to its outcome."""
+HASH = "0123456789abcdef" * 4
 OFFERED = 100.0
 """Outcomes per second, of all groups together."""
 
@@ -192,14 +195,13 @@ class Machine:
 
     def _obey(self, index: int, message: ToGroup) -> None:
         group = self._each[index]
+        where = (group.rank, f"node{index:04}", "a device")
         if isinstance(message, messages.Setup):
             wall = self.wall() + 1.0
-            self._say(1.0, index, replace(READY, rank=group.rank, host=f"node{index:04}", wall_seconds=wall))
+            self._say(1.0, index, replace(READY, rank=where[0], host=where[1], wall_seconds=wall))
         elif isinstance(message, messages.MeasureCeiling):
-            where = (group.rank, f"node{index:04}", "a device")
             self._say(1.0, index, messages.Ceiling(*where, "bf16", 2048, RATE, RATE, seed=RATE))
         elif isinstance(message, messages.MeasureControl):
-            where = (group.rank, f"node{index:04}", "a device")
             self._say(1.0, index, messages.Control(*where, 8, 5, 1.0, 40.0))
         elif isinstance(message, messages.Release):
             self.block_seconds = message.block_seconds
@@ -217,7 +219,7 @@ class Machine:
         job = group.running = group.assigned.popleft() if group.assigned else None
         if job is not None:
             number = job.trial.number
-            self._say(0.001, index, messages.Started(number, job.attempt, "0123456789abcdef" * 4, 0.4))
+            self._say(0.001, index, messages.Started(number, job.attempt, HASH, 0.4))
             self._step(index, job, self.trial_seconds(number), 0)
 
     def _step(self, index: int, job: messages.Assign, left: float, blocks: int) -> None:
@@ -234,15 +236,9 @@ class Machine:
                 steps = 7 * (blocks + 1)
                 tally = Classified(50_000, 20_000 + number * 7919 % 20_000)
                 closed = Segment(number, attempt, 0, steps, 1024 * steps, 230.0, tally, 5.3)
-                self._say(
-                    CLOSING_SECONDS / 2, index, messages.Validated(closed, 0.0012, "0123456789abcdef" * 4)
-                )
-                self._say(
-                    CLOSING_SECONDS,
-                    index,
-                    self._finished(job, State.COMPLETE),
-                    lambda: self._ended(index, job),
-                )
+                self._say(CLOSING_SECONDS / 2, index, messages.Validated(closed, 0.0012, HASH))
+                finished = self._finished(job, State.COMPLETE)
+                self._say(CLOSING_SECONDS, index, finished, lambda: self._ended(index, job))
 
         block = StepBlock(number, attempt, 0, 7, 7168, seconds * 0.9876543, 6.9077552789)
         self._say(seconds, index, messages.Steps(block, 0.0001234), then)
@@ -259,8 +255,7 @@ class Machine:
         self._say(0.1, index, self._finished(job, state))
 
     def _finished(self, job: messages.Assign, state: State) -> messages.Finished:
-        weights = "0123456789abcdef" * 4
-        return messages.Finished(job.trial.number, job.attempt, state, "", weights=weights, age_seconds=0.25)
+        return messages.Finished(job.trial.number, job.attempt, state, "", weights=HASH, age_seconds=0.25)
 
 
 @dataclass(frozen=True)
@@ -391,12 +386,11 @@ def offered(groups: int, span_seconds: float) -> str:
 def table(figures: dict[int, dict[str, float]]) -> Iterator[str]:
     """The rows of docs/scaling.md, by groups."""
     first, *others = figures
-    yield f"| | {' | '.join([f'{first:,} groups', *(f'{groups:,}' for groups in others)])} |"
-    yield f"|-|{'-:|' * len(figures)}"
-    for row in ROWS:
-        cells = [each.get(row) for each in figures.values()]
+    yield head("", f"{first:,} groups", *(f"{groups:,}" for groups in others))
+    for name in ROWS:
+        cells = [each.get(name) for each in figures.values()]
         shown = ["–" if cell is None else f"{cell:,.3g}" if cell < 10 else f"{cell:,.0f}" for cell in cells]
-        yield f"| {row} | {' | '.join(shown)} |"
+        yield row(name, *shown)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,6 +1,6 @@
 """What the program costs beside the work itself: a finished run against bare PyTorch loops.
 
-    python benchmarks/overhead.py [--repeats 5] [--minutes 1] [--trials N] [--seconds 2]
+    python -m benchmarks.overhead [--repeats 5] [--minutes 1] [--trials N] [--seconds 2]
 
 For each distinct network of a run, bare.py (which imports nothing of ours) times a training step and an
 evaluation with the same batch and format, on one thread. Efficiency = Σ bare seconds of all credited work ÷
@@ -11,22 +11,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf.files import RunFiles
-from aiperf.journal.file import read_journal
-from aiperf.journal.replay import Replay, replay
+from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import EXAMPLES_AT_ONCE
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuild
 from aiperf.score.timeline import shares
-from aiperf.trial import Segment
+from benchmarks.script import ONE_THREAD, answer_of, made_run
 from nas.record import graph_to_json
 
 BARE = Path(__file__).with_name("bare.py")
@@ -51,12 +47,13 @@ def main() -> None:
     parser.add_argument("--trials", type=int, help="of each run; default: as many as its minutes allow")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each bare loop")
     options = parser.parse_args()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     efficiencies, spreads, rests = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         for repeat in range(options.repeats):
-            run = _run(Path(folder) / str(repeat), repeat + 1, environment, options)
-            found = compared(run, Path(folder), options.seconds, environment, "cpu")
+            words = ["--random-seed", repeat + 1, "--minutes", options.minutes, "--step", "eager"]
+            words += ["--max-trials", options.trials] if options.trials else []
+            run = made_run(Path(folder) / str(repeat), *words)
+            found = compared(run, Path(folder), options.seconds, ONE_THREAD, "cpu")
             efficiency = sum(each.bare_seconds for each in found) / run.span_seconds
             spread = statistics.median(each.spread for each in found)
             rest = max(share.rest for share in shares(run))
@@ -75,20 +72,11 @@ def main() -> None:
     )
 
 
-def _run(directory: Path, seed: int, environment: dict[str, str], options: argparse.Namespace) -> Replay:
-    command = [sys.executable, "-m", "aiperf", "run", "--directory", str(directory)]
-    command += ["--random-seed", str(seed), "--device", "cpu", "--devices", "1"]
-    command += ["--minutes", str(options.minutes), "--step", "eager"]
-    command += ["--max-trials", str(options.trials)] if options.trials else []
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-    return replay(read_journal(RunFiles(directory).journal))
-
-
 def compared(
     run: Replay,
     folder: Path,
     seconds: float,
-    environment: dict[str, str],
+    environment: Mapping[str, str],
     device: str,
     most: int | None = None,
 ) -> list[Compared]:
@@ -99,7 +87,11 @@ def compared(
         index: [v.segment for v in attempt.validations if credited.has(attempt, v)]
         for index, attempt in enumerate(run.attempts)
     }
-    own = {index: sum(map(_seconds, found)) for index, found in segments.items() if found}
+    own = {
+        index: sum(segment.train_seconds + segment.validate_seconds for segment in found)
+        for index, found in segments.items()
+        if found
+    }
     number = min(most or len(own), len(own))
     chosen = [list(own)[place * len(own) // number] for place in range(number)]
     found = []
@@ -109,18 +101,12 @@ def compared(
         graph.write_text(json.dumps(graph_to_json(rebuild(run, trial.number))))
         held_out = min(segments[index][0].of, EXAMPLES_AT_ONCE)
         numbers = [trial.hyper.batch_size, run.opened.config.training.format, seconds, held_out]
-        command = [sys.executable, str(BARE), str(graph), *map(str, numbers), device]
-        answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-        bare = json.loads(answer.stdout)
+        bare = answer_of(BARE, graph, *numbers, device, environment=environment)
         total = sum(s.train_examples for s in segments[index]) * statistics.median(bare["train"])
         total += sum(s.of for s in segments[index]) * statistics.median(bare["evaluate"])
         spread = (bare["train"][-1] - bare["train"][0]) / bare["train"][2] / 2
         found.append(Compared(trial.number, own[index], total, spread))
     return found
-
-
-def _seconds(segment: Segment) -> float:
-    return segment.train_seconds + segment.validate_seconds
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The real path of a run under load: N groups that only pretend to train, on this one host.
 
-    PYTHONPATH=. python benchmarks/pretending.py 16 64 128 512 --minutes 1.5 --set "training.epochs=[40]"
+    python -m benchmarks.pretending 16 64 128 512 --minutes 1.5 --set "training.epochs=[40]"
 
 N + 1 ranks talk through sockets, as those that torchrun starts, which needs no MPI. Each runs the whole
 command in a copy of this process, which has imported everything: on two cores 513 Pythons would import for
@@ -13,14 +13,15 @@ from __future__ import annotations
 import argparse
 import os
 import resource
-import signal
 import statistics
 import sys
 import tempfile
 import time
-import traceback
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +29,14 @@ import psutil
 
 from aiperf.commands.main import main as command_of_aiperf
 from aiperf.files import RunFiles
-from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay
-from aiperf.journal.replay import replay as replayed
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import judge
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
-from tests.mpi.load.pretended import busy_shares
+from analysis.readings.judgement import read_run
+from benchmarks.script import head, row, torchrun_variables
+from tests.mpi.busy_shares import busy_shares
 
 LOOK_SECONDS = 2.0  # between two looks at memory and processor time: they cost some themselves
 QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -68,7 +69,7 @@ def main() -> None:
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--directory", type=Path, help="keep the runs there")
     options = parser.parse_args()
-    print(f"| {' | '.join(COLUMNS)} |\n|{'-:|' * len(COLUMNS)}", flush=True)
+    print(head(*COLUMNS), flush=True)
     agreements = []
     with tempfile.TemporaryDirectory() as scratch:
         for groups in options.groups:
@@ -78,8 +79,8 @@ def main() -> None:
             words += [word for setting in options.settings for word in ("--set", setting)]
             used = run(groups, words, directory)
             files = RunFiles(directory)
-            replay = replayed(read_journal(files.journal))
-            print(row(groups, replay, used), flush=True)
+            replay = read_run(files)
+            print(row(*cells(groups, replay, used)), flush=True)
             agreements.append(f"{groups} groups: {integrity(replay, files)}")
     print("\n" + "\n".join(agreements))
 
@@ -90,69 +91,39 @@ def run(groups: int, words: list[str], directory: Path) -> Used:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     directory.parent.mkdir(parents=True, exist_ok=True)
     with directory.with_suffix(".out").open("wb") as output:
-        sys.stdout.flush()
-        started = [Forked(words, environment, output.fileno()) for environment in as_torchrun(groups + 1)]
+        ranks = torchrun_variables(groups + 1, uuid.uuid4().hex[:8])
+        each = ((words, QUIET | variables, output.fileno()) for variables in ranks)
+        started = [get_context("fork").Process(target=_rank, args=arguments) for arguments in each]
         used = Used()
         try:
-            while started[0].poll() is None:
+            for process in started:
+                process.start()
+            while started[0].is_alive():
                 time.sleep(LOOK_SECONDS)
                 seen = looked(started) or {}  # of one that has just ended, no memory
                 used = replace(used, **{name: max(getattr(used, name), seen[name]) for name in seen})
         except BaseException:
             for process in started:
-                process.kill()
+                if process.pid is not None:  # else it was not started
+                    process.kill()
             raise
-        finally:
-            for process in started:
-                process.wait()
+        for process in started:
+            process.join()
     if not RunFiles(directory).journal.exists():
         sys.exit(f"the run failed; see {directory.with_suffix('.out')}")
     return used
 
 
-class Forked:
-    """A copy of this process, which runs the command."""
-
-    def __init__(self, words: list[str], environment: dict[str, str], output: int) -> None:
-        self.code: int | None = None
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.environ.update(environment)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            sys.argv = ["aiperf-hpc", *words]
-            code = 1
-            try:
-                code = command_of_aiperf()
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                sys.stdout.flush()
-                os._exit(code)
-
-    def poll(self) -> int | None:
-        if self.code is None and os.waitpid(self.pid, os.WNOHANG)[0]:
-            self.code = 0
-        return self.code
-
-    def wait(self) -> int:
-        while self.poll() is None:
-            time.sleep(0.01)
-        return 0
-
-    def kill(self) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+def _rank(words: list[str], variables: Mapping[str, str], output: int) -> None:
+    """Runs the command as one rank, in a copy of this process."""
+    os.environ.update(variables)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sys.argv = ["aiperf-hpc", *words]
+    sys.exit(command_of_aiperf())
 
 
-def as_torchrun(size: int) -> list[dict[str, str]]:
-    """The variables that torchrun sets for each rank."""
-    shared = QUIET | {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_PORT": "0"}
-    shared["TORCHELASTIC_RUN_ID"] = uuid.uuid4().hex[:8]
-    return [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
-
-
-def looked(started: list[Forked]) -> dict[str, float] | None:
+def looked(started: Sequence[BaseProcess]) -> dict[str, float] | None:
     """A look at the ranks, as fields of `Used`; None if one of them has ended meanwhile."""
     try:
         ranks = [psutil.Process(process.pid) for process in started]
@@ -169,12 +140,13 @@ def looked(started: list[Forked]) -> dict[str, float] | None:
     }
 
 
-def row(groups: int, replay: Replay, used: Used) -> str:
+def cells(groups: int, replay: Replay, used: Used) -> tuple[str, ...]:
+    """A row of the table, by COLUMNS."""
     busy = np.array(list(busy_shares(replay).values()))
     span = replay.span_seconds
     assert replay.leg.released is not None
     messages = len(replay.blocks) + sum(len(each.validations) + 2 for each in replay.attempts)
-    cells = (
+    return (
         f"{groups:,}",
         f"{100 * np.mean(busy):.2f} %",
         f"{100 * np.min(busy):.2f} %",
@@ -187,7 +159,6 @@ def row(groups: int, replay: Replay, used: Used) -> str:
         f"{used.rank_seconds:.2f} s",
         f"{used.rank_bytes / 2**20:.0f} MiB",
     )
-    return f"| {' | '.join(cells)} |"
 
 
 def integrity(replay: Replay, files: RunFiles) -> str:

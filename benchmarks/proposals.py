@@ -23,10 +23,11 @@ from time import process_time
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.few_collections import few_collections
 from aiperf.proposing.proposals import new_search
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
+from benchmarks.script import head, row
 from nas.search import SEARCHES, Observation, Search
 
-HEAD = ("search", "proposals", "CPU time", "per proposal", "of the last tenth", "memory per trial")
+COLUMNS = ("search", "proposals", "CPU time", "per proposal", "of the last tenth", "memory per trial")
 EXAMPLES = 1000
 
 
@@ -78,13 +79,12 @@ def _config(name: str) -> Config:
     )
 
 
-def row(name: str, found: Reached) -> str:
+def cells(name: str, found: Reached) -> tuple[str, ...]:
+    """A row of the table, by COLUMNS."""
     memory = "–" if found.trial_bytes != found.trial_bytes else f"{found.trial_bytes:,.0f} B"
-    cells = (
-        *(name, f"{found.proposals:,}", f"{found.seconds:,.1f} s"),
-        *(f"{1e3 * found.seconds / found.proposals:.2f} ms", f"{1e3 * found.last_seconds:.2f} ms", memory),
-    )
-    return f"| {' | '.join(cells)} |"
+    each = 1e3 * found.seconds / found.proposals, 1e3 * found.last_seconds
+    times = (f"{milliseconds:.2f} ms" for milliseconds in each)
+    return name, f"{found.proposals:,}", f"{found.seconds:,.1f} s", *times, memory
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -95,13 +95,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=600.0, help="CPU time limit of each search")
     options = parser.parse_args(arguments)
     wanted = [int(number) for number in options.proposals.split(",")]
-    print(f"| {' | '.join(HEAD)} |\n|-|{'-:|' * (len(HEAD) - 1)}", flush=True)
+    print(head(*COLUMNS), flush=True)
     for name in options.searches.split(","):
         config = _config(name)
         with few_collections():
             search = new_search(config, starting_graph(config))
             for found in reached(search, wanted, options.groups, options.seconds):
-                print(row(name, found), flush=True)
+                print(row(*cells(name, found)), flush=True)
 
 
 if __name__ == "__main__":

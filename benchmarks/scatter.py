@@ -1,6 +1,6 @@
 """How far the rates of grown networks lie from the speed model of simulations, at equal operations.
 
-    PYTHONPATH=. nice python benchmarks/scatter.py [--networks NAME …] [--children 60] [--seconds 300]
+    nice python -m benchmarks.scatter [--networks NAME …] [--children 60] [--seconds 300]
 
 Prints the two tables of docs/scaling.md. The children of each seed are those that the preset's random search
 proposes, one morphism each, so every run of this script has the same ones. Their training steps are timed in
@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import median
 from time import perf_counter, process_time
 from typing import Any
@@ -27,10 +27,11 @@ from aiperf.device import Device, bind
 from aiperf.measuring.training_step import place_network, training_step
 from aiperf.pretending.assumptions import Speed
 from aiperf.proposing.proposals import new_search
-from aiperf.simulation.least_squares import not_negative
+from aiperf.simulation.fits import not_negative
 from aiperf.tasks.registry import task_of
 from aiperf.wording import percent
 from analysis.readings.robust import deviation
+from benchmarks.script import head, in_turn, row
 from nas.graph import Graph
 from nas.morphisms import MIX
 from nas.ops import TENSOR_OPS
@@ -38,7 +39,6 @@ from nas.search import Observation
 
 CHILDREN = 60
 SECONDS = 300.0
-LEAST_TURNS = 7
 POPULATION = 8
 """Size of the population, so small that parents are young: sixty children are about a dozen generations."""
 GROWING: Mapping[str, Any] = {
@@ -152,7 +152,8 @@ def timed(config: Config, device: Device, count: int, seconds: float, say: Calla
     seed = made(networks[0].graph)
     pairs = list[tuple[float, float]]()
     for at, one in enumerate(networks[1:], start=1):
-        of_seed, own = _in_turn((seed, made(one.graph)), device, seconds / count)
+        times = in_turn((seed, made(one.graph)), seconds / count, partial(_once, device=device))
+        of_seed, own = map(min, times)  # the fastest steps were disturbed least
         pairs.append((of_seed, own))
         say(f"{at} of {count}: {one.kind}, {own / of_seed:.3f} times the seed's seconds")
     usual = median(of_seed for of_seed, _ in pairs)
@@ -160,19 +161,6 @@ def timed(config: Config, device: Device, count: int, seconds: float, say: Calla
     return Timed(
         networks, batch, np.array([usual, *(usual * own / of_seed for of_seed, own in pairs)]), again
     )
-
-
-def _in_turn(steps: tuple[Step, Step], device: Device, seconds: float) -> tuple[float, float]:
-    """Seconds of the fastest step of each, which other programs disturbed least, after two untimed steps."""
-    until = perf_counter() + seconds
-    for _ in range(2):
-        for step in steps:
-            step()
-    times: tuple[list[float], list[float]] = [], []
-    while len(times[0]) < LEAST_TURNS or perf_counter() < until:
-        for step, into in zip(steps, times):
-            into.append(_once(step, device))
-    return min(times[0]), min(times[1])
 
 
 def _once(step: Step, device: Device) -> float:
@@ -222,22 +210,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         preset, changes = PRESETS[name]
         config = with_overrides(load_preset(preset), changes)
         found[name] = timed(config, device, asked.children, asked.seconds, lambda text: None)
-    heads = list(found)
-    _table(["", *heads], zip(*(figures(each) for each in found.values())))
-    print()
-    _table(
-        ["morphism", *heads], ([(kind, by_kind(each, kind)) for each in found.values()] for kind in _kinds())
-    )
-
-
-def _kinds() -> list[str]:
-    return [kind.__name__ for kind in MIX]
-
-
-def _table(head: Sequence[str], rows: Any) -> None:
-    print(f"| {' | '.join(head)} |\n|{'-|' * len(head)}")
-    for row in rows:
-        print(f"| {' | '.join([row[0][0], *(cell for _, cell in row)])} |")
+    print(head("", *found))
+    for each in zip(*(figures(one) for one in found.values())):
+        print(row(each[0][0], *(text for _, text in each)))
+    print(f"\n{head('morphism', *found)}")
+    for kind in MIX:
+        print(row(kind.__name__, *(by_kind(each, kind.__name__) for each in found.values())))
 
 
 if __name__ == "__main__":

@@ -43,14 +43,14 @@ from aiperf.journal.replay import Replay
 from aiperf.parallel.parallel import Solo
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.pace import Pace
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
+from aiperf.tasks.images.data import ImageData
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import NotFinite, TrialEnd, train
 from aiperf.trial import HyperParameters, Segment, State, Trial
 from aiperf.wire.messages import NOTHING_KEPT, Finished, Ready, Started, Steps, Validated
-from benchmarks.quality import FASHION, FASHION_ROUNDS
 from benchmarks.search_table import ARMS, TEXT, TEXT_ARMS, Result, figure, read, table
 from nas.graph import Graph
 from nas.modules import Network
@@ -60,6 +60,22 @@ from nas.search import SEARCHES
 from nas.text_seeds import llama
 from nas.weights import initial
 
+FASHION = ImageData(
+    name="idx",
+    path="/usr/share/datasets/fashion-mnist",
+    channels=1,
+    size=32,
+    classes=10,
+    training_examples=5000,
+    validation_examples=1000,
+)
+# An epoch is 25 of the digits', so fewer of them, in which networks grow faster; less decay for more images.
+FASHION_ROUNDS = {
+    "training.epochs": [1] * 8 + [12],
+    "training.validate_every_examples": 5000,
+    "training.weight_decay": 5e-4,
+    "search.bounds.growth_rounds": 8,
+}
 # Per data set: operations of a run relative to --gops, and what differs from the preset. Of images half its
 # operations, and rounds of half its length. Of all of Fashion-MNIST a trial is one epoch: as many steps as
 # eleven of its 5,000 images.
@@ -107,14 +123,14 @@ once may come to less."""
 class Spent:
     """The budget of a run, and what was credited."""
 
-    budget: int
+    budget: float = math.inf
     operations: int = 0
     pending: int = 0
     """Operations of the segment that is open, its validation included."""
     curve: list[tuple[int, float]] = field(default_factory=list)
 
     @property
-    def left(self) -> int:
+    def left(self) -> float:
         return self.budget - self.operations - self.pending
 
     @property
@@ -124,9 +140,9 @@ class Spent:
 
 @dataclass
 class Budget(Pace):
-    """A deadline in operations instead of seconds."""
+    """A deadline in operations, or in seconds if none are given."""
 
-    spent: Spent = field(default_factory=lambda: Spent(0))
+    spent: Spent = field(default_factory=Spent)
     left: Callable[[], float] = lambda: math.inf
     """What is left in steps of the network that is trained, its validations included."""
 
@@ -134,7 +150,7 @@ class Budget(Pace):
         return self.spent.over or super().must_close(now)
 
     def steps_left(self, now: float, step_seconds: float) -> float:
-        return max(0.0, self.left())
+        return max(0.0, min(self.left(), super().steps_left(now, step_seconds)))
 
 
 @lru_cache(maxsize=2)
@@ -145,26 +161,25 @@ def _data(config: DataConfig, random_seed: int) -> Data:
 class Run:
     """One run on this thread: what master and worker do, without their messages."""
 
-    def __init__(self, config: Config, budget: int) -> None:
+    def __init__(self, config: Config, pace: Budget, clock: Callable[[], float] = time.perf_counter) -> None:
         torch.set_num_threads(1)
         device = bind("cpu", 0)
-        self.config, self.seed, self.spent = config, starting_graph(config), Spent(budget)
-        data = _data(config.data, config.random_seed)
-        self.rank = Rank(device, data, config.training, Solo())
-        # It ends within a few steps of its operations.
-        self.pace = Budget(block_seconds=0.05, spent=self.spent)
+        self.config, self.seed, self.spent, self.pace = config, starting_graph(config), pace.spent, pace
+        self.rank = Rank(device, _data(config.data, config.random_seed), config.training, Solo(), clock=clock)
         self.kept: dict[int, Kept] = {}
         self.best: tuple[float, int, Kept] | None = None
         self.used: dict[int, int] = {}
         self.parents: dict[int, int | None] = {}
 
+    @property
+    def over(self) -> bool:
+        return self.pace.must_close(self.rank.clock())
+
     def trained(self, trial: Trial, start: Kept, own: Callable[[Segment], None]) -> TrialEnd:
         """Trains, and credits as the score does."""
         price, number = start.graph.cost, trial.number
-        image, asked = (
-            price.train.price(OPS),
-            price.evaluate.price(OPS) * self.rank.data.validation.num_examples,
-        )
+        image = price.train.price(OPS)
+        asked = price.evaluate.price(OPS) * self.rank.data.validation.num_examples
         before, self.parents[number] = self.spent.operations, trial.parent
         errors: list[float] = []
         step = trial.hyper.batch_size * (image + asked / self.config.training.validate_every_examples)
@@ -213,7 +228,7 @@ class Run:
         write(RankReady(0, self._ready(), 0.0))
         write(Released(None))
         waiting: list[Dispatched] = []
-        while not self.spent.over:
+        while not self.over:
             # What is prepared while another is trained, but nothing before there is a result: so the master.
             while len(waiting) < 1 + (self.config.search.prepared if self.used else 0):
                 job = jobs.next(0)
@@ -264,27 +279,21 @@ class Run:
         asked = graph.cost.evaluate.price(OPS) * data.validation.num_examples
         image = graph.cost.train.price(OPS) + asked / training.validate_every_examples
         epochs = max(1, int(operations / image / data.train.num_examples))
-        random_seed = self.config.random_seed
-        self._alone(number, epochs, Kept(graph, initial(graph, random_seed), {}))
+        self.alone(number, epochs, Kept(graph, initial(graph, self.config.random_seed), {}))
 
     def restarted(self) -> int:
         number = 0
-        while not self.spent.over:
+        while not self.over:
             weights = self.fresh(1000 * self.config.random_seed + number)
-            self._alone(number, max(self.config.training.epochs), weights)
+            self.alone(number, max(self.config.training.epochs), weights)
             number += 1
         return number
 
-    def _alone(self, number: int, epochs: int, start: Kept) -> None:
+    def alone(self, number: int, epochs: int, start: Kept) -> None:
+        """Trains a network of no parent."""
         training = self.config.training
-        hyper = HyperParameters(
-            training.learning_rate,
-            training.batch_size,
-            training.momentum,
-            training.weight_decay,
-            training.label_smoothing,
-            training.dropout,
-        )
+        names = ("learning_rate", "batch_size", "momentum", "weight_decay", "label_smoothing", "dropout")
+        hyper = HyperParameters(**{name: getattr(training, name) for name in names})
         seed = 1000 * self.config.random_seed + number
         self.trained(Trial(number, None, (), hyper, 1 + number, epochs, seed), start, lambda segment: None)
 
@@ -302,6 +311,12 @@ class Run:
             wall_seconds=0.0,
             seconds=0.0,
         )
+
+    def test_error(self, kept: Kept) -> float:
+        network = Network(kept.graph)
+        network.load(kept.weights)
+        network.place(self.rank.device.torch, self.rank.device.layout)
+        return evaluate(self.rank, network, self.rank.data.test)[0].error
 
     def lineage_operations(self, number: int) -> int:
         """Operations of the trial and of all trials whose weights went into it."""
@@ -329,23 +344,17 @@ def measured(data: str, arm: str, seed: int, gops: float, best_growth: float = 1
     if base in SEARCHES:
         preset = with_overrides(preset, {"search.name": base})
     began = time.thread_time()
-    run = Run(preset, int(share * gops * 1e9))
-    if base == "continued":
-        trials = run.continued()
-    elif base == "restarted":
-        trials = run.restarted()
-    elif base == "sweep":
-        trials = run.swept()
-    elif base == "best size":
-        trials = run.one_size(best_growth)
-    else:
-        trials = run.searched(anew=ANEW in arm)
+    # Short blocks: it ends within a few steps of its operations.
+    run = Run(preset, Budget(block_seconds=0.05, spent=Spent(int(share * gops * 1e9))))
+    arms: Mapping[str, Callable[[], int]] = {
+        "continued": run.continued,
+        "restarted": run.restarted,
+        "sweep": run.swept,
+        "best size": lambda: run.one_size(best_growth),
+    }
+    trials = arms[base]() if base in arms else run.searched(anew=ANEW in arm)
     assert run.best is not None
     error, number, kept = run.best
-    network = Network(kept.graph)
-    network.load(kept.weights)
-    network.place(run.rank.device.torch, run.rank.device.layout)
-    tested, _ = evaluate(run.rank, network, run.rank.data.test)
     lineage = run.used[number] if ANEW in arm else run.lineage_operations(number)
     return Result(
         data=data,
@@ -354,7 +363,7 @@ def measured(data: str, arm: str, seed: int, gops: float, best_growth: float = 1
         operations=run.spent.operations,
         trials=trials,
         validation_error=error,
-        test_error=tested.error,
+        test_error=run.test_error(kept),
         growth=kept.graph.operations / run.seed.operations,
         lineage_operations=lineage,
         curve=run.spent.curve,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.tasks.language.tally import BITS_OF_A_BYTE
+from benchmarks.script import head, row
 
 ARMS = (
     *("continued", "restarted", "random", "evolution", "bayesian"),
@@ -69,9 +70,8 @@ def table(results: list[Result]) -> Iterator[str]:
         goal = statistics.median(anew) if anew else 0.1
         errors = ("test, bits per byte", "validation") if data == TEXT else ("test error", "validation error")
         gain = "of continued's" if data == TEXT else "less than evolution's"
-        columns = f"{errors[0]} | {gain} | {errors[1]} | trials | lineage | growth"
-        yield f"| arm | seeds | {columns} | GOP to {_shown(data, goal)} |"
-        yield "|-|-|-|-|-|-|-|-|-|"
+        columns = (errors[0], gain, errors[1], "trials", "lineage", "growth", f"GOP to {_shown(data, goal)}")
+        yield head("arm", "seeds", *columns)
         gained = _ratios(here) if data == TEXT else _gains(here)
         for arm in [
             arm for arm in dict.fromkeys((*ARMS, *TEXT_ARMS)) if any(each.arm == arm for each in here)
@@ -112,22 +112,16 @@ def _row(runs: list[Result], gained: str, goal: float) -> str:
     data = runs[0].data
     errors = sorted(run.test_error for run in runs)
     low, middle, high = (_shown(data, each) for each in (errors[0], statistics.median(errors), errors[-1]))
-    return (
-        "| "
-        + " | ".join(
-            [
-                runs[0].arm,
-                str(len(runs)),
-                f"{middle} ({low} to {high})" if len(runs) > 1 else middle,
-                gained,
-                _shown(data, statistics.median(run.validation_error for run in runs)),
-                f"{statistics.median(run.trials for run in runs):.0f}",
-                f"{statistics.median(run.lineage_operations / run.operations for run in runs):.0%}",
-                f"x {statistics.median(run.growth for run in runs):.1f}",
-                _until([run.curve for run in runs], goal),
-            ]
-        )
-        + " |"
+    return row(
+        runs[0].arm,
+        len(runs),
+        f"{middle} ({low} to {high})" if len(runs) > 1 else middle,
+        gained,
+        _shown(data, statistics.median(run.validation_error for run in runs)),
+        f"{statistics.median(run.trials for run in runs):.0f}",
+        f"{statistics.median(run.lineage_operations / run.operations for run in runs):.0%}",
+        f"x {statistics.median(run.growth for run in runs):.1f}",
+        _until([run.curve for run in runs], goal),
     )
 
 

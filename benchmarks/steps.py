@@ -1,6 +1,6 @@
 """Times the training steps of networks on this processor, eager against fused, in turns of one step each.
 
-    PYTHONPATH=. python benchmarks/steps.py [--threads 1 2] [--formats bf16 fp32] [--networks NAME …]
+    python -m benchmarks.steps [--threads 1 2] [--formats bf16 fp32] [--networks NAME …]
 
 Prints the table of docs/performance.md. The grown networks are made from the digits' seed by a fixed draw of
 morphisms. A ratio above 1 says that
@@ -24,12 +24,12 @@ from aiperf.device import Device, bind
 from aiperf.engines import fused
 from aiperf.measuring.ceiling import measure_products
 from aiperf.measuring.training_step import place_network
+from benchmarks.script import head, in_turn, row
 from nas.graph import Graph
 from nas.morphisms import MIX, MorphismError
 from nas.seeds import residual, resnet50
 
 ROUND_SECONDS = 4.0
-LEAST_STEPS = 7
 PRODUCT_SECONDS = 0.2
 
 
@@ -90,19 +90,16 @@ def step_of(work: Work, format: str, device: Device) -> tuple[Callable[[], None]
     return made(False), made(True)
 
 
-def time(steps: tuple[Callable[[], None], Callable[[], None]], seconds: float) -> Times:
-    """Times the two steps in turn, after two untimed ones of each."""
-    for _ in range(2):
-        for step in steps:
-            step()
+def timed(work: Work, format: str, device: Device, seconds: float) -> Times:
+    """Times the two steps in turn. On one thread by the processor's time; on more by the clock's."""
     clock = process_time if torch.get_num_threads() == 1 else perf_counter
-    times, until = Times([], []), perf_counter() + seconds
-    while len(times.eager) < LEAST_STEPS or perf_counter() < until:
-        for step, into in zip(steps, (times.eager, times.fused)):
-            began = clock()
-            step()
-            into.append(clock() - began)
-    return times
+
+    def once(step: Callable[[], None]) -> float:
+        began = clock()
+        step()
+        return clock() - began
+
+    return Times(*in_turn(step_of(work, format, device), seconds, once))
 
 
 def fastest_product(device: Device, format: str) -> float:
@@ -129,22 +126,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if reason := fused.unavailable():
         raise SystemExit(reason)
     device = bind("cpu", 0)
-    print("| network | format | threads | eager ms | fused ms | ratio | share of the ceiling |")
-    print("|-|-|-|-|-|-|-|")
+    print(head("network", "format", "threads", "eager ms", "fused ms", "ratio", "share of the ceiling"))
     for format in asked.formats:
         for threads in asked.threads:
             torch.set_num_threads(threads)
             for name in asked.networks:
                 work = WORKS[name]()
                 ceiling = fastest_product(device, format)
-                found = time(step_of(work, format, device), asked.seconds)
+                found = timed(work, format, device, asked.seconds)
                 ceiling = max(ceiling, fastest_product(device, format))
                 share = work.batch_size * work.graph.cost.train.mac / median(found.fused) / ceiling
-                print(
-                    f"| {name} | {format} | {threads} | {1e3 * median(found.eager):.1f} "
-                    f"| {1e3 * median(found.fused):.1f} | {found.ratio:.2f} | {100 * share:.0f} % |",
-                    flush=True,
-                )
+                times = [f"{1e3 * median(each):.1f}" for each in (found.eager, found.fused)]
+                cells = (name, format, threads, *times, f"{found.ratio:.2f}", f"{100 * share:.0f} %")
+                print(row(*cells), flush=True)
 
 
 if __name__ == "__main__":

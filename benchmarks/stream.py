@@ -1,6 +1,6 @@
 """What a step costs in reading: the digits' stream beside a bare index with a slice of a permutation.
 
-    python benchmarks/stream.py [--steps 2000]
+    python -m benchmarks.stream [--steps 2000]
 
 Prints microseconds per step, the median of alternating rounds, on the device that is found.
 """

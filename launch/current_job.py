@@ -10,6 +10,7 @@ from launch import SCHEDULERS
 from launch.scheduler import Scheduler
 
 ANSWER_SECONDS = 10
+"""Most seconds that a scheduler's command may take; afterwards the job has no known end."""
 
 
 def job_name(environment: Mapping[str, str]) -> str:
@@ -30,6 +31,7 @@ def job_seconds_left(environment: Mapping[str, str], now: float) -> float | None
 
 
 def _scheduler(environment: Mapping[str, str]) -> Scheduler | None:
+    """The scheduler whose variable is set here; None outside of a job."""
     return next((each for each in SCHEDULERS.values() if variables.word(environment, each.job_id)), None)
 
 

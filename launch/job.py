@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from aiperf.errors import ConfigError
-from launch.script_text import line
+from launch.shell_text import line
 
 WARNING_SECONDS = 120
 """Time before its limit at which a job is asked to stop: thirty seconds for that, the rest for slow ranks."""
@@ -25,9 +25,11 @@ class Job:
     """One run under a scheduler, or the same run several times."""
 
     nodes: int
+    """Number of nodes; the first one has the master in addition to its ranks."""
     hours: float
     """Length of the run's timed span in hours."""
     name: str = "aiperf-hpc"
+    """Name of the job and beginning of the names of its files."""
     options: tuple[str, ...] = ()
     """Options of `aiperf-hpc run`: the preset, the data."""
     directory: str = ""

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from aiperf import variables
 from aiperf.programs import json_object, rows
 from launch.job import WARNING_SECONDS, Job
-from launch.scheduler import Answer, JobState, JobStates, Scheduler, clock_seconds, submitted_id
+from launch.scheduler import Answer, JobStates, Scheduler, clock_seconds, submitted_id
 from launch.site import Site
 
 CONTINUE = 75
+"""Exit code of a script whose run can be continued, for which LSF queues the job again."""
 
 
 class Lsf(Scheduler):
+    """Arrays are part of a job's name, and a list of hosts names each host once per slot: bsub(1)."""
+
     name, title = "LSF", "IBM Spectrum LSF"
     ending = "lsf"
     mark, account, partition = "#BSUB", "-P ", "-q "
@@ -23,6 +26,7 @@ class Lsf(Scheduler):
     array_id = "LSB_JOBID"
     hosts = 'uniq "$LSB_DJOB_HOSTFILE"'
     nodes = '$(uniq "$LSB_DJOB_HOSTFILE" | wc -l)'
+    running, pending = ("RUN", "SSUSP", "USUSP"), ("PEND", "PSUSP", "WAIT")
     requeue = (
         'echo "LSF requeues this job because of exit code 75, but not after bkill:"',
         'echo "then use AIPERF_DIRECTORY=$(printf %q "$directory") bsub, with this script"',
@@ -47,21 +51,25 @@ class Lsf(Scheduler):
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
+        """`bsub` with a condition on the end of other jobs."""
         condition = " && ".join(f"ended({job})" for job in after)
         return ["bsub", *(["-w", condition] if after else [])]
 
     def submitted(self, answer: str) -> str:
+        """The id in a line such as: Job <4711> is submitted to queue <normal>."""
         return submitted_id("bsub", answer, r".*Job <(\d+)> is submitted.*")
 
     def ask(self, jobs: Sequence[str]) -> list[str]:
+        """`bjobs` for jobs that have ended, too."""
         return ["bjobs", "-a", "-json", "-o", "jobid stat", *jobs]
 
     def states(self, answer: str) -> JobStates:
+        """The states in JSON; a job that was not found has an ERROR in place of its state, and is gone."""
         records = json_object(answer).get("RECORDS", [])
         records = records if isinstance(records, list) else [records]
         told = [each for each in records if isinstance(each, dict) and isinstance(each.get("JOBID"), str)]
         skipped = tuple(f"{each!r:.80}" for each in records if each not in told)
-        return JobStates({each["JOBID"]: _state(each.get("STAT", "")) for each in told}, skipped)
+        return JobStates({each["JOBID"]: self.state(each.get("STAT")) for each in told}, skipped)
 
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
         """Hours and minutes, and L where they are a limit, not somebody's estimate (bjobs(1), -WL)."""
@@ -69,8 +77,3 @@ class Lsf(Scheduler):
         job = variables.word(environment, self.job_id) + f"[{element}]" * (element != 0)
         told = rows(answer("bjobs", "-noheader", "-o", "time_left", job), r"(\d+:\d+) L")
         return clock_seconds(f"{told.found[0][1]}:00") if told.found else None
-
-
-def _state(name: object) -> JobState:
-    is_running = JobState.RUNNING if name in ("RUN", "SSUSP", "USUSP") else JobState.GONE
-    return JobState.PENDING if name in ("PEND", "PSUSP", "WAIT") else is_running

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from aiperf import variables
 from aiperf.programs import json_object
 from launch.job import Job
-from launch.scheduler import Answer, JobState, JobStates, Scheduler, clock_seconds, submitted_id
+from launch.scheduler import Answer, JobStates, Scheduler, clock_seconds, submitted_id
 from launch.site import Site
-
-RUNNING, PENDING = "RBESU", "QHWTM"
 
 
 class Pbs(Scheduler):
+    """The first node is a chunk of its own, because it has the master as well; no signal comes before the
+    limit, so the script keeps time itself."""
+
     name, title = "PBS", "OpenPBS and PBS Professional"
     ending = "pbs"
     mark, account, partition = "#PBS", "-A ", "-q "
@@ -24,6 +25,7 @@ class Pbs(Scheduler):
     array_id = "PBS_ARRAY_ID"
     hosts = 'uniq "$PBS_NODEFILE"'
     nodes = '$(uniq "$PBS_NODEFILE" | wc -l)'
+    running, pending = "RBESU", "QHWTM"
     workdir = 'cd "$PBS_O_WORKDIR" || exit 1'
     warned = False
     requeue = (
@@ -33,6 +35,7 @@ class Pbs(Scheduler):
     )
 
     def options(self, site: Site, job: Job) -> list[str]:
+        """Nodes and ranks of a node as chunks; `-r y` allows the job to be queued again."""
         return [
             f"-N {job.name}",
             f"-l select={_select(site, job)} -l walltime={job.clock}",
@@ -42,20 +45,26 @@ class Pbs(Scheduler):
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
+        """`qsub` with a dependency on the end of other jobs."""
         return ["qsub", *(["-W", f"depend=afterany:{':'.join(after)}"] if after else [])]
 
     def submitted(self, answer: str) -> str:
+        """The id, of an array with [], and with the server's name."""
         return submitted_id("qsub", answer, r"(\d+(?:\[\])?(?:\.\S+)?)")
 
     def ask(self, jobs: Sequence[str]) -> list[str]:
+        """`qstat` for jobs that have ended, too."""
         return ["qstat", "-x", "-f", "-F", "json", *jobs]
 
     def states(self, answer: str) -> JobStates:
+        """The states in JSON, by the letters of qstat(1B)."""
         jobs = json_object(answer).get("Jobs", {})
         if not isinstance(jobs, dict):
             return JobStates({}, (f"Jobs: {jobs!r:.80}",))
         told = {job: each.get("job_state") for job, each in jobs.items() if isinstance(each, dict)}
-        known = {job: _state(letter) for job, letter in told.items() if isinstance(letter, str) and letter}
+        known = {
+            job: self.state(letter) for job, letter in told.items() if isinstance(letter, str) and letter
+        }
         return JobStates(known, tuple(f"{job}: {jobs[job]!r:.80}" for job in jobs if job not in known))
 
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
@@ -70,11 +79,6 @@ class Pbs(Scheduler):
             return time.mktime(time.strptime(began[1].strip())) + seconds - now
         except (ValueError, OverflowError):  # not as ctime(3) writes it
             return None
-
-
-def _state(letter: str) -> JobState:
-    is_running = JobState.RUNNING if letter in RUNNING else JobState.GONE
-    return JobState.PENDING if letter in PENDING else is_running
 
 
 def _select(site: Site, job: Job) -> str:

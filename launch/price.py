@@ -10,6 +10,7 @@ from aiperf.errors import ConfigError
 from aiperf.wording import figure
 
 FORM = re.compile(r"(?P<amount>\d+(?:\.\d+)?|\.\d+) ?(?P<currency>[A-Z]{3})?/node-hour")
+"""An amount, an optional currency of three letters, and the unit."""
 DOLLARS = "USD"
 
 
@@ -22,6 +23,7 @@ class Price:
     """Three letters (ISO 4217); empty where the owner names none."""
 
     def money(self, node_hours: float) -> float:
+        """The cost of so many node-hours, in the currency of the price."""
         return self.per_node_hour * node_hours
 
     @property

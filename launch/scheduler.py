@@ -1,21 +1,83 @@
-"""The interface of a scheduler: directives, variables, its launcher, and the words of its commands."""
+"""The interface of a scheduler: directives, variables, the words of its commands, and the launchers that
+start the ranks.
+
+The words of a launcher are shell text: `$hosts` names a file with the host of every rank, one per line;
+`$nodes` is the number of nodes, `$devices` that of the devices of one node, `$cores` that of the cores of a
+rank.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 from aiperf.errors import ConfigError
 from aiperf.programs import rows
 from aiperf.variables import number
 from launch.job import Job
-from launch.launchers import LAUNCHERS, Launcher
 from launch.site import Mpi, Site
 
 Answer = Callable[..., str]
 """Runs the words of a command, and returns what it prints; nothing if it fails."""
+
+
+COUNT = '"$(wc -l <"$hosts")"'
+"""Shell text for the number of ranks: the lines of the file of hosts."""
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A command that starts one process on each host of a list."""
+
+    name: str
+    ranks: Callable[[Mpi], list[str]]
+    """The words before the program: one rank for each line of the host file."""
+    once_a_node: tuple[str, ...]
+    """The words before a command that runs once on every node."""
+    rank_variables: tuple[str, str] = ("", "")
+    """Variables in which a scheduler's own launcher gives a rank its number and the number of ranks."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables to export before it starts."""
+    why: str = ""
+    """The reason for these variables, as a comment of the script."""
+    warn: str = 'kill -USR1 "$run"'
+    """Shell line that passes a warning on to the ranks, which the process $run started."""
+
+
+def _of_mpi(name: str) -> Launcher:
+    """Open MPI, up to 4 and from 5 on, binds a rank to one core or to a part of the node; the ranks of this
+    program share the cores out themselves. Other MPIs do not read these variables."""
+    return Launcher(
+        name,
+        lambda mpi: [name, "-n", COUNT, "--hostfile", '"$hosts"'],
+        (name, "-n", '"$nodes"', "--hostfile", '"$once"'),
+        environment={
+            "OMPI_MCA_hwloc_base_binding_policy": "none",
+            "PRTE_MCA_hwloc_default_binding_policy": "none",
+        },
+        why="Open MPI must not bind ranks to cores: they divide the cores among themselves.",
+    )
+
+
+TORCHRUN = Launcher(
+    "torchrun",
+    # A warning would kill it before it reaches any rank.
+    lambda mpi: [
+        'bash -c \'trap "" USR1; exec "$@"\' ranks',
+        "torchrun",
+        "--standalone",
+        "--nproc-per-node=$((devices + 1))",
+        "--no-python",
+    ],
+    once_a_node=(),
+    warn='pkill -USR1 -P "$run"',
+)
+"""The launcher for one node, where no MPI is needed."""
+
+LAUNCHERS = (_of_mpi("mpiexec"), _of_mpi("mpirun"), TORCHRUN)
+"""Launchers that work under every scheduler and without one."""
 
 
 class JobState(Enum):
@@ -32,6 +94,7 @@ class JobStates:
     """The answer of a scheduler that was asked for the states of jobs."""
 
     known: Mapping[str, JobState]
+    """State by the id of the job."""
     skipped: tuple[str, ...] = ()
     """Parts of the answer that are not the state of a job."""
 
@@ -73,6 +136,10 @@ class Scheduler(ABC):
     there."""
     warned: bool = True
     """Whether it can send a signal before the limit."""
+    running: Container[object]
+    """What the scheduler's commands call the states of a job that has its nodes."""
+    pending: Container[object]
+    """The same of a job that still waits for them, or waits again."""
     requeue: Sequence[str] = ()
     """Shell lines that queue the job again when the run was stopped in time. They may set `code`, with which
     the script then exits."""
@@ -128,6 +195,12 @@ class Scheduler(ABC):
     def states(self, answer: str) -> JobStates:
         """The states of the jobs in what `ask` printed; a job that is missing there is GONE. Raises
         ValueError for an answer of another form."""
+
+    def state(self, name: object) -> JobState:
+        """The state that the scheduler's commands call so; GONE for any other name."""
+        if name in self.pending:
+            return JobState.PENDING
+        return JobState.RUNNING if name in self.running else JobState.GONE
 
     @abstractmethod
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:

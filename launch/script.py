@@ -11,18 +11,20 @@ from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
 from aiperf.journal.words import TERMINATED, TESTED
 from launch.job import WARNING_SECONDS, Job
-from launch.launchers import TORCHRUN, Launcher
-from launch.scheduler import Scheduler, marked
-from launch.script_text import line, path_word
+from launch.scheduler import TORCHRUN, Launcher, Scheduler, marked
+from launch.shell_text import line, path_word
 from launch.site import Site
 
 WIDTH = 100
+"""Columns of a line of words; directives may be longer."""
 
 KNOW_MODULE = "type module >/dev/null 2>&1 || source /etc/profile # a batch shell is not a login shell"
+"""Line that defines `module`, if the batch shell does not know it."""
 FOUND = (
     'type -P "${program[0]}" >/dev/null ||',
     '    { echo "${program[0]} is not in PATH; edit the line below EDIT 3" >&2; exit 1; }',
 )
+"""Lines that stop the job if the program is not on PATH, before any rank starts."""
 # Other users know the number of a job, and could make the folder first, or a link with its name.
 OWN_FOLDER = (
     '"${each[@]}" bash -c \'mkdir -pm 700 "$1" && [[ -O $1 && ! -L $1 ]] ||',
@@ -30,7 +32,9 @@ OWN_FOLDER = (
     '    _ "$scratch" || exit 1',
 )
 STRICT = "set -uo pipefail # only now, because a site's scripts may read variables that are not set"
+"""Line from which on a variable that is not set is an error."""
 COMPLETE, STOPPED = f'"type":"{TESTED}"', f'"reason":"(error: )?{TERMINATED}'
+"""Patterns of the last line of a journal: of a run that has its test, and of one that was stopped in time."""
 
 
 def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
@@ -71,6 +75,7 @@ def table_text(scheduler: Scheduler, site: Site, job: Job, study: Path) -> str:
 
 
 def _title(scheduler: Scheduler, job: Job) -> list[str]:
+    """Comments at the top: what the script is for, and how it is submitted."""
     where = "one node" if job.nodes == 1 else "several nodes"
     if job.sizes:
         where = f"{', '.join(map(str, job.sizes))} nodes, one after another: weak scaling in one job"
@@ -104,15 +109,12 @@ def _wanted(scheduler: Scheduler, job: Job) -> list[str]:
     options = join([*job.options, "--hours", f"{job.hours:g}"])
     job_id = scheduler.array_id if job.repeat > 1 else scheduler.job_id
     own = f"${{AIPERF_DIRECTORY:-runs/{job.name}-${job_id}}}"
+    lines = ["# Options of the run.", f"set -- {options}"]
+    if scheduler.arguments:
+        lines = ["# Options of the run: those given to this script, otherwise these."]
+        lines += [f"(($#)) || set -- {options}"]
     return [
-        *(
-            [
-                "# Options of the run: those given to this script, otherwise these.",
-                f"(($#)) || set -- {options}",
-            ]
-            if scheduler.arguments
-            else ["# Options of the run.", f"set -- {options}"]
-        ),
+        *lines,
         "# The run directory: one per job, and the same one if the job is requeued.",
         *["# Each repeated run has a subdirectory."] * (job.repeat > 1),
         f"directory={quote(job.directory) if job.directory else own}",
@@ -120,6 +122,7 @@ def _wanted(scheduler: Scheduler, job: Job) -> list[str]:
 
 
 def _machine(scheduler: Scheduler, site: Site, job: Job) -> list[str]:
+    """Lines that set the numbers of nodes, devices and cores."""
     return [
         *([] if job.sizes else [f"nodes={scheduler.nodes}"]),
         *scheduler.devices(site),
@@ -138,6 +141,7 @@ def _warning(launcher: Launcher) -> list[str]:
 
 
 def _ranks(scheduler: Scheduler, words: list[str]) -> list[str]:
+    """Lines that write the file of hosts and the words that start a rank on each."""
     return [
         "# One rank per device, plus one on the first node: the master, which has no device.",
         "hosts=$(mktemp)",
@@ -151,6 +155,8 @@ def _ranks(scheduler: Scheduler, words: list[str]) -> list[str]:
 
 
 def _staging(scheduler: Scheduler, site: Site, launcher: Launcher) -> list[str]:
+    """Lines that make a folder on each node, copy the data there, and remove it at the end; none without a
+    local disk."""
     if not site.scratch.directory:
         return []
     stage = site.scratch.stage
@@ -168,6 +174,7 @@ def _staging(scheduler: Scheduler, site: Site, launcher: Launcher) -> list[str]:
 
 
 def _doctor(site: Site) -> list[str]:
+    """Lines that check the machine before the run: an hour of waiting must not end in a missing library."""
     words = ['"${ranks[@]}"', '"${program[@]}"', "doctor"]
     words += [f"--wait-seconds {site.doctor_seconds:g}"] * bool(site.doctor_seconds)
     words += ['--directory "$directory"', '"$@"']
@@ -223,6 +230,8 @@ def _explained(launcher: Launcher, code: int, means: str) -> str:
 
 
 def _lost_code(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
+    """Lines that find out from the journal whether a run was stopped in time, for a launcher that loses the
+    exit code."""
     if launcher is not TORCHRUN:
         return []
     told = f"tail -n 1 {_journal(scheduler, job)} | grep -qE {quote(STOPPED)}"
@@ -233,6 +242,7 @@ def _lost_code(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
 
 
 def _journal(scheduler: Scheduler, job: Job) -> str:
+    """Shell text of the path of the journal."""
     return f'"{RunFiles(Path(_place(scheduler, job))).journal}"'
 
 
@@ -244,6 +254,7 @@ def _place(scheduler: Scheduler, job: Job) -> str:
 
 
 def _each_size(job: Job, one: Iterable[list[str]]) -> list[str]:
+    """A loop over the sizes around the lines of one run, and the table of the study after it."""
     body = _paragraphs(one).splitlines()
     return [
         f"for nodes in {' '.join(map(str, job.sizes))}; do",
@@ -255,6 +266,7 @@ def _each_size(job: Job, one: Iterable[list[str]]) -> list[str]:
 
 
 def _spread(scheduler: Scheduler, job: Job) -> list[str]:
+    """Lines that show how far repeated runs differ, from the second one on."""
     return [
         "# The spread of the runs, once there are several.",
         f'((code == 0 && {scheduler.element} > 1)) && "${{program[@]}}" spread "$directory"',
@@ -262,6 +274,7 @@ def _spread(scheduler: Scheduler, job: Job) -> list[str]:
 
 
 def _end(scheduler: Scheduler, launcher: Launcher) -> list[str]:
+    """Lines that say how it ended, and queue the job again if the run can be continued."""
     return [
         "case $code in",
         '0) echo "done: $directory" ;;',
@@ -277,6 +290,7 @@ def _end(scheduler: Scheduler, launcher: Launcher) -> list[str]:
 
 
 def _paragraphs(sections: Iterable[list[str]]) -> str:
+    """Sections with an empty line between them; empty ones are left out."""
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from aiperf import toml
 from aiperf.errors import ConfigError
 from aiperf.os_error import unreadable
-from launch import script_text
+from launch import shell_text
 from launch.price import Price, parse_price
 from nas.bounded import read_text
 from nas.record import decode
@@ -32,10 +32,10 @@ class Queue:
     """Further options of sbatch, qsub or bsub, one directive each, as --constraint=h100."""
 
     def __post_init__(self) -> None:
-        script_text.name("queue.account", self.account)
-        script_text.name("queue.partition", self.partition)
+        shell_text.name("queue.account", self.account)
+        shell_text.name("queue.partition", self.partition)
         for option in self.options:
-            script_text.line("queue.options", option)
+            shell_text.line("queue.options", option)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Devices:
             raise ConfigError(f"devices.cores_per_node is {self.cores_per_node}; it must be at least 0")
         if not self.request:
             raise ConfigError('devices.request is empty; it is "gpus", "none" or the name of a resource')
-        script_text.name("devices.request", self.request)
+        shell_text.name("devices.request", self.request)
 
     @property
     def cores_per_rank(self) -> int:
@@ -79,9 +79,9 @@ class Mpi:
     """Further options of the launcher, as shell text."""
 
     def __post_init__(self) -> None:
-        script_text.name("mpi.plugin", self.plugin)
+        shell_text.name("mpi.plugin", self.plugin)
         for option in self.options:
-            script_text.words("mpi.options", option)
+            shell_text.words("mpi.options", option)
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,17 @@ class Container:
     """A container image that holds the program; without one, the program is that of the environment."""
 
     image: str = ""
+    """Path of the image; empty: none."""
     command: str = "apptainer"
+    """The program that runs it, such as apptainer or singularity."""
     options: tuple[str, ...] = ("--nv",)
     """Options of its `exec`, as shell text: they make devices and folders visible inside, as --bind
     "$PWD"."""
 
     def __post_init__(self) -> None:
-        script_text.path("container.image", self.image)
+        shell_text.path("container.image", self.image)
         for key, value in [("command", self.command), *(("options", option) for option in self.options)]:
-            script_text.words(f"container.{key}", value)
+            shell_text.words(f"container.{key}", value)
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,8 @@ class Scratch:
     def __post_init__(self) -> None:
         if self.stage and not self.directory:
             raise ConfigError("scratch.stage is given without scratch.directory; set the target directory")
-        script_text.path("scratch.directory", self.directory)
-        script_text.command("scratch.stage", self.stage)
+        shell_text.path("scratch.directory", self.directory)
+        shell_text.command("scratch.stage", self.stage)
 
 
 @dataclass(frozen=True)
@@ -148,8 +150,8 @@ class Site:
         return parse_price("price", self.price) if self.price else None
 
     def __post_init__(self) -> None:
-        script_text.line("name", self.name)
-        script_text.line("owner", self.owner)
+        shell_text.line("name", self.name)
+        shell_text.line("owner", self.owner)
         if not (self.doctor_seconds == 0 or 1 <= self.doctor_seconds <= LONGEST_DOCTOR_SECONDS):
             raise ConfigError(
                 f"doctor_seconds is {self.doctor_seconds:g}; it must be 0, or 1 to {LONGEST_DOCTOR_SECONDS} "
@@ -158,13 +160,13 @@ class Site:
         if self.price:
             parse_price("price", self.price)
         for module in self.modules:
-            script_text.line("modules", module)
+            shell_text.line("modules", module)
         for own in self.setup:
-            script_text.command("setup", own)
+            shell_text.command("setup", own)
         for name, value in self.environment.items():
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise ConfigError(f"environment.{name} is not a variable name; use letters, digits and '_'")
-            script_text.line(f"environment.{name}", value)
+            shell_text.line(f"environment.{name}", value)
 
 
 def load_site(path: Path) -> Site:

@@ -21,6 +21,7 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
     "modules": ("bash", "-lc", f"echo {MARK}; module -t list 2>&1 && echo {MARK}"),
 }
 Answers = Mapping[str, str]
+"""What the commands printed, by the name of the question."""
 FORMS: Mapping[str, str] = {
     "sinfo": r"([\w.,:@/+=%-]+)(\*?)\|(\d{1,9}(?:\.\d+)?[KMG]?)\|(\d{1,9})(\+?)"
     r"\|([^|]*)\|([\w:.,/ -]*)\|(\w+)",
@@ -30,13 +31,17 @@ FORMS: Mapping[str, str] = {
 PLUGINS = ("pmix", "pmi2", "cray_shasta")
 """Values of srun --mpi, the best first."""
 REQUEST = '"gpus", "none", or the name of a resource, such as "npu"'
+"""What `devices.request` may be."""
 HEAD = "# What a batch script must know about this machine, as found by `launch init-site`: check it.\n"
+"""First line of a draft."""
 GUESSED = "guessed: check this"
 """Marks a value that no command of the machine reported, or of which several were reported."""
 
 
 @dataclass(frozen=True)
 class Partition:
+    """A partition as `sinfo` reports it."""
+
     name: str
     is_default: bool
     nodes: int
@@ -48,6 +53,7 @@ class Partition:
     kinds: Mapping[str, int]
     """Number of devices of a node by kind: a100; empty if the scheduler knows none."""
     limit: str
+    """Longest time of a job, as Slurm writes it."""
 
     @property
     def devices(self) -> int:
@@ -91,64 +97,63 @@ def site_text(answers: Answers, user: str, setup: str) -> str:
     plugins = [name for name in PLUGINS if re.search(rf"\b{name}\b", answers.get("mpi", ""))]
     launcher = "srun" if "mpi" in answers else "mpiexec"
     # Guessed is a default, one of several answers, and what this host has, which need not be a compute node.
-    values = [
-        (
+    lines = [
+        _line(
             "modules",
             f"[{_loaded(answers.get('modules', ''))}]",
             "loaded in this order, after `module purge`",
             "modules" in answers,
         ),
-        ("setup", f"[{_quoted(setup)}]", "commands that put `aiperf-hpc` on PATH", True),
-        ("name", _quoted(""), "of the machine, for the titles of reports; empty: not shown", True),
-        ("owner", _quoted(""), "owner of the machine; empty: not shown", True),
-        ("doctor_seconds", "0.0", "time limit of the check before each run; 0: its default of 50 s", True),
-        ("price", _quoted(""), 'of a node, such as "12.5USD/node-hour", for `cost` and `report`', True),
-        ("[queue]", "", _seen_partitions(known), True),
-        ("account", _quoted(accounts[0] if accounts else ""), _others(accounts), len(accounts) == 1),
-        ("partition", _quoted(first.name if first else ""), "", len(known) == 1),
-        ("options", "[]", 'further options of sbatch, such as "--constraint=h100"', True),
-        ("[devices]", "", "", True),
-        (
+        _line("setup", f"[{_quoted(setup)}]", "commands that put `aiperf-hpc` on PATH"),
+        _line("name", _quoted(""), "of the machine, for the titles of reports; empty: not shown"),
+        _line("owner", _quoted(""), "owner of the machine; empty: not shown"),
+        _line("doctor_seconds", "0.0", "time limit of the check before each run; 0: its default of 50 s"),
+        _line("price", _quoted(""), 'of a node, such as "12.5USD/node-hour", for `cost` and `report`'),
+        _heading("queue", _seen_partitions(known)),
+        _line("account", _quoted(accounts[0] if accounts else ""), _others(accounts), len(accounts) == 1),
+        _line("partition", _quoted(first.name if first else ""), "", len(known) == 1),
+        _line("options", "[]", 'further options of sbatch, such as "--constraint=h100"'),
+        _heading("devices"),
+        _line(
             "per_node",
             str(devices or counted or 1),
             f"devices of a node, one rank for each{_kinds(first)}",
             bool(devices) and alike,
         ),
-        ("request", _quoted(request if devices or counted else "none"), REQUEST, bool(devices)),
-        (
+        _line("request", _quoted(request if devices or counted else "none"), REQUEST, bool(devices)),
+        _line(
             "cores_per_node",
             str(first.cores if first else 0),
             "for PBS and LSF; Slurm reports them",
             first is not None and first.alike,
         ),
-        ("[mpi]", "", "", True),
-        (
+        _heading("mpi"),
+        _line(
             "launcher",
             _quoted(launcher),
             "srun, mpiexec or mpirun; torchrun inside one node",
             "mpi" in answers,
         ),
-        (
-            "plugin",
-            _quoted(plugins[0] if plugins else "pmix"),
-            f"of srun --mpi{_and(plugins[1:])}",
-            bool(plugins),
-        ),
-        ("options", "[]", "of the launcher", True),
-        ("[container]", "", "", True),
-        ("image", _quoted(""), "an Apptainer image that holds the program; empty: none", True),
-        ("[scratch]", "", "", True),
-        ("directory", _quoted(""), 'on each node\'s own disk, such as "/local"; empty: none', True),
-        ("stage", _quoted(""), "run once on every node, to copy the images into $scratch", True),
-        ("[environment]", "", "", True),
+        _line("plugin", _quoted([*plugins, "pmix"][0]), f"of srun --mpi{_and(plugins[1:])}", bool(plugins)),
+        _line("options", "[]", "of the launcher"),
+        _heading("container"),
+        _line("image", _quoted(""), "an Apptainer image that holds the program; empty: none"),
+        _heading("scratch"),
+        _line("directory", _quoted(""), 'on each node\'s own disk, such as "/local"; empty: none'),
+        _line("stage", _quoted(""), "run once on every node, to copy the images into $scratch"),
+        _heading("environment"),
     ]
-    return HEAD + "".join(_line(*value) for value in values)
+    return HEAD + "".join(lines)
 
 
-def _line(name: str, value: str, comment: str, told: bool) -> str:
-    if name.startswith("["):
-        return f"\n{name}\n" + "".join(f"# {line}\n" for line in comment.splitlines())
-    words = "; ".join(word for word in ("" if told else GUESSED, comment) if word)
+def _heading(name: str, comment: str = "") -> str:
+    """The beginning of a table of TOML, with a comment of several lines."""
+    return f"\n[{name}]\n" + "".join(f"# {line}\n" for line in comment.splitlines())
+
+
+def _line(name: str, value: str, comment: str, is_known: bool = True) -> str:
+    """A key with its value and a comment. `is_known`: whether the value need not be checked by a person."""
+    words = "; ".join(filter(None, ("" if is_known else GUESSED, comment)))
     return f"{f'{name} = {value}':<34} # {words}".rstrip(" #") + "\n"
 
 
@@ -179,6 +184,7 @@ def _kinds(first: Partition | None) -> str:
 
 
 def _accounts(answer: str, user: str) -> list[str]:
+    """Accounts that this user may charge, sorted."""
     told = (row.groups() for row in rows(answer, FORMS["accounts"]).found)
     return sorted({account for account, owner in told if owner == user and account})
 
@@ -191,6 +197,7 @@ def _loaded(answer: str) -> str:
 
 
 def _seen_partitions(known: list[Partition]) -> str:
+    """One line per partition, so that a person can choose another one."""
     return "\n".join(
         f"{each.name}: {counted(each.nodes, 'node')}, {counted(each.cores, 'core')}"
         f"{f', {each.devices} x {each.resource}' if each.devices else ''}, up to {each.limit}"
@@ -199,10 +206,12 @@ def _seen_partitions(known: list[Partition]) -> str:
 
 
 def _others(accounts: list[str]) -> str:
+    """The comment on the account: the others that would work."""
     return f"or {', '.join(accounts[1:])}" if accounts[1:] else "account that jobs are charged to"
 
 
 def _and(plugins: list[str]) -> str:
+    """The comment on the plugin of MPI: the others that would work."""
     return f"; {', '.join(plugins)} would also work" if plugins else ""
 
 

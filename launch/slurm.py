@@ -9,17 +9,17 @@ from aiperf.errors import ConfigError
 from aiperf.programs import rows
 from aiperf.wording import duration
 from launch.job import WARNING_SECONDS, Job
-from launch.launchers import COUNT, Launcher
-from launch.scheduler import Answer, JobState, JobStates, Scheduler, clock_seconds, submitted_id
+from launch.scheduler import COUNT, Answer, JobStates, Launcher, Scheduler, clock_seconds, submitted_id
 from launch.site import Site
 
-RUNNING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
-PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
-MOST_RESTARTS = 20  # a job that is always stopped before it gets anywhere must not be queued for ever
+MOST_RESTARTS = 20
+"""A job that is always stopped before it gets anywhere must not be queued for ever."""
 END = "SLURM_JOB_END_TIME"
+"""Variable with the end of the job in seconds since 1970."""
 LEFT = r"(?:\d+-)?\d+(?::\d+)*|UNLIMITED|INVALID|NOT_SET|N/A"
 """The time left in an answer of squeue: squeue(1), %L."""
-UNLIMITED_SECONDS = 360 * 86400.0  # a job without a limit ends in a year (slurmctld/job_mgr.c)
+UNLIMITED_SECONDS = 360 * 86400.0
+"""A job that ends later has no limit: Slurm lets one without a limit end in a year (slurmctld/job_mgr.c)."""
 
 SRUN = Launcher(
     "srun",
@@ -44,6 +44,8 @@ SRUN = Launcher(
 
 
 class Slurm(Scheduler):
+    """Jobs are queued again by the script itself, because Slurm does so only after a failure of a node."""
+
     name = title = "Slurm"
     ending = "sbatch"
     mark, account, partition = "#SBATCH", "--account=", "--partition="
@@ -54,6 +56,8 @@ class Slurm(Scheduler):
     nodes = "$SLURM_JOB_NUM_NODES"
     arguments = True
     launcher = SRUN
+    running = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
+    pending = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
     requeue = (
         "# Requeue it, unless Slurm itself ends the job: after scancel, or to requeue it.",
         'if squeue -h -t running -j "$SLURM_JOB_ID" -o %A | grep -qx "$SLURM_JOB_ID" &&',
@@ -70,6 +74,8 @@ class Slurm(Scheduler):
     )
 
     def options(self, site: Site, job: Job) -> list[str]:
+        """`--requeue` and a warning two minutes before the limit, to the batch script only (B:), which passes
+        it on."""
         return [
             f"--job-name={job.name}",
             f"--nodes={job.nodes}{_request(site)} --time={job.clock}",
@@ -80,6 +86,8 @@ class Slurm(Scheduler):
         ]
 
     def devices(self, site: Site) -> list[str]:
+        """Lines that take the number of devices from Slurm, so that a person who edits the request need not
+        edit it twice."""
         request = site.devices.request
         if request == "none":
             return super().devices(site)
@@ -107,6 +115,7 @@ class Slurm(Scheduler):
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
+        """`sbatch`, which then prints the id alone."""
         dependency = [f"--dependency=afterany:{':'.join(after)}"] * bool(after)
         return ["sbatch", "--parsable", *dependency]
 
@@ -119,10 +128,9 @@ class Slurm(Scheduler):
         return ["squeue", "--me", "--noheader", "--states=all", "--format=%A %T"]
 
     def states(self, answer: str) -> JobStates:
+        """The states by job; other lines, such as a cluster's heading, are skipped."""
         told = rows(answer, r"(\d+) (\w+)")
-        return JobStates(
-            {job: _state(name) for job, name in (row.groups() for row in told.found)}, told.skipped
-        )
+        return JobStates({row[1]: self.state(row[2]) for row in told.found}, told.skipped)
 
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
         """The end is in the environment since Slurm 23.02 (sbatch(1), SLURM_JOB_END_TIME); older versions are
@@ -141,12 +149,8 @@ class Slurm(Scheduler):
         return clock_seconds(told.found[0][0]) if told.found else None
 
 
-def _state(name: str) -> JobState:
-    is_running = JobState.RUNNING if name in RUNNING else JobState.GONE
-    return JobState.PENDING if name in PENDING else is_running
-
-
 def _request(site: Site) -> str:
+    """The option that requests devices, with a space before it; empty for none."""
     devices = site.devices
     if devices.request == "none":
         return ""

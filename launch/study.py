@@ -23,12 +23,15 @@ class Study:
     """What was requested; the configuration is another file in the same folder."""
 
     scheduler: str
+    """Name of the scheduler, as the sub-command of `launch`."""
     nodes: tuple[int, ...]
     """The sizes, ascending."""
     hours: float
+    """Length of each timed span in hours."""
     options: tuple[str, ...]
     """Options of `aiperf-hpc run` on how the ranks work; what they run is in the configuration."""
     config_hash: str
+    """SHA-256 of the configuration's file: all sizes must run the same."""
 
     def __post_init__(self) -> None:
         if not self.nodes or min(self.nodes) < 1:
@@ -50,6 +53,7 @@ class Study:
         )
 
     def table_job(self, files: StudyFiles) -> Job:
+        """The job that makes the table once all others have ended: one process, no timed span."""
         return Job(nodes=1, hours=0.0, name=f"{files.name}-table", alone=False)
 
 
@@ -68,10 +72,12 @@ class StudyFiles:
 
     @property
     def study(self) -> Path:
+        """File of the request."""
         return self.directory / "study.json"
 
     @property
     def config(self) -> Path:
+        """File of the configuration, the same for all sizes."""
         return self.directory / "config.toml"
 
     @property
@@ -81,15 +87,19 @@ class StudyFiles:
 
     @property
     def table_script(self) -> Path:
+        """Script of the job that makes the table."""
         return self.directory / f"table.{self.ending}"
 
     def size(self, nodes: int) -> Path:
+        """Folder of everything of one size."""
         return self.directory / f"nodes-{nodes:04d}"
 
     def run(self, nodes: int) -> Path:
+        """Directory of the run of one size."""
         return self.size(nodes) / f"{nodes}-nodes"
 
     def script(self, nodes: int) -> Path:
+        """Batch script of one size."""
         return self.size(nodes) / f"job.{self.ending}"
 
     def job_id(self, nodes: int) -> Path:
@@ -111,6 +121,8 @@ class SizeState(Enum):
 
 @dataclass(frozen=True)
 class StudySize:
+    """One size of a study and how far it is."""
+
     nodes: int
     standing: SizeState
     told: str = ""
@@ -118,14 +130,17 @@ class StudySize:
 
     @property
     def to_submit(self) -> bool:
+        """Whether a job must be submitted for it, for the first time or again."""
         return self.standing in (SizeState.FAILED, SizeState.MISSING)
 
 
 def config_hash(text: str) -> str:
+    """SHA-256 of the configuration's text, by which a change of the file is noticed."""
     return sha256(text.encode()).hexdigest()
 
 
 def study_json(study: Study) -> str:
+    """The content of study.json."""
     return json.dumps(encode(study), indent=1) + "\n"
 
 
@@ -141,7 +156,7 @@ def standing(
     nodes: int, run: Replay | JournalError | None, job: str, states: Mapping[str, JobState]
 ) -> StudySize:
     """How far one size is, by its run so far, its last job's id ("" for none), and the scheduler's states."""
-    if isinstance(run, Replay) and _complete(run):
+    if isinstance(run, Replay) and run.tested is not None:  # the test is the last line of a run
         return StudySize(nodes, SizeState.DONE)
     state = states.get(job, JobState.GONE)
     if job and state is not JobState.GONE:
@@ -154,16 +169,14 @@ def standing(
 
 
 def sizes_text(sizes: Sequence[StudySize]) -> str:
+    """One line per size with its state and its reason."""
     return "\n".join(
         f"{counted(size.nodes, 'node'):>11}  {size.standing.value:<8} {size.told}".rstrip() for size in sizes
     )
 
 
-def _complete(run: Replay) -> bool:
-    return run.tested is not None
-
-
 def _reached(run: Replay | JournalError | None) -> str:
+    """How far a run came whose job is gone."""
     if isinstance(run, JournalError):
         return str(run)
     if run is None or not run.legs:

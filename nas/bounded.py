@@ -107,6 +107,7 @@ def _refuse_other(path: Path, found: os.stat_result, kinds: tuple[int, ...]) -> 
 
 
 def _next(path: Path, file: int, is_pipe: bool) -> bytes:
+    """The next block; empty at the end. A pipe whose writer is silent is not waited for without end."""
     if is_pipe and not select.select([file], [], [], PIPE_SECONDS)[0]:
         raise _refused(path, f"nothing was read from this pipe in {PIPE_SECONDS:g} s")
     return os.read(file, BLOCK_BYTES)

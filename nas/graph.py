@@ -10,11 +10,11 @@ from functools import cached_property, lru_cache, wraps
 from math import prod
 from typing import TypeVar
 
-from nas.charge import NUM_COUNTS, Charge, Counts, cost_of, fork, loss
 from nas.head import Classes, Head
 from nas.layers import Layer, Shape, ShapeError, is_size
-from nas.layers.windows import LATER, most_taps
-from nas.ops import Cost, Ops
+from nas.layers.layer import LATER
+from nas.layers.shapes import most_taps
+from nas.ops import NUM_COUNTS, Charge, Cost, Counts, Ops, cost_of
 
 T = TypeVar("T")
 
@@ -109,13 +109,24 @@ class Graph:
         unread = shapes.keys() - set[str]().union(*[node.inputs for node in self.nodes])
         if unread != {self.output}:
             raise ShapeError(f"no node reads {', '.join(sorted(unread - {self.output}))}")
-        readers = ((node.name, node.layer) for node in self.nodes if INPUT in node.inputs)
-        self.head.check(self.input, shapes[self.output], readers)
+        self.head.check(self.input, shapes[self.output])
+        if self.head.input_type != "float32":
+            self._check_symbols()
         for node, found in zip(self.nodes, facts):
             if found.table:
                 self._check_tied(node, found.table)
 
+    def _check_symbols(self) -> None:
+        """What most layers made of symbols would mean nothing, and one that mixes them would show what
+        follows."""
+        for node in self.nodes:
+            if INPUT in node.inputs and not node.layer.reads_symbols:
+                kind = type(node.layer).__name__
+                raise ShapeError(f"{node.name}: {kind}: reads numbers; embed the symbols of 'input'")
+
     def _check_tied(self, node: Node, table: Shape) -> None:
+        """A tied layer is the output, and exactly one embedding has its shape: else it would be unclear whose
+        weight it computes with, and which other layers see a change of it."""
         if node.name != self.output:
             raise ShapeError(f"{node.name}: it is tied to an embedding; only the output can be")
         if (num := len(self._embeddings(table))) != 1:
@@ -149,6 +160,7 @@ class Graph:
 
     @property
     def output(self) -> str:
+        """The name of the last node."""
         return self.nodes[-1].name
 
     @property
@@ -158,6 +170,7 @@ class Graph:
 
     @cached_property
     def _inferred(self) -> Mapping[str, tuple[Node, _Facts]]:
+        """What a child with the same nodes need not infer again, by name."""
         return {node.name: (node, facts) for node, facts in zip(self.nodes, self._facts)}
 
     @cached_property
@@ -286,8 +299,8 @@ class Graph:
         """All that is counted, once: the nodes, the forks and the loss."""
         readers = Counter([name for node in self.nodes for name in node.inputs])
         forks = [(name, times) for name, times in readers.items() if times > 1 and name in self.trained]
-        summed = [fork(times - 1, self.shapes[name]) for name, times in forks]
-        return [*self._node_charges.values(), *summed, loss(self.head, self.shapes[self.output])]
+        summed = [_fork(times - 1, self.shapes[name]) for name, times in forks]
+        return [*self._node_charges.values(), *summed, _loss(self.head, self.shapes[self.output])]
 
 
 def once(function: Callable[[Graph], T]) -> Callable[[Graph], T]:
@@ -361,4 +374,16 @@ class _Facts:
 # Children share nearly all their layers with their parents. An entry is about 2 KB.
 @lru_cache(maxsize=1 << 14)
 def _facts(layer: Layer, *inputs: Shape) -> _Facts:
+    """Kept for all graphs of a process, since layers and shapes are frozen."""
     return _Facts(layer, inputs, layer.shape(*inputs))
+
+
+@lru_cache(maxsize=1 << 10)
+def _fork(sums: int, shape: Shape) -> Charge:
+    """A tensor with `sums` + 1 readers gathers as many gradients."""
+    return Charge((("grad_accum", Cost(input_grad=Ops(add=sums * prod(shape)))),))
+
+
+@lru_cache(maxsize=1 << 4)
+def _loss(head: Head, output: Shape) -> Charge:
+    return Charge((("softmax_xent", head.loss(output)),))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from nas.layers import Layer, Shape, ShapeError, softmax_cross_entropy
+from nas.layers.shapes import Shape, ShapeError
 from nas.ops import Cost, Ops
 
 BYTES = 256
 """Symbols of a text that is read byte by byte."""
-
-
 WIDTHS = {"float32": 4, "int64": 8}
 """Bytes of a number, by its type."""
 
@@ -29,13 +26,12 @@ class Head:
     input_name: ClassVar[str]
     """What a batch of the input is called, in programs and files that compute the network."""
     input_type: ClassVar[str] = "float32"
-    """The type of its numbers, a key of `WIDTHS`."""
+    """The type of its numbers, a key of `WIDTHS`. Whole numbers are symbols, which only some layers read."""
     uncounted: ClassVar[str]
     """The work that the table of operations leaves out."""
 
-    def check(self, input: Shape, output: Shape, readers: Iterable[tuple[str, Layer]]) -> None:
-        """Raises ShapeError where the question does not fit the shapes, or one of the layers that read the
-        input (by the names of their nodes) cannot read it."""
+    def check(self, input: Shape, output: Shape) -> None:
+        """Raises ShapeError where the question does not fit the shapes of the input and of the output."""
         raise NotImplementedError
 
     def targets(self, input: Shape) -> Shape:
@@ -68,7 +64,7 @@ class Classes(Head):
     input_name = "images"
     uncounted = "Padding is counted. Optimizer steps, augmentation and work done once per batch are not."
 
-    def check(self, input: Shape, output: Shape, readers: Iterable[tuple[str, Layer]]) -> None:
+    def check(self, input: Shape, output: Shape) -> None:
         if len(output) != 1:
             raise ShapeError(f"the output has the shape {output}, not (classes,)")
 
@@ -96,16 +92,11 @@ class NextSymbol(Head):
     input_type = "int64"
     uncounted = "Recomputation, masks, tables of angles and optimizer steps are not counted."
 
-    def check(self, input: Shape, output: Shape, readers: Iterable[tuple[str, Layer]]) -> None:
+    def check(self, input: Shape, output: Shape) -> None:
         if len(input) != 1:
             raise ShapeError(f"the input is {input}; the next symbol is asked of (positions,)")
         if len(output) != 2 or output[0] != input[0]:
             raise ShapeError(f"the output has the shape {output}, not ({input[0]}, symbols)")
-        # What another layer made of them would mean nothing; one that mixes them would show what follows.
-        for name, layer in readers:
-            if not layer.reads_symbols:
-                kind = type(layer).__name__
-                raise ShapeError(f"{name}: {kind}: reads numbers; embed the symbols of 'input'")
 
     def targets(self, input: Shape) -> Shape:
         return input
@@ -128,3 +119,12 @@ class NextSymbol(Head):
     def examples_text(self, input: Shape, classes: int) -> str:
         symbols = "bytes" if classes == BYTES else f"{classes} symbols"
         return f"windows of {input[0]:,} {symbols}"
+
+
+def softmax_cross_entropy(classes: int) -> Cost:
+    """The loss of one image, or of one position. Validation of images needs the greatest logit only."""
+    return Cost(
+        forward=Ops(cmp=classes - 1, add=2 * classes + 1, exp=classes + 1, div=classes),
+        input_grad=Ops(add=classes, mul=classes),
+        evaluate=Ops(cmp=classes - 1),
+    )

@@ -34,7 +34,7 @@ from nas.layers import (
     Shape,
     Windowed,
 )
-from nas.layers.windows import Windows
+from nas.layers.shapes import Windows
 from nas.ops import Cost, Ops
 
 WINOGRAD_SAVING = 2

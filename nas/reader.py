@@ -1,7 +1,8 @@
 """Readers of JSON values, one for each annotation.
 
 They are built once and kept: a long run has millions of records, and to look at the fields of their classes
-each time takes longer than to read them.
+each time takes longer than to read them. At the end: families of dataclasses, whose members a record calls by
+their class (layers, morphisms, events) or tells by one of their fields.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
 from inspect import get_annotations
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from nas.families import RecordError, is_family, is_told_by_field, member_named
 from nas.layers import ShapeError
 
+T = TypeVar("T")
 Path = str | tuple[Any, Any]
 """Where a value is: what was given to `decode`, or the path of its container with its key or index there. It
 is put into words only for an error."""
@@ -31,6 +32,10 @@ SCALARS = {int: "an integer", float: "a floating-point number", str: "a string",
 LARGEST_EXACT_FLOAT = 1 << 53  # up to here a whole number is the same as a float
 
 
+class RecordError(ValueError):
+    """A record that does not describe what it should: which field, what stands there, what could."""
+
+
 @cache
 def reader_of(hint: Any) -> Reader:
     """The function that makes a value of this annotation from a JSON value and the path to name in an
@@ -40,8 +45,10 @@ def reader_of(hint: Any) -> Reader:
     if is_dataclass(hint):
         kind: Any = hint
         if is_told_by_field(kind):
-            return _told_by_field(kind)
-        return _family(kind) if is_family(kind) else _alone(kind)
+            return _object(kind, lambda record, path: kind.member_of_record(record))
+        if is_family(kind):
+            return _object(kind, partial(_member, kind), tagged=True)
+        return _object(kind, lambda record, path: kind)
     if get_origin(hint) is tuple:
         return _items(get_args(hint))
     if get_origin(hint) is abc.Mapping:
@@ -53,49 +60,21 @@ def reader_of(hint: Any) -> Reader:
     return partial(_scalar, hint)
 
 
-def _alone(kind: Any) -> Reader:
-    """The reader of a dataclass whose records do not name it."""
+def _object(kind: Any, member_of: Callable[[Any, Path], Any], tagged: bool = False) -> Reader:
+    """The reader of an object; `member_of` says of which class it is, from the record and its path."""
 
     def read(record: Any, path: Path) -> Any:
-        if type(record) is not dict:
-            _refuse_no_object(kind, record, path)
-        return _filled(kind, plan(kind), record, path)
+        if type(record) is not dict and not isinstance(record, Mapping):
+            where = _text(path) or kind.__name__
+            raise RecordError(f"{where} is {shown(record)}; it must be an object of {kind.__name__}")
+        member = member_of(record, path)
+        return _filled(member, plan(member), record, path, tagged)
 
     return read
-
-
-def _family(family: Any) -> Reader:
-    """The reader of a family, whose records name the member that they are."""
-
-    def read(record: Any, path: Path) -> Any:
-        if type(record) is not dict:
-            _refuse_no_object(family, record, path)
-        member = _member(family, record.get("type"), path)
-        return _filled(member, plan(member), record, path, tagged=True)
-
-    return read
-
-
-def _told_by_field(family: Any) -> Reader:
-    """Reads a record as the member of the family that one of its fields tells."""
-
-    def read(record: Any, path: Path) -> Any:
-        if type(record) is not dict:
-            _refuse_no_object(family, record, path)
-        member = family.member_of_record(record)
-        return _filled(member, plan(member), record, path)
-
-    return read
-
-
-def _refuse_no_object(kind: Any, record: Any, path: Path) -> None:
-    if not isinstance(record, Mapping):
-        raise RecordError(
-            f"{_text(path) or kind.__name__} is {shown(record)}; it must be an object of {kind.__name__}"
-        )
 
 
 def _filled(kind: Any, known: Plan, record: Mapping[str, Any], path: Path, tagged: bool = False) -> Any:
+    """An instance of the class. What the class itself refuses is reported with the place in the record."""
     values = values_of(known, record, path, tagged)
     try:
         return kind(**values)
@@ -147,6 +126,7 @@ def _scalar(hint: type, value: Any, path: Path) -> Any:
 
 
 def _items(hints: tuple[Any, ...]) -> Reader:
+    """The reader of a tuple: of a fixed number of items, or of any number of one kind."""
     any_number = len(hints) == 2 and hints[1] is Ellipsis
     hints = hints[:1] if any_number else hints
     readers = [reader_of(hint) for hint in hints]
@@ -177,6 +157,7 @@ def _mapping(hint: Any) -> Reader:
 
 
 def _enum(kind: type[Enum]) -> Reader:
+    """The reader of an enum. Texts are looked up first: most enums of a journal are texts."""
     by_text = {member.value: member for member in kind if type(member.value) is str}
 
     def read(value: Any, path: Path) -> Enum:
@@ -191,7 +172,9 @@ def _enum(kind: type[Enum]) -> Reader:
     return read
 
 
-def _member(family: Any, name: Any, path: Path) -> Any:
+def _member(family: Any, record: Mapping[str, Any], path: Path) -> Any:
+    """The member of a family that a record names."""
+    name = record.get("type")
     try:
         return member_named(family, name if isinstance(name, str) else "")
     except ImportError as error:
@@ -218,6 +201,7 @@ def plan(kind: Any) -> Plan:
 
 
 def _needed(kind: Any) -> list[str]:
+    """Fields without a default."""
     return [
         field.name
         for field in fields(kind)
@@ -226,6 +210,7 @@ def _needed(kind: Any) -> list[str]:
 
 
 def _plain(hint: Any) -> tuple[type, ...]:
+    """The types of values that are taken as they are."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return tuple(option for option in options if option in (*SCALARS, type(None)))
 
@@ -245,3 +230,63 @@ def _text(path: Path) -> str:
 def shown(value: Any) -> str:
     """A foreign value for a line of text: cut in length and in depth."""
     return reprlib.repr(value)
+
+
+@cache
+def import_layers_of_others() -> None:
+    """Imports what installed packages name as entry points of the group `nas.layers`: which these are is
+    never said by a record. Raises ImportError."""
+    from importlib.metadata import entry_points  # and with it the parsers of email: only where one is missing
+
+    for entry in entry_points(group="nas.layers"):
+        try:
+            entry.load()
+        except Exception as error:
+            raise ImportError(f"the layers of {entry.value} cannot be imported: {error}") from error
+
+
+@cache
+def member_named(family: Any, name: str) -> Any:
+    """Raises KeyError with the names that there are (and looks again, should one have been added)."""
+    if name not in _named(family):
+        import_layers_of_others()
+    known = _named(family)
+    if name not in known:
+        raise KeyError(", ".join(sorted(known)))
+    return known[name]
+
+
+def _named(family: Any) -> dict[str, Any]:
+    """Members by name. Raises RecordError for two of one name, of which one would be taken silently."""
+    named: dict[str, Any] = {}
+    for member in members(family) or [family]:
+        if named.setdefault(member.__name__, member) is not member:
+            where = f"{named[member.__name__].__module__} and {member.__module__}"
+            raise RecordError(f"two classes are named {member.__name__}, in {where}; rename one")
+    return named
+
+
+def members(family: type[T]) -> list[type[T]]:
+    """All below a class, but for those that only share what others have, whose names begin with "_"."""
+    direct = family.__subclasses__()
+    found = direct + [member for child in direct for member in members(child)]
+    return [member for member in found if not member.__name__.startswith("_")]
+
+
+@cache
+def is_family(kind: Any) -> bool:
+    """A family, or a member of one, whose records name the class."""
+    return not is_told_by_field(kind) and (bool(kind.__subclasses__()) or is_member(kind))
+
+
+@cache
+def is_member(kind: Any) -> bool:
+    """Whether its records name the class, as "type"."""
+    return any(is_dataclass(base) for base in kind.__mro__[1:]) and not is_told_by_field(kind)
+
+
+@cache
+def is_told_by_field(kind: Any) -> bool:
+    """Whether records of its family tell the member by one of their fields: such a family has a class method
+    `member_of_record`, from a record to the class. Its records are those of plain dataclasses."""
+    return hasattr(kind, "member_of_record")

@@ -16,10 +16,9 @@ from functools import cache, partial
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from nas.families import RecordError as RecordError
-from nas.families import is_member
 from nas.graph import Graph
-from nas.reader import SCALARS, plan, reader_of, values_of
+from nas.reader import SCALARS, is_member, plan, reader_of, values_of
+from nas.reader import RecordError as RecordError
 
 T = TypeVar("T")
 

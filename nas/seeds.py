@@ -9,10 +9,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from nas.bounded import read_text
-from nas.graph import INPUT, Graph, Node
+from nas.graph import Graph
 from nas.layers import Add, BatchNorm, Conv2d, Dense, GlobalPool, Layer, MaxPool, ReLU, Shape
 from nas.record import graph_from_json
-from nas.text_seeds import TEXT_SEEDS
+from nas.text_seeds import TEXT_SEEDS, Sketch
 
 
 class SeedError(ValueError):
@@ -88,6 +88,7 @@ def _examples(input: Shape) -> str:
 
 
 def _read(path: str, names: Collection[str]) -> Graph:
+    """The graph in a file. A misspelt name of a seed is no file, so that close names are suggested."""
     if "\0" in path:
         raise SeedError(
             f"{path!r} holds a null character, so it is no file; give the JSON file of a graph, or a seed"
@@ -107,18 +108,14 @@ def _read(path: str, names: Collection[str]) -> Graph:
 
 
 @dataclass
-class _Draft:
-    """Nodes written down one after the other; each reads the one before unless told otherwise."""
+class _Draft(Sketch):
+    """A network of images in the making, with the width of each tensor."""
 
-    nodes: list[Node] = field(default_factory=list)
     widths: dict[str, int] = field(default_factory=dict)
-    last: str = INPUT
 
     def put(self, name: str, layer: Layer, *inputs: str) -> str:
-        self.nodes.append(Node(name, layer, inputs or (self.last,)))
         self.widths[name] = layer.channels if isinstance(layer, Conv2d) else self.widths.get(self.last, 0)
-        self.last = name
-        return name
+        return super().put(name, layer, *inputs)
 
     def conv_bn(self, name: str, channels: int, kernel: int = 3, stride: int = 1, of: str = "") -> str:
         self.put(f"{name}.conv", Conv2d(channels, kernel, stride), *([of] if of else []))
@@ -159,6 +156,8 @@ class _Draft:
 def _imagenet(
     input: Shape, classes: int, depths: tuple[int, ...], block: Callable[..., None], **options: bool
 ) -> Graph:
+    """A ResNet for 224²: a stem of stride 2 and a pool, then four stages, each twice as wide as the one
+    before."""
     draft = _Draft()
     draft.conv_bn_relu("stem", 64, 7, 2)
     draft.put("stem.pool", MaxPool(3, 2))

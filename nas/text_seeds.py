@@ -67,7 +67,7 @@ TEXT_SEEDS: Mapping[str, Callable[..., Graph]] = {
 
 
 @dataclass
-class _Sketch:
+class Sketch:
     """Nodes written down one after the other; each reads the one before unless told otherwise."""
 
     nodes: list[Node] = field(default_factory=list)
@@ -95,7 +95,8 @@ class _Sketch:
 
 
 def _gpt(input: Shape, classes: int, blocks: int, heads: int, width: int) -> Graph:
-    sketch = _Sketch()
+    """A network built as GPT-2, whose MLPs are four times as wide as the trunk."""
+    sketch = Sketch()
     sketch.put("embedding", Embedding(classes, width))
     trunk = sketch.put("positions", Positions())
     for block in [f"block{number}" for number in range(1, blocks + 1)]:
@@ -112,7 +113,7 @@ def _gpt(input: Shape, classes: int, blocks: int, heads: int, width: int) -> Gra
 
 def llama(input: Shape, classes: int, blocks: int, heads: int, groups: int, width: int, hidden: int) -> Graph:
     """A network of any size, built as Llama, with `hidden` features inside its MLPs."""
-    sketch = _Sketch()
+    sketch = Sketch()
     trunk = sketch.put("embedding", Embedding(classes, width))
     for block in [f"block{number}" for number in range(1, blocks + 1)]:
         sketch.put(f"{block}.norm1", RMSNorm(), trunk)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nas.graph import Graph
 from nas.layers import Layer, Shape
-from nas.layers.initial_values import Constant, Normal, Uniform
+from nas.layers.layer import Constant, Normal, Uniform
 
 Array = NDArray[Any]
 Weights = Mapping[str, Array]

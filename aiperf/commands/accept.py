@@ -65,7 +65,6 @@ def accept(
     """
     with extra("report"):
         from analysis.comparing import acceptance, acceptance_text
-        from analysis.comparing.acceptance_sheet import acceptance_sheet
         from analysis.pages.acceptance_page import acceptance_html
         from analysis.readings.judgement import examine
     with ExitStack() as stack:
@@ -79,7 +78,9 @@ def accept(
         except AiperfError as error:
             say(str(error))
             return REFUSED
-        sheet = acceptance_sheet(found, runs, datetime.now(timezone.utc), names, criteria.name)
+        sheet = acceptance_text.acceptance_sheet(
+            found, runs, datetime.now(timezone.utc), names, criteria.name
+        )
     click.echo(acceptance_text.acceptance_text(found), nl=False)
     forms = (
         (sheet_file, acceptance_html),

@@ -53,8 +53,7 @@ def cost(
     with extra("report"):
         from analysis.comparing.comparison import table_text
         from analysis.comparing.cost import cost as study
-        from analysis.comparing.cost import cost_text
-        from analysis.comparing.cost_tables import cost_table, whole_table
+        from analysis.comparing.cost import cost_table, cost_text, whole_table
         from analysis.readings.energy import Level
         from analysis.readings.judgement import glance
     price = node_price(price_text, site)
@@ -66,5 +65,5 @@ def cost(
             click.echo(f"\n{title}\n{table_text(table)}")
         if output is not None:
             with extra("report"):
-                from analysis.pages.cost import cost_html
+                from analysis.pages.comparisons import cost_html
             click.echo(f"\n{write_file(output, cost_html(costs, runs))}")

@@ -16,7 +16,7 @@ from aiperf.commands.optional_libraries import refuse_no_run
 from aiperf.commands.run_options import RunRequest, config_options
 from aiperf.cores import allowed_cores
 from aiperf.errors import DataError
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
 from aiperf.wire.formats import with_format
 from aiperf.wire.layout import Described
 from aiperf.wording import bytes_text, clock
@@ -44,9 +44,8 @@ def pack_images(source: Path, target: Path, size: int, processes: int | None) ->
     interrupted, the same command continues it.
     """
     refuse_no_run()
-    from aiperf.data.packed.packing import pack
+    from aiperf.data.packed.packing import pack, packing_processes
     from aiperf.data.packed.packing_plan import plan
-    from aiperf.data.packed.packing_process import packing_processes
 
     planned = plan(source, target, size)
     already = f"{target}: already holds these images; `aiperf-hpc data verify` checks them"

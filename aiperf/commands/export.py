@@ -15,7 +15,7 @@ from aiperf.commands.system_description import given_system
 from aiperf.commands.user_files import opened, write_file, writing
 from aiperf.errors import ConfigError
 from aiperf.files import RunFiles
-from analysis.exports.mlperf import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry, mlperf_text
+from analysis.exports.mllog import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry, mlperf_text
 from analysis.readings.judgement import Judged, examine, glance
 
 INFERENCE = "mlperf-inference"
@@ -124,7 +124,7 @@ def _one_of(formats: Mapping[str, bool]) -> str:
 def _text(kind: str, judged: Judged) -> str:
     """The run in a format that is one text. Raises MissingExtra for OpenMetrics, which needs a library."""
     if kind == "csv":
-        from analysis.exports.csv_table import csv_text
+        from analysis.exports.trial_table import csv_text
 
         return csv_text(judged)
     if kind == "mllog":

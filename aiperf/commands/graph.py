@@ -103,7 +103,7 @@ def kept(run: Replay, files: RunFiles, number: int) -> KeptTrial:
     """The kept network of a trial. Raises AiperfError for a run that trained nothing, and for a trial whose
     weights are missing."""
     with extra("run"):
-        from aiperf.training.kept_trial import kept_trial
+        from aiperf.training.found_network import kept_trial
     refuse_marked(run.opened.origin, files.directory, "be written with weights")
     network = kept_trial(run, files, number)
     config, best = run.opened.config, run.trials[number].best_validation
@@ -121,7 +121,7 @@ def kept(run: Replay, files: RunFiles, number: int) -> KeptTrial:
 
 def _preparation(run: Replay) -> Preparation | None:
     """How an example becomes the input, if that is known; if it cannot be read here, a line says so."""
-    from aiperf.training.kept_trial import preparation_of
+    from aiperf.training.found_network import preparation_of
 
     try:
         return preparation_of(run)

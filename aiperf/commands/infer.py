@@ -29,8 +29,7 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.ranks.process import environment
 from aiperf.scenarios.exchange import Measured, Request
 from aiperf.scenarios.scenario import RULE_SECONDS, SCENARIOS
-from analysis.exports.inference import SINGLE, Inference, found, save
-from analysis.exports.inference_text import inference_text
+from analysis.exports.inference import SINGLE, Inference, found, inference_text, save
 from launch.price import Price
 from nas.record import decode, encode
 
@@ -112,7 +111,7 @@ def infer(
     only_with(f"--accuracy with --scenario {SINGLE} or {ALL}", one_at_a_time, "price_text", "site")
     price = node_price(price_text, site) if one_at_a_time else None
     refuse_no_run()
-    from aiperf.training.kept_trial import kept_trial
+    from aiperf.training.found_network import kept_trial
 
     if find_spec(LOADGEN) is None:
         raise MissingExtra(LOADGEN, "infer")

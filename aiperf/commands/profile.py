@@ -23,11 +23,12 @@ from aiperf.journal.replay import replay
 from aiperf.profiling.local_ranks import profile_locally
 from aiperf.profiling.work import AUTO, TRACE, ProfileWork, of_seed
 from aiperf.score.lineage import rebuild
+from aiperf.tasks.registry import task_of_graph
 from aiperf.variables import number
 from aiperf.wire.profile_records import Ceilings
-from analysis.exports.profile import profile_json, profile_text
+from analysis.exports.profile_text import profile_json, profile_text
 from analysis.readings.limits import read_limits
-from analysis.readings.profile.profile import Profile
+from analysis.readings.profile import Profile
 from nas.graph import Graph
 from nas.layers import Shape
 from nas.record import graph_to_json
@@ -167,7 +168,8 @@ def _of_seed(seed: str, sizes: tuple[int, ...], batch: int | None) -> tuple[str,
         graphs = [resolve_seed(seed, _input(own, size), own.classes) for size in sizes] or [own]
     except ValueError as error:
         raise ConfigError(f"{f'--sizes {sizes}: ' if len(sizes) > 1 else ''}{error}") from None
-    return f"seed {seed}", [of_seed(graph, batch or BATCH) for graph in graphs]
+    works = [of_seed(task_of_graph(graph), graph, batch or BATCH) for graph in graphs]
+    return f"seed {seed}", works
 
 
 def _input(own: Graph, size: int) -> Shape:

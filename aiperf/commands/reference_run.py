@@ -15,7 +15,7 @@ from aiperf.journal.events import Opened, Origin
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.proposals import libraries
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
 from aiperf.tasks.registry import task_of
 from launch.current_job import job_seconds_left
 from launch.job import MARGIN_SECONDS

@@ -23,15 +23,15 @@ from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
 from aiperf.pretending.assumptions import Assumptions, assumptions_toml
 from aiperf.pretending.rank_report import refuse_no_examples
-from aiperf.run.run import play, virtual_config
+from aiperf.run.checks import virtual_config
+from aiperf.run.run import play
 from analysis.table import aligned
 
 with extra("simulate"):
     from aiperf.simulation.calibrate import calibrate
     from aiperf.simulation.load_figures import SizeFigures, size_figures
     from aiperf.simulation.prediction import machine_of, prediction_rows, throughput, work_seconds
-    from aiperf.simulation.shared_storage import SimulatedFiles
-    from aiperf.simulation.simulated_machine import SimulatedMachine
+    from aiperf.simulation.simulated_machine import SimulatedFiles, SimulatedMachine
     from aiperf.simulation.simulated_world import SimulatedWorld
 
 OTHERS = 4

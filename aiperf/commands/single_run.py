@@ -20,18 +20,17 @@ from aiperf.config import Config, leaves, with_overrides
 from aiperf.errors import ConfigError, StoppedEarly
 from aiperf.files import RUNS, RunFiles
 from aiperf.journal.events import TERMINATED, Origin
-from aiperf.journal.file import JournalWriter, read_journal
+from aiperf.journal.file import JournalWriter, never_begun, read_journal
 from aiperf.journal.lock import SILENCE_SECONDS
 from aiperf.journal.mark import refuse_marked
-from aiperf.journal.place import never_begun
 from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
-from aiperf.proposing.proposals import resolved
+from aiperf.proposing.proposals import with_tuner
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.ending import Answer, can_go_on
+from aiperf.run.checks import refuse_other_origin
 from aiperf.run.display import Display
-from aiperf.run.master import Watch
-from aiperf.run.origins import refuse_other_origin
+from aiperf.run.handler import Watch
 from aiperf.run.run import begin, new_run_id
 from aiperf.run.run import resume as resume_run
 from aiperf.wire.formats import AUTO
@@ -109,7 +108,7 @@ def _has_begun(files: RunFiles) -> bool:
 
 def _refuse_other_options(config: Config, wanted: Config, files: RunFiles) -> None:
     """Refuses options that differ from the configuration of the run, because they would be ignored."""
-    wanted, _ = resolved(wanted)
+    wanted, _ = with_tuner(wanted)
     was = leaves(config)
     if other := [
         f"{key} is {was[key]!r} there, not {now!r}"

@@ -93,7 +93,7 @@ def _show(judged: Judged, register: Mapping[str, str] | None) -> None:
     click.echo(findings_text(judged.verdict))
     if register is not None:
         with extra("report"):
-            from analysis.submissions.notarised import notarised
+            from analysis.submissions.notarisation import notarised
         click.echo(plain(notarised(judged.files, judged.replay, register).text))
     _keep(judged)
 

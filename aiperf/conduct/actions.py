@@ -59,6 +59,7 @@ class Begin:
 
     assign: Assign
     engine: str
+    """Name of the engine that is to make the steps."""
     reason: str
     """Why this engine."""
 
@@ -95,6 +96,7 @@ class Close:
     attempt: int
     state: State
     reason: str
+    """Why the trial ended before its plan did; empty if it did not."""
     kept: int
     """The segment whose network was kept, or NOTHING_KEPT."""
 

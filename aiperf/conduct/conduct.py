@@ -54,13 +54,17 @@ class Conduct:
         self.pace = Pace()
         self._engines = engines
         self._jobs = deque[ToGroup]()
+        """Messages that are work, in the order in which they came."""
         self._taken_up = False
         """Whether the first of the jobs is a trial that waits for nothing but its preparation."""
         self._busy = False
+        """Whether a work is being done that will be answered."""
         self._assigned: dict[Attempt, float] = {}
         """When a trial was assigned that is not taken up yet."""
         self._prepared: dict[Attempt, Prepared] = {}
+        """Trials that wait for their turn."""
         self._running: tuple[Assign, Prepared, float] | None = None
+        """The trial that is being trained, and when it was assigned."""
         self._course: Course | None = None
         self._closed: dict[Attempt, tuple[Assign, Close, float]] = {}
         """Trials that are being written, and when they ended."""
@@ -80,6 +84,8 @@ class Conduct:
         return self._of_trial(event, now)
 
     def _hear(self, message: ToGroup, now: float) -> list[Action]:
+        """A message of the master. Work waits in the order of the messages; a stop counts at once, and so
+        does the release, because the deadline holds for what is running too."""
         if isinstance(message, Stop):
             self.pace.halted = True
             return []
@@ -121,6 +127,8 @@ class Conduct:
         return actions
 
     def _begin(self, job: Assign, now: float) -> Begin:
+        """Takes up a prepared trial, with the engine that is expected to be the fastest for it. A trial whose
+        preparation failed begins, too: only the driver knows the error, and all ranks must agree on it."""
         key = job.trial.number, job.attempt
         prepared = self._prepared.pop(key)
         self._running, self._busy = (job, prepared, self._assigned.pop(key)), True
@@ -135,6 +143,7 @@ class Conduct:
     def _of_trial(
         self, event: Begun | EngineFailed | BlockDone | ValidationDone | Failed, now: float
     ) -> list[Action]:
+        """What follows from an event of the trial that is being trained."""
         assert self._running, event
         assign, prepared, assigned = self._running
         number, attempt = assign.trial.number, assign.attempt
@@ -178,6 +187,8 @@ class Conduct:
         return Say(finished, since=ended)
 
     def _answered(self, answer: Answered, now: float) -> list[Action]:
+        """The result of a measurement or an evaluation, which ends it. The step times of the ceiling choose
+        the engines of all later trials."""
         for message in answer.messages:
             if isinstance(message, Ceiling) and self._engines:
                 self._engines.times, self._engines.seed_times = message.steps, message.seed_steps

@@ -15,6 +15,7 @@ from aiperf.wire.messages import NOTHING_KEPT, Steps, Validated
 from nas.ops import OPS
 
 ENDED = "the run ended"
+"""Reason of trials that the deadline or a stop ends."""
 
 
 class Course:
@@ -52,6 +53,7 @@ class Course:
             self._step_seconds = self._built.step_seconds
 
     def _block(self, done: BlockDone, now: float) -> Iterator[Action]:
+        """Adds up a block of the open segment, reports it, and decides what is next."""
         self._steps += done.steps
         self._examples += done.examples
         self._seconds += done.seconds
@@ -63,6 +65,7 @@ class Course:
         yield self._next(now)
 
     def _next(self, now: float) -> Action:
+        """The next work within a segment: more steps, or the validation that closes it."""
         made = self._done + self._steps
         left = min(self._done + self._plan.segment_steps, self._plan.steps) - made
         if not left:
@@ -83,6 +86,8 @@ class Course:
         return min(steps, made + 1 + int(min(self._pace.steps_left(now, seconds), steps)))
 
     def _validation(self, done: ValidationDone, now: float) -> Iterator[Action]:
+        """Closes the segment. The network is kept before the result is said, so that a trial that the master
+        knows to be better always has its weights."""
         self._pace.validated(done.seconds)
         segment = self._closed(done)
         in_time = done.ended <= self._pace.deadline
@@ -98,6 +103,7 @@ class Course:
         yield self._after(in_time, now)
 
     def _closed(self, done: ValidationDone) -> Segment:
+        """The segment as the master hears it."""
         return Segment(
             trial=self._trial,
             attempt=self._attempt,

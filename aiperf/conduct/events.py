@@ -50,6 +50,7 @@ class EngineFailed:
 
     engine: str
     reason: str
+    """What a compiler or a capture raised, or how the step differed, in one line."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class BlockDone:
     examples: int
     """Examples that all ranks of the group trained on."""
     seconds: float
+    """From the first step to the last, with the device synchronised at both ends."""
     loss: float
     """Mean over the block; finite, because a loss that is not ends the trial."""
     ended: float
@@ -71,6 +73,7 @@ class ValidationDone:
     """The validation that closes a segment is done, on all ranks."""
 
     tally: Tally
+    """What was counted over the whole group."""
     seconds: float
     ended: float
     """When it ended, on the driver's clock in seconds."""

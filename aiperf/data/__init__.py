@@ -13,9 +13,10 @@ __all__ = ["Batch", "Data", "Split", "load"]
 
 
 def load(config: DataConfig, device: torch.device, seed: int, local_ranks: int = 1) -> Data:
-    """Reads and checks the whole set and puts it where training reads it: `Destination`.
+    """Reads and checks the whole set, and puts it on the device or prepares to read it from files.
 
-    Raises DataError, which names the file, what is wrong and the remedy; ConfigError without its folder.
+    `seed` is that of generated examples; `local_ranks` share the cores of this host. Raises DataError, which
+    names the file, what is wrong and the remedy; ConfigError if a folder is needed and not configured.
     """
     config.refuse_no_folder()
     return training_of(task_of(config)).load(config, Destination(device, seed, local_ranks))

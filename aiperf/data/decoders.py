@@ -93,6 +93,8 @@ class Decoders:
         self._idle.clear()
 
     def _decoded(self, group: _Group, plan: Iterator[DecodeRequest]) -> Generator[Decoded, None, None]:
+        """The generator behind `run`. Its first value is empty: it is there so that decoding begins with
+        the call."""
         begun = deque[tuple[int, NDArray[np.int64]]]()
         try:
             begun.extend(group.begin(plan))
@@ -113,6 +115,7 @@ class Decoders:
                 group.close()
 
     def _start(self) -> _Group:
+        """A new group of processes; earlier ones are busy, or were closed."""
         group = _Group(self.decoding, self.images, self.processes, self._device)
         # What is registered last runs first, and multiprocessing waits for its processes at the end.
         atexit.unregister(_close_all)
@@ -127,6 +130,8 @@ class _Group:
         self._slots = Slots(decoding, max(LEAST_SLOTS, PREFETCH * PIECE * processes // images), images)
         self._memory = torch.from_numpy(self._slots.pixels)
         self._images = self._memory.unbind()
+        # CUDA lets shared memory be pinned; other accelerators get a pinned copy. A CPU and Apple's
+        # devices read the memory itself.
         self._copies = device.type not in ("cpu", "mps", "cuda")
         self._cuda = device if device.type == "cuda" else None
         pinned = _pin(self._memory) if self._cuda else None
@@ -157,8 +162,8 @@ class _Group:
     def begin(
         self, plan: Iterator[DecodeRequest], needed: bool = True
     ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Hands out requests of a plan while there are free slots, and at least one where one is needed: each
-        slot and the labels of its images."""
+        """Hands out requests of a plan while there are free slots, and at least one if one is needed. Yields
+        each slot and the labels of its images."""
         self._free_slots(needed)
         while self._free and (request := next(plan, None)) is not None:
             slot = self._free.popleft()
@@ -202,6 +207,8 @@ class _Group:
                 self._free.append(slot)
 
     def _free_slots(self, needed: bool) -> None:
+        """Frees the slots that the device has copied, without waiting; if one is needed and none is free,
+        waits for the device or for a process."""
         while self._copying and self._copying[0][0].query():
             self._free.append(self._copying.popleft()[1])
         while needed and not self._free:
@@ -215,15 +222,16 @@ class _Group:
     def _hear(self) -> None:
         """Waits until some pieces are decoded. Raises DataError for a process that ended."""
         try:
-            told = os.read(self._done.fileno(), TICKET.itemsize * READ_TICKETS)
+            tickets = os.read(self._done.fileno(), TICKET.itemsize * READ_TICKETS)
         except BlockingIOError:
+            # No piece is decoded yet. A process that ends cannot write, so its end is waited for, too.
             waited = {descriptor for descriptor, _ in self._poll.poll()}
             if self._done.fileno() in waited:
                 return
-            told = b""
-        if not told:
+            tickets = b""
+        if not tickets:
             self._refuse_ended()
-        for slot in np.frombuffer(told, np.int32)[:: TICKET.shape[0]].tolist():
+        for slot in np.frombuffer(tickets, np.int32)[:: TICKET.shape[0]].tolist():
             self._decoding[slot] -= 1
             if not self._decoding[slot]:
                 del self._decoding[slot]
@@ -232,6 +240,7 @@ class _Group:
                     self._free.append(slot)
 
     def _refuse_ended(self) -> NoReturn:
+        """Raises DataError for a process that ended; the group is not used again."""
         self.lives = False
         raise DataError(_ended(self._processes))
 
@@ -250,6 +259,8 @@ def _pin(images: Tensor) -> Tensor:
 def _end(
     tickets: Connection, done: Connection, processes: Sequence[BaseProcess], pinned: Tensor | None
 ) -> None:
+    """Ends the processes of a group: they read the end of the tickets' pipe once they have decoded their
+    piece."""
     tickets.close()
     for process in processes:
         process.join(END_SECONDS)
@@ -285,5 +296,6 @@ _LIVING: WeakSet[Decoders] = WeakSet()
 
 
 def _close_all() -> None:
+    """Ends all decoding processes of this one; it must run before multiprocessing waits for them."""
     for decoders in list(_LIVING):
         decoders.close()

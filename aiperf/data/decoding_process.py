@@ -25,6 +25,7 @@ PIECE = 32
 FAULT_BYTES = 16 << 10
 """Room for the line on a file that cannot be decoded: its path, at most 4 KiB long, and why."""
 DRAWS_BYTES = 64
+"""Room for the seed of a stream, a slash and the place of an image."""
 # What passes through the pipes: slot, first image, end, and a fourth number, because a length that divides a
 # page is never read in two parts.
 TICKET = np.dtype((np.int32, 4))
@@ -44,12 +45,15 @@ class DecodeRequest(NamedTuple):
     """Files to decode."""
 
     folder: int
+    """The number of the files' folder in `Decoding.folders`."""
     names: NDArray[np.bytes_]
+    """File names (n,), as the system has them: they need not be UTF-8."""
     labels: NDArray[np.int64]
     draws: str
     """What the random crops and flips are drawn from, followed by each image's place, in ASCII; empty: the
     evaluation crop."""
     places: NDArray[np.int64]
+    """Where each image stands in the stream (n,)."""
 
 
 class Decoding(NamedTuple):
@@ -107,6 +111,7 @@ def _unnamed(size: int) -> int:
 
 
 def _received(size: int, passed: Any) -> SharedMemory:
+    """What unpickling a SharedMemory calls in the process that gets its descriptor."""
     return SharedMemory(size, passed.detach())
 
 

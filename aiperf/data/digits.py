@@ -17,22 +17,23 @@ import numpy as np
 import torch
 
 from aiperf.data.arrays import Part, assemble, fingerprint
-from aiperf.data.contradictions import contradictions, refuse
+from aiperf.data.parts import contradictions, refuse, stratified
 from aiperf.data.splits import Data
-from aiperf.data.stratify import stratified
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.images.known_sets import DIGITS
 
 WHERE = "scikit-learn's digits"
+"""The set, for the errors."""
 SHA256 = DIGITS.sha256
 """What `fingerprint` gives for the images, as bytes 0 … 255, with their labels."""
 
 
 def load_digits_set(config: DataConfig, device: torch.device) -> Data:
-    """The pinned lists; of training and validation fewer where the configuration says so, stratified."""
+    """The images of the pinned lists; for training and validation fewer, stratified, if the configuration
+    says so. Raises DataError with everything that it states otherwise."""
     whole = _digits()
-    told = contradictions(config, whole.found("digits"))
+    texts = contradictions(config, whole.facts("digits"))
     digest = fingerprint(whole)
     if digest != SHA256:
         raise DataError(
@@ -44,8 +45,8 @@ def load_digits_set(config: DataConfig, device: torch.device) -> Data:
         try:
             parts.append(_at_most(whole[pinned[name]], wanted, name))
         except DataError as error:
-            told.append(str(error))
-    refuse(told)
+            texts.append(str(error))
+    refuse(texts)
     training, validation = parts
     official = len(pinned["training"]) + len(pinned["validation"])
     return assemble(config, device, (training, validation, whole[pinned["test"]]), digest, official)
@@ -70,11 +71,14 @@ def _digits() -> Part:
 
 
 def _pinned() -> dict[str, np.ndarray]:
+    """The numbers of the images for training, validation and test, by part."""
     text = (resources.files("aiperf") / "presets" / "digits_split.json").read_text(encoding="utf-8")
     return {name: np.array(indices, dtype=np.int64) for name, indices in json.loads(text)["indices"].items()}
 
 
 def _at_most(part: Part, wanted: int, name: str) -> Part:
+    """So many images of a pinned part, stratified by class; all if `wanted` is 0. Raises DataError if there
+    are fewer, or a class would have none."""
     if wanted > len(part.labels):
         raise DataError(
             f"{WHERE}: data.{name}_examples is {wanted}, but the pinned list has {len(part.labels)}; reduce "

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from aiperf.data.decode import check_file
 from aiperf.data.folder_contents import (
     IMAGE_SUFFIXES,
-    Contents,
     FolderRule,
     LeftOut,
     contents,
@@ -29,6 +28,8 @@ from aiperf.errors import DataError
 from aiperf.wording import counted, first_few
 
 IMAGES = FolderRule(is_image, lambda path, mode: LeftOut.OTHER, lambda path: None)
+"""What belongs to an image folder: a pipe, a socket or a device is left out, and linked folders are
+read."""
 # Every file of smaller sets is opened before the clock starts; of larger ones so many of each part,
 # evenly spread. A bad file among the others ends the trial that meets it, with its name.
 CHECKED_FILES = 20_000
@@ -56,6 +57,7 @@ class FileList:
     """How many other files and folders there are, by reason."""
 
     def path(self, index: int) -> str:
+        """The whole path of a file, by its number."""
         return f"{self.root}/{self.classes[self.labels[index]]}/{os.fsdecode(self.names[index])}"
 
     def link(self, index: int) -> str:
@@ -92,7 +94,7 @@ def scan(root: Path) -> FileList:
     """Raises DataError for a folder that cannot be read, and for a class without images."""
     classes = class_folders(root)
     with ThreadPoolExecutor(READERS) as readers:
-        found = list(readers.map(_images, (root / name for name in classes)))
+        found = list(readers.map(lambda name: contents(root / name, IMAGES), classes))
     for name, each in zip(classes, found):
         if not each.files:
             raise DataError(
@@ -123,7 +125,7 @@ def _beside_classes(root: Path) -> Counter[LeftOut]:
     return found
 
 
-def divided_by_name(listing: FileList) -> tuple[FileList, FileList]:
+def divide_by_name(listing: FileList) -> tuple[FileList, FileList]:
     """Files for training, and of each class a fifth for the test, which a hash of their names chooses: the
     same on every machine. Raises DataError for a class of fewer than LEAST_OF_A_CLASS images."""
     tested = []
@@ -147,14 +149,16 @@ def check_files(listing: FileList) -> None:
     total = len(listing.names)
     chosen = np.linspace(0, total - 1, min(total, CHECKED_FILES)).astype(np.int64)
     with ThreadPoolExecutor(READERS) as readers:
-        told = [
+        faults = [
             fault for fault in readers.map(_fault, (Path(listing.path(index)) for index in chosen)) if fault
         ]
-    if told:
-        raise DataError(first_few(list(dict.fromkeys(told))))  # a broken Pillow says the same of each
+    if faults:
+        raise DataError(first_few(list(dict.fromkeys(faults))))  # a broken Pillow says the same of each
 
 
 def _fault(path: Path) -> str:
+    """Why a file cannot be decoded, in one line; empty if it can. An error would hide those of later files
+    from the pool."""
     try:
         check_file(path)
     except DataError as error:
@@ -170,7 +174,3 @@ def fingerprint(*listings: FileList) -> str:
             line = f"{listing.classes[label]}\t{os.fsdecode(name)}\t{size}\n"
             digest.update(line.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
-
-
-def _images(folder: Path) -> Contents:
-    return contents(folder, IMAGES)

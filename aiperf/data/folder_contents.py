@@ -29,6 +29,7 @@ LOOKED_AT = 8192
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 """Marks at the beginning of a text whose bytes may be 0."""
 PDF = b"%PDF-"
+"""First bytes of a PDF file, which may have no byte 0 among those that are looked at."""
 COMPRESSED: Mapping[str, re.Pattern[bytes]] = {
     "gzip -dc {0} > {0}.unpacked": re.compile(rb"\x1f[\x8b\x9d]"),
     "bzip2 -dc {0} > {0}.unpacked": re.compile(rb"BZh[1-9]1AY&SY"),
@@ -65,7 +66,7 @@ class FolderFile(NamedTuple):
     """Device and inode."""
     linked: bool
     """Whether its name is or passes through a symbolic link, or is one of several hard links. Other files
-    share an inode only where a file system makes inodes up."""
+    share an inode only if a file system makes inodes up."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,11 @@ def contents(folder: Path, rule: FolderRule) -> Contents:
 
 @dataclass(frozen=True)
 class _Walk:
+    """A walk through a folder, with what it has met so far."""
+
     rule: FolderRule
     left_out: Counter[LeftOut] = field(default_factory=Counter)
+    """What was left out so far, by reason."""
     folders: set[tuple[int, int]] = field(default_factory=set)
     """Device and inode of the folders that were entered: a link may lead to one around it."""
 
@@ -118,22 +122,25 @@ class _Walk:
             if (reason := left_out_by_name(entry)) is not None:
                 self.left_out[reason] += 1
                 continue
-            name, told = prefix + entry.name, _stat(entry)
+            name, status = prefix + entry.name, _stat(entry)
             is_link = through_link or entry.is_symlink()
-            if stat.S_ISDIR(told.st_mode):
+            if stat.S_ISDIR(status.st_mode):
                 if entry.is_symlink():
                     self.rule.linked_folder(Path(entry.path))
-                if _inode(told) in self.folders:
+                if _inode(status) in self.folders:
                     self.left_out[LeftOut.LINKED] += 1
                 else:
                     yield from self.below(Path(entry.path), f"{name}/", is_link)
                 continue
-            if stat.S_ISREG(told.st_mode):  # ImageNet has 1.3 million, so nothing is made here for each
+            if stat.S_ISREG(status.st_mode):  # ImageNet has 1.3 million, so nothing is made here for each
                 reason = self.rule.judge(entry.path)
             else:
-                reason = self.rule.special(Path(entry.path), told.st_mode)
+                reason = self.rule.special(Path(entry.path), status.st_mode)
             if reason is None:
-                yield FolderFile(name, told.st_size, _inode(told), is_link or told.st_nlink > 1), is_link
+                yield (
+                    FolderFile(name, status.st_size, _inode(status), is_link or status.st_nlink > 1),
+                    is_link,
+                )
             else:
                 self.left_out[reason] += 1
 
@@ -165,8 +172,8 @@ def text_of(taken: int, total: int, noun: str, left_out: Mapping[LeftOut, int]) 
     reasons = [
         f"{left_out[each]:,} {each.value[left_out[each] > 1]}" for each in LeftOut if left_out.get(each)
     ]
-    told = f"{taken:,} of {total:,} {noun}"
-    return f"{told}; {', '.join(reasons)} left out" if reasons else told
+    read = f"{taken:,} of {total:,} {noun}"
+    return f"{read}; {', '.join(reasons)} left out" if reasons else read
 
 
 def is_image(path: str) -> LeftOut | None:
@@ -205,5 +212,6 @@ def _stat(entry: os.DirEntry[str]) -> os.stat_result:
         raise DataError(unreadable(error, entry.path, "do not change the folder while it is read")) from None
 
 
-def _inode(told: os.stat_result) -> tuple[int, int]:
-    return told.st_dev, told.st_ino
+def _inode(status: os.stat_result) -> tuple[int, int]:
+    """Device and inode, by which two names of one file are known."""
+    return status.st_dev, status.st_ino

@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from aiperf.data.arrays import AUGMENTATIONS, Part, split_official
-from aiperf.data.contradictions import Found, Look
+from aiperf.data.arrays import Part
 from aiperf.data.folder_contents import visible_names
-from aiperf.data.splits import Data
+from aiperf.data.parts import PartFacts, SetFacts
+from aiperf.data.resident import AUGMENTATIONS
 from aiperf.errors import DataError
 from aiperf.os_error import is_of_system, unreadable
-from aiperf.tasks.data import DataConfig
 from nas.bounded import BLOCK_BYTES, opened
 
 # Words in the names of the files of a part; "t10k" is MNIST's own for its 10,000 test images.
@@ -36,13 +34,12 @@ IDX = b"\0\0\x08"
 """First bytes of a file of bytes; the next is the number of its dimensions."""
 
 
-def load_idx(config: DataConfig, device: torch.device) -> Data:
-    """The four files in the folder `config.path`; validation is taken from training."""
-    folder = Path(config.path)
-    return split_official(config, device, _part(folder, TRAINING), _part(folder, TEST))
+def read_idx(folder: Path) -> tuple[Part, Part]:
+    """The training and the test part, from the four files in a folder. Raises DataError."""
+    return _part(folder, TRAINING), _part(folder, TEST)
 
 
-def read_idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
+def read_array(file: Path, dimensions: int) -> NDArray[np.uint8]:
     """The array of bytes in a file. Raises DataError for anything but a whole one of so many dimensions."""
     try:
         with _opened(file) as stream:
@@ -62,25 +59,26 @@ def read_idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def look_at_idx(folder: Path) -> Look:
-    """By the headers of the images, and the labels. Raises DataError."""
-    (training, channels, side), (test, *_) = (_look(folder, words) for words in (TRAINING, TEST))
-    return Look(training, test, channels, side)
+def look_at_idx(folder: Path) -> SetFacts:
+    """The facts that the labels and the headers of the images tell. Raises DataError."""
+    (training, side), (test, _) = (_look(folder, words) for words in (TRAINING, TEST))
+    return SetFacts(training, test, channels=1, size=side)
 
 
-def _look(folder: Path, words: tuple[str, ...]) -> tuple[Found, int, int]:
-    """Reads the headers of a part's files: its labels, and the channels and side of its images."""
-    images, labels = (_find(folder, words, what) for what in ("images", "labels"))
+def _look(folder: Path, words: tuple[str, ...]) -> tuple[PartFacts, int]:
+    """The facts of a part, and the side of its images in pixels."""
+    images, labels, where = _files(folder, words)
     try:
         with _opened(images) as file:
             (_, side, _), _ = _header(images, file.read(16), 3)
     except (OSError, EOFError, zlib.error) as error:
         raise _refused(images, error) from None
-    where = f"{images}, {labels.name}"
-    return Found("idx", where, read_idx(labels, 1).astype(np.int64), (1,), AUGMENTATIONS), 1, side
+    return PartFacts("idx", where, read_array(labels, 1).astype(np.int64), (1,), AUGMENTATIONS), side
 
 
 def _refused(file: Path, error: Exception) -> DataError:
+    """The error for a file that could not be read: the system's, that of a wrong name, or that of a damaged
+    archive."""
     if isinstance(error, OSError) and is_of_system(error):
         return DataError(unreadable(error, file, "download the file again"))
     if isinstance(error, gzip.BadGzipFile) and _begins(file, IDX):
@@ -89,12 +87,14 @@ def _refused(file: Path, error: Exception) -> DataError:
 
 
 def _begins(file: Path, content: bytes) -> bool:
+    """Whether a file begins with these bytes."""
     with opened(file) as raw:
         return raw.read(len(content)) == content
 
 
 @contextmanager
 def _opened(file: Path) -> Iterator[BinaryIO]:
+    """A context with the bytes of a file, unpacked if its name ends in .gz."""
     with opened(file) as raw:
         yield cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if file.suffix == ".gz" else raw
 
@@ -114,13 +114,19 @@ def _header(file: Path, content: bytes, dimensions: int) -> tuple[tuple[int, ...
 
 
 def _part(folder: Path, words: tuple[str, ...]) -> Part:
+    """The images and labels of a part, one channel per image."""
+    images, labels, where = _files(folder, words)
+    return Part(read_array(images, 3)[..., None], read_array(labels, 1).astype(np.int64), where)
+
+
+def _files(folder: Path, words: tuple[str, ...]) -> tuple[Path, Path, str]:
+    """The images and the labels of a part, and both in words for the errors."""
     images, labels = (_find(folder, words, what) for what in ("images", "labels"))
-    pixels = read_idx(images, 3)[..., None]
-    return Part(pixels, read_idx(labels, 1).astype(np.int64), f"{images}, {labels.name}")
+    return images, labels, f"{images}, {labels.name}"
 
 
 def _find(folder: Path, words: tuple[str, ...], what: str) -> Path:
-    """The one file of that part, of those that are not hidden; the raw one where both forms lie there."""
+    """The one file of that part, of those that are not hidden; the raw one if both forms are there."""
     wanted = f"{'|'.join(words)} … {what} … ubyte[.gz]"
     try:
         names = sorted(visible_names(folder))
@@ -133,6 +139,8 @@ def _find(folder: Path, words: tuple[str, ...], what: str) -> Path:
         if any(word in name for word in words) and what in name and name.removesuffix(".gz").endswith("ubyte")
     }
     if len(found) != 1:
-        seen = ", ".join(sorted(found)) or "none"
-        raise DataError(f"{folder}: needs exactly one file named {wanted}, has {seen}; fetch or remove files")
+        names_text = ", ".join(sorted(found)) or "none"
+        raise DataError(
+            f"{folder}: needs exactly one file named {wanted}, has {names_text}; fetch or remove files"
+        )
     return folder / found.popitem()[1]

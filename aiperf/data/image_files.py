@@ -1,4 +1,4 @@
-"""Where images come from: by `data.name`, and by what lies in a folder."""
+"""Where images come from, by `data.name`; and which kind of set a folder holds, by its names and headers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from aiperf.data.cifar10 import load_cifar10, look_at_cifar10, refuse_pickled
-from aiperf.data.contradictions import Look, divided
+from aiperf.data.arrays import split_official
+from aiperf.data.cifar10 import look_at_cifar10, read_cifar10, refuse_pickled
 from aiperf.data.digits import load_digits_set
 from aiperf.data.folder_contents import left_out_by_name, visible_names
-from aiperf.data.idx import load_idx, look_at_idx
+from aiperf.data.idx import look_at_idx, read_idx
 from aiperf.data.imagefolder import is_undivided, load_imagefolder, look_at_imagefolder
 from aiperf.data.packed.loading import load_packed, look_at_packed
 from aiperf.data.packed.shards import MANIFEST, is_packed
+from aiperf.data.parts import SetFacts, divide
 from aiperf.data.splits import Data
 from aiperf.data.synthetic import load_synthetic
 from aiperf.data.training import Destination
@@ -27,17 +28,22 @@ class DataSource(NamedTuple):
     """Where images come from: what a value of `data.name` stands for."""
 
     load: Callable[[DataConfig, Destination], Data]
-    look: Callable[[Path], Look] | None = None
-    """At the files in a folder; None where there are none."""
+    """Reads and checks the whole set. Raises DataError."""
+    look: Callable[[Path], SetFacts] | None = None
+    """The facts that the files in a folder tell; None if it reads none."""
 
 
 SOURCES: Mapping[str, DataSource] = {
     "digits": DataSource(lambda config, to: load_digits_set(config, to.device)),
-    "idx": DataSource(lambda config, to: load_idx(config, to.device), look_at_idx),
-    "cifar10": DataSource(lambda config, to: load_cifar10(config, to.device), look_at_cifar10),
+    "idx": DataSource(
+        lambda config, to: split_official(config, to.device, *read_idx(Path(config.path))), look_at_idx
+    ),
+    "cifar10": DataSource(
+        lambda config, to: split_official(config, to.device, *read_cifar10(Path(config.path))),
+        look_at_cifar10,
+    ),
     "imagefolder": DataSource(
-        lambda config, to: load_imagefolder(config, to.device, to.local_ranks),
-        look_at_imagefolder,
+        lambda config, to: load_imagefolder(config, to.device, to.local_ranks), look_at_imagefolder
     ),
     "packed": DataSource(lambda config, to: load_packed(config, to.device, to.local_ranks), look_at_packed),
     "synthetic": DataSource(lambda config, to: load_synthetic(config, to.device, to.seed)),
@@ -55,7 +61,7 @@ def load_images(config: DataConfig, to: Destination) -> Data:
 
 
 def _refuse_another_set(config: DataConfig) -> None:
-    """Raises DataError where the folder is none, or holds what another `data.name` stands for."""
+    """Raises DataError if the folder does not exist, or holds what another `data.name` stands for."""
     folder = Path(config.path)
     if not folder.is_dir():
         raise DataError(
@@ -64,11 +70,12 @@ def _refuse_another_set(config: DataConfig) -> None:
     kinds = _kinds(folder)
     if kinds and config.name not in kinds:
         found = _look(kinds[0], folder)
-        divided(config, found.training, found.test)  # refuses the name, with all else that does not fit
+        divide(config, found.training, found.test)  # refuses the name, with all else that does not fit
 
 
-def look(folder: Path) -> Look:
-    """What lies in a folder, by names and headers. Raises DataError, also where it is no set that is read."""
+def look(folder: Path) -> SetFacts:
+    """What lies in a folder, by names and headers. Raises DataError, also for a folder without a known
+    set."""
     if folder.is_file():
         raise DataError(f"{folder} is a file; {TEXT_REMEDY}; for images, give their folder")
     if not folder.is_dir():
@@ -102,14 +109,15 @@ def _set_below(folder: Path) -> Path | None:
         return None
 
 
-def _look(kind: str, folder: Path) -> Look:
+def _look(kind: str, folder: Path) -> SetFacts:
+    """The facts of a folder whose kind is known, one with files."""
     look_at = SOURCES[kind].look
     assert look_at is not None, kind
     return look_at(folder)
 
 
 def _kinds(folder: Path) -> tuple[str, ...]:
-    """Each `data.name` that the names in a folder call for."""
+    """Each `data.name` that the names in a folder call for; several if sets lie side by side."""
     try:
         names = visible_names(folder)
         packed = is_packed(folder)  # which looks into files, and may read the names alone

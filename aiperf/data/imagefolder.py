@@ -1,10 +1,9 @@
-"""Folders of JPEG and PNG files, a folder a class: ImageNet's layout."""
+"""Folders of JPEG and PNG files, one folder per class: ImageNet's layout."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from itertools import count, repeat
+from itertools import chain, count, repeat
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +11,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aiperf.cores import allowed_cores
-from aiperf.data.contradictions import Found, Look, divided
 from aiperf.data.decode import EVALUATED_SHARE, MODES, decoder_name, header
 from aiperf.data.decoders import Decoded, Decoders
 from aiperf.data.decoding_process import ClassFolders, DecodeRequest, Decoding
-from aiperf.data.file_list import FileList, check_files, class_folders, divided_by_name, fingerprint, scan
+from aiperf.data.file_list import FileList, check_files, class_folders, divide_by_name, fingerprint, scan
 from aiperf.data.folder_contents import entries, is_image
-from aiperf.data.manifest import Counts, manifest
+from aiperf.data.host import ReusedMemory, spare_cores
 from aiperf.data.normalise import Normalisation, imagenet
-from aiperf.data.order import Order
-from aiperf.data.reused_memory import ReusedMemory
-from aiperf.data.splits import Batch, Data, Split, Stage, share, share_of_step
+from aiperf.data.parts import PartFacts, SetFacts, divide, shown_side
+from aiperf.data.splits import Batch, Data, Order, Split, Stage, image_manifest, share_of_step
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from aiperf.wording import percent
@@ -37,8 +33,6 @@ LOOKED_AT = 200
 ANNOTATIONS = "val/val_annotations.txt"
 """Where Tiny ImageNet states the classes of its validation images, which are not in folders of their
 classes."""
-SIDES = 8
-"""Images are shown at a multiple of it, so that a network can halve them three times."""
 
 
 class FolderSplit(Split):
@@ -65,6 +59,7 @@ class FolderSplit(Split):
     def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
         mine = share_of_step(batch_size, rank, ranks)
         size = mine.stop - mine.start
+        # Small steps are requested together, because each request costs the process that trains some time.
         together = max(1, self._decoders.images // size)
 
         def plan() -> Iterator[DecodeRequest]:
@@ -72,6 +67,8 @@ class FolderSplit(Split):
             for start in count(0, together * batch_size):
                 places = np.arange(start, start + together * batch_size)
                 images = order.take(start, start + together * batch_size)[0].numpy()
+                # Of each step this rank's share; the places are those of the whole group, so that a crop does
+                # not depend on the number of ranks.
                 images, places = (
                     each.reshape(together, batch_size)[:, mine].ravel() for each in (images, places)
                 )
@@ -80,11 +77,9 @@ class FolderSplit(Split):
         return self._batches(self._decoders.run(plan()), repeat(size))
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        mine = share(self.num_examples, rank, ranks)
-        size = max(1, batch_size // ranks)
-        images = np.arange(mine.start, mine.stop)
-        sizes = (min(size, mine.stop - first) for first in range(mine.start, mine.stop, size))
-        return self._batches(self._decoders.run(self._requests(images, images, "")), sizes)
+        batches = list(self.sweep_batches(batch_size, rank, ranks))
+        images = np.fromiter(chain.from_iterable(batches), np.int64)
+        return self._batches(self._decoders.run(self._requests(images, images, "")), map(len, batches))
 
     def stages(self, images: int) -> Sequence[Stage]:
         chosen, _ = Order(self.num_examples, seed=0).take(0, images)
@@ -96,23 +91,29 @@ class FolderSplit(Split):
         )
 
     def _draws(self, seed: int) -> str:
+        """What the crops and flips of a stream with this seed are drawn from; empty if images are shown as
+        they are."""
         return f"{seed}/" if self._augmented else ""
 
     def _requests(
         self, images: NDArray[np.int64], places: NDArray[np.int64], draws: str
     ) -> Iterator[DecodeRequest]:
+        """Cuts images and their places in the stream into requests of at most as many as the decoders take
+        at once."""
         most = self._decoders.images
         for first in range(0, len(images), most):
             yield self._request(images[first : first + most], places[first : first + most], draws)
 
     def _request(self, images: NDArray[np.int64], places: NDArray[np.int64], draws: str) -> DecodeRequest:
+        """The request for some images, by their numbers in this split."""
         files = self._chosen[images]
         return DecodeRequest(
             self._folder, self._listing.names[files], self._listing.labels[files], draws, places
         )
 
     def _batches(self, decoded: Iterator[Decoded], sizes: Iterator[int]) -> Iterator[Batch]:
-        """A batch may be a part of a request, or have images of several."""
+        """Cuts decoded requests into batches of these sizes: a batch may be a part of a request, or have
+        images of several."""
         device, side = self._normalisation.scale.device, self._decoders.decoding.size
         request, used = Decoded(torch.empty(0), np.empty(0, np.int64)), 0
         for size in sizes:
@@ -138,6 +139,8 @@ class FolderSplit(Split):
         return torch.empty(shape, dtype=torch.uint8, device=device)
 
     def _show(self, images: Tensor, out: Tensor) -> None:
+        """Writes bytes into a part of a batch: normalised on a CPU; for a device copied, while the host
+        goes on."""
         if out.device.type == "cpu":
             self._normalisation.into(images, out)
         else:
@@ -146,8 +149,8 @@ class FolderSplit(Split):
 
 def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int) -> Data:
     """`train/` is divided into training and validation; `test/`, else `val/`, is the official test part."""
-    training, test = listed(Path(config.path))
-    chosen, held_back = divided(config, _found(training), _found(test))
+    training, test = list_files(Path(config.path))
+    chosen, held_back = divide(config, _facts(training), _facts(test))
     for listing in (training, test):
         check_files(listing)
 
@@ -161,41 +164,44 @@ def load_imagefolder(config: DataConfig, device: torch.device, local_ranks: int)
     )
     decoders = Decoders(decoding, config.loader_processes or spare_cores(local_ranks), device)
     normalisation = imagenet(config.channels).to(device)
-    augmented = config.augmentation != "none"
-    everything = np.arange(len(test.labels))
-    parts = ((training, 0, chosen, augmented), (training, 0, held_back, False), (test, 1, everything, False))
-    train, validation, tested = (
-        FolderSplit(files, folder, which, decoders, normalisation, moved)
-        for files, folder, which, moved in parts
+    splits = (
+        FolderSplit(training, 0, chosen, decoders, normalisation, config.augmentation != "none"),
+        FolderSplit(training, 0, held_back, decoders, normalisation, augmented=False),
+        FolderSplit(test, 1, np.arange(len(test.labels)), decoders, normalisation, augmented=False),
     )
-    by_class = (np.bincount(files.labels[which], minlength=config.classes) for files, _, which, _ in parts)
-    counts = Counts(*(numbers.tolist() for numbers in by_class))
-    told = manifest(config, counts, fingerprint(training, test), len(training.labels))
+    labels = (training.labels[chosen], training.labels[held_back], test.labels)
+    manifest = image_manifest(config, labels, fingerprint(training, test), len(training.labels))
     if draft:
-        told["draft"] = {"part": "training", "decoder": decoder_name()}
+        manifest["draft"] = {"part": "training", "decoder": decoder_name()}
     steps = ImagePreparation(config.size, normalisation.mean, normalisation.deviation, EVALUATED_SHARE)
-    return Data(train, validation, tested, told, _note(training, test), steps)
+    return Data(*splits, manifest, _note(training, test), steps)
 
 
 def _note(training: FileList, test: FileList) -> str:
+    """How many images were read and what was left out, for the user."""
     if training.root != test.root:
         return f"{training.text}. {test.text}"
     kept = percent(len(test.names) / (len(training.names) + len(test.names)), 0)
     return f"{training.text}. Kept for the test by a hash of the names: {len(test.names):,} images, {kept}"
 
 
-def look_at_imagefolder(root: Path) -> Look:
-    """By all names, and the headers of some images of training. Raises DataError."""
-    training, test = listed(root)
-    total = len(training.names)
+def look_at_imagefolder(root: Path) -> SetFacts:
+    """The facts that all names and the headers of some training images tell. Raises DataError."""
+    training, test = list_files(root)
+    return SetFacts(_facts(training), _facts(test), *channels_and_side(training))
+
+
+def channels_and_side(listing: FileList) -> tuple[int, int]:
+    """The number of channels and the side in pixels in which images are shown: one channel if all that are
+    looked at are grey, and the median of their shorter sides. Raises DataError."""
+    total = len(listing.names)
     some = np.linspace(0, total - 1, min(total, LOOKED_AT)).astype(np.int64)
-    headers = [header(Path(training.path(index))) for index in some]
+    headers = [header(Path(listing.path(index))) for index in some]
     side = int(np.median([min(width, height) for _, width, height in headers]))
-    channels = 1 if all(grey for grey, _, _ in headers) else 3
-    return Look(_found(training), _found(test), channels, max(side - side % SIDES, SIDES))
+    return 1 if all(grey for grey, _, _ in headers) else 3, shown_side(side)
 
 
-def listed(root: Path) -> tuple[FileList, FileList]:
+def list_files(root: Path) -> tuple[FileList, FileList]:
     """The files of training and test. Raises DataError for folders that are no such set."""
     if not (root / "train").is_dir():
         if not is_undivided(root):
@@ -205,7 +211,7 @@ def listed(root: Path) -> tuple[FileList, FileList]:
             )
         whole = scan(root)
         _refuse_twins(whole, whole, "of two classes")
-        return divided_by_name(whole)
+        return divide_by_name(whole)
     training_folder, test_folder = root / "train", _test_folder(root)
     if training_folder.samefile(test_folder):
         raise DataError(f"{test_folder}: is the same as train/; put the official test images there")
@@ -240,6 +246,8 @@ def _refuse_shared(training: FileList, test: FileList) -> None:
 
 
 def _refuse_twins(one: FileList, other: FileList, meaning: str) -> None:
+    """Raises DataError if a file of `one` is a file of `other`, too, by a link; within one part, only if
+    its class differs. Inodes alone prove nothing: some file systems make them up."""
     if not (one.linked.any() or other.linked.any()):
         return
     own = {file: index for index, file in enumerate(map(tuple, one.inodes.tolist()))}
@@ -255,8 +263,9 @@ def _refuse_twins(one: FileList, other: FileList, meaning: str) -> None:
             )
 
 
-def _found(listing: FileList) -> Found:
-    return Found(
+def _facts(listing: FileList) -> PartFacts:
+    """What the list of files tells. The pixels of any file can be shown grey or in colour."""
+    return PartFacts(
         "imagefolder",
         str(listing.root),
         listing.labels,
@@ -283,9 +292,3 @@ def _test_folder(root: Path) -> Path:
         f"{root}: neither test/ nor val/ contains class folders of train/, such as {classes[0]}/; put each "
         f"official test image into the folder of its class, as in val/{classes[0]}/{listed}"
     )
-
-
-def spare_cores(local_ranks: int) -> int:
-    """Cores of this rank less one: those it is bound to, else its share of the host's."""
-    host, bound = os.cpu_count() or 1, allowed_cores()
-    return max(1, (bound if bound < host else host // local_ranks) - 1)

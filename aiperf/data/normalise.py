@@ -59,11 +59,13 @@ class Normalisation:
         return tuple((1 / self.scale).tolist())
 
     def to(self, device: torch.device) -> Normalisation:
+        """The same on another device."""
         return Normalisation(self.scale.to(device), self.shift.to(device))
 
 
-def measured(images: Tensor, where: str) -> Normalisation:
-    """From all pixels of bytes (n, height, width, c), by exact integer sums: the same on every host."""
+def pixel_normalisation(images: Tensor, where: str) -> Normalisation:
+    """The normalisation by all pixels of bytes (n, height, width, c), with exact integer sums: the same on
+    every host. Raises DataError for images without contrast."""
     tones = np.arange(256)
     counts = np.stack([np.bincount(channel.numpy().ravel(), minlength=256) for channel in images.unbind(3)])
     mean = counts @ tones / counts.sum(1)
@@ -74,6 +76,7 @@ def measured(images: Tensor, where: str) -> Normalisation:
 
 
 def imagenet(channels: int) -> Normalisation:
+    """The normalisation with ImageNet's mean and deviation, for one channel or three."""
     mean, deviation = np.array(IMAGENET_MEAN), np.array(IMAGENET_DEVIATION)
     if channels == 1:
         mean, deviation = mean.mean(keepdims=True), deviation.mean(keepdims=True)
@@ -81,4 +84,6 @@ def imagenet(channels: int) -> Normalisation:
 
 
 def _from(mean: np.ndarray, deviation: np.ndarray) -> Normalisation:
+    """The normalisation of bytes with this mean and deviation (c,). The division is made once, in
+    float64."""
     return Normalisation(torch.from_numpy(1 / deviation).float(), torch.from_numpy(-mean / deviation).float())

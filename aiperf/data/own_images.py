@@ -1,4 +1,4 @@
-"""What a run of somebody's own images needs to know, from the images alone: `run --data DIR`."""
+"""The configuration of a run on somebody's own images, from the images alone: `run --data DIR`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.data.contradictions import Look
 from aiperf.data.image_files import look
+from aiperf.data.parts import SetFacts
 
 LARGEST_SIDE = 64
-"""So that two minutes on a processor train something; who wants larger images states data.size and a seed."""
+"""With it, two minutes on a processor train something; for larger images, state data.size and a seed."""
 VALIDATION_SHARE, MOST_VALIDATION = 10, 5_000
-"""A tenth of the training part, and no more than tells errors apart: 5,000 images know 5 % to 0.3 %."""
+"""A tenth of the training part, and at most as many as tell errors apart: with 5,000 images, an error of 5 %
+is known to 0.3 %."""
 LEAST_VALIDATION, MOST_SHARE = 200, 4
-"""Validation images of a small set: 200 know an error of 20 % to 3 %; but no more than a quarter of the
+"""Validation images of a small set: with 200, an error of 20 % is known to 3 %; but at most a quarter of the
 set."""
 TRIAL_IMAGES = 20_000
 """Shown by a trial of the first round: enough to learn something, seconds on an accelerator."""
@@ -27,7 +28,7 @@ ROUNDS = (1, 2, 4)
 """Later rounds are longer, as in the other presets."""
 
 
-def inferred(found: Look, stated: Mapping[str, Any]) -> dict[str, Any]:
+def inferred(found: SetFacts, stated: Mapping[str, Any]) -> dict[str, Any]:
     """Keys of a configuration by their dotted names; `stated` are those that a person gave."""
     total = len(found.training.labels)
     held_back = stated.get("data.validation_examples", _validation_examples(found))
@@ -37,13 +38,13 @@ def inferred(found: Look, stated: Mapping[str, Any]) -> dict[str, Any]:
         "data.name": found.training.name,
         "data.channels": found.channels,
         "data.size": min(found.size, LARGEST_SIDE),
-        "data.classes": len(found.training.used),
+        "data.classes": len(found.training.used_labels),
         "data.validation_examples": held_back,
         "training.epochs": [passes * length for length in ROUNDS],
     }
 
 
-def _validation_examples(found: Look) -> int:
+def _validation_examples(found: SetFacts) -> int:
     """The share, but so many that the rarest class has one, and training as many as validation."""
     by_class = np.bincount(found.training.labels)
     total = int(by_class.sum())

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from itertools import accumulate
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from aiperf.data.manifest import Counts, manifest
 from aiperf.data.resident import ResidentSplit
-from aiperf.data.splits import Data
+from aiperf.data.splits import Data, image_manifest
 from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.images.facts import MOST_GENERATED
@@ -52,17 +52,7 @@ class SyntheticSplit(ResidentSplit):
 
 def load_synthetic(config: DataConfig, device: torch.device, seed: int) -> Data:
     """Training, validation and test images follow one another in the generated set: none is in two."""
-    lengths = (config.training_examples, config.validation_examples, config.test_examples)
-    if min(lengths) < 1:
-        raise DataError(
-            "synthetic data: data.training_examples, data.validation_examples and data.test_examples must "
-            "all be set in the configuration"
-        )
-    if sum(lengths) > MOST_GENERATED:
-        raise DataError(
-            f"synthetic data: {sum(lengths):,} images requested, but only {MOST_GENERATED:,} differ; lower "
-            "data.training_examples"
-        )
+    parts = generated_parts(config, "data", "images", MOST_GENERATED)
     if config.augmentation != "none":
         raise DataError(
             f"synthetic data: data.augmentation is {config.augmentation!r}, but generated images are not "
@@ -76,11 +66,27 @@ def load_synthetic(config: DataConfig, device: torch.device, seed: int) -> Data:
     digest = sha256(prototypes.tobytes() + noise.tobytes()).hexdigest()
 
     on_device = [torch.from_numpy(values * np.float32(0.5**0.5)).to(device) for values in (prototypes, noise)]
-    splits = []
-    first = 0
-    for length in lengths:
-        splits.append(SyntheticSplit(first, length, *on_device))
-        first += length
-    train, validation, test = splits
-    counts = Counts(*(split.labels.bincount(minlength=config.classes).tolist() for split in splits))
-    return Data(train, validation, test, manifest(config, counts, digest, sum(lengths[:2]), synthetic=True))
+    train, validation, test = (SyntheticSplit(part.start, len(part), *on_device) for part in parts)
+    labels = [split.labels.cpu().numpy() for split in (train, validation, test)]
+    return Data(train, validation, test, image_manifest(config, labels, digest, parts[2].start))
+
+
+def generated_parts(config: DataConfig, what: str, examples: str, most: int) -> list[range]:
+    """The numbers of the generated examples of training, validation and test, which follow one another.
+
+    `what` and `examples` name them in errors; `most` of them differ. Raises DataError if a part is empty, or
+    if there are more.
+    """
+    lengths = config.part_examples
+    if min(lengths) < 1:
+        raise DataError(
+            f"synthetic {what}: data.training_examples, data.validation_examples and data.test_examples must "
+            "all be set in the configuration"
+        )
+    *_, total = stops = list(accumulate(lengths))
+    if total > most:
+        raise DataError(
+            f"synthetic {what}: {total:,} {examples} requested, but only {most:,} differ; lower "
+            "data.training_examples"
+        )
+    return [range(stop - length, stop) for stop, length in zip(stops, lengths)]

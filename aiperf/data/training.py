@@ -1,4 +1,4 @@
-"""How networks are trained on the examples of a task: where these are read, and what is made small.
+"""How networks are trained on the examples of a task: how these are read, and which objective is minimised.
 
 A task keeps this in a file of its own, which imports torch: `Task.training` imports it when it is called.
 """
@@ -19,10 +19,11 @@ from aiperf.tasks.data import DataConfig
 from aiperf.tasks.task import Task
 
 Numbers = tuple[int, ...]
+"""Whole numbers that are counted of an answer, as `Objective.judged` returns them."""
 
 
 class Destination(NamedTuple):
-    """Where the examples are to lie, and what else their reading depends on."""
+    """Where examples are put, and what else their reading depends on."""
 
     device: torch.device
     seed: int
@@ -40,16 +41,16 @@ class NotFinite(ArithmeticError):
 
 
 class Objective(Protocol):
-    """What is made small, and what is counted, by what a network puts out for a batch and the targets of
-    it."""
+    """The loss that training minimises and the numbers that an evaluation counts, from the output of a
+    network for a batch and the targets of the batch."""
 
     @property
     def judges_probabilities(self) -> bool:
-        """Whether `judged` tells how probable an answer was: then the last product of an evaluation is not
-        narrowed, for such a probability is a difference of logits."""
+        """Whether `judged` counts how probable an answer was. Then the last product of an evaluation is not
+        narrowed, because such a probability is a difference of logits."""
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean over the batch, (): what training makes small."""
+        """The mean over the batch, (), which training minimises."""
 
     def nothing(self, device: torch.device) -> Tensor:
         """The judgement of no example, to which those of batches are added: (numbers,), int64."""
@@ -58,32 +59,33 @@ class Objective(Protocol):
         """Exact sums over the batch, on its device: (numbers,), int64."""
 
     def tally(self, examples: int, *judged: int) -> Tally:
-        """Makes the tally of so many examples from the sums. Raises NotFinite where an answer was not
+        """Makes the tally of so many examples from the sums. Raises NotFinite if an answer was not
         finite."""
 
     def answers(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What is logged of each example in a test of inference: (n, numbers), int64."""
+        """The answer to each example as a test of inference logs it: (n, numbers), int64."""
 
     def judged_answer(self, answer: Numbers, target: Tensor) -> Numbers:
-        """From such an answer and the target of its example what `judged` counts of it."""
+        """What `judged` counts of one example, from its answer and its target."""
 
     def random(self, shape: tuple[int, ...], answers: int, generator: torch.Generator) -> Batch:
-        """Examples (n, …) of this shape and targets below `answers`, without meaning, in the host's memory:
-        steps are timed on them."""
+        """Random examples (n, …) of this shape and targets below `answers`, in the host's memory, to time
+        steps on."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What only those need who train."""
+    """What only training needs of a task."""
 
     load: Callable[[DataConfig, Destination], Data]
     """Reads and checks the whole set. Raises DataError."""
     objective: Callable[[float], Objective]
-    """By the label smoothing."""
+    """The objective with this label smoothing."""
 
 
 def training_of(task: Task) -> Training:
-    """Imports it. Raises ConfigError where the package of an installed task has none."""
+    """Imports what training needs of a task. Raises ConfigError if the package of an installed task has
+    none."""
     found = task.training()
     if not isinstance(found, Training):
         raise ConfigError(

@@ -14,7 +14,7 @@ from aiperf.device.cuda import Cuda
 from aiperf.device.device import Device
 from aiperf.device.npu import Npu
 from aiperf.device.xpu import Xpu
-from aiperf.hardware.unseen import refuse_unseen
+from aiperf.hardware.host_accelerators import refuse_unseen
 
 __all__ = ["KINDS", "Choice", "Device", "bind", "choose", "count_devices", "count_visible", "first_kind"]
 

@@ -15,6 +15,7 @@ import torch
 
 from aiperf.device.device import Aside, Device
 from aiperf.errors import WorldError
+from aiperf.hardware.device_names import visible_name
 from nas.bounded import system_text
 
 NO_FAULT = re.compile(r"(?i)no NVIDIA driver|no \w+ (?:GPUs?|devices?) (?:are|is) available|not compiled")
@@ -67,7 +68,7 @@ class Accelerator(Device):
     @abstractmethod
     def vendor(cls) -> str:
         """The vendor whose devices this torch has under the kind, by its name in
-        `aiperf.hardware.drivers`."""
+        `aiperf.hardware.host_accelerators`."""
 
     @classmethod
     def fault(cls) -> str:
@@ -86,6 +87,8 @@ class Accelerator(Device):
 
     @classmethod
     def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
+        """Binds the device with this index and makes it the current one of this thread. Raises WorldError if
+        the process sees fewer devices."""
         module, seen = cls.module(), cls.count()
         if module is None or seen <= index:
             visible = f"{seen or 'none'} {'is' if seen < 2 else 'are'} visible"
@@ -95,7 +98,7 @@ class Accelerator(Device):
             )
         module.set_device(index)
         memory = module.get_device_properties(index).total_memory
-        return cls(index, str(module.get_device_name(index)), int(memory))
+        return cls(index, visible_name(str(module.get_device_name(index))), int(memory))
 
     @property
     def properties(self) -> Any:

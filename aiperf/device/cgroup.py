@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 OWN = Path("/proc/self/cgroup")
+"""The groups of this process: one line for each hierarchy of version 1, and one for version 2."""
 MOUNTED = Path("/sys/fs/cgroup")
 
 

@@ -22,11 +22,13 @@ from aiperf.device.device import Device
 from aiperf.errors import WorldError
 from aiperf.hardware.bound import FLAGS
 from aiperf.hardware.cpu_names import read_processor_name
+from aiperf.hardware.device_names import visible_name
 from aiperf.wire.messages import Processor
 from nas.bounded import system_text
 
 CPUINFO = Path("/proc/cpuinfo")
 FREQUENCIES = Path("/sys/devices/system/cpu")
+"""A folder for each logical processor, with the clock rates that its driver reports."""
 # This driver reports the clock without boost as the highest: docs.kernel.org/admin-guide/pm/cpufreq.html.
 WITHOUT_BOOST = "acpi-cpufreq"
 PR_SVE_GET_VL, VECTOR_BYTES = 51, 0xFFFF
@@ -76,6 +78,9 @@ STATED = "OMP_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Cpu(Device):
+    """All cores of a rank as one device. Whatever is submitted to it is done when the call returns, so it
+    needs no queues and no waiting."""
+
     kind: ClassVar[str] = "cpu"
     backend: ClassVar[str] = "gloo"
 
@@ -85,12 +90,14 @@ class Cpu(Device):
 
     @classmethod
     def bind(cls, index: int, ranks_on_host: int = 1) -> Device:
+        """Binds the host's CPU, and shares its cores among the ranks unless the user has chosen the
+        threads."""
         if index:
             raise WorldError(f"cpu device {index} requested; a host has only cpu device 0")
         if not _is_stated():
             torch.set_num_threads(_own_cores(ranks_on_host))
         name = read_processor_name() or platform.processor() or platform.machine()
-        return cls(0, name, int(min(psutil.virtual_memory().total, cgroup.memory_bytes())))
+        return cls(0, visible_name(name), int(min(psutil.virtual_memory().total, cgroup.memory_bytes())))
 
     @property
     def formats(self) -> tuple[str, ...]:

@@ -11,17 +11,25 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
+from torch.nn.functional import linear
 
 from aiperf import variables
 from aiperf.device.accelerator import Accelerator, first_match, side_stream
-from aiperf.device.device import TRAINING, Device
-from aiperf.device.replays import replay_fault
+from aiperf.device.device import TRAINING, Capture, Device
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 AMD_DRIVER = Path("/sys/module/amdgpu/version")
+"""Absent if the driver is that of the kernel itself, which has no version of its own."""
 SUGGEST_NHWC = ("PYTORCH_MIOPEN_SUGGEST_NHWC", "PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM")
 """Variables without which torch gives MIOpen images with the channels first only (`ATen/native/ConvUtils.h`;
 opt-in since pytorch/pytorch#170780)."""
+SHAPE = (32, 4096, 8192)
+"""Examples, inputs and outputs of the product with which the leak was reported."""
+WARM_UP, REPLAYS = 3, 32
+"""Passes before the recording, replays before memory is read, and replays until it is read again."""
+LEAST_LEAK = 1 << 20
+"""Bytes for each replay that count as a leak: an eighth of what was reported. Other processes of the host
+may use the device, but not steadily more of it during some milliseconds."""
 AMPERE = (8, 0)
 """First compute capability with bf16 and TF32: NVIDIA A100 architecture white paper, 2020."""
 
@@ -55,6 +63,9 @@ class CudaCapture:
 
 @dataclass(frozen=True)
 class Cuda(Accelerator):
+    """An NVIDIA or AMD device. A build of torch supports one of the two vendors, and `torch.version.hip` says
+    which."""
+
     kind: ClassVar[str] = "cuda"
     backend: ClassVar[str] = "nccl"
     """In ROCm builds this is the name of RCCL."""
@@ -112,6 +123,8 @@ class Cuda(Accelerator):
 
     @contextmanager
     def untuned(self) -> Iterator[None]:
+        """Keeps cuDNN and MIOpen from timing kernels: for a batch size that is used once, that would cost
+        seconds for each layer."""
         tuned = torch.backends.cudnn.benchmark  # also MIOpen's
         torch.backends.cudnn.benchmark = False
         try:
@@ -131,6 +144,40 @@ def _replay_fault(device: Cuda) -> str:
     """`replay_fault` of a device, which is measured once in a process."""
     with device.aside(TRAINING).begin():
         return replay_fault(device, device.capture(), lambda: int(torch.cuda.mem_get_info(device.index)[0]))
+
+
+def replay_fault(
+    device: Device, capture: Capture, free_bytes: Callable[[], int], shape: tuple[int, int, int] = SHAPE
+) -> str:
+    """Why replays cannot be used on a device that can record work; empty if they leave its memory as it is.
+
+    On AMD's devices every replay of a matrix product with its backward pass may keep 8 to 16 MB of workspace
+    until the process ends (ROCm/rocm-libraries, issue 9505), so a trial would end without memory after some
+    thousand steps. Versions differ, so it is measured on each device.
+    """
+    examples, inputs, outputs = shape
+    weight = torch.ones(outputs, inputs, device=device.torch, requires_grad=True)
+    batch = torch.ones(examples, inputs, device=device.torch)
+
+    def work() -> None:
+        with device.autocast("bf16"):
+            loss = linear(batch, weight).float().mean()
+        torch.autograd.grad(loss, weight)
+
+    try:
+        for _ in range(WARM_UP):
+            capture.warm_up(work)
+        capture.record(work)
+    except RuntimeError as error:  # as all that torch raises of a device
+        return f"a matrix product cannot be captured: {error}".splitlines()[0]
+    free = []
+    for count in (WARM_UP, REPLAYS):
+        for _ in range(count):
+            capture.replay()
+        device.synchronise()
+        free.append(free_bytes())
+    leak = (free[0] - free[1]) // REPLAYS
+    return f"each replay keeps {leak / 1e6:.0f} MB of {device.name}" if leak >= LEAST_LEAK else ""
 
 
 def without_nhwc(environment: Mapping[str, str]) -> str:

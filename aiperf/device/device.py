@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, memory_format
 
 from aiperf.errors import WorldError
-from aiperf.hardware.device_names import visible_name
 from aiperf.wire.messages import Processor
 
 SIXTEEN_BIT = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -66,11 +65,9 @@ class Device(ABC):
     name: str
     """Name as the vendor's module reports it; the listed peak is looked up by it."""
     memory_bytes: int
+    """Memory of the whole device, or of the host within the limit of a container."""
     note: str = ""
     """What the user should know about the choice of this device; empty if there is nothing."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", visible_name(self.name))
 
     kind: ClassVar[str]
     """Kind of the device as torch names it."""

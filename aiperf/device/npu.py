@@ -15,10 +15,14 @@ from aiperf.device.accelerator import Accelerator, first_match
 
 DRIVER = Path("/usr/local/Ascend/driver/version.info")
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
+"""Variable with the numbers of the devices that the runtime shows, as CUDA_VISIBLE_DEVICES."""
 
 
 @dataclass(frozen=True)
 class Npu(Accelerator):
+    """An Ascend device. Nothing here has run on one: it follows torch_npu's source and the documentation of
+    CANN."""
+
     kind: ClassVar[str] = "npu"
     backend: ClassVar[str] = "hccl"
 

@@ -21,6 +21,9 @@ def is_too_old() -> bool:
 
 @dataclass(frozen=True)
 class Xpu(Accelerator):
+    """An Intel GPU. A device of two stacks appears as one device or as two, depending on a setting of its
+    driver."""
+
     kind: ClassVar[str] = "xpu"
     backend: ClassVar[str] = "xccl"
 

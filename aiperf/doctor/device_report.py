@@ -18,7 +18,7 @@ from aiperf.device import Device, count_devices
 from aiperf.doctor.reports import DataReport, DeviceReport, Meet, patient
 from aiperf.engines.fused import Fused
 from aiperf.errors import AiperfError, UnseenDevices
-from aiperf.parallel.meeting import meeting_store, stay_on_host
+from aiperf.parallel.ddp import meeting_store, stay_on_host
 from aiperf.training.worker_process import bind_place
 from aiperf.wire.formats import AUTO
 from aiperf.wire.layout import Place

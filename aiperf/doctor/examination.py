@@ -26,10 +26,10 @@ from aiperf.ranks.mpi import gather
 from aiperf.ranks.process import visible_devices
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.torchrun import SocketLink
-from aiperf.wire.clocks import ROUND_TRIPS, AskTime, ClockReading, RoundTrips, TimeOfDay
+from aiperf.wire.clocks import ROUND_TRIPS, ClockReading, RoundTrips
 from aiperf.wire.door import open_door
 from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
-from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
+from aiperf.wire.messages import AskTime, FromGroup, Quit, TimeOfDay, ToGroup, pack, unpack
 from nas.record import RecordError, decode, encode
 
 MASTER_SILENCE_SECONDS = 1800.0
@@ -252,12 +252,12 @@ def _clock(link: Link, rank: int, seconds: float) -> ClockReading | None:
     answer."""
     trips, unanswered = RoundTrips(), 0
     while not trips.enough and unanswered < ROUND_TRIPS:
-        link.send(rank, 0, pack(trips.ask(time.time(), time.monotonic())))
+        link.send(rank, 0, pack(AskTime(trips.ask(time.time(), time.monotonic()))))
         received = link.receive(seconds)
         message = None if received is None else unpack(FromGroup, received.data)
         unanswered += received is None
         if isinstance(message, TimeOfDay):
-            trips.hear(message, time.monotonic())
+            trips.hear(message.number, message.wall_seconds, time.monotonic())
     return trips.best
 
 

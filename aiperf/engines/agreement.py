@@ -14,7 +14,6 @@ from torch import Tensor
 
 from aiperf.device.device import SIXTEEN_BIT, memory_errors
 from aiperf.engines.engine import Engine, has_layout_of, unchanged
-from aiperf.engines.registry import KINDS
 from nas.modules import Network
 
 log = logging.getLogger(__name__)
@@ -35,6 +34,7 @@ LEAST = 1e-30
 """Size of a gradient that is divided by, at least."""
 
 ELSEWHERE = "on another rank of its group"
+"""Reason on the ranks on which nothing failed; the rank on which it did knows more."""
 
 StepResult = tuple[Tensor, dict[str, Tensor]]
 """The loss () of a step, and its gradients by name."""
@@ -47,6 +47,7 @@ class Precise:
 
     exact: StepResult
     rounded: StepResult | None = None
+    """The eager step of the same few examples, which shows how far rounding takes a step."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Rounding:
     loss: float
     tensors: Mapping[str, float]
     whole: float
+    """That of all gradients as one vector."""
 
 
 class Collectives(Protocol):
@@ -69,9 +71,9 @@ class Collectives(Protocol):
 
 
 def prepare_and_check(
-    name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Collectives
+    kind: type[Engine], eager: Engine, examples: Tensor, labels: Tensor, group: Collectives
 ) -> tuple[Engine, str]:
-    """The engine with that name, prepared and checked, and an empty reason; or the eager one, and the reason
+    """An engine of that kind, prepared and checked, and an empty reason; or the eager one, and the reason
     why no rank of the group uses the engine.
 
     A compiler, or a library that is captured, may raise anything, which is then the reason. As long as one
@@ -85,12 +87,12 @@ def prepare_and_check(
 
     def prepared() -> tuple[StepResult, Precise | None, Engine]:
         by_eager = first or _made(eager, examples, labels)
-        precise, engine = _precise(eager, examples, labels), _engine(name, eager)
+        precise, engine = _precise(eager, examples, labels), _engine(kind, eager)
         with unchanged(eager.passes):
             engine.prepare(examples.flip(0), labels.flip(0))
         return by_eager, precise, engine
 
-    made, reason = _tried(name, group, prepared)
+    made, reason = _tried(kind.name, group, prepared)
     if made is None or reason:
         return eager, reason
     (by_eager, precise, engine), differs, bound = made, "", BOUNDS[eager.passes.format]
@@ -99,7 +101,7 @@ def prepare_and_check(
         differs = _compared(bound, precise, by_eager, _made(engine, examples, labels))
     else:
         found, reason = _tried(
-            name, group, lambda: _compared(bound, precise, by_eager, _made(engine, examples, labels))
+            kind.name, group, lambda: _compared(bound, precise, by_eager, _made(engine, examples, labels))
         )
         differs = reason or found or ""
     if reason := _of_all(group, differs):
@@ -109,18 +111,18 @@ def prepare_and_check(
 
 
 def prepare_only(
-    name: str, eager: Engine, examples: Tensor, labels: Tensor, group: Collectives
+    kind: type[Engine], eager: Engine, examples: Tensor, labels: Tensor, group: Collectives
 ) -> tuple[Engine, str]:
     """The same without the check, for an engine that is not made anew for each network, and made the step of
     the run's typical network correctly before the span."""
 
     def prepared() -> Engine:
-        engine = _engine(name, eager)
+        engine = _engine(kind, eager)
         with unchanged(eager.passes):
             engine.prepare(examples, labels)
         return engine
 
-    engine, reason = _tried(name, group, prepared)
+    engine, reason = _tried(kind.name, group, prepared)
     return (eager, reason) if engine is None or reason else (engine, "")
 
 
@@ -147,8 +149,8 @@ def difference(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -
     return _compared(BOUNDS[eager.passes.format], precise, by_eager, _made(other, examples, labels))
 
 
-def _engine(name: str, eager: Engine) -> Engine:
-    engine = KINDS[name](eager.passes)
+def _engine(kind: type[Engine], eager: Engine) -> Engine:
+    engine = kind(eager.passes)
     engine.module = eager.module if eager.is_wrapped else engine.module
     return engine
 

@@ -24,6 +24,7 @@ from aiperf.other_users import OTHERS_WRITE, NotOurs, make_private, temporary_fo
 from nas.modules import Network, Step
 
 HEAVY = (nn.Conv2d, nn.Linear)
+"""Layers with products, for which a region is worth its compilation."""
 OPENING = (*HEAVY, nn.LayerNorm, nn.RMSNorm)
 """Layers with which a region may begin. A block of a text network begins with a norm: after the norm, both
 the residual stream and the normalised one are still read, so the network cannot be cut there."""
@@ -33,6 +34,9 @@ that a person wrote, whereas a search makes new blocks in every trial."""
 
 
 class Compiled(Engine):
+    """Runs the code that torch.compile generates for each region, forward and backward. It takes seconds to
+    minutes to be ready, so it pays for long trials only."""
+
     name: ClassVar[str] = "compiled"
     is_made_anew: ClassVar[bool] = True
 

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from aiperf.data.training import Objective, training_of
 from aiperf.device import Device
-from aiperf.engines.objective import objective_of
+from aiperf.tasks.registry import task_of_graph
+from nas.graph import Graph
 from nas.modules import Network
+
+
+def objective_of(graph: Graph, label_smoothing: float = 0.0) -> Objective:
+    """What a network is trained to make small: the objective of the task whose examples the graph is for."""
+    return training_of(task_of_graph(graph)).objective(label_smoothing)
+
+
+def placed(graph: Graph, weights: Mapping[str, Any], device: Device) -> Network:
+    """The network of an architecture on a device, with its weights and statistics by "node.tensor"."""
+    network = Network(graph)
+    network.load(weights)
+    network.place(device.torch, device.layout)
+    return network
 
 
 @dataclass(frozen=True)
@@ -22,7 +37,9 @@ class Passes:
     network: Network
     device: Device
     format: str
+    """Number format of the multiplications, by `Device.autocast`."""
     scaler: torch.amp.GradScaler
+    """Multiplies the loss in fp16, so that small gradients do not become zero."""
     label_smoothing: float = 0.0
 
     def loss(self, module: nn.Module, examples: Tensor, labels: Tensor) -> Tensor:

@@ -25,6 +25,8 @@ https://docs.pytorch.org/docs/stable/notes/cuda.html, "Usage with DistributedDat
 
 
 class Graphed(Engine):
+    """Copies each batch into the memory that was captured, and replays the graph on it."""
+
     name: ClassVar[str] = "graphed"
     is_made_anew: ClassVar[bool] = True
 
@@ -63,6 +65,8 @@ class Graphed(Engine):
         self.prepare(examples, labels)
 
     def step(self, examples: Tensor, labels: Tensor) -> Tensor:
+        """Replays the captured step; a last smaller batch of an epoch is eager, because a graph has one
+        shape."""
         if examples.shape != self._examples.shape:
             return super().step(examples, labels)
         assert self._capture is not None

@@ -19,6 +19,7 @@ KINDS: Mapping[str, type[Engine]] = {kind.name: kind for kind in (Engine, Fused,
 
 OVER_GROUP = "batch norms that take their statistics over a group are in eager steps only"
 OF_EXPERTS = "the host waits for how many rows each expert gets, so steps with experts are eager"
+"""A number that the host must know ends a capture, and fixed shapes are what a compiler needs."""
 NOTHING_FUSED = "fused steps are of batch norms and convolutions, and this network has none"
 
 

@@ -25,6 +25,7 @@ to four times as many (78 instead of 19.5 TFLOPS: NVIDIA A100 Architecture white
 product with its sum is two of them. A root or an exponential is one, although it takes several
 instructions."""
 NAMES_SHOWN = 3
+"""Number of devices that a sentence names."""
 TOP_HERTZ = 6.2e9
 """Top clock in Hz of a host that does not report its own, and the highest that is accepted: no CPU on sale
 boosts beyond it (Intel Core i9-14900KS, 2024)."""
@@ -125,6 +126,8 @@ def processor_ops_per_second(processor: Processor, format: str) -> float | None:
 
 
 def _operations_a_cycle(processor: Processor, format: str) -> int | None:
+    """Operations of a logical processor per cycle in a format; None if the instructions of its architecture
+    are not in the tables."""
     flags = set(processor.flags)
     if processor.machine in X86:
         # An emulated format is at most as fast as fp32, so the instructions of fp32 count for all formats.

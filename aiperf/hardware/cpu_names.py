@@ -159,6 +159,8 @@ def is_processor(device: str) -> bool:
 
 
 def _arm_name(cpuinfo: str, soc_id: str, system_vendor: str) -> str:
+    """The names of all kinds of core, in the order in which they are listed, and of the chip around them if a
+    further file identifies it."""
     numbers = [
         [int(number, 16) for number in re.findall(rf"^CPU {key}\s*:\s*(0x[0-9a-f]+)\s*$", cpuinfo, re.M)]
         for key in ("implementer", "part")
@@ -171,6 +173,7 @@ def _arm_name(cpuinfo: str, soc_id: str, system_vendor: str) -> str:
 
 
 def _core(implementer: int, part: int) -> str:
+    """The name of a core by its two numbers, with the vendor's unless the name alone says whose it is."""
     vendor = VENDORS.get(implementer, f"Arm of implementer {implementer:#04x}")
     core = CORES.get((implementer, part))
     if core is None:

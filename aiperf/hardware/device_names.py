@@ -7,6 +7,7 @@ import unicodedata
 EAST_ASIAN = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL")
 """Scripts that vendors use in addition to Latin, and whose letters cannot be confused with Latin ones."""
 SIGNS = "®©"
+"""Signs that vendors write into names."""
 ALIKE = str.maketrans("oli", "011")
 """Lower-case ASCII letters that can be mistaken for a digit, with that digit."""
 

@@ -20,6 +20,7 @@ from aiperf.hardware.device_names import folded_name
 
 TERA = 10**12
 GIB = 2**30
+"""Bytes in a GiB."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Peak:
     bf16: float | None
     fp16: float | None
     source: Source
+    """Where all of these figures are from."""
     memory_gib: float | None = None
     """Memory of the whole device in GiB, which vendors call GB; a driver reports a little less."""
     parts: int = 1

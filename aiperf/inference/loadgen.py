@@ -11,8 +11,7 @@ from typing import Any
 
 from aiperf.data.training import Numbers
 from aiperf.errors import AiperfError, MissingExtra
-from aiperf.inference.samples import SampleLibrary
-from aiperf.inference.systems import System
+from aiperf.inference.systems import SampleLibrary, System
 from aiperf.scenarios.scenario import Scenario, user_conf
 from nas.bounded import read_text
 
@@ -20,6 +19,7 @@ MODEL = "aiperf-hpc"
 """Name of the model for LoadGen. It is none of those in LoadGen's built-in configuration, so the settings
 that apply to all models hold."""
 NUMBER_BYTES = 8
+"""Bytes of a number in an answer: an int64 of torch."""
 
 
 def load_loadgen() -> ModuleType:
@@ -70,6 +70,8 @@ class Bench:
 
     @contextmanager
     def _constructed(self, system: System) -> Iterator[tuple[int, int]]:
+        """A context with the handles of the system and the library, which LoadGen must be asked to
+        destroy."""
         library = self.library
         sut = self.loadgen.ConstructFastSUT(system.issue, lambda: None)
         qsl = self.loadgen.ConstructQSL(library.total, library.loadable, library.load, library.unload)
@@ -81,6 +83,7 @@ class Bench:
 
 
 def detail_log(logs: Path) -> Path:
+    """LoadGen's verdict in the folder of a test's logs; the name is LoadGen's own."""
     return logs / "mlperf_log_detail.txt"
 
 
@@ -103,5 +106,6 @@ def logged_answers(logs: Path) -> dict[int, Numbers]:
 
 
 def _numbers(data: bytes) -> Numbers:
+    """The numbers of one answer, as the host wrote them: 8 bytes each, with sign."""
     pieces = (data[start : start + NUMBER_BYTES] for start in range(0, len(data), NUMBER_BYTES))
     return tuple(int.from_bytes(piece, "little", signed=True) for piece in pieces)

@@ -21,8 +21,7 @@ from time import perf_counter
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.inference.loadgen import Bench, detail_log, load_loadgen, logged_answers
-from aiperf.inference.samples import SampleLibrary
-from aiperf.inference.systems import AnsweringNetwork, QueuedSystem, System
+from aiperf.inference.systems import AnsweringNetwork, QueuedSystem, SampleLibrary, System
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.plan import validated_at_once
@@ -45,6 +44,7 @@ SWITCH_SECONDS = 1e-4
 """Interval in seconds after which a Python thread lets others run. The default of 5 ms would be visible in
 the latencies."""
 NANO = 1e9
+"""Nanoseconds per second: LoadGen's settings are in nanoseconds."""
 
 
 def answered(request: str) -> object:
@@ -76,14 +76,16 @@ def measure(request: Request) -> Measured:
     try:
         folder = files.inference_logs(request.trial, request.scenario)
         bench = Bench(loadgen, scenario, folder, library, request.seconds)
-        speed = warmed_up(system, scenario.samples_per_query or system.most)
+        speed = warm_up(system, scenario.samples_per_query or system.most)
         return _measured(Scene(request, folder, found, library, system, bench, speed), run)
     finally:
         system.close()
 
 
 def _measured(scene: Scene, run: Replay) -> Measured:
+    """Runs the tests of a scenario, with the expected speeds as LoadGen's settings."""
     request, device, settings = scene.request, scene.found.device, scene.bench.settings
+    # LoadGen makes its queries before the test, as many as these speeds let it expect.
     settings.single_stream_expected_latency_ns = NANO * scene.speed.query_seconds / MORE_QUERIES
     settings.multi_stream_expected_latency_ns = NANO * scene.speed.query_seconds / MORE_QUERIES
     settings.offline_expected_qps = MORE_SAMPLES * scene.speed.samples_per_second
@@ -183,7 +185,7 @@ class Scene:
             recorder.close()
 
 
-def warmed_up(system: System, samples_per_query: int) -> WarmSpeed:
+def warm_up(system: System, samples_per_query: int) -> WarmSpeed:
     """Answers queries with every number of samples that the tests will use, so that no kernel or buffer is
     made for the first time during a test. If the number of threads can be chosen, the fastest one for a query
     is kept."""
@@ -199,6 +201,8 @@ def warmed_up(system: System, samples_per_query: int) -> WarmSpeed:
 
 
 def _times(system: System, number: int) -> Sequence[float]:
+    """Times in seconds of batches of this size; only those of the second half, after caches and buffers are
+    filled."""
     number, found = min(number, system.most), list[float]()
     batch = system.library.samples(range(number))
     with system.computing():
@@ -230,6 +234,7 @@ class FoundRate:
     """Times of day in seconds at the beginning and the end of that test."""
     probes: tuple[Probe, ...]
     nothing: str = ""
+    """Reason why no rate passed; empty if one did."""
 
 
 def search(scene: Scene) -> FoundRate:
@@ -255,6 +260,7 @@ def search(scene: Scene) -> FoundRate:
 
 
 def _tested(scene: Scene, name: str, rate: float, full: bool) -> tuple[Detail, tuple[float, float]]:
+    """Runs a test of one rate, short or of full length."""
     settings, whole = scene.bench.settings, scene.request.seconds
     seconds = whole if full else min(whole, max(LEAST_SECONDS, SHORT_TEST * whole))
     settings.server_target_qps, settings.min_duration_ms = rate, round(1000 * seconds)
@@ -266,6 +272,6 @@ def _probe(scene: Scene, rate: float, detail: Detail) -> Probe:
     seconds = max(scene.bench.settings.min_duration_ms / 1000, SERVER_QUERIES / rate)
     found = Probe(rate, seconds, detail.valid, detail.latencies.percentiles["99.00"])
     verdict = "VALID" if found.valid else "INVALID"
-    told = f"server: {rate:,.4g} queries/s for {seconds:.3g} s: {verdict}"
-    print(f"{told}, 99th percentile {1000 * found.percentile_seconds:.4g} ms", file=sys.stderr, flush=True)
+    line = f"server: {rate:,.4g} queries/s for {seconds:.3g} s: {verdict}"
+    print(f"{line}, 99th percentile {1000 * found.percentile_seconds:.4g} ms", file=sys.stderr, flush=True)
     return found

@@ -1,4 +1,5 @@
-"""The system under test as LoadGen calls it, with our own stopwatch around each query.
+"""The system under test and its library of samples, as LoadGen calls them, with our own stopwatch around each
+query.
 
 In scenarios with one query at a time, queries are answered in the thread from which LoadGen calls, as
 MLPerf's reference implementations do. In the Server scenario they are answered in a second thread, which
@@ -20,13 +21,69 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aiperf.data.splits import Batch
+from aiperf.data.splits import Batch, Split
 from aiperf.data.training import Numbers
 from aiperf.device import Device
-from aiperf.engines.objective import objective_of
-from aiperf.inference.samples import SampleLibrary
+from aiperf.engines.engine import objective_of
 from aiperf.tally import Tally
 from nas.modules import Network
+
+MOST_BYTES = 4 << 30
+"""Maximum memory of loaded samples in bytes; LoadGen loads a larger set one part after the other."""
+AT_ONCE = 256
+"""Number of examples per read."""
+
+
+class SampleLibrary:
+    """Test examples by their place in the test part. By MLPerf's rules a query begins with its samples in
+    host memory."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+        self.total = split.num_examples
+        first, _ = next(iter(split.sweep(1)))
+        self.loadable = max(1, min(self.total, MOST_BYTES // (first.element_size() * first.numel())))
+        self._row = [-1] * self.total  # of each example its row among the loaded ones, or -1
+        self._examples, self._targets = torch.empty(0), torch.empty(0)
+
+    def load(self, wanted: Sequence[int]) -> None:
+        """Loads these samples and drops all others. Nothing is read if they are loaded already."""
+        places = sorted(set(wanted))
+        if places == [index for index, row in enumerate(self._row) if row >= 0]:
+            return
+        self._row, chosen = [-1] * self.total, torch.zeros(self.total, dtype=torch.bool)
+        for row, place in enumerate(places):
+            self._row[place] = row
+        chosen[places] = True
+        # First of all, so that old and new samples are not in memory together.
+        self._examples, self._targets = torch.empty(0), torch.empty(0)
+        kept: list[Batch] = []
+        start = 0
+        for batch, targets in self.split.sweep(AT_ONCE):
+            here = chosen[start : start + len(targets)]
+            if here.any():
+                kept.append((_rows_last(batch)[here], targets[here]))
+            start += len(targets)
+        self._examples = torch.cat([examples for examples, _ in kept])
+        self._targets = torch.cat([targets for _, targets in kept])
+
+    def unload(self, places: Sequence[int]) -> None:
+        """Does nothing: samples stay loaded until others replace them, because the next test of a search asks
+        for the same ones."""
+
+    def targets(self) -> Tensor:
+        """Targets of all examples, in order."""
+        return torch.cat([targets for _, targets in self.split.sweep(AT_ONCE)])
+
+    def samples(self, places: Sequence[int]) -> Batch:
+        """Examples and targets of loaded samples, as a batch for the network."""
+        rows = [self._row[place] for place in places]
+        if len(rows) == 1:  # a view, no copy
+            examples, targets = (held[rows[0] : rows[0] + 1] for held in (self._examples, self._targets))
+        else:
+            chosen = torch.tensor(rows)
+            examples, targets = (held.index_select(0, chosen) for held in (self._examples, self._targets))
+        return (examples.permute(0, 3, 1, 2) if examples.dim() == 4 else examples), targets
 
 
 class AnsweringNetwork:
@@ -82,9 +139,11 @@ class System:
         return stack
 
     def start(self) -> None:
+        """Forgets the latencies of an earlier test."""
         self.seconds = array("d")
 
     def issue(self, ids: Sequence[int], places: Sequence[int]) -> None:
+        """Answers a query: the ids of its samples, and their places in the test part. LoadGen calls it."""
         began = perf_counter()
         with _ending_the_process():
             for start in range(0, len(ids), self.most):
@@ -119,15 +178,18 @@ class QueuedSystem(System):
         self._thread.start()
 
     def issue(self, ids: Sequence[int], places: Sequence[int]) -> None:
+        """Puts the samples of a query into the queue, with the time at which they were due."""
         began = perf_counter()
         for each, place in zip(ids, places):
             self._waiting.put((each, place, began))
 
     def close(self) -> None:
+        """Ends the second thread once all waiting queries are answered."""
         self._waiting.put(None)
         self._thread.join()
 
     def _serve(self) -> None:
+        """The second thread: answers waiting queries together until `close` is called."""
         with _ending_the_process(), self.computing():
             while batch := self._taken():
                 answers = self.answering(self.library.samples([place for _, place, _ in batch]))
@@ -159,3 +221,9 @@ def _ending_the_process() -> Iterator[None]:
     except Exception as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         os._exit(FAILED)
+
+
+def _rows_last(batch: Tensor) -> Tensor:
+    """Images with their channels last, so that rows selected from them keep the memory layout that is fastest
+    for convolutions."""
+    return batch.permute(0, 2, 3, 1) if batch.dim() == 4 else batch

@@ -188,7 +188,18 @@ class Attempt:
         return self.dispatched.group
 
     @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of its group."""
+        return self.leg.began.groups[self.group]
+
+    @property
+    def validated_steps(self) -> int:
+        """Number of steps in the segments that validations closed."""
+        return sum(validation.segment.steps for validation in self.validations)
+
+    @property
     def state(self) -> State:
+        """What became of it, as far as the journal says. LOST follows from the loss of its group or leg."""
         if self.ended is not None:
             return self.ended.finished.state
         if self.abandoned:

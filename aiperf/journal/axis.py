@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.attempts import Leg
-from aiperf.journal.replay import Replay
 
 
 class SpanAxis:
     """Converts times on the clock of a leg into seconds of the span, in which legs follow each other without
     a gap."""
 
-    def __init__(self, replay: Replay) -> None:
-        spans = [leg.span_seconds for leg in replay.legs]
+    def __init__(self, legs: Sequence[Leg]) -> None:
+        """`legs` are all those of the run, in order."""
+        spans = [leg.span_seconds for leg in legs]
         self.begins: NDArray[np.float64] = np.cumsum([0.0, *spans])[:-1]
         self.ends: NDArray[np.float64] = self.begins + np.array(spans)
-        self.offsets: NDArray[np.float64] = self.begins - np.array(
-            [leg.released or 0.0 for leg in replay.legs]
-        )
+        self.offsets: NDArray[np.float64] = self.begins - np.array([leg.released or 0.0 for leg in legs])
         self._of_leg: list[tuple[float, float, float]] = list(
             zip(self.offsets.tolist(), self.begins.tolist(), self.ends.tolist())
         )

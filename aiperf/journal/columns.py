@@ -1,20 +1,22 @@
-"""All work of a run in columns: blocks of steps first, then validations."""
+"""All work of a run in columns, because a long run has millions of blocks of steps."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.journal.replay import Replay
+from aiperf.journal.events import Stepped
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """Columns with one row per piece of work. Times are in seconds on the clock of its leg."""
+    """Columns with one row per piece of work: blocks of steps first, then validations, those of the first
+    attempt before those of the second. Times are in seconds on the clock of its leg."""
 
     attempt: NDArray[np.int64]
     """Index of the attempt among all attempts of the run."""
@@ -27,55 +29,80 @@ class Pieces:
     seconds: NDArray[np.float64]
     """Duration of the work."""
     steps: NDArray[np.int64]
-    """Number of steps; for a validation, of batches."""
+    """Number of steps; for a validation, of batches as large as those of the training."""
     examples: NDArray[np.int64]
     num_blocks: int
     """Number of rows at the beginning that are blocks; the rows after them are validations."""
-
     is_validation: NDArray[np.bool_]
 
 
-_MADE: WeakKeyDictionary[Replay, tuple[int, Pieces]] = WeakKeyDictionary()
-"""Columns of each replay with the number of lines at which they were made. Score and rules use the same
-columns many times, and a long run has millions of rows."""
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the blocks of each segment. The place of segment `s` of attempt `a` is `first[a] + s`."""
+
+    first: NDArray[np.int64]
+    steps: NDArray[np.int64]
+    examples: NDArray[np.int64]
+    seconds: NDArray[np.float64]
 
 
-def pieces(replay: Replay) -> Pieces:
-    """All work of a run. The batches of a validation are assumed to be as large as those of the training."""
-    lines, made = _MADE.get(replay, (-1, None))
-    if made is None or lines != replay.lines:
-        made = _made(replay)
-        _MADE[replay] = replay.lines, made
-    return made
+@dataclass
+class Blocks:
+    """Columns with one row per `Stepped` line, in the order of the journal."""
 
+    attempts: array[int] = field(default_factory=lambda: array("q"))
+    """Index of the attempt among all attempts of the run."""
+    segments: array[int] = field(default_factory=lambda: array("q"))
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    examples: array[int] = field(default_factory=lambda: array("q"))
+    seconds: array[float] = field(default_factory=lambda: array("d"))
+    ends: array[float] = field(default_factory=lambda: array("d"))
+    """Times in seconds of the leg at which the blocks ended."""
+    times: array[float] = field(default_factory=lambda: array("d"))
+    """Times in seconds of the leg at which the lines were written."""
+    finite: array[int] = field(default_factory=lambda: array("b"))
+    """Whether the loss was finite: 1 or 0."""
 
-def _made(replay: Replay) -> Pieces:
-    column, attempts = replay.blocks.column, replay.attempts
-    closed = [validation for attempt in attempts for validation in attempt.validations]
-    segments = [validation.segment for validation in closed]
-    of_attempt = np.array([(a.group, a.leg.index) for a in attempts], dtype=np.int64).reshape(-1, 2)
-    num_closed = np.array([len(attempt.validations) for attempt in attempts], dtype=np.int64)
-    of_closed = np.repeat(np.arange(len(attempts)), num_closed)
-    attempt = _joined(column("attempts"), of_closed)
-    batch = np.array([max(1, a.trial.hyper.batch_size) for a in attempts], dtype=np.int64)[of_closed]
-    examples = np.array([segment.tally.of for segment in segments], dtype=np.int64)
-    num_blocks = len(replay.blocks)
-    return Pieces(
-        attempt=attempt,
-        segment=_joined(column("segments"), [segment.index for segment in segments]),
-        group=of_attempt[attempt, 0],
-        leg=of_attempt[attempt, 1],
-        end=_joined(column("ends"), [validation.end for validation in closed]),
-        time=_joined(column("times"), [validation.t for validation in closed]),
-        seconds=_joined(column("seconds"), [segment.validate_seconds for segment in segments]),
-        steps=_joined(column("steps"), -(-examples // batch)),
-        examples=_joined(column("examples"), examples),
-        num_blocks=num_blocks,
-        is_validation=np.arange(len(attempt)) >= num_blocks,
-    )
+    def append(self, attempt: int, t: float, event: Stepped) -> None:
+        block = event.block
+        self.attempts.append(attempt)
+        self.segments.append(block.segment)
+        self.steps.append(block.steps)
+        self.examples.append(block.examples)
+        self.seconds.append(block.seconds)
+        self.ends.append(event.end)
+        self.times.append(t)
+        self.finite.append(block.loss is not None)
 
+    def __len__(self) -> int:
+        return len(self.attempts)
 
-def _joined(column: NDArray[Any], values: list[Any] | NDArray[Any]) -> NDArray[Any]:
-    joined = np.concatenate([column, np.array(values, dtype=column.dtype)])
-    joined.setflags(write=False)  # because it is shared by all callers of `pieces`
-    return joined
+    def column(self, name: str) -> NDArray[Any]:
+        """A copy of a column, which later appends do not change."""
+        column: array[Any] = getattr(self, name)
+        return np.array(column)
+
+    def totals(self, num_segments: Sequence[int]) -> Totals:
+        """Sums over the blocks of each segment. `num_segments` is the number of segments of each attempt,
+        open ones included."""
+        first = np.concatenate([[0], np.cumsum(num_segments)]).astype(np.int64)
+        places = self.places(first)
+
+        def summed(name: str) -> NDArray[Any]:  # exact: doubles hold whole numbers below 2^53
+            return np.bincount(places, weights=self.column(name), minlength=int(first[-1]))
+
+        steps, examples = summed("steps").astype(np.int64), summed("examples").astype(np.int64)
+        return Totals(first, steps, examples, summed("seconds"))
+
+    def places(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The place of the segment of each block (`Totals`)."""
+        places: NDArray[np.int64] = first[self.column("attempts")] + self.column("segments")
+        return places
+
+    def followed_by(self, name: str, values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
+        """A column, continued by the values of validations. Nobody can write to it, because all callers of
+        `Replay.pieces` share it."""
+        column = self.column(name)
+        joined = np.concatenate([column, np.array(values, dtype=column.dtype)])
+        joined.setflags(write=False)
+        return joined

@@ -19,7 +19,9 @@ from nas.record import RecordError, decode_fields, encode
 FIELDS = tuple(field.name for field in fields(Ready))
 
 
-def arrived(other: Ready | None, group: int, ready: Ready, clock: ClockReading) -> RankReady | RankAlike:
+def shortest_line(
+    other: Ready | None, group: int, ready: Ready, clock: ClockReading
+) -> RankReady | RankAlike:
     """The shortest line for a rank that is ready, given one that was ready before it in its leg."""
     offset, uncertainty = moment(clock.offset_seconds), duration(clock.uncertainty_seconds)
     if other is None:
@@ -38,7 +40,7 @@ def arrived(other: Ready | None, group: int, ready: Ready, clock: ClockReading) 
     return RankAlike(group, other.rank, differs, within, offset, uncertainty)
 
 
-def resolved(other: Ready | None, event: RankAlike) -> RankReady:
+def whole_line(other: Ready | None, event: RankAlike) -> RankReady:
     """The `RankReady` that the line stands for; `other` is the rank that it names, None if there is none.
     Mappings that equal those of the other rank are shared with it. Raises RecordError if there is no other
     rank, or a field is none of a `Ready`."""

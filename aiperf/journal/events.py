@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiperf.config import Config
 from aiperf.journal.words import TERMINATED as TERMINATED
@@ -35,7 +35,19 @@ class Origin(Enum):
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the journal."""
+    """What one line of the journal says happened."""
+
+
+class Line(NamedTuple):
+    """One line of a journal as it was read."""
+
+    number: int
+    """Line number from 1, as an editor counts."""
+    t: float
+    event: Event
+    chain: str
+    intact: bool
+    """Whether the chain follows from this line and from the chain recorded before it."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +92,13 @@ class LegBegan(Event):
     host: str = ""
     """Host of the master; empty if the run is simulated."""
 
+    @property
+    def ranks(self) -> list[int]:
+        """The ranks of all groups."""
+        return [rank for group in self.groups for rank in group]
+
     def __post_init__(self) -> None:
-        ranks = [rank for group in self.groups for rank in group]
-        if not all(self.groups) or len(set(ranks)) < len(ranks):
+        if not all(self.groups) or len(set(self.ranks)) < len(self.ranks):
             raise ValueError("groups: each has a rank at the least, and each rank one group")
 
 

@@ -18,15 +18,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
 from aiperf.errors import JournalError
 from aiperf.files import RUNS, RunFiles, run_directories
 from aiperf.journal import strict
-from aiperf.journal.events import Event, Opened
+from aiperf.journal.events import Event, Line, Opened
 from aiperf.journal.hidden import Hider, shown
 from aiperf.journal.lock import Lock
-from aiperf.journal.place import never_begun, refuse_if_gone
 from aiperf.journal.usual_lines import UsualLines
 from aiperf.names import Names, PrivateFile
 from aiperf.os_error import OUT_OF_ROOM, unreadable, unwritable
@@ -41,18 +39,9 @@ RULES_VERSION = 2
 holds from its version on (`aiperf.rules.verdict`)."""
 _WRITTEN = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _TAIL = len(',"chain":""}') + 64
-
-
-class Line(NamedTuple):
-    """One line of a journal as it was read."""
-
-    number: int
-    """Line number from 1, as an editor counts."""
-    t: float
-    event: Event
-    chain: str
-    intact: bool
-    """Whether the chain follows from this line and from the chain recorded before it."""
+_BEGINNING = b'{"t":0.0,"type":"Opened"'
+"""How the first line of a journal begins; what begins differently is somebody's own file."""
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 class JournalReader:
@@ -100,6 +89,7 @@ class JournalReader:
         return Line(number, t, event, chain, intact)
 
     def _parsed(self, number: int, raw: bytes) -> tuple[float, Event, str]:
+        """Reads a line as JSON. The first line names the private file whose values are shown from then on."""
         try:
             if len(raw) > LONGEST_LINE:
                 raise ValueError(f"it has more than {LONGEST_LINE:,} bytes")
@@ -290,8 +280,24 @@ class JournalWriter:
         return os.dup(self._file)
 
     def refuse_if_gone(self) -> None:
-        """Raises JournalError if the file that is written to is not at the journal's path any more."""
-        refuse_if_gone(self._path, self._file)
+        """Raises JournalError if the open file is not at the journal's path any more: it was removed, renamed
+        or replaced."""
+        own = there = None
+        try:
+            own = os.fstat(self._file)
+            there = os.stat(self._path)
+        except OSError as error:
+            if error.errno not in _GONE:  # a fault of the file server, which the next write will report
+                return
+        if own and there and (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
+            return
+        folder = self._path.parent
+        place = f"the journal {self._path}" if folder.exists() else f"the run directory {folder}"
+        what = "is gone" if there is None else "was replaced by another file"
+        now = Path(f"/proc/self/fd/{self._file}")  # on Linux a link to the file's current path
+        if own and own.st_nlink and now.exists():
+            raise JournalError(f"{place} {what}: it is {now.readlink()} now; put it back and resume the run")
+        raise JournalError(f"{place} {what}: nothing of the result was kept")
 
     def close(self) -> None:
         if self._file >= 0:
@@ -312,6 +318,17 @@ class JournalWriter:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+def never_begun(path: Path) -> bool:
+    """Whether a journal is empty, or has only a part of its first line, because its run was killed while it
+    wrote it. False also if there is no journal."""
+    try:
+        with opened(path) as file:
+            first = file.readline(LONGEST_LINE)
+    except OSError:
+        return False
+    return not first or (first.startswith(_BEGINNING) and not first.endswith(b"\n"))
 
 
 def chained(events: Iterable[tuple[float, Event]], chain: str = "") -> Iterator[str]:

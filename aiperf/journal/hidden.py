@@ -114,6 +114,7 @@ def shown(record: dict[str, Any], names: Names) -> dict[str, Any]:
 
 
 def _changed(record: dict[str, Any], change: Change) -> dict[str, Any]:
+    """The line with each of `FIELDS` changed; of a leg's end, only the rest of its reason."""
     if record.get("type") not in LINES:
         return record
     reason = record.get("reason")

@@ -7,17 +7,19 @@ are folded into the same state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+import numpy as np
+
 from aiperf.config import AUTO_STEP, EAGER, ENGINES
 from aiperf.journal import events
 from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory, Validation
-from aiperf.journal.compression import resolved
-from aiperf.journal.file import Line
-from aiperf.journal.step_blocks import Blocks, Totals
+from aiperf.journal.columns import Blocks, Pieces, Totals
+from aiperf.journal.compression import whole_line
+from aiperf.journal.events import Line
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT, Evaluated, Ready
 from nas.record import RecordError
@@ -80,6 +82,8 @@ class Replay:
         self._open: dict[tuple[int, int], Attempt] = {}
         self._of_group: dict[int, dict[int, Attempt]] = {}
         """The attempts in `_open` that are not abandoned, by group and by index."""
+        self._pieces: tuple[int, Pieces] | None = None
+        """The last answer of `pieces`, with the number of lines that it is of."""
 
     @property
     def opened(self) -> events.Opened:
@@ -109,6 +113,16 @@ class Replay:
         leg did no work, and the rules check it less or not at all. Before any leg has one, those whose clock
         started; before that, all."""
         return [leg for leg in self.legs if leg.span_seconds > 0] or self.timed_legs or self.legs
+
+    @property
+    def timed_ranks(self) -> list[events.RankReady]:
+        """The ready ranks of the legs whose clock started, in the order of their arrival."""
+        return [event for leg in self.timed_legs for event in leg.ranks]
+
+    @property
+    def validations(self) -> list[Validation]:
+        """All validations, those of the first attempt before those of the second."""
+        return [validation for attempt in self.attempts for validation in attempt.validations]
 
     @property
     def num_legs(self) -> int:
@@ -149,6 +163,12 @@ class Replay:
     def totals(self) -> Totals:
         """Sums over the blocks of each segment. Each attempt has one segment more than were closed."""
         return self.blocks.totals([len(attempt.validations) + 1 for attempt in self.attempts])
+
+    def pieces(self) -> Pieces:
+        """All work of the run. Score and rules use the same columns many times, so they are made once."""
+        if self._pieces is None or self._pieces[0] != self.lines:
+            self._pieces = self.lines, _pieces(self.blocks, self.attempts, self.validations)
+        return self._pieces[1]
 
     def add_line(self, line: Line) -> None:
         """Folds in the next line of the journal as it was read."""
@@ -242,7 +262,7 @@ class Replay:
 
     def _rank_alike(self, t: float, event: events.RankAlike) -> str:
         try:
-            return self._rank_ready(t, resolved(self.leg.devices.get(event.like), event))
+            return self._rank_ready(t, whole_line(self.leg.devices.get(event.like), event))
         except RecordError as error:
             return str(error)
 
@@ -272,7 +292,7 @@ class Replay:
         if self.leg.released is not None:
             return "appears twice in its leg"
         ready = set[int]().union(*self.leg.alive.values())
-        missing = sorted({rank for group in self.leg.began.groups for rank in group} - ready)
+        missing = sorted(set(self.leg.began.ranks) - ready)
         self.leg.released, self.leg.deadline = t, event.deadline
         return f"comes before rank {missing[0]} was ready" if missing else ""
 
@@ -305,10 +325,10 @@ class Replay:
             return (
                 f"of trial {started.trial}: its engine is {started.engine}, but training.step is {configured}"
             )
-        ranks = attempt.leg.began.groups[attempt.group]
-        if started.threads and len(started.threads) != len(ranks):
-            return f"of trial {started.trial}: threads of {len(started.threads)} ranks, not of {len(ranks)}"
-        for rank, count in zip(ranks, started.threads):
+        if started.threads and len(started.threads) != len(attempt.ranks):
+            found, needed = len(started.threads), len(attempt.ranks)
+            return f"of trial {started.trial}: threads of {found} ranks, not of {needed}"
+        for rank, count in zip(attempt.ranks, started.threads):
             attempt.leg.threads.setdefault(rank, set()).add(count)
         attempt.began, attempt.begin_time = event, t
         return ""
@@ -325,6 +345,7 @@ class Replay:
         return ""
 
     def _stepped(self, t: float, event: events.Stepped) -> str:
+        """Most lines of a long journal are folded in here."""
         block = event.block
         attempt = self._open.get((block.trial, block.attempt))
         if attempt is None or attempt.began is None or attempt.abandoned:
@@ -351,6 +372,7 @@ class Replay:
         return ""
 
     def _ended(self, t: float, event: events.Ended) -> str:
+        """An attempt is closed even if its line is a fault, so that a later line cannot refer to it."""
         told = event.finished
         attempt = self._open.pop((told.trial, told.attempt), None)
         if attempt is not None:
@@ -437,6 +459,29 @@ def _counts(name: str, value: object) -> bool:
     """Whether an entry of a manifest is a whole number if it must be one; other entries can be anything."""
     counted = name.endswith("_examples") or name in ("channels", "size", "classes")
     return not counted or (type(value) is int and value >= 0)
+
+
+def _pieces(blocks: Blocks, attempts: Sequence[Attempt], closed: Sequence[Validation]) -> Pieces:
+    segments = [validation.segment for validation in closed]
+    num_closed = np.array([len(attempt.validations) for attempt in attempts], dtype=np.int64)
+    of_closed = np.repeat(np.arange(len(attempts)), num_closed)
+    attempt = blocks.followed_by("attempts", of_closed)
+    place = np.array([(a.group, a.leg.index) for a in attempts], dtype=np.int64).reshape(-1, 2)[attempt]
+    batch = np.array([max(1, a.trial.hyper.batch_size) for a in attempts], dtype=np.int64)[of_closed]
+    examples = np.array([segment.of for segment in segments], dtype=np.int64)
+    return Pieces(
+        attempt=attempt,
+        segment=blocks.followed_by("segments", [segment.index for segment in segments]),
+        group=place[:, 0],
+        leg=place[:, 1],
+        end=blocks.followed_by("ends", [validation.end for validation in closed]),
+        time=blocks.followed_by("times", [validation.t for validation in closed]),
+        seconds=blocks.followed_by("seconds", [segment.validate_seconds for segment in segments]),
+        steps=blocks.followed_by("steps", -(-examples // batch)),
+        examples=blocks.followed_by("examples", examples),
+        num_blocks=len(blocks),
+        is_validation=np.arange(len(attempt)) >= len(blocks),
+    )
 
 
 def replay(lines: Iterable[Line]) -> Replay:

@@ -36,6 +36,7 @@ _SEVEN = rb"\[(" + rb",".join([_WHOLE.replace(b"(", b"(?:")] * 7) + rb")\]"
 
 
 def _line(kind: bytes, content: bytes) -> re.Pattern[bytes]:
+    """The pattern of a line. Each word in capitals becomes the pattern of one value."""
     text = b'{"t":REAL,"type":"%b",%b,"chain":HASH}\n' % (kind, content)
     text = text.replace(b"{", rb"\{").replace(b"}", rb"\}")
     for name, pattern in (

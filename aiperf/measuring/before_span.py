@@ -55,6 +55,7 @@ class RankWork:
     network: Graph
     """The seed, or the run's typical network (`nas.search.typical`)."""
     format: str
+    """Number format of the multiplications."""
     batch_size: int
     """Training examples of one rank per step."""
 
@@ -128,7 +129,7 @@ def measure(
         side=fastest.side,
         product=fastest.rate,
         copy=measure_copy(device, share["copy"]),
-        upload=measure_upload(device),
+        upload=measure_upload(device, SECONDS),
         all_reduce=measure_all_reduce(device, parallel),
         seed=network.rate,
         threads=device.threads,
@@ -178,6 +179,7 @@ def largest_batch(device: Device, work: RankWork, rate: float, seconds: float) -
 
 
 def _seconds(device: Device, work: Callable[[], None]) -> float:
+    """Time in seconds of one piece of work, with the device synchronised at both ends."""
     device.synchronise()
     began = perf_counter()
     work()

@@ -27,7 +27,9 @@ memory has been allocated."""
 STAGE_SHARE = 0.1
 """Time for each part of the work by itself, as a fraction of the time budget."""
 STAGE_EXAMPLES = 256
+"""Examples in one piece of each part's work: enough for all cores to have some."""
 PACK = "; packed images need fewer, see `aiperf-hpc data pack`"
+"""Remedy if decoding needs more cores than there are: packed images are decoded already."""
 WAITING_TIMES = 1.5
 """If the slowest part alone is faster than the loader by more than this factor, the loader waits for
 something else."""

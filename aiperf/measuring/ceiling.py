@@ -35,7 +35,9 @@ TALL = (8192, 64)
 channels."""
 ROTATED = 3  # pairs of matrices used in turn, so that none is in a cache because it was just used
 WINDOW_SECONDS = 0.04
+"""Length of a window: long compared with a call, short compared with what disturbs it."""
 LEAST_WINDOWS = 3
+"""With fewer, one disturbed window could be the median."""
 LEAST_PIECES = 2 + LEAST_WINDOWS
 """Pieces of one kind of work that must fit into its time for it to be measured: two to warm up, and one per
 window."""
@@ -44,8 +46,11 @@ SECONDS = 0.5  # time for one kind of work and one size
 # copy within it, so their memory ceiling comes out too high.
 COPY_BYTES: Mapping[str, int] = {"cpu": 128 << 20, "accelerator": 2 << 30}
 UPLOAD_BYTES = 256 << 20
+"""Size of an upload, long enough to reach the rate of the bus."""
 SUM_BYTES = 16 << 20
+"""Size of a sum over the group: about the gradients of a network of four million parameters."""
 SUMS = 12
+"""Number of sums over the group, as all ranks must make the same number."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +67,14 @@ class ProductRate:
         return _operations(self.side)
 
 
-def measure_products(device: Device, format: str, seconds: float | None = None) -> tuple[ProductRate, ...]:
+def measure_products(device: Device, format: str, seconds: float) -> tuple[ProductRate, ...]:
     """Rates of products in the format, for each side that fits into the memory and the time; `seconds` is the
     time for each.
 
     Raises WorldError if the device does not support the format, or has no memory left.
     """
     device.declare(format)
-    found = tuple(_products(device, format, SECONDS if seconds is None else seconds))
+    found = tuple(_products(device, format, seconds))
     if not found:
         raise _full(device, "the smallest matrices")
     return found
@@ -121,7 +126,7 @@ def _again(
                 yield _rate(device, _multiply(device, format, product.side), product.operations, half)
 
 
-def measure_copy(device: Device, seconds: float | None = None) -> Rate:
+def measure_copy(device: Device, seconds: float) -> Rate:
     """Bytes read plus written per second within the device's memory. Raises WorldError if the memory is
     full."""
     num_bytes = min(COPY_BYTES[_size(device)], device.memory_bytes // 16)
@@ -134,7 +139,7 @@ def measure_copy(device: Device, seconds: float | None = None) -> Rate:
     return _rate(device, lambda: target.copy_(source), 2 * source.nbytes, seconds)
 
 
-def measure_upload(device: Device, seconds: float | None = None) -> Rate | None:
+def measure_upload(device: Device, seconds: float) -> Rate | None:
     """Bytes per second from pinned host memory to the device; None for a CPU.
 
     Raises WorldError if the memory of the device is full.
@@ -220,17 +225,16 @@ def measure_all_reduce(device: Device, parallel: Parallel) -> Rate | None:
     return rate_of(windows)
 
 
-def _rate(device: Device, work: Callable[[], object], amount: float, seconds: float | None) -> Rate:
+def _rate(device: Device, work: Callable[[], object], amount: float, seconds: float) -> Rate:
     """Rate of a piece of work that does `amount` of something, per second, after two pieces of warm-up."""
     work()
     device.synchronise()
     began = perf_counter()
     work()
     device.synchronise()
-    all_seconds = SECONDS if seconds is None else seconds
-    window = min(WINDOW_SECONDS, all_seconds / LEAST_PIECES)
+    window = min(WINDOW_SECONDS, seconds / LEAST_PIECES)
     pieces = max(1, round(window / max(perf_counter() - began, 1e-9)))
-    until, windows = perf_counter() + all_seconds, list[float]()
+    until, windows = perf_counter() + seconds, list[float]()
     single = list[float]()
     while len(windows) < LEAST_WINDOWS or perf_counter() < until:
         began = last = perf_counter()

@@ -25,6 +25,7 @@ from nas.layers import Shape
 from nas.ops import TENSOR_OPS
 
 LEAST_SECONDS = 10.0
+"""Time in seconds after which the clock of an accelerator has settled."""
 LEAST_STEPS = 20  # of an accelerator, as LEAST_SECONDS
 RUNG_STEPS = 3
 """Number of timed steps of each rung of a CPU, after one to warm up: the median of three does not change if
@@ -95,6 +96,7 @@ class _TimedRung:
     work: _Work
     step: Callable[[], None]
     seconds: list[float]
+    """Times of the steps so far, without the one to warm up."""
 
     @property
     def expected(self) -> float:

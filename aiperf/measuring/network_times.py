@@ -2,13 +2,15 @@
 
 On a CPU that has a choice of threads, all of these are timed together with the engines, on the seed and on
 the run's typical network, in the same rounds: threads that are best for eager steps need not be best for
-fused ones, nor those of a small network for a large one.
+fused ones, nor those of a small network for a large one. The threads of a product wait for each other by
+spinning: if one of them loses its core to another program, the others spin until the kernel gives it back,
+and a step on all cores takes up to a hundred times as long as one on all cores but one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
 
@@ -38,10 +40,16 @@ from aiperf.measuring.step_times import (
     shared,
     times_of,
 )
-from aiperf.measuring.threads import Contender, Times, chosen, of_typical, time_in_turn
 from aiperf.parallel.parallel import Solo
 from aiperf.proposing.engine_choice import Expected, Sizes, choose
-from aiperf.proposing.thread_choice import LEAST_ROUNDS, Threads, fewest_near_best, reliability
+from aiperf.proposing.thread_choice import (
+    LEAST_ROUNDS,
+    Pair,
+    Threads,
+    best_pair,
+    fewest_near_best,
+    reliability,
+)
 from aiperf.wire.messages import SEED, TYPICAL, Rate, StepTime, TimedStep
 from nas.graph import Graph
 
@@ -51,6 +59,36 @@ round."""
 SMALL = 256
 """Side of the square product by which numbers of threads are compared if one pass of the network takes too
 long."""
+SURE = 0.99
+"""Fraction of the resamples that must agree for the measurement to end early."""
+ENOUGH_ROUNDS = 2 * LEAST_ROUNDS
+"""Minimum number of rounds before a measurement ends early: an engine must save two standard errors, which
+fewer rounds make large."""
+HOPELESS = 4.0
+"""Factor on the best of a network by which both first steps of a contender may take longer for it to be timed
+again. If the first one takes longer by the square of it, there is no second."""
+BEHIND = 1.5
+"""Factor on the best median of a network by which the fastest step of a contender may take longer, after
+LEAST_ROUNDS. A contender that other programs only disturb has some step that is faster."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What may make the steps of a network."""
+
+    network: str
+    """SEED or TYPICAL."""
+    threads: int
+    engine: str
+    """Name of the engine."""
+
+    @property
+    def pair(self) -> Pair:
+        return self.threads, self.engine
+
+
+Times = Mapping[Contender, Sequence[float]]
+"""Times of steps in seconds, in the order of the rounds."""
 
 
 def measure_network(
@@ -87,6 +125,8 @@ def examples_per_second(device: Device, work: RankWork, rate: float, seconds: fl
 def _with_threads(
     device: Device, work: RankWork, seed: Graph, rate: float, seconds: float, asked: Asked | None
 ) -> NetworkTimes:
+    """As `measure_network`, on a CPU that has a choice of threads. First the largest batch is sought on the
+    fewest threads: then it is known how large a batch can be, of which all contenders get LEAST_ROUNDS."""
     counts, seconds = device.thread_counts, seconds + (asked.seconds if asked else 0.0)
     until = perf_counter() + seconds
     device.use_threads(counts[0])
@@ -233,7 +273,71 @@ def _unchecked(bench: StepBench, usable: Mapping[str, Engine]) -> dict[str, Engi
     for name in usable:
         engine, reason = bench.eager, ""
         if name != Engine.name:
-            engine, reason = prepare_only(name, bench.eager, bench.examples, bench.labels, Solo())
+            engine, reason = prepare_only(KINDS[name], bench.eager, bench.examples, bench.labels, Solo())
         if not reason:
             found[name] = engine
     return found
+
+
+def time_in_turn(
+    contenders: Sequence[Contender],
+    step: Callable[[Contender], float],
+    seconds: float,
+    least: int = LEAST_ROUNDS,
+) -> Times:
+    """Times of steps, measured in about `seconds`; `step` makes one and returns its time in seconds.
+
+    The contenders take turns, because the load of other programs changes with time, and the fewest threads
+    come first: with more, a step may take a hundred times as long. At least `least` rounds are timed, until
+    the choice for the typical network is reliable or the time is over. A contender that cannot be chosen is
+    given up, so that others are timed more often.
+    """
+    until, times = perf_counter() + seconds, _first_steps(contenders, step)
+    left = [
+        contender for contender in times if min(times[contender]) <= HOPELESS * _best(contender, times, min)
+    ]
+    times = {contender: each[1:] for contender, each in times.items()}  # the first steps were warm-up
+    rounds, checked = 1, LEAST_ROUNDS
+    while rounds < least or perf_counter() + sum(median(times[each]) for each in left) < until:
+        for contender in left:
+            times[contender].append(step(contender))
+        rounds += 1
+        if rounds == checked:
+            if rounds >= ENOUGH_ROUNDS and reliability(of_typical(times))[1] >= SURE:
+                break
+            checked *= 2
+            left = [each for each in left if min(times[each]) <= BEHIND * _best(each, times, median)]
+    return times
+
+
+def of_typical(times: Times) -> Mapping[Pair, Sequence[float]]:
+    """The times with the typical network, by which a choice is made."""
+    return {contender.pair: each for contender, each in times.items() if contender.network == TYPICAL}
+
+
+def chosen(times: Times) -> Pair:
+    """The number of threads and the engine for steps of the typical network."""
+    return best_pair({pair: median(each) for pair, each in of_typical(times).items()})
+
+
+def _first_steps(
+    contenders: Sequence[Contender], step: Callable[[Contender], float]
+) -> dict[Contender, list[float]]:
+    """Two steps of each contender, of which the first warms up. Of a number of threads with which one
+    contender is hopeless, compared with fewer threads, no other one is tried."""
+    times: dict[Contender, list[float]] = {}
+    hopeless = set[int]()
+    for contender in sorted(contenders, key=lambda each: each.threads):
+        if contender.threads in hopeless:
+            continue
+        times[contender] = [first := step(contender)]
+        is_slow = first > HOPELESS**2 * _best(contender, times, min)
+        times[contender].append(first if is_slow else step(contender))
+        if min(times[contender]) > HOPELESS * _best(contender, times, min):
+            hopeless.add(contender.threads)
+    return times
+
+
+def _best(contender: Contender, times: Times, figure: Callable[[Iterable[float]], float]) -> float:
+    """The best figure of the contenders with the same network."""
+    return min(figure(each) for other, each in times.items() if other.network == contender.network)

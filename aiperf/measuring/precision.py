@@ -24,10 +24,12 @@ FORMATS = {(23, True): "fp32", (10, True): "tf32", (7, True): "bf16", (10, False
 # Side of the matrices, and channels of the convolution: large enough for the libraries to use fast kernels.
 SIDE = 256
 LARGE = 2.0**100
+"""Beyond the largest number of fp16, which is 65,504."""
 SIDES: Mapping[str, int] = {"cpu": 256, "accelerator": 4096}
 """Side of the products by which formats are compared. They take some milliseconds, or some tens of
 milliseconds in an emulated format."""
 TRIES = 3
+"""Number of timed products, of which the fastest counts, as the others may have been disturbed."""
 
 
 def used_formats(device: Device, format: str) -> dict[str, str]:

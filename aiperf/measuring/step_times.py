@@ -30,6 +30,7 @@ turns."""
 LONG_TRIAL_SECONDS = 600.0
 """Duration that the longest trial must have for compilation to be tried on a CPU, where it takes minutes."""
 COMPILED = "compiled"
+"""The one engine that takes so long to be ready that it is not tried for short trials."""
 NANO = 1e9
 """Nanoseconds per second: a group sums whole numbers, because only these sums are exact on any device."""
 
@@ -39,6 +40,7 @@ class Longest:
     """Upper bounds on the longest trial of a run."""
 
     steps: int
+    """Steps of the longest plan."""
     seconds: float
     """Length of the span in seconds; infinite without a time limit."""
 
@@ -65,6 +67,7 @@ class PreparedEngine:
     engine: Engine
     prepare_seconds: float
     why_not: str = ""
+    """Reason why it cannot be used; `engine` is then the eager one."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class StepBench:
     eager: Engine
     examples: torch.Tensor
     labels: torch.Tensor
+    """Targets of the examples."""
 
     def seconds(self, engine: Engine) -> float:
         """Time of one step, which leaves the network as it was."""
@@ -128,7 +132,7 @@ def _raced(name: str, bench: StepBench, parallel: Parallel) -> tuple[float, floa
     for _ in range(KINDS[name].begins(wrapped=True)):
         bench.seconds(eager)
     began = perf_counter()
-    engine, reason = prepare_and_check(name, eager, bench.examples, bench.labels, parallel)
+    engine, reason = prepare_and_check(KINDS[name], eager, bench.examples, bench.labels, parallel)
     ready = perf_counter() - began
     if reason:
         return 0.0, ready, reason
@@ -147,6 +151,7 @@ def agreed(own: float, work: RankWork, asked: Asked | None) -> int:
 
 
 def bench_of(device: Device, graph: Graph, format: str, num_examples: int) -> StepBench:
+    """A network with initial weights and a batch of random examples, after one eager step."""
     examples, labels = batch(graph, device, num_examples)
     scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
     bench = StepBench(Engine(Passes(place_network(graph, device), device, format, scaler)), examples, labels)
@@ -205,9 +210,10 @@ def _in_nano(*values: float) -> tuple[int, ...]:
 
 
 def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> PreparedEngine:
+    """An engine, prepared and checked on this rank alone, with the time that it took."""
     began = perf_counter()
     alone = Solo()  # the ranks agree later, in `shared`
-    engine, reason = prepare_and_check(name, eager, examples, labels, alone)
+    engine, reason = prepare_and_check(KINDS[name], eager, examples, labels, alone)
     # An engine that is not made anew for each trial is ready for all of them now, so no trial waits for it.
     return PreparedEngine(engine, perf_counter() - began if engine.is_made_anew else 0.0, reason)
 
@@ -230,6 +236,7 @@ def in_turn(
 def times_of(
     engines: Mapping[str, PreparedEngine], times: Mapping[str, Sequence[float]]
 ) -> dict[str, StepTime]:
+    """The median step times of the engines that were timed; 0 s and the reason for the others."""
     return {
         name: replace(
             _step_time(times[name]) if name in times else StepTime(0.0),

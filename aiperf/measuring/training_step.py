@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aiperf.device import Device
 from aiperf.device.dynamo import load_dynamo
-from aiperf.engines.objective import objective_of
+from aiperf.engines.engine import objective_of, placed
 from nas.graph import Graph
 from nas.layers import Shape
 from nas.modules import Network
@@ -18,10 +18,7 @@ from nas.weights import initial
 
 def place_network(graph: Graph, device: Device) -> Network:
     """The network with initial weights on the device."""
-    network = Network(graph)
-    network.load(initial(graph, seed=0))
-    network.place(device.torch, device.layout)
-    return network
+    return placed(graph, initial(graph, seed=0), device)
 
 
 def batch(graph: Graph, device: Device, batch_size: int, input: Shape | None = None) -> tuple[Tensor, Tensor]:

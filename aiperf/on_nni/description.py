@@ -43,6 +43,7 @@ def description(config: Config, command: Sequence[str], directory: Path, concurr
 
 
 def _lines(entries: Mapping[str, Any], indent: str) -> Iterator[str]:
+    """Lines of YAML: a mapping in a line per key, any other value as JSON."""
     for key, value in entries.items():
         if isinstance(value, dict):
             yield f"{indent}{key}:"

@@ -54,7 +54,10 @@ from aiperf.wire.messages import (
 
 log = logging.getLogger(__name__)
 
-STALE_SECONDS = 300.0  # from the answer to NNI to the first message of the trial's process
+STALE_SECONDS = 300.0
+"""Time limit in seconds from the answer to NNI to the first message of the trial's process. NNI starts it
+within seconds, but imports torch on a file system that may be slow; if it never comes, the group would wait
+forever."""
 
 
 @dataclass
@@ -73,6 +76,7 @@ class _Slot:
     trial: Connection | None = None
     """Connection to the process that trains it."""
     ready: Ready | None = None
+    """What our own worker said, with which the process of a trial must agree."""
     replaced: bool = False
     """Whether our own worker is a second one, for the test, whose `Ready` must not be reported again."""
 
@@ -85,9 +89,13 @@ class NniWorld:
         self._files, self._device = files, device
         self._slots = [_Slot(place) for place in places]
         self._heard: queue.SimpleQueue[tuple[int, FromGroup | Gone]] = queue.SimpleQueue()
+        """Messages for the master, from the threads that listen."""
         self._changed = threading.Condition()
+        """Guards the slots; notified when one changes."""
         self._closing = False
+        """Whether no further trial may begin."""
         self._leaving: list[threading.Thread] = []
+        """Threads that wait for the end of our own workers."""
         self._setup: Setup | None = None
         self._deadline: float | None = None
         self._block_seconds = BLOCK_SECONDS
@@ -171,13 +179,14 @@ class NniWorld:
     # Our own workers
 
     def _stand(self, group: int) -> None:
+        """Starts a worker of our own in the place of a group."""
         slot = self._slots[group]
         process = WorkerProcess(slot.place, self._device, self._files.log(socket.gethostname()))
         slot.standing = process
         threading.Thread(target=self._listen, args=(group, process), daemon=True).start()
 
     def _dismiss(self, slot: _Slot) -> None:
-        """Its memory is wanted for a trial."""
+        """Ends our own worker, whose memory a trial needs."""
         process, slot.standing = slot.standing, None
         if process is not None:
             process.send(pack(Quit()))
@@ -327,7 +336,10 @@ class NniWorld:
 
 @dataclass(frozen=True)
 class NniRanks(Ranks):
+    """The ranks of a run under NNI, all on this machine, each a group of its own."""
+
     concurrency: int = 1
+    """Number of trials that NNI runs at the same time."""
 
     def places(self, config: Config) -> tuple[Place, ...]:
         ranks = range(1, self.concurrency + 1)

@@ -79,6 +79,7 @@ def refuse_stranger(connection: Connection) -> None:
 
 
 def tell(connection: Connection, word: Word) -> None:
+    """Sends a message. Raises OSError if the other side has closed the connection."""
     connection.send_bytes(json.dumps(encode(word)).encode())
 
 

@@ -1,4 +1,5 @@
-"""One of NNI's trials: a worker for one trial of the run, which reports its accuracies to NNI."""
+"""The process of a trial under NNI: a worker for this trial alone, which also reports its accuracies to
+NNI."""
 
 from __future__ import annotations
 
@@ -47,8 +48,11 @@ class NniChannel:
     def __init__(self, connection: Connection, nni: Any) -> None:
         self._connection, self._nni = connection, nni
         self._sending = threading.Lock()
+        """The worker sends from several threads."""
         self._best: float | None = None
+        """The best accuracy so far, which NNI takes for the trial's result."""
         self.failed = False
+        """Whether the trial failed."""
 
     def send(self, message: FromGroup) -> None:
         with self._sending:
@@ -63,6 +67,7 @@ class NniChannel:
                     _report(self._nni.report_final_result, self._best)
 
     def receive(self) -> ToGroup:
+        """Waits for the next message. Raises EOFError if the master is gone."""
         with contextlib.suppress(ConnectionResetError):
             message: ToGroup = unpack(ToGroup, self._connection.recv_bytes())
             return message

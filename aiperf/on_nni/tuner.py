@@ -17,8 +17,10 @@ from aiperf.errors import WorldError
 from aiperf.files import RunFiles
 from aiperf.on_nni.trial_messages import TrialDescribed, TrialWanted, Word, call, hear, tell
 
-START_SECONDS = 300.0  # for the master to open its socket
-LOOK_SECONDS = 0.2  # between two checks whether NNI stops
+START_SECONDS = 300.0
+"""Time in seconds for the master to open its socket."""
+LOOK_SECONDS = 0.2
+"""Time in seconds between two checks whether NNI stops."""
 STOP_SECONDS = 300.0
 """Time limit in seconds for a stopped run to close its trials. The master has its own time limits, which on a
 busy machine may take minutes. NNI's manager waits 30 s, and then ends without this process."""
@@ -92,6 +94,8 @@ class SearchTuner:
             return hear(connection)
 
     def _call(self, stopping: Callable[[], bool]) -> Connection | None:
+        """A connection to the master, once it listens; None if NNI stops before. Raises WorldError if the
+        master has ended."""
         until = time.monotonic() + START_SECONDS
         while not stopping():
             try:

@@ -21,6 +21,7 @@ Sum = Callable[[Tensor], Tensor]
 """Element-wise sum over the group."""
 
 IMAGES_AND_PLACE = (0, 2, 3)
+"""Dimensions over which the statistics of a channel are taken: images, height and width."""
 
 
 def synchronise(network: nn.Module, sum_over_group: Sum) -> None:
@@ -46,6 +47,7 @@ def _replace_training(network: nn.Module, train: Callable[[nn.BatchNorm2d, Tenso
 
 
 def _by_kernels(module: nn.BatchNorm2d, images: Tensor) -> Tensor:
+    """The function behind torch.nn.SyncBatchNorm, without the module: the network keeps its own."""
     group = dist.group.WORLD
     assert group is not None
     normalised: Tensor = SyncBatchNorm.apply(
@@ -68,6 +70,8 @@ def _by_sums(sum_over_group: Sum, module: nn.BatchNorm2d, images: Tensor) -> Ten
 
 
 class _Synchronised(torch.autograd.Function):
+    """Batch norm as one operation of autograd, with three sums over the group: two forward, one backward."""
+
     @staticmethod
     def forward(
         ctx: Any, images: Tensor, module: nn.BatchNorm2d, weight: Tensor, bias: Tensor, sum_over_group: Sum

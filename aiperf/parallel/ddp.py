@@ -16,18 +16,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from aiperf import variables
 from aiperf.device import Device
-from aiperf.parallel.meeting import meet_across_hosts, meeting_store, stay_on_host
-from aiperf.parallel.parallel import make_step
-from aiperf.wire.door import keep_others_away, open_door
+from aiperf.parallel.parallel import Parallel
+from aiperf.wire.door import INTERFACES, interface_towards, keep_others_away, open_door, refuse_unreachable
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Join, Meeting
 
 MEETING_TIMEOUT = timedelta(minutes=10)
+"""Time for all ranks of a group to come: those of a large job start minutes apart."""
 # The master notices a silent group long before; this only ends processes that would otherwise remain.
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 # Statistics of batch norm are averaged at a validation, and not sent at every step. The option has the first
@@ -50,7 +51,7 @@ def allow_capture(environment: MutableMapping[str, str]) -> None:
         environment[ASYNC_ERRORS] = "0"
 
 
-class Ddp:
+class Ddp(Parallel):
     """Data parallelism by torch.distributed."""
 
     wraps_network = True
@@ -96,6 +97,8 @@ class Ddp:
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """Buckets of gradients are summed while the backward pass goes on. The gradients are views of the
+        buckets, which saves a copy and their memory."""
         wrapped = DistributedDataParallel(
             network,
             device_ids=None if self._device.kind == "cpu" else [self._device.index],
@@ -106,16 +109,10 @@ class Ddp:
             wrapped.register_comm_hook(None, fp16_compress_hook)
         return wrapped, optimizer
 
-    def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, clip: float) -> None:
-        make_step(optimizer, scaler, clip)
-
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         summed = values.detach().clone()
         dist.all_reduce(summed)
         return summed
-
-    def total(self, *numbers: int) -> tuple[int, ...]:
-        return tuple(self.sum(torch.tensor(numbers, dtype=torch.int64, device=self._device.torch)).tolist())
 
     def is_of_another(self, error: Exception) -> bool:
         return isinstance(error, dist.DistError) or any(words in str(error) for words in LOST_CONNECTION)
@@ -126,3 +123,41 @@ class Ddp:
         # last collectives, so they get the time for it: https://github.com/pytorch/pytorch/issues/56297
         time.sleep(RELEASE_SECONDS)
         dist.destroy_process_group()
+
+
+def stay_on_host(place: Place) -> None:
+    """Makes the Gloo sockets of a group on one host listen on its loopback interface, whatever interface the
+    site has chosen for groups that span hosts: there is no name to resolve, no link to lose, and no other
+    host that could connect."""
+    if not place.spans_hosts:
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+
+
+def meet_across_hosts(host: str, port: int, leads: bool) -> None:
+    """Makes the Gloo sockets of a group that spans hosts listen on the interface of its meeting, unless the
+    site has chosen one: Gloo would look up this host's name, and take the loopback interface without one.
+    Raises WorldError if a rank that does not lead cannot reach the leader."""
+    if variables.raw(os.environ, INTERFACES[0]) is None and (name := interface_towards(host)):
+        os.environ[INTERFACES[0]] = name
+    if not leads:
+        refuse_unreachable(host, port)
+
+
+def meeting_store(
+    place: Place, address: tuple[str, int], secret: str, timeout: timedelta, listening: int = -1
+) -> PrefixStore:
+    """The store of a group at an address, with all its keys under the secret of the group.
+
+    `listening` is the file descriptor of the leader's socket, which the store closes in the end.
+    """
+    host, port = address
+    store = TCPStore(
+        host,
+        port,
+        len(place.group),
+        place.leads,
+        timeout,
+        wait_for_workers=False,
+        master_listen_fd=listening if place.leads else None,
+    )
+    return PrefixStore(secret, store)

@@ -1,4 +1,8 @@
-"""The ranks of a group joined by Horovod, over MPI."""
+"""The ranks of a group joined by Horovod, over MPI.
+
+Horovod averages gradients in hooks on the parameters and in the optimizer, so the network is not wrapped. It
+starts an all-reduce as soon as a gradient is ready, in an order on which its ranks agree in the background.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +13,14 @@ from torch import nn
 
 from aiperf.device import Device
 from aiperf.errors import MissingExtra, WorldError
-from aiperf.parallel.parallel import make_step
+from aiperf.parallel.parallel import Parallel, make_step
 
 # Messages and names of the exceptions that Horovod raises if another rank has left.
 LOST_RANK = ("Horovod has been shut down", "HorovodInternalError")
 
 
-class Hvd:
+class Hvd(Parallel):
     """Data parallelism by Horovod."""
-
-    wraps_network = False
 
     def __init__(self, device: Device, compression: str, comm: Any) -> None:
         """Joins the group. `comm` is mpi4py's communicator of its ranks. Raises WorldError if Horovod uses
@@ -37,6 +39,8 @@ class Hvd:
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """All ranks start with the weights of the leader; the state that the optimizer already has is taken
+        over."""
         # Horovod sends only contiguous tensors. A gradient has the memory layout of its parameter, and the
         # optimizer's state must have the same.
         network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
@@ -58,10 +62,6 @@ class Hvd:
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         summed: torch.Tensor = self._hvd.allreduce(values.detach().contiguous(), op=self._hvd.Sum)
         return summed
-
-    def total(self, *numbers: int) -> tuple[int, ...]:
-        values = torch.tensor(numbers, dtype=torch.int64, device=self._device.torch)
-        return tuple(self.sum(values).tolist())
 
     def is_of_another(self, error: Exception) -> bool:
         return any(words in f"{type(error).__name__}: {error}" for words in LOST_RANK)

@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 
 import torch
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
+from aiperf.device import Device
+
 NUMBER_BYTES = 8  # bytes of a whole number that a group can sum
 
 
-class Parallel(Protocol):
+class Parallel(ABC):
     """Data parallelism inside one group. Every method must be called by all ranks, in the same order."""
 
     rank: int
     """Position in the group; 0 leads it."""
     ranks: int
-    wraps_network: bool
+    """Number of ranks in the group."""
+    wraps_network = False
     """Whether `wrap` returns another module, whose backward pass also averages the gradients."""
+    _device: Device
 
+    @abstractmethod
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
         """Network and optimizer, changed so that gradients are averaged over the group."""
 
     def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, clip: float) -> None:
-        """Makes a step with the averaged gradients (`make_step`)."""
+        """Makes a step with the averaged gradients."""
+        make_step(optimizer, scaler, clip)
 
+    @abstractmethod
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The element-wise sum over the group, on every rank."""
 
     def total(self, *numbers: int) -> tuple[int, ...]:
         """The exact sums of whole numbers over the group, on every rank. Waits for the device."""
+        return tuple(self.sum(torch.tensor(numbers, dtype=torch.int64, device=self._device.torch)).tolist())
 
+    @abstractmethod
     def is_of_another(self, error: Exception) -> bool:
         """Whether an exception only means that another rank is gone, and no fault in the work of this one."""
 
+    @abstractmethod
     def close(self) -> None:
         """Leaves the group."""
 
@@ -84,20 +94,15 @@ def make_step(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, cl
     scaler.step(optimizer)
 
 
-class Solo:
+class Solo(Parallel):
     """A group of one rank."""
 
-    rank = 0
-    ranks = 1
-    wraps_network = False
+    rank, ranks = 0, 1
 
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
         return network, optimizer
-
-    def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, clip: float) -> None:
-        make_step(optimizer, scaler, clip)
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         return values

@@ -194,18 +194,16 @@ class Assumptions:
 
     def __post_init__(self) -> None:
         for name, value in _numbers(self):
-            if not 0 <= value < float("inf"):
-                raise ConfigError(f"{name} is {value}; it must be a number, 0 or more")
-            if value > MOST:
-                raise ConfigError(f"{name} is {value}; it must be at most {MOST:g}")
-            if name in POSITIVE and not value:
-                raise ConfigError(f"{name} is 0; it must be above 0")
-            if name in POSITIVE and value < LEAST:
-                raise ConfigError(f"{name} is {value}; it must be {LEAST:g} or more")
-            if name in SPREADS and value > MOST_SPREAD:
-                raise ConfigError(f"{name} is {value}; as a spread it must be at most {MOST_SPREAD:g}")
-            if name in SHARES and value > 1:
-                raise ConfigError(f"{name} is {value}; it is a fraction and must be at most 1")
+            for is_wrong, rule in (
+                (not 0 <= value < float("inf"), "it must be a number, 0 or more"),
+                (value > MOST, f"it must be at most {MOST:g}"),
+                (name in POSITIVE and not value, "it must be above 0"),
+                (name in POSITIVE and value < LEAST, f"it must be {LEAST:g} or more"),
+                (name in SPREADS and value > MOST_SPREAD, f"as a spread it must be at most {MOST_SPREAD:g}"),
+                (name in SHARES and value > 1, "it is a fraction and must be at most 1"),
+            ):
+                if is_wrong:
+                    raise ConfigError(f"{name} is {value or 0}; {rule}")
         if self.format not in FORMATS:
             raise ConfigError(f"format is {self.format!r}; it must be one of {', '.join(FORMATS)}")
         for name, text in (("name", self.name), ("device", self.device)):

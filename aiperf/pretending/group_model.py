@@ -27,6 +27,7 @@ class Learnt:
 
     graph: Graph
     examples: int = 0
+    """Examples that it and its ancestors were trained on."""
     rate_offset: float = 0.0
     """Logarithm of its rate ÷ that of a usual network of as many operations and layers."""
 
@@ -50,6 +51,7 @@ class Pretended:
     manifest: Manifest
     """What it would have found in the data."""
     ranks: int = 1
+    """Number of ranks that share each step."""
     speed: float = 1.0
     """The speed of this group, in that of a usual one."""
 

@@ -25,7 +25,9 @@ PRETENDED = "pretended"
 ASSUMPTIONS = "assumptions"
 """Among the settings of a rank that pretends: the name of its assumptions."""
 CONTROL_STEPS = 20
+"""Steps of the pretended control: as few as an accelerator times at once (`measuring.control`)."""
 COUNTED = ("training_examples", "validation_examples", "test_examples")
+"""Numbers of a manifest without which no epoch, validation or test has a length."""
 COPIED = 2.0
 """Bytes copied within a device for each 100 operations: about what accelerators have."""
 
@@ -114,6 +116,8 @@ def pretended_ready(
 
 
 def pretended_ceiling(pretended: Pretended, rank: int, host: str) -> Ceiling:
+    """The ceiling that the machine model implies: products run at the rate of an endlessly large network, the
+    seed at its own, and all of this group by its own speed."""
     rate = pretended.assumptions.speed.ops_per_second * pretended.speed
     seed, batch = pretended.seed, pretended.config.training.batch_size
     operations = seed.cost.train.price(TENSOR_OPS) * batch / pretended.ranks
@@ -131,6 +135,7 @@ def pretended_ceiling(pretended: Pretended, rank: int, host: str) -> Ceiling:
 
 
 def pretended_control(pretended: Pretended, rank: int, host: str) -> Control:
+    """The control as one device would train it, because each rank times it by itself."""
     network = task_of(pretended.config.data).control
     graph = _control(network)
     alone = Pretended(pretended.assumptions, pretended.config, pretended.seed, pretended.manifest, 1)
@@ -149,4 +154,5 @@ def pretended_control(pretended: Pretended, rank: int, host: str) -> Control:
 
 @cache
 def _control(network: ControlNetwork) -> Graph:
+    """The largest graph of a control, made once: thousands of pretended ranks ask for it."""
     return network.graph(network.sizes[-1])

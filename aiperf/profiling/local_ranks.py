@@ -19,6 +19,7 @@ from aiperf.wire.profile_records import Recorded
 from nas.record import decode, encode
 
 POLL_SECONDS = 0.05
+"""Time in seconds between two looks at the processes."""
 WORDS = 400
 """Maximum number of characters shown of a process's last line."""
 
@@ -47,10 +48,13 @@ def profile_locally(work: ProfileWork, directory: Path) -> Recorded:
 
 
 def _codes(ranks: Sequence[subprocess.Popen[bytes]]) -> list[int | None]:
+    """The exit code of each process; None while it runs."""
     return [rank.poll() for rank in ranks]
 
 
 def _start(directory: Path, position: int) -> subprocess.Popen[bytes]:
+    """Starts the process of one rank, whose output goes into its log: a pipe that nobody reads could block
+    it."""
     command = [sys.executable, "-m", "aiperf.profiling.rank_process", str(directory), str(position)]
     with open(directory / LOG.format(position), "wb") as log:
         return subprocess.Popen(
@@ -59,6 +63,8 @@ def _start(directory: Path, position: int) -> subprocess.Popen[bytes]:
 
 
 def _reason(directory: Path, position: int, code: int) -> str:
+    """Why a rank ended with an error, in one line: its own words if it wrote an answer, else its signal or
+    the end of its log."""
     answer = directory / ANSWER.format(position)
     if answer.exists():
         return str(_read(answer)["refused"])
@@ -70,5 +76,6 @@ def _reason(directory: Path, position: int, code: int) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """The JSON object in a file that a rank wrote."""
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found

@@ -20,9 +20,8 @@ from aiperf.measuring.ceiling import measure_copy, measure_products
 from aiperf.measuring.precision import format_rates
 from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo, lead
-from aiperf.profiling.step_memory import measure_memory, predict_memory
-from aiperf.profiling.steps import FirstBatch, TrialSteps, run_rounds
-from aiperf.profiling.work import ANSWER, AUTO, MEETING, TRACE, WORK, ProfileWork, refuse_too_large
+from aiperf.profiling.steps import FirstBatch, TrialSteps, measure_memory, predict_memory, run_rounds
+from aiperf.profiling.work import ANSWER, AUTO, MEETING, TRACE, WORK, ProfileWork
 from aiperf.proposing.memory_model import PROCESSOR, step_parts
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
@@ -32,6 +31,8 @@ from aiperf.trial import Trial
 from aiperf.wire.layout import layout
 from aiperf.wire.messages import Join, Meeting
 from aiperf.wire.profile_records import Ceilings, Recorded
+from aiperf.wording import bytes_text
+from nas.graph import Graph
 from nas.record import decode, encode, graph_from_json
 from nas.weights import initial
 
@@ -40,6 +41,8 @@ CEILING_SECONDS = 0.5
 
 
 def main() -> int:
+    """Profiles the work and writes the answer. Returns the exit code: 1 for an error that the user can
+    fix."""
     die_with_parent()
     directory, position = Path(sys.argv[1]), int(sys.argv[2])
     work = decode(ProfileWork, json.loads((directory / WORK).read_text(encoding="utf-8")))
@@ -58,14 +61,15 @@ def main() -> int:
 
 
 def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
+    """Profiles the work on this rank: ceilings first, then steps, a validation, and memory."""
     device = _bound(work)
     graph = graph_from_json(dict(work.graph))
     refuse_too_large(graph, work, device.memory_bytes)
     parallel = _joined(work, device, directory, position)
     training = replace(work.training, format=_format(work, device, parallel))
     device.declare(training.format)
-    work = replace(work, training=training)
     ceilings = work.ceilings or _ceilings(device, training.format, parallel)
+    # Nothing is staged: a few steps are too short to pay for a copy of the whole set.
     data = load(replace(work.data, stage=""), device.torch, work.random_seed, work.ranks)
     rank = Rank(device, data, training, parallel)
     trial = Trial(0, None, (), work.hyper, 1, 1, work.random_seed)
@@ -75,8 +79,9 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
     if work.trace and position == 0:
         rounds.write_trace(directory / TRACE)
     part = FirstBatch(data.validation, work.hyper.batch_size)
-    evaluate(rank, attempt.network, part)
+    evaluate(rank, attempt.network, part)  # not counted: torch loads and compiles what it needs
     tally, seconds = evaluate(rank, attempt.network, part)
+    # Last, because its profiler records every allocation and slows the steps down.
     memory = measure_memory(steps)
     examples = work.hyper.batch_size // work.ranks
     parallel.close()
@@ -97,10 +102,27 @@ def _profiled(work: ProfileWork, directory: Path, position: int) -> Recorded:
         validate_seconds=seconds,
         memory=memory,
         modelled=step_parts(graph, training, examples, work.ranks, device.kind) or {},
-        predicted=predict_memory(graph, work, device, examples) if position == 0 else None,
+        predicted=predict_memory(graph, training, work.hyper, device, examples) if position == 0 else None,
         ceilings=ceilings,
         trace=TRACE if work.trace else "",
     )
+
+
+def refuse_too_large(graph: Graph, work: ProfileWork, device_bytes: int) -> None:
+    """Raises WorldError if the step is known to need more memory than the device has, by the model of
+    `run --dry-run`. All ranks share the memory of a CPU."""
+    format = "bf16" if work.training.format == AUTO else work.training.format
+    own = work.hyper.batch_size // work.ranks
+    parts = step_parts(graph, replace(work.training, format=format), own, work.ranks, PROCESSOR)
+    if parts is None:
+        return
+    needed = work.ranks * sum(parts.values())
+    if needed > device_bytes:
+        examples = f"{work.hyper.batch_size} {graph.head.example}s"
+        raise WorldError(
+            f"a step of {examples} needs about {bytes_text(needed)} (modelled), and the device has "
+            f"{bytes_text(device_bytes)}; use a smaller --batch"
+        )
 
 
 def _bound(work: ProfileWork) -> Device:
@@ -116,6 +138,8 @@ def _bound(work: ProfileWork) -> Device:
 
 
 def _joined(work: ProfileWork, device: Device, directory: Path, position: int) -> Parallel:
+    """The group of this rank. The leader writes its address into a file that the others wait for; it is
+    renamed when it is whole."""
     if work.ranks == 1:
         return Solo()
     meeting = directory / MEETING

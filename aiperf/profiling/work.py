@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from aiperf.config import LEAST_BATCH, DataConfig, TrainingConfig
-from aiperf.errors import ConfigError, WorldError
-from aiperf.proposing.memory_model import PROCESSOR, step_parts
-from aiperf.tasks.registry import task_of_graph
+from aiperf.errors import ConfigError
+from aiperf.tasks.task import Task
 from aiperf.trial import HyperParameters
 from aiperf.wire.profile_records import Ceilings
-from aiperf.wording import bytes_text
 from nas.graph import Graph
 from nas.record import graph_to_json
 
 WORK, MEETING, ANSWER, LOG, TRACE = "work.json", "meeting.json", "answer-{}.json", "rank-{}.log", "trace.json"
 """Files in the directory that the ranks of a group share."""
 AUTO = "auto"
+"""Choice of the device, or of the number format, that is left to the rank."""
 LEARNING_RATE = 1e-3
 """Learning rate for a seed. No figure depends on it, but it must be low enough that the loss stays finite."""
 BATCHES = 4
@@ -30,6 +29,7 @@ class ProfileWork:
     """A network, its data and its training, to be profiled on one group."""
 
     graph: Mapping[str, Any]
+    """The architecture as JSON, because this record is passed on as JSON."""
     data: DataConfig
     training: TrainingConfig
     """Its format may be auto, which means the fastest one that the device has natively."""
@@ -55,10 +55,9 @@ class ProfileWork:
             )
 
 
-def of_seed(graph: Graph, batch_size: int) -> ProfileWork:
-    """Work on generated examples, by the optimizer of the task's presets. Raises ConfigError for an
+def of_seed(task: Task, graph: Graph, batch_size: int) -> ProfileWork:
+    """Work on generated examples of the task, by the optimizer of its presets. Raises ConfigError for an
     architecture that generated examples do not fit."""
-    task = task_of_graph(graph)
     training = TrainingConfig(
         format=AUTO,
         batch_size=batch_size,
@@ -74,20 +73,3 @@ def of_seed(graph: Graph, batch_size: int) -> ProfileWork:
         hyper=HyperParameters(LEARNING_RATE, batch_size),
         random_seed=1,
     )
-
-
-def refuse_too_large(graph: Graph, work: ProfileWork, device_bytes: int) -> None:
-    """Raises WorldError if the step is known to need more memory than the device has, by the model of
-    `run --dry-run`. All ranks share the memory of a CPU."""
-    format = "bf16" if work.training.format == AUTO else work.training.format
-    own = work.hyper.batch_size // work.ranks
-    parts = step_parts(graph, replace(work.training, format=format), own, work.ranks, PROCESSOR)
-    if parts is None:
-        return
-    needed = work.ranks * sum(parts.values())
-    if needed > device_bytes:
-        examples = f"{work.hyper.batch_size} {graph.head.example}s"
-        raise WorldError(
-            f"a step of {examples} needs about {bytes_text(needed)} (modelled), and the device has "
-            f"{bytes_text(device_bytes)}; use a smaller --batch"
-        )

@@ -68,6 +68,7 @@ class ForeignSearch(Search):
 
     @contextmanager
     def _boundary(self, when: str, *foreseen: type[Exception]) -> Iterator[None]:
+        """Turns what the search raises into a SearchFailed that says when; `foreseen` exceptions pass."""
         try:
             yield
         except foreseen:

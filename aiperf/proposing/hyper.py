@@ -1,8 +1,11 @@
-"""Conversion between a tuner's proposals and the hyper-parameters of trials, and which batches fit."""
+"""Hyper-parameters of trials from a tuner's proposals and back, which batches fit, and the tuner's losses."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from bisect import insort
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from math import log
 
 from aiperf.config import LEAST_BATCH, TrainingConfig
 from aiperf.proposing.memory_model import training_bytes
@@ -40,7 +43,7 @@ class Memory:
         return replace(chosen, batch=1.0)
 
 
-def configured(training: TrainingConfig) -> Point:
+def configured_point(training: TrainingConfig) -> Point:
     """The hyper-parameters of the configuration, with which the seed is trained."""
     return Point(
         rate=1.0,
@@ -95,6 +98,51 @@ def shared_evenly(hyper: HyperParameters, ranks: int) -> HyperParameters:
     """Hyper-parameters with the next larger batch that `ranks` share evenly, for a run that is resumed with
     groups of another size."""
     return replace(hyper, batch_size=-(-hyper.batch_size // ranks) * ranks)
+
+
+@dataclass(frozen=True)
+class TrialOutcome:
+    """Result of a trial for the tuner."""
+
+    error: float
+    epochs: int
+
+
+class Losses:
+    """Losses that a tuner receives for the trials of a run, in the order in which they ended. They are scaled
+    so that early and late trials, and long and short ones, can be compared."""
+
+    def __init__(self, least: float) -> None:
+        self._least = least  # smallest error that the validation examples can show
+        self._first: float | None = None  # error to complete: the seed's, if nothing went wrong
+        self._changes: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+
+    def completed(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
+        """The loss of a completed trial, which is also recorded for the comparison of later ones."""
+        self._first = trial.error if self._first is None else self._first
+        loss = self.of(trial, parent)
+        insort(self._like(trial, parent), self._change(trial, parent))
+        return loss
+
+    def of(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
+        """How much less the trial improved on its parent than the median trial of its length, in the
+        logarithm of the error."""
+        before = self._like(trial, parent)
+        usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2 if before else 0.0
+        return self._change(trial, parent) - usual
+
+    def _change(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
+        """Logarithm of the error relative to the parent's, or, without a parent, to that of the first
+        completed trial. It is relative because trials that carry weights get better with time whatever their
+        hyper-parameters are. Before any trial has completed, a failure has the largest possible value."""
+        reference = (parent.error if parent else self._first) or 0.0
+        return log(max(trial.error, self._least) / max(reference, self._least))
+
+    def _like(self, trial: TrialOutcome, parent: TrialOutcome | None) -> list[float]:
+        """The changes, in rising order, of the trials that completed earlier with the same number of epochs
+        and with parents of the same number of epochs as its own, because a long trial after a short one
+        improves more in any case."""
+        return self._changes[parent.epochs if parent else 0, trial.epochs]
 
 
 def _base(training: TrainingConfig, is_child: bool) -> float:

@@ -6,25 +6,31 @@ read again. So a run can be resumed, and its proposals can be made again to chec
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from math import log
 from typing import Protocol
 
 from aiperf.config import Config
 from aiperf.journal.attempts import Attempt, Leg, TrialStory
-from aiperf.journal.events import Dispatched, Ended, Event, GroupLost, LegBegan
-from aiperf.proposing.first_candidates import FirstCandidates, counted
-from aiperf.proposing.hyper import Memory, configured, halved, hyper_parameters, point, shared_evenly
+from aiperf.journal.events import Dispatched, Ended, Event, GroupLost, LegBegan, OpsVector
+from aiperf.proposing.hyper import (
+    Losses,
+    Memory,
+    TrialOutcome,
+    configured_point,
+    halved,
+    hyper_parameters,
+    point,
+    shared_evenly,
+)
 from aiperf.proposing.kept_weights import KeptWeights
 from aiperf.proposing.proposals import new_search, new_tuner
 from aiperf.tasks.registry import task_of
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.messages import Finished
-from nas.graph import Graph
+from nas.graph import Graph, once
 from nas.search import SEARCHES, Candidate, Exhausted, Halving, Observation, Search
 from nas.tuning import Point, Tuner
 
@@ -223,6 +229,7 @@ class Jobs:
             self._forget(ended.job.trial)
 
     def _complete(self, number: int) -> None:
+        """Tells the tuner, the rungs and the search, in this order, how a trial did."""
         attempt = self.run.trials[number].attempts[-1]
         trial, error, unbounded = attempt.trial, attempt.error, attempt.unbounded
         assert error is not None
@@ -240,6 +247,7 @@ class Jobs:
         return parent.outcome if parent else None
 
     def _lost(self, lost: OpenTrial) -> None:
+        """A trial that was lost is repeated up to ATTEMPTS times, then given up."""
         job = lost.job
         if job.attempt < ATTEMPTS:
             self._again.append(replace(lost, job=replace(job, attempt=job.attempt + 1)))
@@ -276,6 +284,7 @@ class Jobs:
         return max(round_, self._grown_rounds) if self.config.search.bounds.growth_rounds else round_
 
     def _epochs(self, candidate: Candidate, round_: int) -> int:
+        """Epochs by round; with halving, those that lead from the parent's rung to the next."""
         epochs = self.config.training.epochs
         if self._halving is None:
             return epochs[min(round_, len(epochs)) - 1]
@@ -289,7 +298,7 @@ class Jobs:
         bounded by the memory of the devices."""
         training, ranks = self.config.training, self._ranks(group)
         parent = self._completed.get(candidate.parent)
-        chosen = parent.point if parent else configured(training)
+        chosen = parent.point if parent else configured_point(training)
         if candidate.morphisms and round_ >= self.config.tuning.first_round:
             chosen = self.tuner.ask(number, chosen)
         device_bytes = self.run.leg.least_memory_bytes
@@ -308,49 +317,33 @@ def _with(job: Dispatched, hyper: HyperParameters) -> Dispatched:
     return replace(job, trial=replace(job.trial, hyper=hyper))
 
 
-@dataclass(frozen=True)
-class TrialOutcome:
-    """Result of a trial for the tuner."""
+@once
+def _counted(graph: Graph) -> tuple[str, OpsVector, OpsVector, OpsVector, int]:
+    """What `Dispatched` records of a graph, in the order of its fields."""
+    forward, backward, evaluate = graph.cost.forward, graph.cost.backward, graph.cost.evaluate
+    return graph.key, forward.kinds, backward.kinds, evaluate.kinds, graph.num_parameters
 
-    error: float
-    epochs: int
 
+class FirstCandidates:
+    """The candidates of the first trials of a run, which are proposed before its clock starts, by a second
+    search that receives no outcome. The search of the run would make the same ones, in the same order, until
+    a trial completes."""
 
-class Losses:
-    """Losses that a tuner receives for the trials of a run, in the order in which they ended. They are scaled
-    so that early and late trials, and long and short ones, can be compared."""
+    def __init__(self, search: Search) -> None:
+        """`search` is a new one, equal to that of the run."""
+        self.num_proposed = 0
+        self._search, self._candidates = search, dict[int, Candidate]()
 
-    def __init__(self, least: float) -> None:
-        self._least = least  # smallest error that the validation examples can show
-        self._first: float | None = None  # error to complete: the seed's, if nothing went wrong
-        self._changes: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+    def propose(self, round_: int) -> None:
+        """Proposes the next one, and counts its operations. Raises nas.search.Exhausted."""
+        number = self.num_proposed
+        self._candidates[number] = candidate = self._search.ask(number, round_)
+        _counted(candidate.graph)
+        self.num_proposed += 1
 
-    def completed(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
-        """The loss of a completed trial, which is also recorded for the comparison of later ones."""
-        self._first = trial.error if self._first is None else self._first
-        loss = self.of(trial, parent)
-        insort(self._like(trial, parent), self._change(trial, parent))
-        return loss
-
-    def of(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
-        """How much less the trial improved on its parent than the median trial of its length, in the
-        logarithm of the error."""
-        before = self._like(trial, parent)
-        usual = (before[(len(before) - 1) // 2] + before[len(before) // 2]) / 2 if before else 0.0
-        return self._change(trial, parent) - usual
-
-    def _change(self, trial: TrialOutcome, parent: TrialOutcome | None) -> float:
-        """Logarithm of the error relative to the parent's, or, without a parent, to that of the first
-        completed trial. It is relative because trials that carry weights get better with time whatever their
-        hyper-parameters are. Before any trial has completed, a failure has the largest possible value."""
-        reference = (parent.error if parent else self._first) or 0.0
-        return log(max(trial.error, self._least) / max(reference, self._least))
-
-    def _like(self, trial: TrialOutcome, parent: TrialOutcome | None) -> list[float]:
-        """The changes, in rising order, of the trials that completed earlier with the same number of epochs
-        and with parents of the same number of epochs as its own, because a long trial after a short one
-        improves more in any case."""
-        return self._changes[parent.epochs if parent else 0, trial.epochs]
+    def take(self, number: int) -> Candidate | None:
+        """The candidate of the trial with that number; None if it was not proposed here. It is removed."""
+        return self._candidates.pop(number, None)
 
 
 @dataclass(frozen=True)
@@ -363,7 +356,7 @@ class OpenTrial:
     @classmethod
     def first(cls, trial: Trial, graph: Graph, group: int) -> OpenTrial:
         """The first attempt at a trial, by that group."""
-        return cls(Dispatched(trial, 1, group, *counted(graph)), graph)
+        return cls(Dispatched(trial, 1, group, *_counted(graph)), graph)
 
 
 class InFlight:

@@ -9,8 +9,8 @@ from functools import partial
 from aiperf.config import Config
 from aiperf.errors import ConfigError, MissingExtra, installation
 from aiperf.proposing.foreign_search import ForeignSearch
-from aiperf.proposing.hyper import configured
-from aiperf.tasks.installed_tasks import distribution_of
+from aiperf.proposing.hyper import configured_point
+from aiperf.tasks.data import distribution_of
 from aiperf.tasks.registry import TASKS, task_of
 from aiperf.wording import suggestion
 from nas.graph import Graph
@@ -24,7 +24,7 @@ DRAWS = "numpy"  # whose generator every tuner and surrogate draws from
 def new_search(config: Config, seed: Graph) -> Search:
     """Raises MissingExtra; ConfigError for a search of another package that is not there, and SearchFailed
     for one that raises something."""
-    settings, mix = config.search, drawn(config)
+    settings, mix = config.search, morphism_mix(config)
     try:
         kind = search_named(settings.name)
         made = partial(
@@ -41,7 +41,7 @@ def new_search(config: Config, seed: Graph) -> Search:
         ) from None
 
 
-def drawn(config: Config) -> Mapping[type[Morphism], float]:
+def morphism_mix(config: Config) -> Mapping[type[Morphism], float]:
     """The kinds of morphisms of a run, with the weight by which each is drawn. Raises ConfigError if one to
     be omitted is not a kind of the task, and if none is left."""
     mix, omitted = task_of(config.data).morphisms, config.search.omit
@@ -61,10 +61,10 @@ def new_tuner(config: Config) -> Tuner:
     kind = TUNERS[config.tuning.name]
     if not installed(kind.library):
         raise MissingExtra(kind.library, config.tuning.name)
-    return kind(config.random_seed, task_of(config.data).space(configured(config.training)))
+    return kind(config.random_seed, task_of(config.data).space(configured_point(config.training)))
 
 
-def resolved(config: Config) -> tuple[Config, str]:
+def with_tuner(config: Config) -> tuple[Config, str]:
     """The configuration with "auto" replaced by the tuner that is installed here, and a line that names
     it."""
     if config.tuning.name != "auto":

@@ -15,8 +15,10 @@ from aiperf.ranks.link import Link, mpi_library, mpi_module
 from aiperf.ranks.start_guard import LAUNCHERS, OUTLIVE, guarded
 from aiperf.ranks.torchrun import SocketLink
 
-ABORT_SECONDS = 15  # for the launcher to end all ranks
-FINALIZE_SECONDS = 30  # for all ranks to leave MPI
+ABORT_SECONDS = 15
+"""Time in seconds for the launcher to end all ranks."""
+FINALIZE_SECONDS = 30
+"""Time in seconds for all ranks to leave MPI."""
 
 
 def connect(launched: LaunchedRank) -> Link:
@@ -46,13 +48,12 @@ def abort(link: Link, code: int) -> None:
     After that, mpiexec of Open MPI 5 waits for the daemon of a host that cannot be reached any more, for
     eight minutes or forever (PRTE_MCA_oob_tcp_keepalive_time). So it is killed after ABORT_SECONDS.
     """
-    parent, null = os.getppid(), subprocess.DEVNULL
+    parent = os.getppid()
     name = Path(f"/proc/{parent}/comm")
     own = name.read_text(encoding="utf-8", errors="replace").strip() if name.exists() else ""
     if own in LAUNCHERS:
-        end = f"{OUTLIVE}; sleep {ABORT_SECONDS}; grep -qx {own} {name} && kill -KILL {parent}; "
-        end += f"kill -KILL {os.getpid()}"
-        subprocess.Popen(["sh", "-c", end], start_new_session=True, stdin=null, stdout=null, stderr=null)
+        # Another process may have the launcher's number by then.
+        _after(ABORT_SECONDS, f"grep -qx {own} {name} && kill -KILL {parent}; kill -KILL {os.getpid()}")
     link.abort(code)
 
 
@@ -65,15 +66,14 @@ def disconnect(link: Link) -> None:
         return
     # After the death of a rank, libraries such as Horovod may have left messages for which MPI waits forever,
     # and without letting other threads of this process run.
-    guard = _ended_after(FINALIZE_SECONDS) if link.fault_tolerant else None
+    guard = _after(FINALIZE_SECONDS, f"kill -KILL {os.getpid()}") if link.fault_tolerant else None
     link.finalize()
     if guard is not None:
         os.killpg(guard.pid, signal.SIGKILL)
         guard.wait()
 
 
-def _ended_after(seconds: float) -> subprocess.Popen[bytes]:
-    """Starts a process that kills this one after `seconds`."""
-    words = ["sh", "-c", f"{OUTLIVE}; sleep {seconds}; kill -KILL {os.getpid()}"]
-    null = subprocess.DEVNULL
+def _after(seconds: float, command: str) -> subprocess.Popen[bytes]:
+    """Starts a shell, in a session of its own, that runs a command after `seconds` and outlives a warning."""
+    words, null = ["sh", "-c", f"{OUTLIVE}; sleep {seconds}; {command}"], subprocess.DEVNULL
     return subprocess.Popen(words, start_new_session=True, stdin=null, stdout=null, stderr=null)

@@ -21,10 +21,12 @@ from aiperf.errors import WorldError, installation
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-# Seconds between two polls for a message: short after a message, because an answer often follows at once,
-# then growing by the factor LONGER. At the longest, 400 polls per second take about a hundredth of a core.
 SHORTEST_SLEEP, LONGEST_SLEEP, LONGER = 0.0001, 0.0025, 1.3
-TESTED = 32  # requests per poll, so that its cost does not grow with the number of requests in flight
+"""Time in seconds between two polls for a message: short after a message, because an answer often follows at
+once, then growing by the factor LONGER. At the longest, 400 polls per second take about a hundredth of a
+core."""
+TESTED = 32
+"""Number of requests that are tested per poll, so that its cost does not grow with the number in flight."""
 
 
 class Waited(Protocol):
@@ -35,8 +37,12 @@ class Waited(Protocol):
 
 @dataclass(frozen=True)
 class Received:
+    """A message of another rank."""
+
     source: int
+    """The rank that sent it."""
     tag: int
+    """The incarnation of the group that it belongs to."""
     data: bytes
 
 
@@ -60,6 +66,7 @@ class Link:
         self.left: set[int] = set()
         """Ranks that have sent Bye."""
         self._pending: deque[tuple[Any, bytes]] = deque()
+        """Requests of messages in flight, with their bytes, which MPI reads until they have left."""
         self._turn = threading.Lock()
 
     @property
@@ -122,14 +129,15 @@ class Link:
         mpi_module().Finalize()
 
     def _look(self) -> Received | None:
+        """The next message, if one has arrived."""
         mpi = mpi_module()
         self._progress()
         try:
             status = mpi.Status()
-            wanted = (mpi.ANY_SOURCE, mpi.ANY_TAG, status)
+            any_message = (mpi.ANY_SOURCE, mpi.ANY_TAG, status)
             # Open MPI's Iprobe checks for messages before it makes progress, so only a second call finds one
             # that has just arrived.
-            if not (self.comm.Iprobe(*wanted) or self.comm.Iprobe(*wanted)):
+            if not (self.comm.Iprobe(*any_message) or self.comm.Iprobe(*any_message)):
                 return None
             source, tag, size = status.Get_source(), status.Get_tag(), status.Get_count(mpi.BYTE)
             buffer = bytearray(size)

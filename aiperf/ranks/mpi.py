@@ -23,17 +23,35 @@ from aiperf.ranks.tree import Announcer, after, goes_to_all
 from aiperf.ranks.world import Gone
 from aiperf.scheduler_warning import noted
 from aiperf.trial import State
-from aiperf.wire.clocks import ClockReading, RoundTrips, TimeOfDay
+from aiperf.wire.clocks import ClockReading, RoundTrips
 from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, Place
-from aiperf.wire.messages import Assign, Evaluate, Finished, FromGroup, Quit, Ready, ToGroup, pack, unpack
+from aiperf.wire.messages import (
+    AskTime,
+    Assign,
+    Evaluate,
+    Finished,
+    FromGroup,
+    Quit,
+    Ready,
+    TimeOfDay,
+    ToGroup,
+    pack,
+    unpack,
+)
 
 log = logging.getLogger(__name__)
 
-HELLO_SECONDS = 300.0  # for all ranks to report, once MPI has started them
-WARNED_SECONDS = 3.0  # for the ranks that are alive to report after a warning
-BYE_SECONDS = 20.0  # for all ranks to leave, of which a worker may take ten to exit
+HELLO_SECONDS = 300.0
+"""Time in seconds for all ranks to report, once MPI has started them."""
+WARNED_SECONDS = 3.0
+"""Time in seconds for the ranks that are alive to report after a warning."""
+BYE_SECONDS = 20.0
+"""Time in seconds for all ranks to leave. A worker alone may take ten to exit."""
 HEARTBEAT_SECONDS = 15.0
-REPEAT_SECONDS = 5.0  # for Quit to reach all along the trees; after that the master sends it directly
+"""Time in seconds between two beats, by which ranks see that the master is alive and which messages to all
+they missed. `MASTER_SILENCE_SECONDS` of the relay is forty times as long."""
+REPEAT_SECONDS = 5.0
+"""Time in seconds for Quit to reach all ranks along the trees; after that the master sends it directly."""
 
 
 class MpiWorld:
@@ -50,19 +68,24 @@ class MpiWorld:
         self._group_of = {rank: index for index, group in enumerate(self.groups) for rank in group}
         self._incarnation = [1] * len(self.groups)
         self._dead: set[int] = set()
+        """Groups of which a rank is dead, which cannot be restarted."""
         self._apart: set[int] = set()
+        """Groups that do not share the run directory, so weights are sent to them."""
         self._announcer = Announcer(link)
         self._again: dict[str, int] = {}
         """Incarnations of the groups that were restarted, by leader."""
         self._avoid: set[int] = set()
         """Ranks that are dead, and those of a restarted group until their first message."""
         self._losses: deque[tuple[int, Gone]] = deque()
+        """News of dead groups that was not received yet."""
         self._known_failed: frozenset[int] = frozenset()
         self._receiver = Receiver(files, hosts)
         self._round_trips: dict[int, RoundTrips] = {}
         self._ready: dict[int, Ready] = {}
-        """What ranks said whose clocks are being compared; it is passed on when they are."""
+        """`Ready` of the ranks whose clocks are being compared, by rank. It is passed on when they have
+        been."""
         self._beaten = time.monotonic()
+        """Time of the last beat."""
         for place in places:
             link.send(place.rank, 0, pack(place))
 
@@ -70,9 +93,9 @@ class MpiWorld:
         if group in self._dead:
             return
         leader, tag = self.groups[group][0], self._incarnation[group]
-        wanted = _weights_wanted(message)
-        if group in self._apart and wanted is not None:
-            for piece in self._pieces(wanted):
+        parent = _weights_needed(message)
+        if group in self._apart and parent is not None:
+            for piece in self._pieces(parent):
                 self._link.send(leader, tag, piece)
         self._link.send(leader, tag, after(self._announcer.number, pack(message)))
 
@@ -115,6 +138,7 @@ class MpiWorld:
             log.error("%s", fault)
 
     def _heard(self, received: Received) -> tuple[int, FromGroup | Gone] | None:
+        """Takes a message of a rank; returns it if it is for the master, and not for this world alone."""
         if goes_to_all(received.data):
             self._announcer.answer(received)
             return None
@@ -144,8 +168,10 @@ class MpiWorld:
         return group, message
 
     def _ask_time(self, rank: int, group: int) -> None:
-        request = self._round_trips[rank].ask(time.time(), time.monotonic())
-        self._link.send(rank, self._incarnation[group], pack(request))
+        """Asks a rank for its time of day. The shortest of several round trips shows best how far its clock
+        is from the master's."""
+        number = self._round_trips[rank].ask(time.time(), time.monotonic())
+        self._link.send(rank, self._incarnation[group], pack(AskTime(number)))
 
     def _compare_clocks(self, rank: int, group: int, answer: TimeOfDay) -> tuple[int, FromGroup] | None:
         """Takes an answer of a rank; returns the rank's `Ready` once its clock is known, or cannot be. There
@@ -153,7 +179,7 @@ class MpiWorld:
         stays silent."""
         if rank not in self._ready:
             return None
-        self._round_trips[rank].hear(answer, time.monotonic())
+        self._round_trips[rank].hear(answer.number, answer.wall_seconds, time.monotonic())
         if not self._round_trips[rank].enough:
             self._ask_time(rank, group)
             return None
@@ -164,6 +190,8 @@ class MpiWorld:
             self._ready.pop(rank, None)
 
     def _notice_deaths(self) -> None:
+        """Gives up the groups of ranks that have died since the last call, and disbands what is left of
+        them."""
         if self._link.failed is self._known_failed:
             return
         news, self._known_failed = self._link.failed - self._known_failed, self._link.failed
@@ -201,6 +229,8 @@ class MpiWorld:
             return []
 
     def _refuse_span(self, group: int) -> None:
+        """Raises WorldError if a group that does not share the run directory spans hosts: weights are sent to
+        its leader only."""
         hosts = sorted({self.hosts[rank] for rank in self.groups[group]})
         if len(hosts) > 1:
             raise WorldError(
@@ -288,7 +318,7 @@ def dismiss(link: Link, receiver: Receiver | None = None, announcer: Announcer |
             waiting.discard(received.source)
 
 
-def _weights_wanted(message: ToGroup) -> int | None:
+def _weights_needed(message: ToGroup) -> int | None:
     """The trial whose kept weights the receiver will read."""
     if isinstance(message, Assign):
         return message.trial.parent

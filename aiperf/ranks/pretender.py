@@ -19,7 +19,8 @@ from aiperf.training.pretending_worker import Dismissed, PretendingWorker
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup, Quit, Refused, ToGroup, pack, unpack
 
-END_SECONDS = 10.0  # for a thread to end: it waits only for the file system
+END_SECONDS = 10.0
+"""Time in seconds for a thread to end: it waits only for the file system."""
 
 
 class Pretender:

@@ -12,17 +12,20 @@ import sys
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from aiperf import variables
 from aiperf.child import Child, NoReply
 from aiperf.errors import AiperfError, DataError, WorldError
+from aiperf.pretending.assumptions import Assumptions
 from aiperf.scheduler_warning import ALL, WARNINGS, held
 from aiperf.wire.layout import Described, Place
 from nas.record import decode, encode
 
-QUIT_SECONDS = 10.0  # for a worker to leave by itself
-DESCRIBE_SECONDS = 300.0  # torch on a cold network file system
+QUIT_SECONDS = 10.0
+"""Time in seconds for a worker to leave by itself."""
+DESCRIBE_SECONDS = 300.0
+"""Time limit in seconds for a process that imports torch, which may come from a cold network file system."""
 # A libgomp thread that waits for others spins 300,000 times before it sleeps. If another program uses one of
 # the cores, it spins until the kernel gives the core back: on two cores a step of the digits' seed took
 # 1,000 ms with two threads and 17 ms with one. With this few spins it took 48 ms there, and on idle cores a
@@ -30,8 +33,31 @@ DESCRIBE_SECONDS = 300.0  # torch on a cold network file system
 FEW_SPINS: Mapping[str, str] = {"GOMP_SPINCOUNT": "1000"}
 WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 """Variables by which a user chooses how threads wait; if one of them is set, FEW_SPINS is not."""
-# Device files of the drivers of NVIDIA, AMD, Ascend and Intel.
 DEVICE_FILES = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "dri/renderD*")
+"""Device files of the drivers of NVIDIA, AMD, Ascend and Intel, in /dev."""
+
+
+class RankWorker(Protocol):
+    """A worker as the rank that speaks for it sees it."""
+
+    def send(self, data: bytes) -> None:
+        """Sends a packed message; it is dropped if the worker has ended."""
+
+    def fileno(self) -> int:
+        """File descriptor on which its next message can be waited for together with others."""
+
+    def receive(self, seconds: float) -> bytes | None:
+        """The next message, or None if none arrives within `seconds`. Raises EOFError if the worker has
+        ended."""
+
+    def obituary(self) -> str:
+        """How a worker ended, and its last error, in one line."""
+
+    def end(self) -> None:
+        """Waits for the end of a worker that was asked to quit, and kills it if it does not end."""
+
+    def kill(self) -> None:
+        """Ends the worker at once."""
 
 
 class WorkerProcess:
@@ -55,7 +81,7 @@ class WorkerProcess:
                 env=environment(os.environ),
                 start_new_session=True,  # signals of the terminal and of mpiexec are for the master
             )
-        theirs.close()
+        theirs.close()  # or the end of the process would not be noticed
         self._connection = Connection(ours.detach())
 
     def send(self, data: bytes) -> None:
@@ -98,6 +124,25 @@ class WorkerProcess:
         self._connection.close()
 
 
+def worker_at(place: Place, device: str, log: Path, pretend: Assumptions | None) -> RankWorker:
+    """Starts a worker that trains on a device of this kind, or pretends. Raises OSError if it cannot be
+    started."""
+    if pretend is None:
+        return WorkerProcess(place, device, log)
+    from aiperf.ranks.pretender import Pretender  # safetensors, which looking at results does without
+
+    return Pretender(place, pretend, log)
+
+
+def device_at(place: Place, device: str, pretend: Assumptions | None) -> Described:
+    """The device that such a worker would bind."""
+    if pretend is None:
+        return describe_device(place, device)
+    from aiperf.pretending.rank_report import pretended_device
+
+    return pretended_device(place, pretend)
+
+
 def environment(own: Mapping[str, str]) -> dict[str, str]:
     """Environment variables of a process that trains: this process's own, plus FEW_SPINS unless the user has
     chosen how threads wait."""
@@ -115,12 +160,12 @@ def describe_device(place: Place, kind: str) -> Described:
         return Described(place.rank, str(error))
 
 
-def infer_data(folder: str, stated: Mapping[str, Any]) -> dict[str, Any]:
+def infer_data(folder: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Configuration keys, by dotted name, that follow from the images in a folder. A separate process finds
     them, because it imports torch. Raises DataError."""
     try:
         with held(*WARNINGS):
-            found = Child("aiperf.data.own_images:infer", folder, json.dumps(stated)).answer()
+            found = Child("aiperf.data.own_images:infer", folder, json.dumps(settings)).answer()
     except AiperfError as error:
         raise DataError(str(error)) from None
     except NoReply as error:
@@ -130,9 +175,10 @@ def infer_data(folder: str, stated: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _last_line(log: Path) -> str:
+    """The last line of a log, which is the error of a Python process that died; "none" if it is empty."""
     try:
         with open(log, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))  # a log may be long
             lines = file.read().decode(errors="replace").strip().splitlines()
     except OSError as error:
         return f"unknown, for {log} cannot be read ({error.strerror})"

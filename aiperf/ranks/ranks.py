@@ -1,5 +1,5 @@
-"""From one command that a launcher started on many ranks to one master and its workers; and, without a
-launcher, from one process to many."""
+"""A master and its workers, from one command: a launcher started it on many ranks or, without a launcher, one
+process starts the others."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,16 +23,18 @@ from aiperf.config import Config
 from aiperf.cores import allowed_cores
 from aiperf.errors import WorldError, installation
 from aiperf.files import RunFiles
+from aiperf.pretending.assumptions import Assumptions
 from aiperf.ranks.connect import abort, connect, disconnect
 from aiperf.ranks.launcher import TORCHRUN, LaunchedRank, launched_rank
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
-from aiperf.ranks.process import visible_devices
+from aiperf.ranks.process import device_at, visible_devices, worker_at
 from aiperf.ranks.rank_options import RankOptions
-from aiperf.ranks.rank_worker import device_at
 from aiperf.ranks.relay import serve
-from aiperf.ranks.world import ALONE, LocalWorld, World
+from aiperf.ranks.world import ALONE, Gone, World
+from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.layout import Described, Place, layout, refuse_uneven_batch
+from aiperf.wire.messages import FromGroup, Quit, ToGroup, pack, unpack
 from aiperf.wording import counted
 
 log = logging.getLogger(__name__)
@@ -100,6 +103,49 @@ class Ranks:
         return MpiWorld(self.link, files, self.hosts, places, children=self.options.backend == "ddp")
 
 
+class LocalWorld:
+    """One worker in a child process, or one that pretends, in a thread."""
+
+    def __init__(self, log: Path, device: str, pretend: Assumptions | None = None) -> None:
+        """The worker's output goes to `log`; `device` is the kind that it binds."""
+        self.groups: tuple[tuple[int, ...], ...] = ((1,),)
+        self._log, self._device, self._pretend, self._gone = log, device, pretend, False
+        self._start()
+
+    def send(self, group: int, message: ToGroup) -> None:
+        self._worker.send(pack(message))
+
+    def send_all(self, message: ToGroup) -> None:
+        self.send(0, message)
+
+    def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
+        if self._gone:
+            time.sleep(seconds)
+            return None
+        try:
+            data = self._worker.receive(seconds)
+        except EOFError:
+            self._gone = True
+            return 0, Gone(self._worker.obituary())
+        return None if data is None else (0, unpack(FromGroup, data))
+
+    def clock_of(self, rank: int) -> ClockReading:
+        return SAME_CLOCK
+
+    def restart(self, group: int) -> bool:
+        self._worker.kill()
+        self._start()
+        return True
+
+    def close(self) -> None:
+        self.send(0, Quit())
+        self._worker.end()
+
+    def _start(self) -> None:
+        self._worker = worker_at(ALONE, self._device, self._log, self._pretend)
+        self._gone = False
+
+
 def across(options: RankOptions, lead: Callable[[Ranks], int]) -> int:
     """Calls `lead` in the process that is the master, and serves the master in all others. Returns the exit
     code.
@@ -123,10 +169,10 @@ def _refuse_more_than_there_are(devices: int, kind: str) -> None:
     """Raises WorldError for more ranks than can work: each is a process with its own PyTorch, so very many
     fill the memory of a host."""
     cores = allowed_cores()
-    if devices > cores and devices > (seen := visible_devices(kind)):
+    if devices > cores and devices > (visible := visible_devices(kind)):
         raise WorldError(
-            f"--devices is {devices:,}, but this process sees {counted(seen, 'device')} and may use "
-            f"{counted(cores, 'core')}; give at most {max(seen, cores)}"
+            f"--devices is {devices:,}, but this process sees {counted(visible, 'device')} and may use "
+            f"{counted(cores, 'core')}; give at most {max(visible, cores)}"
         )
 
 

@@ -17,14 +17,15 @@ from aiperf.files import RunFiles
 from aiperf.os_error import unwritable
 
 PIECE_BYTES = 16 << 20
+"""Maximum size of a piece in bytes. A message under torchrun may have twice as many."""
 HEAD = struct.Struct("<BQII")
 WEIGHTS, LOG = 0, 1
-# Maximum size of a log that is sent. A rank writes at most about 100 bytes every two seconds. A longer log
-# remains on its host.
 LONGEST_LOG_BYTES = 64 << 20
-# Time limit for all logs together, as long as pieces keep arriving, because the result is shown only after
-# them.
+"""Maximum size in bytes of a log that is sent. A rank writes at most about 100 bytes every two seconds. A
+longer log remains on its host."""
 LOGS_SECONDS = 120.0
+"""Time limit in seconds for all logs together, as long as pieces keep arriving, because the result is shown
+only after them."""
 
 
 def pieces(files: RunFiles, trial: int) -> Iterator[bytes]:

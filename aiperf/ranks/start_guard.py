@@ -91,8 +91,8 @@ def guarded(launched: LaunchedRank, host: str) -> Iterator[None]:
 
 def ranks_on_host(environment: Mapping[str, str]) -> int:
     """Number of ranks on this host; 0 if the launcher does not state it."""
-    stated = (variables.number(variables.word(environment, name)) for name in ON_HOST)
-    return next(filter(None, stated), 0)
+    numbers = (variables.number(variables.word(environment, name)) for name in ON_HOST)
+    return next(filter(None, numbers), 0)
 
 
 def ranks_of(launcher: int, processes: Path = Path("/proc")) -> dict[int, Present]:
@@ -111,12 +111,12 @@ def ranks_of(launcher: int, processes: Path = Path("/proc")) -> dict[int, Presen
 
 def _rank(environment: bytes) -> int | None:
     """The rank that the variables of a process state."""
-    stated: Mapping[str, str] = dict(
+    values: Mapping[str, str] = dict(
         entry.decode(errors="replace").split("=", 1) for entry in environment.split(b"\0") if b"=" in entry
     )
     for name, _, _ in VARIABLES:
-        if stated.get(name, "").isdecimal():
-            return int(stated[name])
+        if values.get(name, "").isdecimal():
+            return int(values[name])
     return None
 
 

@@ -37,13 +37,19 @@ log = logging.getLogger(__name__)
 
 HEAD = struct.Struct("<QQQ")
 """Header of each message: its length, its source, its tag."""
-READ_BYTES = 1 << 18  # maximum per read of one connection
+READ_BYTES = 1 << 18
+"""Maximum number of bytes per read of one connection, so that a rank that sends much does not delay the
+others."""
 MOST_BYTES = 2 * PIECE_BYTES
 """Maximum length of a message. The longest are pieces of weights and of logs."""
-AGAIN_SECONDS = 0.05  # between two attempts to reach a rank that does not listen yet
-YOUNG_SECONDS = 60.0  # for the ranks of a run to begin to listen: until then its folder looks dead
-CLEARED = 3  # attempts to remove the folder, because other ranks may still be leaving
-OTHER_FILES = 256  # that the master may open in addition to a connection to every rank
+AGAIN_SECONDS = 0.05
+"""Time in seconds between two attempts to reach a rank that does not listen yet."""
+YOUNG_SECONDS = 60.0
+"""Time in seconds for the ranks of a run to begin to listen: until then its folder looks dead."""
+CLEARED = 3
+"""Number of attempts to remove the folder, because other ranks may still be leaving."""
+OTHER_FILES = 256
+"""Number of files that the master may open in addition to a connection to every rank."""
 
 
 @dataclass(eq=False)
@@ -56,7 +62,9 @@ class _Way:
     rank: int | None = None
     """The rank at the other end; None before its first message."""
     leaving: deque[memoryview] = field(default_factory=deque)
+    """What the kernel has not taken yet."""
     coming: bytearray = field(default_factory=bytearray)
+    """The beginning of a message whose rest has not arrived."""
 
 
 class SocketLink(Link):
@@ -84,6 +92,7 @@ class SocketLink(Link):
         self._late: dict[int, deque[memoryview]] = {}
         """Messages to ranks that do not listen yet, by rank."""
         self._arrived: deque[Received] = deque()
+        """Messages that `receive` has not returned yet."""
         self._folder = _socket_folder(run_id)
         if self.rank == 0:
             clear_dead_folders(self._folder)
@@ -201,6 +210,7 @@ class SocketLink(Link):
         self._push(way)
 
     def _accept(self) -> None:
+        """Accepts all waiting connections, but for those of other users."""
         while True:
             try:
                 other, _ = self._listening.accept()
@@ -216,6 +226,8 @@ class SocketLink(Link):
             self._selector.register(other, selectors.EVENT_READ, way)
 
     def _pull(self, way: _Way) -> None:
+        """Reads what has arrived on a connection, and closes it if the other end has, or speaks as no
+        rank."""
         if way.socket.fileno() < 0:
             return
         try:
@@ -261,7 +273,7 @@ class SocketLink(Link):
         if way.socket.fileno() < 0:
             way.leaving.clear()
             return
-        wanted = selectors.EVENT_READ
+        events = selectors.EVENT_READ
         try:
             while way.leaving:
                 part = way.leaving[0]
@@ -271,11 +283,11 @@ class SocketLink(Link):
                 else:
                     way.leaving[0] = part[sent:]
         except BlockingIOError:
-            wanted |= selectors.EVENT_WRITE
+            events |= selectors.EVENT_WRITE
         except ConnectionError:  # the connection stays open, because messages of the other rank may be unread
             way.leaving.clear()
-        if self._selector.get_key(way.socket).events != wanted:
-            self._selector.modify(way.socket, wanted, way)
+        if self._selector.get_key(way.socket).events != events:
+            self._selector.modify(way.socket, events, way)
 
     def _note_death(self, way: _Way) -> None:
         """On the master, notes that a rank has closed its connection without having been asked to quit. The
@@ -348,10 +360,10 @@ def _is_dead(path: Path) -> bool:
     """Whether a file is a socket at which nobody listens."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
         return False
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-        asked.setblocking(False)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.setblocking(False)
         try:
-            asked.connect(str(path))
+            client.connect(str(path))
         except ConnectionRefusedError:
             return True
         except OSError:  # it is alive, and many others connect to it

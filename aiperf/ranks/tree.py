@@ -20,7 +20,8 @@ from aiperf.ranks.link import Link, Received
 from aiperf.wire.layout import MasterBeat, ToAll
 from aiperf.wire.messages import ToGroup, pack, unpack
 
-FAN_OUT = 8  # in each tree: five levels reach 32,768 ranks
+FAN_OUT = 8
+"""Number of ranks to which a rank forwards a message, in each tree: five levels reach 32,768 ranks."""
 HEAD = struct.Struct("<BIQ")
 DIRECT, TO_ALL, BEAT, MISSING = 2, 3, 4, 5
 """Kinds of messages: one for a single group, to be handled after the message to all with that number; a
@@ -87,6 +88,7 @@ class Announcer:
         self._link = link
         self._said: dict[int, bytes] = {}
         self._serial = 0
+        """Number of messages and beats that were sent."""
 
     @property
     def number(self) -> int:
@@ -132,7 +134,9 @@ class Hearer:
         self._complete = 0
         """All messages up to this number have arrived."""
         self._serial = 0
+        """The highest serial number that has arrived; its message has the newest `_avoid`."""
         self._avoid: tuple[int, ...] = ()
+        """Ranks that forward nothing, as far as this rank knows."""
 
     def take(self, received: Received) -> Numbered | None:
         """Forwards a message that goes to all, and returns it; None if it arrived before, or is a request."""
@@ -158,6 +162,7 @@ class Hearer:
 
 
 def _answer(link: Link, question: Received, known: Mapping[int, bytes]) -> None:
+    """Sends the messages to all after the number that a rank stated, as far as they are known here."""
     number = HEAD.unpack_from(question.data)[1]
     for each in sorted(known):
         if each > number:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen, looked
-from aiperf.rules.times import DRIFT, JITTER_SECONDS
+from aiperf.rules.rule import DRIFT, JITTER_SECONDS, Evidence, Inspection, inspection_of, unknown
 from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Task
 
 
-def accuracy(evidence: Evidence) -> Seen:
+def accuracy(evidence: Evidence) -> Inspection:
     """The best on validation is tested, on all examples, and is not better there than it can honestly be."""
     replay = evidence.replay
     contradictions = [*_validated(replay), *_tested(replay)]
@@ -22,15 +21,15 @@ def accuracy(evidence: Evidence) -> Seen:
     if doubt := too_good(replay):
         if not _is_proof(replay):
             easier = f"the test may have the easier {_task(replay).example}s"
-            return Seen(f"{text}; {doubt}; {easier}", contradictions, known=False)
+            return unknown(f"{text}; {doubt}; {easier}", contradictions)
         contradictions.append(doubt)
     if (beyond := _beyond_the_limit(replay)) is not None:
         doubt, is_proof = beyond
         if not is_proof:
-            return Seen(f"{text}; {doubt}", contradictions, known=False)
+            return unknown(f"{text}; {doubt}", contradictions)
         contradictions.append(doubt)
-    asked = replay.tested is not None or any(attempt.validations for attempt in replay.attempts)
-    return looked(asked, "no network was validated", text, contradictions)
+    asked = replay.tested is not None or replay.validations
+    return inspection_of(asked, "no network was validated", text, contradictions)
 
 
 def too_good(replay: Replay) -> str:
@@ -69,29 +68,30 @@ def _compared(replay: Replay) -> tuple[Tally, Tally] | None:
 def _is_proof(replay: Replay) -> bool:
     """Whether a test that is too good convicts: only if it cannot have the easier examples."""
     tallies = _compared(replay) or ()
-    data = task_of(replay.opened.config.data).data
+    data = _task(replay).data
     return data.has_like_parts(replay.manifest) and all(tally.can_convict for tally in tallies)
 
 
 def _validated(replay: Replay) -> Iterator[str]:
+    """Every validation asked each example of the validation set, in the task's own way."""
     expected, example = replay.manifest.get("validation_examples"), _task(replay).example
     right = set[tuple[object, ...]]()  # kinds of tally, which are the same for all validations of most runs
-    for attempt in replay.attempts:
-        for validation in attempt.validations:
-            tally = validation.segment.tally
-            kind = (type(tally), *tally.asked)
-            if not tally.is_possible:
-                yield f"{validation.name}: {tally.text()}"
-            if tally.of != expected:
-                yield f"{validation.name}: {tally.of} {example}s, but the validation set has {expected}"
-            elif kind not in right:
-                if wrong := _otherwise_asked(replay, tally):
-                    yield f"{validation.name}: {wrong}"
-                else:
-                    right.add(kind)
+    for validation in replay.validations:
+        tally = validation.segment.tally
+        kind = (type(tally), *tally.asked)
+        if not tally.is_possible:
+            yield f"{validation.name}: {tally.text()}"
+        if tally.of != expected:
+            yield f"{validation.name}: {tally.of} {example}s, but the validation set has {expected}"
+        elif kind not in right:
+            if wrong := _otherwise_asked(replay, tally):
+                yield f"{validation.name}: {wrong}"
+            else:
+                right.add(kind)
 
 
 def _tested(replay: Replay) -> Iterator[str]:
+    """The best network was tested, on the whole test set, in the time after the end of a leg."""
     tested, best = replay.tested, replay.best
     if tested is None:
         return

@@ -9,9 +9,7 @@ from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
 from aiperf.hardware.bound import no_bound_text
 from aiperf.proposing.plan import SEGMENT_SECONDS
-from aiperf.rules import times
-from aiperf.rules.measurements import doubts, mean_ceiling
-from aiperf.rules.rule import NEVER_STARTED, Evidence, Seen, looked
+from aiperf.rules.rule import LEAST_SPAN_SECONDS, NEVER_STARTED, Evidence, Inspection, inspection_of, unknown
 from aiperf.score.disturbance import MOST_OTHERS, disturbances
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import RankedLimits
@@ -19,33 +17,34 @@ from aiperf.trial import State
 from aiperf.wording import counted, first_few, percent
 from nas.search import SEARCHES
 
-LEAST_SPAN_SECONDS = 3600.0
-ROUNDING_SECONDS = 1e-6  # the span is a difference of two times
 LONGEST_SEGMENT_SECONDS = 600.0
+"""Longest training time of a segment in seconds. A group closes a segment after nine minutes."""
 SIXTEEN_BITS_OR_MORE = ("fp32", "tf32", "bf16", "fp16")
 LEAST_SHARE_OF_AN_EPOCH = 1 / 8
 """Minimum distance between two validations, because validation is credited too, and a run must not consist of
 validations alone."""
-NO_LIMITS = Seen("the task has no limits of a ranked run", known=False)
+NO_LIMITS = unknown("the task has no limits of a ranked run")
 
 
 def unrankable(config: Config, manifest: Mapping[str, Any]) -> list[str]:
     """What prevents a ranking, however long the run is."""
-    data = _data(config, manifest)
-    return _width(config) + data + _architecture(config) + _random_seed(config) + _distance(config, manifest)
+    every = config.training.validate_every_examples
+    least = LEAST_SHARE_OF_AN_EPOCH * manifest.get("training_examples", 0)
+    wrong = _width(config) + _data(config, manifest) + _architecture(config) + _random_seed(config)
+    if every < least:
+        wrong.append(f"validate_every_examples is {every}, less than an eighth of an epoch ({least:.0f})")
+    return wrong
 
 
 def foreseen(config: Config, manifest: Mapping[str, Any], unbounded: Sequence[str] = ()) -> list[str]:
     """What is known to prevent a ranking before the clock starts. `unbounded`: the devices without a known
     bound, whose work nobody can check."""
-    minutes = config.limits.minutes
-    short = (
-        [f"limits.minutes is {minutes:g}; at least 60 are required"]
-        if 60 * minutes < LEAST_SPAN_SECONDS
-        else []
-    )
-    unknown = [no_bound_text(unbounded, config.training.format)] if unbounded else []
-    return unrankable(config, manifest) + short + unknown
+    wrong, minutes = unrankable(config, manifest), config.limits.minutes
+    if 60 * minutes < LEAST_SPAN_SECONDS:
+        wrong.append(f"limits.minutes is {minutes:g}; at least 60 are required")
+    if unbounded:
+        wrong.append(no_bound_text(unbounded, config.training.format))
+    return wrong
 
 
 def refuse_unrankable(config: Config, manifest: Mapping[str, Any], unbounded: Sequence[str] = ()) -> None:
@@ -56,98 +55,82 @@ def refuse_unrankable(config: Config, manifest: Mapping[str, Any], unbounded: Se
         raise ConfigError(f"ranked = true, but {'; '.join(wrong)}; {remedy}")
 
 
-def complete(evidence: Evidence) -> Seen:
+def complete(evidence: Evidence) -> Inspection:
+    """The run used all of its time."""
     replay = evidence.replay
     if not replay.released:
-        return Seen(NEVER_STARTED, known=False)
+        return unknown(NEVER_STARTED)
     if replay.leg.ended is None:
-        return Seen("", ["the run has not ended"])
+        return Inspection("", ["the run has not ended"])
     reason = replay.leg.ended.reason
-    return Seen(
-        "the run ended at its deadline",
-        [] if reason == "deadline" else [f"the run did not end at a deadline: {reason}"],
-    )
+    wrong = [] if reason == "deadline" else [f"the run did not end at a deadline: {reason}"]
+    return Inspection("the run ended at its deadline", wrong)
 
 
-def span(evidence: Evidence) -> Seen:
-    replay = evidence.replay
-    minutes = replay.span_seconds / 60
-    legs = len(replay.timed_legs)
-    wrong = (
-        [f"the span is {minutes:.2f} minutes; at least 60 are required"]
-        if legs and replay.span_seconds < LEAST_SPAN_SECONDS - ROUNDING_SECONDS
-        else []
-    )
-    wrong += [f"the run has {legs} legs, not one"] if legs > 1 else []
-    wrong += times.unwitnessed(evidence)
-    return looked(legs, NEVER_STARTED, f"{minutes:.1f} minutes in one leg", wrong)
+def width(evidence: Evidence) -> Inspection:
+    """The format of the multiplications has at least 16 bits."""
+    return Inspection(f"{evidence.config.training.format} has at least 16 bits", _width(evidence.config))
 
 
-def width(evidence: Evidence) -> Seen:
-    config = evidence.replay.opened.config
-    return Seen(f"{config.training.format} has at least 16 bits", _width(config))
-
-
-def data(evidence: Evidence) -> Seen:
-    replay, config = evidence.replay, evidence.replay.opened.config
+def data(evidence: Evidence) -> Inspection:
+    """The data are those that the task demands of a ranked run, whole."""
+    replay, limits = evidence.replay, evidence.task.ranked
     ranks = [event for leg in replay.counted_legs for event in leg.ranks]
-    limits = _limits(config)
-    wrong = _data(config, replay.manifest) if ranks else []
-    return looked(ranks, "no rank was ready", "" if limits is None else limits.data, wrong)
+    wrong = _data(evidence.config, replay.manifest) if ranks else []
+    return inspection_of(ranks, "no rank was ready", "" if limits is None else limits.data, wrong)
 
 
-def error(evidence: Evidence) -> Seen:
+def error(evidence: Evidence) -> Inspection:
+    """The best network is good enough for the task, and can be evaluated again."""
     quality = evidence.score.quality
     if quality is None or quality.error is None:
-        return Seen("no network was tested", known=False)
-    limits = _limits(evidence.replay.opened.config)
+        return unknown("no network was tested")
+    limits = evidence.task.ranked
     if limits is None:
         return NO_LIMITS
-    wrong = (
-        [f"the error is {percent(quality.error, 1)}, above the limit of {percent(limits.most_error, 0)}"]
-        if quality.error > limits.most_error
-        else []
-    )
+    text, wrong = f"the error is {percent(quality.error, 1)}", list[str]()
+    if quality.error > limits.most_error:
+        wrong.append(f"{text}, above the limit of {percent(limits.most_error, 0)}")
     ended = evidence.replay.trials[quality.trial].attempts[-1].ended
     if ended is None or not ended.finished.weights:
         wrong.append("the weights of the tested network were not kept, so it cannot be evaluated again")
-    return Seen(f"the error is {percent(quality.error, 1)}", wrong)
+    return Inspection(text, wrong)
 
 
-def trials(evidence: Evidence) -> Seen:
+def trials(evidence: Evidence) -> Inspection:
     """Every group completed at least one trial."""
     replay = evidence.replay
     if not replay.released:
-        return Seen(NEVER_STARTED, known=False)
+        return unknown(NEVER_STARTED)
     groups = {attempt.group for attempt in replay.arrivals if attempt.state is State.COMPLETE}
     idle = sorted(set(range(replay.counted_legs[-1].groups)) - groups)
-    return Seen(
+    return Inspection(
         f"{counted(len(replay.arrivals), 'trial')} ended; every group completed at least one",
         [f"group {group} completed no trial" for group in idle],
     )
 
 
-def architecture(evidence: Evidence) -> Seen:
+def architecture(evidence: Evidence) -> Inspection:
     """The run used the required seed, and the default bounds of candidates."""
-    config = evidence.replay.opened.config
-    limits = _limits(config)
+    limits = evidence.task.ranked
     if limits is None:
         return NO_LIMITS
-    return Seen(f"{limits.seed} within the default bounds", _architecture(config))
+    return Inspection(f"{limits.seed} within the default bounds", _architecture(evidence.config))
 
 
-def random_seed(evidence: Evidence) -> Seen:
+def random_seed(evidence: Evidence) -> Inspection:
     """The run used the random seed that is fixed for the season, so that nobody can choose a lucky one."""
-    config = evidence.replay.opened.config
-    limits = _limits(config)
-    return NO_LIMITS if limits is None else Seen(f"{limits.random_seed}, this season's", _random_seed(config))
+    limits = evidence.task.ranked
+    if limits is None:
+        return NO_LIMITS
+    return Inspection(f"{limits.random_seed}, this season's", _random_seed(evidence.config))
 
 
-def disturbance(evidence: Evidence) -> Seen:
+def disturbance(evidence: Evidence) -> Inspection:
     """Other programs used little of each host's processors while the run was timed."""
     found = disturbances(evidence.replay)
     if not_seen := [each.host for each in found if not each.known]:
-        return Seen(f"how the processors of {first_few(not_seen)} were used was not reported", known=False)
+        return unknown(f"how the processors of {first_few(not_seen)} were used was not reported")
     wrong = [
         f"{percent(each.others, 1)} of the CPU time of {each.host} went to other programs; at most "
         f"{percent(MOST_OTHERS, 0)} is allowed"
@@ -156,20 +139,19 @@ def disturbance(evidence: Evidence) -> Seen:
     ]
     most = max((each.others for each in found), default=0.0)
     told = f"at most {percent(most, 1)} of a host's CPU time went to other programs"
-    return looked(found, NEVER_STARTED, told, wrong)
+    return inspection_of(found, NEVER_STARTED, told, wrong)
 
 
-def control(evidence: Evidence) -> Seen:
+def control(evidence: Evidence) -> Inspection:
     """Every device has a control, measured before the clock started, and a ceiling for its work."""
-    task = task_of(evidence.replay.opened.config.data)
+    task = evidence.task
     if task.ranked is None:
         return NO_LIMITS
     network, size = task.control, task.ranked.control_size
     wrong = [
         f"rank {rank} has no {what} in leg {leg.index}"
         for leg in evidence.replay.timed_legs
-        for group in leg.began.groups
-        for rank in group
+        for rank in leg.began.ranks
         for what, measured in (("control", leg.controls), ("ceiling", leg.ceilings))
         if rank not in measured
     ]
@@ -182,22 +164,14 @@ def control(evidence: Evidence) -> Seen:
         for control in controls
         if control.network or control.size != size
     ]
-    return looked(evidence.replay.released, NEVER_STARTED, "measured on every device", wrong)
+    return inspection_of(evidence.replay.released, NEVER_STARTED, "measured on every device", wrong)
 
 
-def speed(evidence: Evidence) -> Seen:
-    """The work in the span stays below the ceilings."""
-    compared = len(evidence.replay.blocks) and mean_ceiling(evidence.replay) is not None
-    text = "within the ceilings measured before the span"
-    return looked(compared, "there is no work to compare with a ceiling", text, doubts(evidence))
-
-
-def segments(evidence: Evidence) -> Seen:
+def segments(evidence: Evidence) -> Inspection:
     """Credit is given for whole segments, so none may be long, and only the last of a trial may be short."""
     replay = evidence.replay
     least = LEAST_SHARE_OF_AN_EPOCH * replay.manifest.get("training_examples", 0)
-    examples = f"{task_of(replay.opened.config.data).example}s"
-    closed = [v.segment for attempt in replay.attempts for v in attempt.validations]
+    examples, closed = f"{evidence.task.example}s", [v.segment for v in replay.validations]
     wrong = [
         f"{v.name} was validated after {v.segment.train_examples} {examples}, less than an eighth of an epoch"
         for attempt in replay.attempts
@@ -210,22 +184,10 @@ def segments(evidence: Evidence) -> Seen:
         for segment in closed
         if segment.train_seconds > LONGEST_SEGMENT_SECONDS
     ]
-    unhashed = sum(not v.logs for attempt in replay.attempts for v in attempt.validations)
+    unhashed = sum(not validation.logs for validation in replay.validations)
     wrong += [f"no hash of the rank logs at {counted(unhashed, 'validation')}"] if unhashed else []
     text = f"no segment is longer than {LONGEST_SEGMENT_SECONDS:.0f} s"
-    return looked(closed, "no segment was closed", text, wrong)
-
-
-def _distance(config: Config, manifest: Mapping[str, Any]) -> list[str]:
-    every, least = (
-        config.training.validate_every_examples,
-        LEAST_SHARE_OF_AN_EPOCH * manifest.get("training_examples", 0),
-    )
-    return (
-        [f"validate_every_examples is {every}, less than an eighth of an epoch ({least:.0f})"]
-        if every < least
-        else []
-    )
+    return inspection_of(closed, "no segment was closed", text, wrong)
 
 
 def _width(config: Config) -> list[str]:

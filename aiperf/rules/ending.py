@@ -130,6 +130,7 @@ def _cause(replay: Replay, reason: str, credited: bool) -> str:
 
 
 def _remedy(replay: Replay, reason: str, resume: str) -> str:
+    """What the user can do; empty if nothing helps."""
     if reason.startswith(f"{ERROR}{EVERY_TRIAL_FAILED}"):
         return FIX
     if replay.tested is not None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isclose
 
-from aiperf.journal.attempts import Attempt, Validation
+from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen, looked
-from aiperf.score.example_counts import recorded
-from aiperf.tasks.registry import task_of
+from aiperf.rules.rule import Evidence, Inspection, inspection_of, unknown
+from aiperf.score.example_counts import Counted, recorded
 from aiperf.tasks.task import Examples
 from aiperf.trial import State, Trial
 from aiperf.wording import counted
@@ -19,44 +18,45 @@ from nas.record import RecordError, graph_from_json
 NO_TRIAL = "no trial was dispatched"
 
 
-def chain(evidence: Evidence) -> Seen:
+def chain(evidence: Evidence) -> Inspection:
+    """Each line has the hash of itself and of the line above it."""
     broken = evidence.replay.broken
-    return Seen(
+    return Inspection(
         f"{evidence.replay.lines:,} lines, hash chain intact",
         [f"line {line} does not match the hash of the line above it" for line in broken],
     )
 
 
-def order(evidence: Evidence) -> Seen:
+def order(evidence: Evidence) -> Inspection:
     """Nothing happens before its cause, twice, or after its end."""
     faults = evidence.replay.faults
-    return Seen("the lines are in a valid order", [f"line {f.line}: {f.text}" for f in faults])
+    return Inspection("the lines are in a valid order", [f"line {f.line}: {f.text}" for f in faults])
 
 
-def lineage(evidence: Evidence) -> Seen:
+def lineage(evidence: Evidence) -> Inspection:
     """Trials are numbered without gaps in the order of their dispatch; parents completed before."""
     trials, contradictions = evidence.replay.trials, list(_lineage(evidence.replay))
-    return looked(trials, NO_TRIAL, f"{counted(len(trials), 'trial')}, numbered without gaps", contradictions)
+    return inspection_of(
+        trials, NO_TRIAL, f"{counted(len(trials), 'trial')}, numbered without gaps", contradictions
+    )
 
 
-def data(evidence: Evidence) -> Seen:
+def data(evidence: Evidence) -> Inspection:
     """All ranks saw the configured examples, and a known data set has its known sizes."""
-    replay, config = evidence.replay, evidence.replay.opened.config.data
+    replay, config, task = evidence.replay, evidence.config.data, evidence.task
     if not any(leg.ranks for leg in replay.counted_legs):
-        return Seen("no rank was ready", known=False)
-    task = task_of(config)
+        return unknown("no rank was ready")
     contradictions = [
         f"rank {event.ready.rank} of {event.ready.host} saw different {task.example}s"
-        for leg in replay.timed_legs
-        for event in leg.ranks
+        for event in replay.timed_ranks
         if event.ready.data != replay.manifest
     ]
     contradictions += task.data.contradictions(config, replay.manifest)
     text = f"{config.name}, SHA-256 {str(replay.manifest.get('sha256'))[:12]}…"
     if task.data.is_known(replay.manifest):
-        return Seen(text, contradictions)
+        return Inspection(text, contradictions)
     own = f"own {task.example}s, whose number cannot be checked"
-    return Seen(f"{text}: {own}", contradictions, known=False)
+    return unknown(f"{text}: {own}", contradictions)
 
 
 def _lineage(replay: Replay) -> Iterator[str]:
@@ -87,37 +87,38 @@ def _completed_before(replay: Replay, parent: int, child: Attempt) -> bool:
     return (last.leg.index, last.end_time) <= (child.leg.index, child.dispatch_time)
 
 
-def seed(evidence: Evidence) -> Seen:
+def seed(evidence: Evidence) -> Inspection:
     """The seed graph is the one that the configuration names, for its examples and classes."""
-    opened = evidence.replay.opened
-    named, task = opened.config.seed_architecture, task_of(opened.config.data)
-    examples = task.examples(opened.config.data)
+    named, task = evidence.config.seed_architecture, evidence.task
+    examples = task.examples(evidence.config.data)
     try:
-        graph = graph_from_json(opened.seed_graph)
+        graph = graph_from_json(evidence.replay.opened.seed_graph)
     except (RecordError, ShapeError) as error:
-        return Seen("", [f"the seed is not a valid graph: {error}"])
+        return Inspection("", [f"the seed is not a valid graph: {error}"])
     if (reads := Examples.of(graph)) != examples:
-        return Seen("", [f"the seed is for {reads.text}; the data has {examples.text}"])
+        return Inspection("", [f"the seed is for {reads.text}; the data has {examples.text}"])
     if named not in task.seeds:
-        return Seen(f"the seed {named} is a file, not one of {', '.join(task.seeds)}", known=False)
+        return unknown(f"the seed {named} is a file, not one of {', '.join(task.seeds)}")
     if graph != task.seeds[named](examples.input, examples.classes):
-        return Seen("", [f"the seed graph in the journal is not {named}"])
-    return Seen(f"the seed is {named}")
+        return Inspection("", [f"the seed graph in the journal is not {named}"])
+    return Inspection(f"the seed is {named}")
 
 
-def operations(evidence: Evidence) -> Seen:
+def operations(evidence: Evidence) -> Inspection:
     """Every architecture is recounted from the seed and its morphisms."""
+    counts = evidence.recount.counts
     contradictions = [f"trial {number}: {why}" for number, why in evidence.recount.failures.items()]
     for attempt in evidence.replay.attempts:
-        found = evidence.recount.counts.get(attempt.trial.number)
-        if found is not None:
-            contradictions += _differences(attempt, evidence)
-    counts = evidence.recount.counts
-    return looked(counts, NO_TRIAL, f"{counted(len(counts), 'architecture')} recounted", contradictions)
+        if (found := counts.get(attempt.trial.number)) is not None:
+            contradictions += _differences(attempt, found)
+    return inspection_of(
+        counts, NO_TRIAL, f"{counted(len(counts), 'architecture')} recounted", contradictions
+    )
 
 
-def _differences(attempt: Attempt, evidence: Evidence) -> Iterator[str]:
-    found, claimed = evidence.recount.counts[attempt.trial.number], recorded(attempt.dispatched)
+def _differences(attempt: Attempt, found: Counted) -> Iterator[str]:
+    """What the journal states of an architecture that differs from its recount."""
+    claimed = recorded(attempt.dispatched)
     for what in ("graph_key", "forward", "backward", "evaluate", "parameters"):
         if getattr(found, what) != getattr(claimed, what):
             yield f"trial {attempt.trial.number}: recorded {what.replace('_', ' ')} differs from the recount"
@@ -125,36 +126,31 @@ def _differences(attempt: Attempt, evidence: Evidence) -> Iterator[str]:
         yield f"trial {attempt.trial.number}: the group built a different architecture"
 
 
-def bounds(evidence: Evidence) -> Seen:
+def bounds(evidence: Evidence) -> Inspection:
+    """Every candidate is within the bounds of the run's own configuration."""
     outside = sorted(evidence.recount.outside)
     contradictions = [f"trial {number} is outside search.bounds" for number in outside]
     counts = evidence.recount.counts
-    return looked(counts, NO_TRIAL, "every candidate is within search.bounds", contradictions)
+    return inspection_of(counts, NO_TRIAL, "every candidate is within search.bounds", contradictions)
 
 
-def steps(evidence: Evidence) -> Seen:
+def steps(evidence: Evidence) -> Inspection:
     """The figures of a segment are the sums of its blocks."""
-    totals, example = evidence.replay.totals(), task_of(evidence.replay.opened.config.data).example
+    totals, example = evidence.replay.totals(), evidence.task.example
     first, all_steps = totals.first.tolist(), totals.steps.tolist()
     all_examples, all_seconds = totals.examples.tolist(), totals.seconds.tolist()
     contradictions = []
-    for attempt, validation in _validations(evidence.replay):
-        segment, place = validation.segment, first[attempt.index] + validation.segment.index
-        blocks = all_steps[place], all_examples[place]
-        if blocks != (segment.steps, segment.train_examples):
-            contradictions.append(
-                f"{validation.name}: {segment.steps} steps and {segment.train_examples} {example}s, "
-                f"but its blocks add up to {blocks[0]} and {blocks[1]}"
-            )
-        elif not isclose(all_seconds[place], segment.train_seconds, rel_tol=1e-6, abs_tol=1e-6):
-            took = f"{segment.train_seconds:.6f} s, but its blocks took {all_seconds[place]:.6f} s"
-            contradictions.append(f"{validation.name}: {took}")
+    for attempt in evidence.replay.attempts:
+        for place, validation in enumerate(attempt.validations, start=first[attempt.index]):
+            segment = validation.segment
+            blocks = all_steps[place], all_examples[place]
+            if blocks != (segment.steps, segment.train_examples):
+                contradictions.append(
+                    f"{validation.name}: {segment.steps} steps and {segment.train_examples} {example}s, "
+                    f"but its blocks add up to {blocks[0]} and {blocks[1]}"
+                )
+            elif not isclose(all_seconds[place], segment.train_seconds, rel_tol=1e-6, abs_tol=1e-6):
+                took = f"{segment.train_seconds:.6f} s, but its blocks took {all_seconds[place]:.6f} s"
+                contradictions.append(f"{validation.name}: {took}")
     text = f"{len(evidence.replay.blocks):,} blocks add up to their segments"
-    closed = any(_validations(evidence.replay))
-    return looked(closed, "no segment was closed", text, contradictions)
-
-
-def _validations(replay: Replay) -> Iterator[tuple[Attempt, Validation]]:
-    for attempt in replay.attempts:
-        for validation in attempt.validations:
-            yield attempt, validation
+    return inspection_of(evidence.replay.validations, "no segment was closed", text, contradictions)

@@ -26,12 +26,10 @@ from aiperf.hardware.bound import (
 )
 from aiperf.hardware.peak import listed
 from aiperf.journal.attempts import Leg
-from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import Evidence, Seen
+from aiperf.rules.rule import Evidence, Inspection, inspection_of, unknown
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuilt
-from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Ceiling, Control, Ready, Rung
 from aiperf.wording import counted, percent
@@ -44,36 +42,33 @@ KERNELS_SINCE = 2
 """Version of the rules since which layers that are counted in vain cost the class."""
 
 
-def measurements(evidence: Evidence) -> Seen:
+def measurements(evidence: Evidence) -> Inspection:
     """Ceilings and controls are from the ranks' own devices, in the declared format, and not below the rate
     of the span."""
     replay = evidence.replay
     legs = replay.timed_legs or replay.legs
     num = sum(len(leg.ceilings) + len(leg.controls) for leg in legs)
     if not num:
-        return Seen("nothing was measured before the span", known=False)
-    config = replay.opened.config
-    network = task_of(config.data).control
-    contradictions = [text for leg in legs for text in of_leg(leg, config.training.format, network)]
+        return unknown("nothing was measured before the span")
+    format, network = evidence.config.training.format, evidence.task.control
+    contradictions = [text for leg in legs for text in measurement_faults(leg, format, network)]
     if mean_ceiling(replay) is None and replay.span_seconds > 0:
-        return Seen(
-            "a ceiling is missing, so impossible work might not be noticed", contradictions, known=False
-        )
+        return unknown("a ceiling is missing, so impossible work might not be noticed", contradictions)
     if found := doubts(evidence):
-        return Seen("; ".join(found), contradictions, known=False)
-    return Seen(f"{num} ceilings and controls, each from its rank's device", contradictions)
+        return unknown("; ".join(found), contradictions)
+    return Inspection(f"{num} ceilings and controls, each from its rank's device", contradictions)
 
 
-def speed(evidence: Evidence) -> Seen:
+def speed(evidence: Evidence) -> Inspection:
     """No device computes faster than it can: all together over the span, and in each piece of work. Products
     and element-wise work may overlap, so each of them alone must fit into the time."""
     replay = evidence.replay
-    format, least = replay.opened.config.training.format, _Least(replay)
+    format, least = evidence.config.training.format, _LeastWork(replay)
     products = _BoundedWork("work", format, _tensor_operations, least.products)
     elements = _BoundedWork("element-wise work", ELEMENT_WISE, element_operations, least.elements)
     contradictions = [text for kind in (products, elements) for text in _pieces_too_fast(evidence, kind)]
     if not len(replay.blocks):
-        return Seen("no training step was run", contradictions, known=False)
+        return unknown("no training step was run", contradictions)
     share, of_elements = (_share_of_bound(evidence, kind) for kind in (products, elements))
     text = f"{percent(share, 1)} of the most that the devices can do"
     if share > 1:
@@ -84,12 +79,19 @@ def speed(evidence: Evidence) -> Seen:
         )
     ranks = [ready for leg in replay.timed_legs for ready in leg.first_devices.values()]
     if names := without_bound(ranks, format):
-        return Seen(no_bound_text(names, format), contradictions, known=False)
+        return unknown(no_bound_text(names, format), contradictions)
     if replay.opened.rules >= KERNELS_SINCE and (in_vain := evidence.recount.in_vain):
         number, layer = min(in_vain.items())
         text = f"trial {number}: {layer}; nobody computes most of what is counted of it"
-        return Seen(text, contradictions, known=False)
-    return Seen(text, contradictions)
+        return unknown(text, contradictions)
+    return Inspection(text, contradictions)
+
+
+def ranked_speed(evidence: Evidence) -> Inspection:
+    """The work in the span stays below the ceilings."""
+    compared = len(evidence.replay.blocks) and mean_ceiling(evidence.replay) is not None
+    text = "within the ceilings measured before the span"
+    return inspection_of(compared, "there is no work to compare with a ceiling", text, doubts(evidence))
 
 
 def doubts(evidence: Evidence) -> list[str]:
@@ -98,14 +100,11 @@ def doubts(evidence: Evidence) -> list[str]:
     ceiling = mean_ceiling(replay)
     if ceiling is not None and (share := evidence.score.tensor_ops_per_second / ceiling) > 1:
         found.append(f"the rate is {share:.1f} times the ceilings measured before the span")
-    rates = [
-        {rank: MOST_OF_A_PIECE * rate for rank, rate in _ceilings_of(leg).items()} for leg in replay.legs
-    ]
-    if num := len(_beyond(evidence, [_of_ranks(each) for each in rates])):
+    if num := len(_rows_beyond(evidence, [_most_of_a_piece(leg) for leg in replay.legs])):
         found.append(
             f"{counted(num, 'piece')} of work exceeded {MOST_OF_A_PIECE:g} times the ceilings of the devices"
         )
-    if fast := list(_controls_beyond(replay)):
+    if fast := list(_fast_controls(replay, evidence.task.control)):
         found.append(f"the control of {counted(len(fast), 'rank')} was faster than the ceiling of its device")
     if found:
         found.append(
@@ -115,10 +114,9 @@ def doubts(evidence: Evidence) -> list[str]:
     return found
 
 
-def _controls_beyond(replay: Replay) -> Iterator[int]:
+def _fast_controls(replay: Replay, network: ControlNetwork) -> Iterator[int]:
     """Ranks whose control did more work than the fastest of all measurements on their device, such as one of
     small images that is said to be of large ones."""
-    network = task_of(replay.opened.config.data).control
     for leg in replay.timed_legs:
         for rank in leg.controls.keys() & leg.ceilings.keys():
             done = max(_control_rate(network, rung) for rung in leg.controls[rank].rungs)
@@ -128,7 +126,7 @@ def _controls_beyond(replay: Replay) -> Iterator[int]:
 
 def _control_rate(network: ControlNetwork, rung: Rung) -> float:
     """Smallest possible number of tensor operations per second of one rung; 0 for an impossible size, which
-    `_of_rung` reports."""
+    `_rung_faults` reports."""
     used = network.named(rung.network)
     least = _least_control_operations(used, rung.size) if rung.size in used.sizes else 0
     return rung.examples_per_second * least
@@ -151,10 +149,10 @@ class _BoundedWork:
 
     def bounds(self, replay: Replay) -> list[Most]:
         """The bound for each leg."""
-        return [_of_ready(leg.first_devices, self.format) for leg in replay.legs]
+        return [_bound_by_ranks(leg.first_devices, self.format) for leg in replay.legs]
 
 
-class _Least:
+class _LeastWork:
     """The operations of each trial without which one example cannot be computed. All graphs are rebuilt, in
     one pass, once a piece of work exceeds its bound by what is counted."""
 
@@ -179,7 +177,7 @@ class _Least:
         return products, elements
 
 
-def _of_ready(ready: Mapping[int, Ready], format: str) -> Most:
+def _bound_by_ranks(ready: Mapping[int, Ready], format: str) -> Most:
     @cache  # many attempts have the same ranks
     def most(ranks: tuple[int, ...]) -> float:
         known = [ready[rank] for rank in ranks if rank in ready]
@@ -188,30 +186,32 @@ def _of_ready(ready: Mapping[int, Ready], format: str) -> Most:
     return most
 
 
-def _of_ranks(rates: Mapping[int, float]) -> Most:
-    return lambda ranks: fsum(rates.get(rank, inf) for rank in ranks)
+def _most_of_a_piece(leg: Leg) -> Most:
+    rates = _ceilings_of(leg)
+    return lambda ranks: fsum(MOST_OF_A_PIECE * rates.get(rank, inf) for rank in ranks)
 
 
 def _pieces_too_fast(evidence: Evidence, kind: _BoundedWork) -> Iterator[str]:
     """Blocks, validations and the test whose work cannot be done in their seconds. Those that exceed the
     limit by all counted operations are checked again by those that cannot be avoided."""
-    replay, found, most = evidence.replay, pieces(evidence.replay), kind.bounds(evidence.replay)
-    for row in _beyond(evidence, most, kind.counted):
+    replay, found, most = evidence.replay, evidence.replay.pieces(), kind.bounds(evidence.replay)
+    for row in _rows_beyond(evidence, most, kind.counted):
         attempt = replay.attempts[found.attempt[row]]
         number, validation = attempt.trial.number, bool(found.is_validation[row])
         operations = kind.least(number)[validation] * int(found.examples[row])
-        ranks = attempt.leg.began.groups[attempt.group]
-        limit = most[attempt.leg.index](ranks)
+        limit = most[attempt.leg.index](attempt.ranks)
         seconds = float(found.seconds[row])  # a Python float overflows without a warning
-        if operations > limit * seconds and found.examples[row] >= len(ranks):  # else some ranks have none
+        if operations > limit * seconds and found.examples[row] >= len(
+            attempt.ranks
+        ):  # else some ranks have none
             what = "a validation" if validation else "a block"
             yield f"trial {number}: {what} of {seconds:.6f} s did more {kind.name} than its devices can do"
     tested = replay.tested
-    if tested is None or (counted := evidence.recount.counts.get(tested.trial)) is None:
+    if tested is None or (costs := evidence.recount.counts.get(tested.trial)) is None:
         return
     # Some group of the last leg made it.
     limit = tested.seconds * max(most[replay.leg.index](ranks) for ranks in replay.leg.began.groups)
-    operations = kind.counted(counted.evaluate) * tested.tally.of
+    operations = kind.counted(costs.evaluate) * tested.tally.of
     if operations > limit and kind.least(tested.trial)[True] * tested.tally.of > limit:
         yield f"the test of {tested.seconds:.6f} s did more {kind.name} than any group's devices can do"
 
@@ -220,16 +220,16 @@ def _tensor_operations(ops: Ops) -> int:
     return ops.price(TENSOR_OPS)
 
 
-def _beyond(
+def _rows_beyond(
     evidence: Evidence, most: Sequence[Most], counted: Callable[[Ops], int] = _tensor_operations
 ) -> NDArray[np.int64]:
     """Rows of `pieces` whose counted operations exceed the most that their ranks can do, leg by leg."""
-    replay, found = evidence.replay, pieces(evidence.replay)
+    replay, found = evidence.replay, evidence.replay.pieces()
     numbers, limits = np.zeros((2, len(replay.attempts))), np.full(len(replay.attempts), inf)
     for attempt in replay.attempts:
         if (costs := evidence.recount.counts.get(attempt.trial.number)) is not None:
             numbers[:, attempt.index] = counted(costs.train), counted(costs.evaluate)
-        limits[attempt.index] = most[attempt.leg.index](attempt.leg.began.groups[attempt.group])
+        limits[attempt.index] = most[attempt.leg.index](attempt.ranks)
     with np.errstate(over="ignore", invalid="ignore"):  # absurd figures, which other rules report
         operations = numbers[found.is_validation.astype(np.int64), found.attempt] * found.examples
         rows: NDArray[np.int64] = np.flatnonzero(operations > limits[found.attempt] * found.seconds)
@@ -248,20 +248,17 @@ def _share_of_bound(evidence: Evidence, kind: _BoundedWork) -> float:
 def _least_operations(evidence: Evidence, kind: _BoundedWork, most: Sequence[Most], enough: float) -> float:
     """Operations without which the goodput of the groups that have a bound cannot have been made; all counted
     ones, which are more, if they are at most `enough`."""
-    counted = kind.counted(evidence.score.goodput.kinds)
-    if counted <= enough:
-        return counted
-    replay = evidence.replay
-    credited = credit(replay)
+    operations = kind.counted(evidence.score.goodput.kinds)
+    if operations <= enough:
+        return operations
+    replay, credited = evidence.replay, credit(evidence.replay)
     return fsum(
-        operations * examples
+        least * examples
         for attempt in replay.attempts
-        if most[attempt.leg.index](attempt.leg.began.groups[attempt.group]) < inf
+        if most[attempt.leg.index](attempt.ranks) < inf
         for v in attempt.validations
         if credited.has(attempt, v)
-        for operations, examples in zip(
-            kind.least(attempt.trial.number), (v.segment.train_examples, v.segment.of)
-        )
+        for least, examples in zip(kind.least(attempt.trial.number), (v.segment.train_examples, v.segment.of))
     )
 
 
@@ -280,8 +277,7 @@ def mean_ceiling(replay: Replay) -> float | None:
     leg has not measured all its devices, or none has a span."""
     total = 0.0
     for leg in replay.counted_legs:
-        ranks = {rank for group in leg.began.groups for rank in group}
-        if ranks != leg.ceilings.keys():
+        if set(leg.began.ranks) != leg.ceilings.keys():
             return None
         total += leg.span_seconds * fsum(_ceilings_of(leg).values())
     return total / replay.span_seconds if total > 0 else None
@@ -292,30 +288,30 @@ def _ceilings_of(leg: Leg) -> Mapping[int, float]:
     return {rank: each.fastest_with(leg.threads.get(rank, ())) for rank, each in leg.ceilings.items()}
 
 
-def of_leg(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
+def measurement_faults(leg: Leg, format: str, network: ControlNetwork) -> Iterator[str]:
     """Contradictions in the measurements of a leg, whose controls used this network or the smaller one."""
-    ready = leg.first_devices
-    for measured in leg.ceilings.values():
-        yield from _of_rank("ceiling", measured, ready.get(measured.rank))
-        yield from _of_ceiling(measured, ready.get(measured.rank), format)
-        yield from _of_threads(measured, ready.get(measured.rank), leg.threads.get(measured.rank, set()))
-    for control in leg.controls.values():
-        yield from _of_rank("control", control, ready.get(control.rank))
-        name, of_rank = f"the control of rank {control.rank}", ready.get(control.rank)
+    for rank, ceiling in leg.ceilings.items():
+        ready = leg.first_devices.get(rank)
+        yield from _rank_faults("ceiling", ceiling, ready)
+        yield from _ceiling_faults(ceiling, ready, format)
+        yield from _thread_faults(ceiling, ready, leg.threads.get(rank, set()))
+    for rank, control in leg.controls.items():
+        name, ready = f"the control of rank {rank}", leg.first_devices.get(rank)
+        yield from _rank_faults("control", control, ready)
         for rung in control.rungs:
-            yield from _of_rung(name, control.device, rung, of_rank, format, network)
+            yield from _rung_faults(name, control.device, rung, ready, format, network)
         kinds = [(rung.network, rung.size, rung.batch_size) for rung in control.rungs]
         if len(set(kinds)) < len(kinds):
             yield f"{name} has two rates of the same {network.examples} in the same batch"
         done = control.batch_size * control.steps
         if not isclose(done, control.examples_per_second * control.seconds, rel_tol=1e-6):
             yield (
-                f"the control of rank {control.rank} is {control.examples_per_second:.2f} "
-                f"{network.examples}/s, but {done} {network.examples} took {control.seconds:.2f} s"
+                f"{name} is {control.examples_per_second:.2f} {network.examples}/s, but {done} "
+                f"{network.examples} took {control.seconds:.2f} s"
             )
 
 
-def _of_rung(
+def _rung_faults(
     name: str, device: str, rung: Rung, ready: Ready | None, format: str, network: ControlNetwork
 ) -> Iterator[str]:
     """Checks one rung: the task has this network, the examples have a possible size, and the device can be so
@@ -342,7 +338,8 @@ def _least_control_operations(network: ControlNetwork, size: int) -> int:
     return TENSOR_OPS.mac * least_products(network.graph(size))[0]
 
 
-def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
+def _rank_faults(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:
+    """A measurement is of a rank that was ready, and of that rank's own device."""
     if ready is None:
         yield f"rank {measured.rank} has a {what}, but was never ready"
     elif (measured.host, measured.device) != (ready.host, ready.device):
@@ -352,7 +349,8 @@ def _of_rank(what: str, measured: Ceiling | Control, ready: Ready | None) -> Ite
         )
 
 
-def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[str]:
+def _ceiling_faults(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[str]:
+    """The rates of a ceiling fit each other, the declared format and the bound of the device."""
     name = f"the ceiling of rank {ceiling.rank}"
     if ceiling.format != format:
         yield f"{name} was measured in {ceiling.format}, but training.format is {format}"
@@ -371,7 +369,7 @@ def _of_ceiling(ceiling: Ceiling, ready: Ready | None, format: str) -> Iterator[
         yield f"{name} is {fastest / bound:.2f} times the most that {ceiling.device} can do"
 
 
-def _of_threads(ceiling: Ceiling, ready: Ready | None, of_trials: Set[int]) -> Iterator[str]:
+def _thread_faults(ceiling: Ceiling, ready: Ready | None, of_trials: Set[int]) -> Iterator[str]:
     """Checks the threads: no more than the CPU has or the user set, the chosen number was timed, and so were
     those of trials, and its product is the ceiling's."""
     name, threads, timed = f"the ceiling of rank {ceiling.rank}", ceiling.threads, ceiling.thread_seconds

@@ -14,8 +14,16 @@ from aiperf.hardware.device_names import reads_like, refused_letters
 from aiperf.hardware.peak import GIB, PEAKS, listed
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import NEVER_STARTED, SHOWN, Evidence, Seen, looked
-from aiperf.rules.times import DRIFT, JITTER_SECONDS
+from aiperf.rules.rule import (
+    DRIFT,
+    JITTER_SECONDS,
+    NEVER_STARTED,
+    SHOWN,
+    Evidence,
+    Inspection,
+    inspection_of,
+    unknown,
+)
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import Processor, Ready
@@ -37,26 +45,26 @@ MACHINES = frozenset({*X86, *ARM, "i686", "ppc64le", "riscv64", "s390x", "loonga
 """Words of `platform.platform()` that name the architecture."""
 
 
-def ranks(evidence: Evidence) -> Seen:
+def ranks(evidence: Evidence) -> Inspection:
     """Every rank of every group was ready before the clock started, with the same initial weights, on a
     possible device."""
     replay, contradictions = evidence.replay, list[str]()
     legs = replay.timed_legs
-    first = next((event.ready for leg in legs for event in leg.ranks), None)
-    if first is None:
-        return Seen(NEVER_STARTED, known=False)
+    if not replay.timed_ranks:
+        return unknown(NEVER_STARTED)
+    first = replay.timed_ranks[0].ready
     for leg in legs:
-        missing = sorted({rank for group in leg.began.groups for rank in group} - leg.devices.keys())
+        missing = sorted(set(leg.began.ranks) - leg.devices.keys())
         contradictions += [f"rank {rank} was never ready in leg {leg.index}" for rank in missing]
         contradictions += [
             f"rank {event.ready.rank} started with different initial weights"
             for event in leg.ranks
             if event.ready.initial_weights != first.initial_weights
         ]
-        contradictions += [text for event in leg.ranks for text in of_rank(event.ready)]
+        contradictions += [text for event in leg.ranks for text in rank_faults(event.ready)]
         contradictions += [*_shared_devices(leg), *_too_soon(leg)]
     weights = f"; initial weights {first.initial_weights[:12]}…" if first.initial_weights else ""
-    return Seen(f"all ranks were ready{weights}", contradictions)
+    return Inspection(f"all ranks were ready{weights}", contradictions)
 
 
 def _shared_devices(leg: Leg) -> Iterator[str]:
@@ -93,40 +101,39 @@ def _too_soon(leg: Leg) -> Iterator[str]:
         seen.add(ready.rank)
 
 
-def code(evidence: Evidence) -> Seen:
+def code(evidence: Evidence) -> Inspection:
     """The master and all ranks ran the same program."""
     opened, replay = evidence.replay.opened, evidence.replay
     contradictions = [
         f"rank {event.ready.rank} on {event.ready.host} ran different code"
-        for leg in replay.timed_legs
-        for event in leg.ranks
+        for event in replay.timed_ranks
         if event.ready.code_hash != opened.code_hash
     ]
     if not opened.code_hash:
         contradictions.append("the hash of the code was not recorded")
     text = f"aiperf-hpc {opened.program}, code {opened.code_hash[:12]}…"
-    return looked(replay.timed_legs, NEVER_STARTED, text, contradictions)
+    return inspection_of(replay.timed_legs, NEVER_STARTED, text, contradictions)
 
 
-def clocks(evidence: Evidence) -> Seen:
-    """The hosts' times of day, compared once."""
-    read = [(event.ready.host, event.clock) for leg in evidence.replay.timed_legs for event in leg.ranks]
+def clocks(evidence: Evidence) -> Inspection:
+    """The times of day of the hosts agree, and so do the starts of the legs and the reports of the ranks."""
+    read = [(event.ready.host, event.clock) for event in evidence.replay.timed_ranks]
     wrong = sorted(
         {(host, abs(clock.offset_seconds)) for host, clock in read if clock.least_seconds > CLOCK_SECONDS}
     )
     contradictions = [f"the clock of {host} is {offset:.1f} s off" for host, offset in wrong]
     contradictions += _no_times(evidence.replay)
     if not read:
-        return Seen(NEVER_STARTED, contradictions, known=False)
+        return unknown(NEVER_STARTED, contradictions)
     if unsure := [(clock.uncertainty_seconds, host) for host, clock in read if not clock.known]:
         seconds, host = max(unsure)
         text = f"the clock of {host} is known only to {seconds:.1f} s, because each of its answers was late"
-        return Seen(text, contradictions, known=False)
+        return unknown(text, contradictions)
     if not contradictions and (doubts := [*_overlaps(evidence.replay), *_pauses(evidence.replay)]):
         why = "a clock was set, the host was suspended, or the journal was changed"
-        return Seen(f"{'; '.join(doubts[:SHOWN])}: {why}", known=False)
+        return unknown(f"{'; '.join(doubts[:SHOWN])}: {why}")
     most = max(abs(clock.offset_seconds) + clock.uncertainty_seconds for _, clock in read)
-    return Seen(f"clocks differ by at most {most:.3f} s", contradictions)
+    return Inspection(f"clocks differ by at most {most:.3f} s", contradictions)
 
 
 def _no_times(replay: Replay) -> Iterator[str]:
@@ -159,70 +166,64 @@ def _pauses(replay: Replay) -> Iterator[str]:
                 yield f"{who} by the time of day than by leg {leg.index}"
 
 
-def initialisation(evidence: Evidence) -> Seen:
+def initialisation(evidence: Evidence) -> Inspection:
+    """The time before the clock starts is limited, because no work is counted in it."""
     took = [leg.released - leg.first for leg in evidence.replay.legs if leg.released is not None]
-    if not took:
-        return Seen(NEVER_STARTED, known=False)
-    return Seen(
-        f"took at most {max(took):.0f} s",
-        [
-            f"it took {seconds:.0f} s; at most {INITIALISATION_SECONDS:.0f} s are allowed"
-            for seconds in took
-            if seconds > INITIALISATION_SECONDS
-        ],
-    )
+    wrong = [
+        f"it took {seconds:.0f} s; at most {INITIALISATION_SECONDS:.0f} s are allowed"
+        for seconds in took
+        if seconds > INITIALISATION_SECONDS
+    ]
+    return inspection_of(took, NEVER_STARTED, f"took at most {max(took, default=0.0):.0f} s", wrong)
 
 
-def precision(evidence: Evidence) -> Seen:
+def precision(evidence: Evidence) -> Inspection:
     """Every rank multiplied in the declared format in the test before the span."""
-    declared = evidence.replay.opened.config.training.format
-    ranks = [event.ready for leg in evidence.replay.timed_legs for event in leg.ranks]
-    if not ranks:
-        return Seen(NEVER_STARTED, known=False)
-    wrong = [text for ready in ranks for text in misdeclared(declared, ready)]
+    declared, ranks = evidence.config.training.format, [e.ready for e in evidence.replay.timed_ranks]
+    wrong = [text for ready in ranks for text in format_faults(declared, ready)]
     wrong += [
         f"rank {ready.rank} on {ready.host} did not record the format of a {kind}"
         for ready in ranks
         for kind in PRODUCTS
         if kind not in ready.multiplies
     ]
-    return Seen(f"matrix products and convolutions ran in {declared} on every rank", wrong)
+    text = f"matrix products and convolutions ran in {declared} on every rank"
+    return inspection_of(ranks, NEVER_STARTED, text, wrong)
 
 
-def misdeclared(format: str, ready: Ready) -> list[str]:
+def format_faults(format: str, ready: Ready) -> list[str]:
     """Products that a rank computes in another format than declared.
 
     If TF32 is declared, a library may still choose fp32, which is wider.
     """
     fitting = (format, "fp32") if format == "tf32" else (format,)
-    absent = (
-        [f"training.format is {format}, which rank {ready.rank} on {ready.host} does not support"]
-        if ready.formats and format not in ready.formats
-        else []
-    )
-    return absent + [
-        f"training.format is {format}, but rank {ready.rank} on {ready.host} computed a {kind} in {seen}"
+    declared, who = f"training.format is {format}", f"rank {ready.rank} on {ready.host}"
+    wrong = [
+        f"{declared}, but {who} computed a {kind} in {seen}"
         for kind, seen in ready.multiplies.items()
         if seen not in fitting
     ]
+    if ready.formats and format not in ready.formats:
+        wrong.insert(0, f"{declared}, which {who} does not support")
+    return wrong
 
 
-def of_rank(ready: Ready) -> Iterator[str]:
+def rank_faults(ready: Ready) -> Iterator[str]:
     """Contradictory or impossible statements of a rank, as sentences."""
     who = f"rank {ready.rank} on {ready.host}"
-    yield from (f"{who}: {text}" for text in _of_name(ready.device))
-    yield from (f"{who}: {text}" for text in _of_memory(ready))
+    yield from (f"{who}: {text}" for text in _name_faults(ready.device))
+    yield from (f"{who}: {text}" for text in _memory_faults(ready))
     if not ready.seconds >= 0 or ready.visible_devices < 0:
         yield f"{who} reports {ready.seconds:.6g} s until it was ready, and {ready.visible_devices} devices"
     if ready.processor is not None:
         if listed(ready.device) is not None:
             yield f"{who}: its device is {ready.device}, but it reports a processor"
-        yield from (f"{who}: {text}" for text in of_processor(ready.processor))
-        yield from (f"{who}: {text}" for text in _of_system(ready.processor, ready))
+        yield from (f"{who}: {text}" for text in processor_faults(ready.processor))
+        yield from (f"{who}: {text}" for text in _system_faults(ready.processor, ready))
 
 
 @lru_cache(maxsize=1024)  # thousands of ranks have one name
-def _of_name(device: str) -> tuple[str, ...]:
+def _name_faults(device: str) -> tuple[str, ...]:
     found = list[str]()
     if letters := refused_letters(device):
         found.append(f"its device name contains {', '.join(letters[:2])}, which looks like another letter")
@@ -231,7 +232,8 @@ def _of_name(device: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _of_memory(ready: Ready) -> Iterator[str]:
+def _memory_faults(ready: Ready) -> Iterator[str]:
+    """A device has memory, and not more than the listed device of its name."""
     device, gib = listed(ready.device), ready.memory_bytes / GIB
     if ready.memory_bytes < 1:
         yield f"its device has {ready.memory_bytes} bytes of memory"
@@ -241,20 +243,20 @@ def _of_memory(ready: Ready) -> Iterator[str]:
         yield f"{ready.device} has {device.memory_gib:g} GiB of memory, not {gib:.4g}"
 
 
-def of_processor(processor: Processor) -> Iterator[str]:
+def processor_faults(processor: Processor) -> Iterator[str]:
     """What no processor has, as clauses: each would widen its bound."""
     if not 1 <= processor.logical <= MOST_PROCESSORS or not processor.top_hertz >= 0:
         yield f"it reports {processor.logical} processors at {processor.top_hertz:.3g} Hz"
     if not 0 <= processor.vector_bits <= MOST_VECTOR_BITS or processor.vector_bits % VECTOR_STEP_BITS:
         yield f"it reports vectors of {processor.vector_bits} bits"
-    foreign = (
-        ARM_FLAGS if processor.machine in X86 else X86_FLAGS if processor.machine in ARM else frozenset()
-    )
+    foreign = frozenset[str]()
+    if processor.machine in (*X86, *ARM):
+        foreign = ARM_FLAGS if processor.machine in X86 else X86_FLAGS
     if strange := sorted(foreign.intersection(processor.flags)):
         yield f"its processor is {processor.machine}, which has no {strange[0]}"
 
 
-def _of_system(processor: Processor, ready: Ready) -> Iterator[str]:
+def _system_faults(processor: Processor, ready: Ready) -> Iterator[str]:
     known = MACHINES.intersection(ready.software.get("system", "").split("-"))
     if known and processor.machine not in known:
         yield f"its processor is {processor.machine}, but its system is {ready.software['system']:.80}"

@@ -13,9 +13,8 @@ from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import SHOWN, Evidence, Seen, looked
+from aiperf.rules.rule import SHOWN, Evidence, Inspection, inspection_of, unknown
 from aiperf.tally import Tally, tally_of
-from aiperf.tasks.registry import task_of
 from aiperf.trial import Segment
 from aiperf.wording import counted
 from nas.bounded import file_digest, lines, opened
@@ -70,7 +69,7 @@ class _Testimony:
             self.closed[attempt] += 1
 
 
-def witnesses(evidence: Evidence) -> Seen:
+def witnesses(evidence: Evidence) -> Inspection:
     """Each rank's own log agrees with the journal: in its steps, and with its group in examples and hash.
 
     A missing log is not a contradiction. Every rank creates its file before it reports that it is ready, but
@@ -83,44 +82,44 @@ def witnesses(evidence: Evidence) -> Seen:
     found = {author: _read(path) for author, path in paths.items() if _at_hand(path)}
     strangers = list(_strangers(evidence.files, paths.values())) if evidence.files else []
     if not found and not strangers:
-        return Seen("the rank logs are missing", known=False)
+        return unknown("the rank logs are missing")
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
     gaps = set[Author]()
-    contradictions = damage or strangers + list(_contradictions(evidence.replay, found, gaps))
-    hashed = [bool(v.logs) for attempt in evidence.replay.attempts for v in attempt.validations]
+    contradictions = damage or strangers + list(_contradictions(evidence, found, gaps))
+    hashed = [bool(validation.logs) for validation in evidence.replay.validations]
     at = "each validation" if all(hashed) else f"{sum(hashed)} of {len(hashed)} validations"
     same = f"{counted(len(found), 'rank log')} agree{'s' * (len(found) == 1)} with the journal"
     same += f" and with the hash of {at}" if any(hashed) else ""
     if missing := sorted((authors - found.keys()) | gaps, key=lambda author: author[1]):
         shown = ", ".join(f"rank {rank} on {host}" for host, rank in missing[:SHOWN])
         more = f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
-        return Seen(f"{same}; missing or incomplete: {shown}{more}", contradictions, False)
+        return unknown(f"{same}; missing or incomplete: {shown}{more}", contradictions)
     text = f"{same}; none missing"
     if any(hashed) and not all(hashed):  # some were removed
-        return Seen(text, contradictions, known=False)
-    return looked(len(evidence.replay.blocks), "no training step was run", text, contradictions)
+        return unknown(text, contradictions)
+    return inspection_of(len(evidence.replay.blocks), "no training step was run", text, contradictions)
 
 
-def weights(evidence: Evidence) -> Seen:
+def weights(evidence: Evidence) -> Inspection:
     """The hash of the best network's weights file is the recorded one."""
     best = evidence.replay.best
     ended = None if best is None else best.attempts[-1].ended
     if best is None or ended is None or not ended.finished.weights:
-        return Seen("no weights were kept", known=False)
+        return unknown("no weights were kept")
     path = None if evidence.files is None else evidence.files.weights(best.number)
     if path is None or not _at_hand(path):
-        return Seen(f"the weights of trial {best.number} are missing", known=False)
+        return unknown(f"the weights of trial {best.number} are missing")
     if file_digest(path) != ended.finished.weights:
-        return Seen("", [f"{path} is not the file that trial {best.number} wrote"])
-    return Seen(f"the weights of trial {best.number} have the recorded hash")
+        return Inspection("", [f"{path} is not the file that trial {best.number} wrote"])
+    return Inspection(f"the weights of trial {best.number} have the recorded hash")
 
 
-def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[Author]) -> Iterator[str]:
+def _contradictions(evidence: Evidence, found: dict[Author, _Testimony], gaps: set[Author]) -> Iterator[str]:
     """`gaps` receives the ranks whose logs lack lines that may have been lost."""
-    lost = _lost(replay, found)
+    replay, lost = evidence.replay, _lost(evidence.replay, found)
     told: dict[Author, set[Place]] = {author: set() for author in found}
     cut_off: set[tuple[int, int]] = set()
-    totals, example = replay.totals(), task_of(replay.opened.config.data).example
+    totals, example = replay.totals(), evidence.task.example
     for attempt in replay.attempts:
         group = _group(attempt)
         present = {author: found[author] for author in group if author in found}
@@ -160,9 +159,8 @@ def _contradictions(replay: Replay, found: dict[Author, _Testimony], gaps: set[A
 
 def _group(attempt: Attempt) -> list[Author]:
     """The ranks that trained it."""
-    hosts = attempt.leg.devices
-    ranks = attempt.leg.began.groups[attempt.group]
-    return [(hosts[rank].host if rank in hosts else "", rank) for rank in ranks]
+    devices = attempt.leg.devices
+    return [(devices[rank].host if rank in devices else "", rank) for rank in attempt.ranks]
 
 
 def _lost(replay: Replay, found: dict[Author, _Testimony]) -> set[tuple[int, Author]]:
@@ -252,6 +250,7 @@ def _read(path: Path) -> _Testimony:
 
 
 def _fold(log: Iterable[bytes], found: _Testimony, name: str) -> None:
+    """Takes the lines of a log up to the first that is damaged. A torn last line ends the log."""
     digest = sha256()
     for number, raw in enumerate(log, start=1):
         if not raw.endswith(b"\n") and len(raw) <= LONGEST_LINE:  # torn when the rank was killed

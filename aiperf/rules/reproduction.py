@@ -6,21 +6,29 @@ everything after it must change too, training included.
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import random
-from collections.abc import Callable, Collection, Sequence
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from time import monotonic
 
+from aiperf.code import code_hash
 from aiperf.config import Config
-from aiperf.errors import ConfigError, MissingExtra
+from aiperf.cores import allowed_cores
+from aiperf.errors import AiperfError, ConfigError, MissingExtra
 from aiperf.journal.attempts import Leg
 from aiperf.journal.events import Dispatched, Event, LegBegan
 from aiperf.journal.replay import TOLD, Replay
+from aiperf.own_files import OwnFile
 from aiperf.proposing.foreign_search import SearchFailed
 from aiperf.proposing.jobs import ATTEMPTS, Jobs
 from aiperf.proposing.proposals import libraries
-from aiperf.rules.reproduced_so_far import SoFar
-from aiperf.rules.rule import Evidence, Seen
-from aiperf.rules.side_by_side import Tell, num_processes, told_by
+from aiperf.rules.rule import Evidence, Inspection, unknown
 from aiperf.tasks.registry import task_of
 from aiperf.trial import State, Trial
 from aiperf.wording import percent
@@ -48,14 +56,36 @@ TOLD_EACH_SECONDS = 5.0
 """Time in seconds after which progress is shown and kept."""
 
 
+MOST_PROCESSES = 16
+"""Each has its own copy of what it changes, which for a search is up to 5 kB per trial."""
+
+Tell = Callable[[object], None]
+Work = Callable[[int, int, Tell], None]
+"""Does the part with this index of so many parts, and tells the parent process what it did."""
+
 _NAMES = {"hyper": "hyper-parameters", "round": "round", "epochs": "epochs", "seed": "random seed"}
+"""Names in messages of the fields of a trial that are compared one by one."""
+
+
+class SavedProgress(OwnFile):
+    """How many proposals of a run this user has already reproduced, so that a long validation can be resumed.
+    The file belongs to exactly this journal and exactly this program."""
+
+    @classmethod
+    def of(cls, replay: Replay) -> SavedProgress:
+        return cls.at("proposals", replay.last_chain, replay.lines, code_hash())
+
+    def read(self) -> int:
+        """The number of the first trial whose proposal has not been reproduced yet."""
+        found = self.content()
+        return found if type(found) is int and found >= 0 else 0
 
 
 class _Differs(Exception):
     """The search proposes something else."""
 
 
-class _SoFar:
+class _RunSoFar:
     """A run, in the leg that its events have reached."""
 
     leg: Leg
@@ -69,29 +99,27 @@ class _SoFar:
             self.leg = next(self._legs)
 
 
-def search(evidence: Evidence) -> Seen:
+def search(evidence: Evidence) -> Inspection:
     """Repeats the proposals in the order of the journal."""
     replay = evidence.replay
     config = replay.opened.config
     version, own = replay.opened.search, task_of(config.data).search_version(config.tuning.name)
     if version != own:
-        return Seen(
-            f"the run used version {version} of the search; this program has version {own}", known=False
-        )
+        return unknown(f"the run used version {version} of the search; this program has version {own}")
     if not replay.trials:
-        return Seen("no trial was dispatched", known=False)
+        return unknown("no trial was dispatched")
     if evidence.recount.failures:
-        return Seen("not every architecture can be rebuilt", known=False)
+        return unknown("not every architecture can be rebuilt")
     try:
         here = libraries(config)
     except ConfigError as error:
-        return Seen(str(error), known=False)
+        return unknown(str(error))
     if foreign := sorted(replay.opened.libraries.keys() - here.keys()):
-        return Seen("", [f"{', '.join(foreign)} is recorded, but this search does not use it"])
+        return Inspection("", [f"{', '.join(foreign)} is recorded, but this search does not use it"])
     if other := {name: was for name, was in replay.opened.libraries.items() if here.get(name) != was}:
         told = "; ".join(f"{name} {was}, but {here.get(name)} is installed" for name, was in other.items())
-        return Seen(f"the run's proposals depend on {told}", known=False)
-    asked, of = asked_numbers(replay), len(replay.trials)
+        return unknown(f"the run's proposals depend on {told}")
+    asked, of = repeated_numbers(replay), len(replay.trials)
     processes = num_processes() if len(asked) >= SHARED_FROM else 0
     if processes and evidence.progress is not None:
         answer = _shared(replay, asked, processes, evidence.progress)
@@ -100,12 +128,12 @@ def search(evidence: Evidence) -> Seen:
     if answer is not None:
         return answer
     if replay.opened.rules >= STEERED_SINCE and (doubt := _steered(replay)):
-        return Seen(doubt, known=False)
+        return unknown(doubt)
     drawn = "" if len(asked) == of else ", drawn at random by this validation"
-    return Seen(f"{len(asked)} of {of} proposals reproduced{drawn}")
+    return Inspection(f"{len(asked)} of {of} proposals reproduced{drawn}")
 
 
-def asked_numbers(replay: Replay) -> Sequence[int]:
+def repeated_numbers(replay: Replay) -> Sequence[int]:
     """The trials whose proposals are repeated: all, or a sample of those of a dearer search."""
     config, of = replay.opened.config, len(replay.trials)
     if _is_cheap(config) or of <= MOST_ASKED:
@@ -119,66 +147,64 @@ def _is_cheap(config: Config) -> bool:
 
 def _repeated(
     replay: Replay, asked: Collection[int], tell: Callable[[int], object] = lambda number: None
-) -> Seen | None:
+) -> Inspection | None:
     """Repeats these proposals, and calls `tell` after each; None if they are as recorded."""
     try:
         _made_again(replay, frozenset(asked), tell)
     except (MissingExtra, SearchFailed) as error:
-        return Seen(str(error), known=False)
+        return unknown(str(error))
     except TooMuchWork as error:
-        return Seen(
-            f"its proposals take more work than is done to repeat {len(asked):,}: {error}", known=False
-        )
+        return unknown(f"its proposals take more work than is done to repeat {len(asked):,}: {error}")
     except (_Differs, Exhausted, ValueError, LookupError) as error:
-        return Seen("", [str(error)])
+        return Inspection("", [str(error)])
     return None
 
 
 def _shared(
     replay: Replay, asked: Sequence[int], processes: int, show: Callable[[str], object]
-) -> Seen | None:
+) -> Inspection | None:
     """The same in several processes, among which the proposals are dealt out one by one. What they have all
     reproduced is kept, so that a validation that was interrupted continues there."""
-    kept = SoFar.of(replay)
-    begin = kept.read() if len(asked) == len(replay.trials) else 0
+    saved, is_sample = SavedProgress.of(replay), len(asked) < len(replay.trials)
+    begin = 0 if is_sample else saved.read()
     if begin:
         show(f"{begin:,} of {len(asked):,} proposals were reproduced by an earlier validation")
 
     def work(index: int, of: int, tell: Tell) -> None:
         last = monotonic()
 
-        def reached(number: int) -> None:
+        def tell_now_and_then(number: int) -> None:
             nonlocal last
             if (now := monotonic()) > last + TOLD_EACH_SECONDS:
                 last = now
                 tell(number)
 
         mine = [number for number in asked[index::of] if number >= begin]
-        tell(_repeated(replay, mine, reached))
+        tell(_repeated(replay, mine, tell_now_and_then))
 
     reached, shown = [begin] * processes, monotonic()
-    for index, told in told_by(work, processes):
-        if isinstance(told, Seen):
-            kept.remove()
+    for index, told in shared_answers(work, processes):
+        if isinstance(told, Inspection):
+            saved.remove()
             return told
         reached[index] = len(replay.trials) if told is None else int(str(told)) + 1
         if (now := monotonic()) > shown + TOLD_EACH_SECONDS:
             shown, first = now, min(reached)
-            lost = kept.keep(first) if len(asked) == len(replay.trials) else ""
+            lost = "" if is_sample else saved.keep(first)
             show(f"{first:,} of {len(replay.trials):,} proposals reproduced{lost and f'; {lost}'}")
-    kept.remove()
+    saved.remove()
     return None
 
 
 def _made_again(replay: Replay, asked: Collection[int], tell: Callable[[int], object]) -> None:
     """Repeats these proposals in the order of the journal. Raises _Differs at the first that differs."""
     config, seed = replay.opened.config, graph_from_json(replay.opened.seed_graph)
-    so_far = _SoFar(replay)
-    jobs = Jobs.of(config, seed, so_far)
+    run = _RunSoFar(replay)
+    jobs = Jobs.of(config, seed, run)
     each = WORK_OF_A_PROPOSAL if _is_cheap(config) else WORK_OF_A_DEARER_ONE
     jobs.search.most_work = LEAST_WORK + each * len(asked)
     for event in replay.decisions:
-        so_far.follow(event)
+        run.follow(event)
         if isinstance(event, Dispatched) and event.attempt > 1:
             _compare_again(jobs.again(event.group), event)
             jobs.follow(event)
@@ -211,13 +237,14 @@ def _steered(replay: Replay) -> str:
 
 
 def _compare(made: Trial, recorded: Trial) -> None:
+    """Raises _Differs if a proposal is not the recorded one, with the first difference."""
     where = f"trial {recorded.number}: from the results so far the search proposes"
     if (made.parent, made.morphisms) != (recorded.parent, recorded.morphisms):
         raise _Differs(f"{where} {_shown(made)}, not {_shown(recorded)}")
-    for what in ("hyper", "round", "epochs", "seed"):
-        proposed, stands = getattr(made, what), getattr(recorded, what)
+    for field, name in _NAMES.items():
+        proposed, stands = getattr(made, field), getattr(recorded, field)
         if proposed != stands:
-            raise _Differs(f"{where} the {_NAMES[what]} {encode(proposed)}, not {encode(stands)}")
+            raise _Differs(f"{where} the {name} {encode(proposed)}, not {encode(stands)}")
 
 
 def _compare_again(made: Dispatched | None, recorded: Dispatched) -> None:
@@ -235,3 +262,70 @@ def _compare_again(made: Dispatched | None, recorded: Dispatched) -> None:
 def _shown(trial: Trial) -> str:
     edits = ", ".join(type(morphism).__name__ for morphism in trial.morphisms) or "no morphism"
     return f"{edits} of {'the seed' if trial.parent is None else f'trial {trial.parent}'}"
+
+
+# Work that is shared by processes which need nothing but what this process has read
+
+
+def num_processes() -> int:
+    """Processes that may work at the same time: one per processor that this process may use; 0 on other
+    systems than Linux, which have no safe fork."""
+    return min(allowed_cores(), MOST_PROCESSES) if sys.platform == "linux" else 0
+
+
+def shared_answers(work: Work, processes: int) -> Iterator[tuple[int, object]]:
+    """Shares the work between so many forked processes. Yields what each tells, with its index, until all
+    have ended; if the caller stops earlier, they are ended.
+
+    Raises AiperfError if a process dies.
+    """
+    with _started(work, processes) as (listening, children):
+        while listening:
+            for connection in wait(list(listening)):
+                assert isinstance(connection, Connection)
+                index = listening[connection]
+                try:
+                    told = connection.recv()
+                except EOFError:
+                    del listening[connection]
+                    connection.close()
+                    children[index].join()
+                    if children[index].exitcode:
+                        why = f"exit code {children[index].exitcode}"
+                        raise AiperfError(f"a process that checked a part of the run ended: {why}") from None
+                else:
+                    yield index, told
+
+
+@contextlib.contextmanager
+def _started(work: Work, processes: int) -> Iterator[tuple[dict[Connection, int], list[BaseProcess]]]:
+    """Starts the processes. However the caller leaves, they are ended and their pipes closed."""
+    fork = multiprocessing.get_context("fork")  # so that a long run is neither read nor held again
+    listening, children = dict[Connection, int](), list[BaseProcess]()
+    try:
+        for index in range(processes):
+            reader, writer = fork.Pipe(duplex=False)
+            child = fork.Process(target=_child, args=(work, index, processes, writer), daemon=True)
+            with warnings.catch_warnings():
+                # Threads of numpy may exist, which Python 3.12 warns of. They are idle, and a child that
+                # starts no threads and takes no lock of theirs does not miss them.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child.start()
+            writer.close()
+            listening[reader] = index
+            children.append(child)
+        yield listening, children
+    finally:
+        for started in children:
+            started.terminate()
+        for started in children:
+            started.join()
+        for reader in listening:
+            reader.close()
+
+
+def _child(work: Work, index: int, processes: int, writer: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends its children
+    with contextlib.suppress(BrokenPipeError):  # the parent process was killed, so nobody waits for this
+        work(index, processes, writer.send)
+        writer.close()

@@ -1,4 +1,4 @@
-"""A rule, the evidence that it checks, and its finding."""
+"""A rule, the evidence that it checks, its finding, and the limits that several rules share."""
 
 from __future__ import annotations
 
@@ -6,16 +6,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from aiperf.config import Config
 from aiperf.files import RunFiles
+from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import Recount
 from aiperf.score.score import Score
+from aiperf.tasks.registry import task_of
+from aiperf.tasks.task import Task
 
 NEVER_STARTED = "the clock never started"
 """The answer of many rules, which then have nothing to check."""
 
 SHOWN = 3
 """Contradictions listed in a finding; further ones are only counted."""
+
+LEAST_SPAN_SECONDS = 3600.0
+"""Shortest span of a ranked run in seconds."""
+LATE_SECONDS = AFTER_LAST_LINE_SECONDS
+"""Seconds by which a report of work may be late. It is late if the master was busy, never early; a master
+that is silent for longer than a heartbeat is dead. A network or a file system may delay reports as long."""
+DRIFT = 1e-3
+"""Drift of one host's clock relative to another's, as a fraction of the time that both measure."""
+JITTER_SECONDS = 0.5
+"""Seconds by which two times of one event on different clocks may differ in addition to the drift."""
 
 
 class Kind(Enum):
@@ -47,9 +61,19 @@ class Evidence:
     """Shows how far a rule has come that takes minutes. None in a process that must not be forked, such as
     the master of a run, which may have threads and MPI: it then checks alone."""
 
+    @property
+    def config(self) -> Config:
+        """The configuration of the run."""
+        return self.replay.opened.config
+
+    @property
+    def task(self) -> Task:
+        """What the run learns."""
+        return task_of(self.config.data)
+
 
 @dataclass(frozen=True)
-class Seen:
+class Inspection:
     """What a rule saw: contradictions, or why it passed, or that there was nothing to check."""
 
     text: str
@@ -58,9 +82,15 @@ class Seen:
     known: bool = True
 
 
-def looked(at: object, nothing: str, text: str, contradictions: Sequence[str] = ()) -> Seen:
+def unknown(text: str, contradictions: Sequence[str] = ()) -> Inspection:
+    """The answer of a rule that could not check what it should; `text` says why. Contradictions that it found
+    all the same fail it."""
+    return Inspection(text, contradictions, known=False)
+
+
+def inspection_of(at: object, nothing: str, text: str, contradictions: Sequence[str] = ()) -> Inspection:
     """The answer of a rule that checks `at`: if that is empty or 0, it is unknown, and `nothing` says why."""
-    return Seen(text, contradictions) if at else Seen(nothing, contradictions, known=False)
+    return Inspection(text, contradictions) if at else unknown(nothing, contradictions)
 
 
 @dataclass(frozen=True)
@@ -79,7 +109,7 @@ class Rule:
 
     name: str
     kind: Kind
-    look: Callable[[Evidence], Seen]
+    look: Callable[[Evidence], Inspection]
     needs_graphs: bool = False
     """Only the rebuilt architectures can answer it. Rebuilding them takes long, so the report of a long run
     uses the answer of an earlier `validate`, or says "unknown"."""
@@ -87,6 +117,7 @@ class Rule:
     """Version of the rules that brought it. A journal of an earlier version is judged without it."""
 
     def find(self, evidence: Evidence) -> Finding:
+        """The finding on a run: a contradiction fails the rule, whatever else is unknown."""
         seen = self.look(evidence)
         if seen.contradictions:
             shown = "; ".join(seen.contradictions[:SHOWN])

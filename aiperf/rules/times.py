@@ -14,18 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS, Attempt, Leg, Stall
-from aiperf.journal.columns import pieces
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.replay import Replay
-from aiperf.rules.rule import NEVER_STARTED, SHOWN, Evidence, Seen, looked
+from aiperf.rules.rule import (
+    DRIFT,
+    JITTER_SECONDS,
+    LATE_SECONDS,
+    LEAST_SPAN_SECONDS,
+    NEVER_STARTED,
+    SHOWN,
+    Evidence,
+    Inspection,
+    inspection_of,
+    unknown,
+)
 from aiperf.wording import counted, percent
 
-# Work is reported late if the master was busy, never early; a master that is silent for longer than a
-# heartbeat is dead. A network or a file system may delay reports for as long.
-LATE_SECONDS = AFTER_LAST_LINE_SECONDS
-DRIFT = 1e-3  # of one host's clock relative to another's, as a fraction of the time that both measure
-JITTER_SECONDS = 0.5
-ROUNDING_SECONDS = 1e-6
+ROUNDING_SECONDS = 1e-6  # of the difference of two times
 MOST_SURPLUS = 1e-3
 """Largest part of the span by which the work of a run may exceed it by what is allowed for late messages. An
 hour in one leg has less than a seventh of it."""
@@ -36,17 +41,18 @@ MOST_OF_A_PIECE = 4.0
 """Largest part of a piece of work that counts, as a multiple of the usual length of a block or validation."""
 
 
-def times(evidence: Evidence) -> Seen:
+def times(evidence: Evidence) -> Inspection:
     """Work ends before its line is written, and no group works longer than the time available."""
     replay = evidence.replay
     began = any(attempt.began for attempt in replay.attempts)
     text, contradictions = "no group worked longer than the time available", list(_times(replay))
     if not contradictions and (doubt := _surplus(replay)):
-        return Seen(doubt, known=False)
-    return looked(began, "no trial began", text, contradictions)
+        return unknown(doubt)
+    return inspection_of(began, "no trial began", text, contradictions)
 
 
 def _times(replay: Replay) -> Iterator[str]:
+    """Moments that contradict each other within an attempt, then those of blocks, then of groups."""
     for attempt in replay.attempts:
         number = attempt.trial.number
         moments = [(v.end, v.t, f"segment {v.segment.index}") for v in attempt.validations]
@@ -73,8 +79,8 @@ def _times(replay: Replay) -> Iterator[str]:
         number = replay.attempts[column("attempts")[row]].trial.number
         what = "was reported before its end" if late[row] else "has no steps or took no time"
         yield f"trial {number}: a block that ended at {column('ends')[row]:.3f} s {what}"
-    yield from _backwards(replay)
-    yield from _overfull(replay)
+    yield from _order_faults(replay)
+    yield from _overfull_shifts(replay)
 
 
 def _durations(attempt: Attempt) -> Iterator[str]:
@@ -90,7 +96,7 @@ def _durations(attempt: Attempt) -> Iterator[str]:
             yield f"trial {number}: its end was {age:.6g} s old when reported {room:.3f} s after dispatch"
 
 
-def _backwards(replay: Replay) -> Iterator[str]:
+def _order_faults(replay: Replay) -> Iterator[str]:
     """Work that a group reports later has not ended earlier."""
     column, first = replay.blocks.column, replay.totals().first
     attempts, ends, places = column("attempts"), column("ends"), replay.blocks.places(first)
@@ -113,7 +119,7 @@ def _backwards(replay: Replay) -> Iterator[str]:
             yield f"trial {number} ended at {attempt.ended.end:.3f} s, but its work ended at {done:.3f} s"
 
 
-def _overfull(replay: Replay) -> Iterator[str]:
+def _overfull_shifts(replay: Replay) -> Iterator[str]:
     """Groups whose work does not fit into the time between the ends of its pieces."""
     for mine in _shifts(replay):
         leg, end, slack, where = mine.leg, mine.end, mine.slack, f"in leg {mine.leg.index}"
@@ -172,7 +178,7 @@ class _Shift:
 
 
 def _shifts(replay: Replay) -> Iterator[_Shift]:
-    found = pieces(replay)
+    found = replay.pieces()
     order = np.lexsort((found.end, found.group, found.leg))
     edges = np.flatnonzero(np.diff(found.leg[order]) | np.diff(found.group[order])) + 1
     for mine in np.split(order, edges) if len(order) else []:
@@ -181,31 +187,41 @@ def _shifts(replay: Replay) -> Iterator[_Shift]:
         yield _Shift(leg, group, found.end[mine], found.seconds[mine], closes)
 
 
-def span(evidence: Evidence) -> Seen:
+def span(evidence: Evidence) -> Inspection:
     """Deadlines follow from the configuration, and each leg ends at its deadline or after its last work."""
     replay, contradictions, before = evidence.replay, list[str](), 0.0
     limit = replay.opened.config.limits.minutes * 60
-    found = pieces(replay)
+    found = replay.pieces()
     for leg in replay.legs:
-        contradictions += [*_of_leg(leg, limit, before), *_reason(leg, replay), *_beyond(leg, replay)]
+        contradictions += _limit_faults(leg, limit, before)
+        contradictions += [*_reason_faults(leg, replay), *_late_dispatches(leg, replay)]
         last = found.end[found.leg == leg.index].max(initial=0.0)
-        if (
-            leg.ended is not None
-            and leg.ended.reason != "deadline"
-            and last > leg.ended.end + ROUNDING_SECONDS
-        ):
-            contradictions.append(
-                f"leg {leg.index} ended at {leg.ended.end:.3f} s, but its work ended at {last:.3f} s"
-            )
+        ended = leg.ended
+        if ended is not None and ended.reason != "deadline" and last > ended.end + ROUNDING_SECONDS:
+            text = f"leg {leg.index} ended at {ended.end:.3f} s, but its work ended at {last:.3f} s"
+            contradictions.append(text)
         before += leg.span_seconds
     text = f"{replay.span_seconds:.1f} s in {counted(replay.num_legs, 'leg')}"
-    if not contradictions and (unknown := unwitnessed(evidence)):
-        return Seen(f"{text}; {'; '.join(unknown)}", known=False)
-    return looked(replay.released, NEVER_STARTED, text + told(evidence), contradictions)
+    if not contradictions and (stalls := _unwitnessed_stalls(evidence)):
+        return unknown(f"{text}; {'; '.join(stalls)}")
+    return inspection_of(replay.released, NEVER_STARTED, text + _stall_note(evidence), contradictions)
 
 
-def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:
-    yield from silent(leg)
+def ranked_span(evidence: Evidence) -> Inspection:
+    """The span is long enough, in one leg, and no lines may be missing from it."""
+    replay = evidence.replay
+    minutes, legs, wrong = replay.span_seconds / 60, len(replay.timed_legs), list[str]()
+    if legs and replay.span_seconds < LEAST_SPAN_SECONDS - ROUNDING_SECONDS:
+        wrong.append(f"the span is {minutes:.2f} minutes; at least 60 are required")
+    if legs > 1:
+        wrong.append(f"the run has {legs} legs, not one")
+    wrong += _unwitnessed_stalls(evidence)
+    return inspection_of(legs, NEVER_STARTED, f"{minutes:.1f} minutes in one leg", wrong)
+
+
+def _limit_faults(leg: Leg, limit: float, before: float) -> Iterator[str]:
+    """A leg's deadline is what the limit leaves after the legs before, and its end is within its lines."""
+    yield from _silence(leg)
     if leg.released is None:
         return
     if (leg.deadline is None) != (limit == 0):
@@ -221,7 +237,7 @@ def _of_leg(leg: Leg, limit: float, before: float) -> Iterator[str]:
         yield f"leg {leg.index} ended at {leg.ended.end:.3f} s, outside the times of its lines"
 
 
-def _reason(leg: Leg, replay: Replay) -> Iterator[str]:
+def _reason_faults(leg: Leg, replay: Replay) -> Iterator[str]:
     """A leg ends at a limit that is set and was reached."""
     if leg.ended is None:
         return
@@ -238,7 +254,7 @@ def _reason(leg: Leg, replay: Replay) -> Iterator[str]:
         yield f"leg {leg.index} ended with the reason {reason!r}, which did not apply"
 
 
-def _beyond(leg: Leg, replay: Replay) -> Iterator[str]:
+def _late_dispatches(leg: Leg, replay: Replay) -> Iterator[str]:
     """Nothing is dispatched once a limit is reached."""
     limits, attempts = replay.opened.config.limits, [a for a in replay.attempts if a.leg is leg]
     if limits.max_trials and (more := [a for a in attempts if a.trial.number >= limits.max_trials]):
@@ -256,19 +272,19 @@ def _beyond(leg: Leg, replay: Replay) -> Iterator[str]:
         )
 
 
-def silent(leg: Leg) -> Iterator[str]:
+def _silence(leg: Leg) -> Iterator[str]:
     """Reports a leg with a silence that no stall explains."""
     if leg.longest_silence > SILENCE_SECONDS:
         yield f"leg {leg.index} has no lines for {leg.longest_silence:.0f} s: lines are missing"
 
 
-def told(evidence: Evidence) -> str:
+def _stall_note(evidence: Evidence) -> str:
     """A note on long stalls during which the groups worked on; empty if there were none."""
     long = [stall.seconds for leg in evidence.replay.legs for stall in _long(leg)]
     return f"; the master stalled for {sum(long):.0f} s while the groups worked on" if long else ""
 
 
-def unwitnessed(evidence: Evidence) -> list[str]:
+def _unwitnessed_stalls(evidence: Evidence) -> list[str]:
     """Long stalls within the span during which no work is known to have continued."""
     found = []
     for leg in evidence.replay.legs:
@@ -303,7 +319,7 @@ def _went_on(evidence: Evidence, leg: Leg, stall: Stall, group: int) -> bool:
     had = [a for a in evidence.replay.attempts if a.leg is leg and a.group == group and _is_open(a, stall)]
     if all(a.end_time is not None and a.end_time <= heard for a in had):
         return True
-    work = pieces(evidence.replay)
+    work = evidence.replay.pieces()
     mine = np.isin(work.attempt, [attempt.index for attempt in had])
     mine &= (work.time > stall.begin) & (work.time <= heard)
     # A group that stalled too reports one long piece, so no piece counts as much longer than usual.

@@ -11,49 +11,46 @@ from numpy.typing import NDArray
 from aiperf.config import TrainingConfig
 from aiperf.journal.attempts import Attempt, Leg, best_of
 from aiperf.journal.replay import Replay
-from aiperf.proposing.closing import TimedValidation, reserved_seconds
+from aiperf.proposing.pace import TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
-from aiperf.rules.rule import Evidence, Seen, looked
-from aiperf.rules.times import DRIFT, LATE_SECONDS
-from aiperf.tasks.registry import task_of
+from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of, unknown
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
 from nas.ops import OPS, Ops
 
 FORMULA_SINCE = 2
-"""Version of the rules since which groups reserve time by the formula of `closing`."""
+"""Version of the rules since which groups reserve time by the formula of `pace`."""
 EARLIER_SHARE = 1.5
 """Reserved time before that version, as a multiple of the last validation."""
 STOP_SECONDS = 60.0  # from the request to stop until the groups have stopped and reported it
 
 
-def examples(evidence: Evidence) -> Seen:
+def examples(evidence: Evidence) -> Inspection:
     """Steps × batch = examples; a trial runs at most the steps of its plan."""
     replay = evidence.replay
-    examples = f"{task_of(replay.opened.config.data).example}s"
+    examples = f"{evidence.task.example}s"
     if not replay.attempts:
-        return Seen("no trial was dispatched", known=False)
-    column = replay.blocks.column
+        return unknown("no trial was dispatched")
+    attempts, done, steps = map(replay.blocks.column, ("attempts", "examples", "steps"))
     batch = np.array([attempt.trial.hyper.batch_size for attempt in replay.attempts])
-    (wrong,) = np.nonzero(column("examples") != column("steps") * batch[column("attempts")])
     numbers = [attempt.trial.number for attempt in replay.attempts]
     contradictions = [
-        f"trial {numbers[attempt]}: {done} {examples} in {steps} steps of batch size {batch[attempt]}"
-        for attempt, done, steps in zip(
-            column("attempts")[wrong], column("examples")[wrong], column("steps")[wrong]
-        )
+        f"trial {numbers[attempts[row]]}: {done[row]} {examples} in {steps[row]} steps of batch size "
+        f"{batch[attempts[row]]}"
+        for row in np.flatnonzero(done != steps * batch[attempts])
     ]
     if training_examples := replay.manifest.get("training_examples"):
         for attempt in replay.attempts:
-            contradictions += _against_plan(attempt, replay.opened.config.training, training_examples)
+            contradictions += _against_plan(attempt, evidence.config.training, training_examples)
         contradictions += _closed_early(replay, training_examples)
     else:
         contradictions.append(f"the ranks did not report the number of training {examples}")
-    text = f"{int(column('examples').sum()):,} {examples} in whole batches, as planned"
-    return looked(len(replay.blocks), "no training step was run", text, contradictions)
+    text = f"{int(done.sum()):,} {examples} in whole batches, as planned"
+    return inspection_of(len(replay.blocks), "no training step was run", text, contradictions)
 
 
 def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples: int) -> Iterator[str]:
+    """What an attempt did beyond its plan, or is said to have completed without it."""
     planned, number = plan(attempt.trial, training, training_examples), attempt.trial.number
     if attempt.trial.epochs > max(training.epochs):
         yield f"trial {number}: {attempt.trial.epochs} epochs, more than training.epochs has"
@@ -65,7 +62,7 @@ def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples:
     if stopped_early and patient != len(attempt.validations) - 1:
         yield f"trial {number} continued after {training.patience} validations without a better error"
     if attempt.state is State.COMPLETE:
-        closed = sum(validation.segment.steps for validation in attempt.validations)
+        closed = attempt.validated_steps
         if closed != planned.steps and not stopped_early:
             yield f"trial {number} is complete, but only {closed} of {planned.steps} steps were validated"
     yield from _kept(attempt)
@@ -93,8 +90,7 @@ def _kept(attempt: Attempt) -> Iterator[str]:
 def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iterator[str]:
     """All have the planned length, except the last one and those that took long. Validations are credited
     too, so a validation that was not due is a contradiction."""
-    closed = sum(validation.segment.steps for validation in attempt.validations)
-    goes_on = attempt.steps > closed
+    goes_on = attempt.steps > attempt.validated_steps
     for validation in attempt.validations:
         segment = validation.segment
         is_last = segment.index == len(attempt.validations) - 1 and not goes_on
@@ -112,16 +108,14 @@ def _closed_early(replay: Replay, training_examples: int) -> Iterator[str]:
     training = replay.opened.config.training
     reserved = _reserved(replay) if replay.opened.rules >= FORMULA_SINCE else _reserved_earlier(replay)
     for attempt in replay.attempts:
-        planned, leg = plan(attempt.trial, training, training_examples), attempt.leg
-        closed = sum(validation.segment.steps for validation in attempt.validations)
-        moment = None
+        planned, leg, moment = plan(attempt.trial, training, training_examples), attempt.leg, None
         if attempt.ended is not None and attempt.state is State.STOPPED:
             # A group that is stopped has just validated; the end that it reports cannot be checked.
             worked = [v.end for v in attempt.validations] + [attempt.began.end if attempt.began else 0.0]
             moment = max(worked)
-            if closed >= planned.steps:
+            if attempt.validated_steps >= planned.steps:
                 yield f"trial {attempt.trial.number} was stopped after all {planned.steps} steps"
-        elif closed < planned.steps and _is_short(attempt, planned):
+        elif attempt.validated_steps < planned.steps and _is_short(attempt, planned):
             moment = attempt.validations[-1].end
         if moment is not None and moment < _closing(leg, reserved[attempt.index]):
             yield f"trial {attempt.trial.number} was closed at {moment:.3f} s, too early in leg {leg.index}"
@@ -149,6 +143,7 @@ def _longest_steps(replay: Replay) -> NDArray[np.float64]:
 
 
 def _reserved_earlier(replay: Replay) -> list[float]:
+    """The same before FORMULA_SINCE: in proportion to the group's longest validation so far."""
     longest = dict[tuple[int, int], float]()
     for attempt in replay.attempts:
         place = attempt.leg.index, attempt.group
@@ -179,7 +174,7 @@ def _closing(leg: Leg, reserved: float) -> float:
 
 def _since_best(attempt: Attempt) -> Iterator[int]:
     """After each validation, the number of validations since the best one so far."""
-    best, since, kept = float("inf"), 0, attempt.kept
+    best, since, kept = inf, 0, attempt.kept
     for validation in attempt.validations:
         in_time = validation.in_time if kept is None else validation.segment.index <= kept
         better = in_time and validation.segment.unbounded < best

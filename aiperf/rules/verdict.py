@@ -145,7 +145,7 @@ RULES: tuple[Rule, ...] = (
     Rule("witnesses", Kind.INTEGRITY, rank_logs.witnesses),
     Rule("weights", Kind.INTEGRITY, rank_logs.weights),
     Rule("complete", Kind.ELIGIBILITY, eligibility.complete),
-    Rule("ranked span", Kind.ELIGIBILITY, eligibility.span),
+    Rule("ranked span", Kind.ELIGIBILITY, times.ranked_span),
     Rule("ranked precision", Kind.ELIGIBILITY, eligibility.width),
     Rule("ranked data", Kind.ELIGIBILITY, eligibility.data),
     Rule("ranked error", Kind.ELIGIBILITY, eligibility.error),
@@ -153,7 +153,7 @@ RULES: tuple[Rule, ...] = (
     Rule("ranked architecture", Kind.ELIGIBILITY, eligibility.architecture),
     Rule("ranked random seed", Kind.ELIGIBILITY, eligibility.random_seed),
     Rule("ranked control", Kind.ELIGIBILITY, eligibility.control),
-    Rule("ranked speed", Kind.ELIGIBILITY, eligibility.speed),
+    Rule("ranked speed", Kind.ELIGIBILITY, measurements.ranked_speed),
     Rule("ranked segments", Kind.ELIGIBILITY, eligibility.segments),
     Rule("ranked disturbance", Kind.ELIGIBILITY, eligibility.disturbance, since=MEASURED_SINCE),
 )

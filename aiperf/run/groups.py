@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf
 
 from aiperf.journal.events import GroupLost
 from aiperf.proposing.pace import block_seconds
 from aiperf.ranks.world import World
-from aiperf.run.before_release import observed
 from aiperf.run.group import Group
 from aiperf.run.ledger import Ledger
-from aiperf.wire.messages import Assign, Release, Setup, ToGroup
+from aiperf.wire.messages import Assign, Observe, Ready, Release, Setup, ToGroup
 from nas.search import Exhausted
 
 DEAF_SECONDS = 1.0
@@ -27,6 +26,10 @@ FIRST_AT_A_TIME = 8
 """Number of first trials that are dispatched before the next message is handled, if there are as many: a
 message takes as long as a dispatch, and the groups that have begun report that at the same time. So the
 messages of 32,768 groups wait for some seconds, once, which is less than a report may be late."""
+
+USE_SECONDS, LEAST_USE_SECONDS, USE_SHARE = 60.0, 2.0, 0.1
+"""Time between two reports on the use of a host's processors: a minute, in a short run a tenth of it, because
+its last interval is not reported."""
 
 
 class AttentiveClock:
@@ -128,9 +131,10 @@ class Groups:
         self.closing = False
         """The leg ends: nothing more is dispatched, and no group is started again."""
         self.last_idle = 0.0
-        """When a group last ended a trial or was lost."""
+        """Time in seconds at which a group last ended a trial or was lost."""
         self._in_vain = False
         """Whether the search found nothing new, and no group has ended a trial or was lost since then."""
+        # Indexes of the groups' states, so that no question about all groups costs a look at each of them.
         self._alive = set(range(len(self.each)))
         self._at_work: set[int] = set()
         self._waiting = WaitingGroups()
@@ -141,16 +145,13 @@ class Groups:
         self._rests = Deadlines(lambda index: self.each[index].rests_until)
 
     @property
-    def master(self) -> tuple[str, int]:
-        """Host and process of the master."""
-        return self.ledger.replay.leg.began.host, os.getpid()
-
-    @property
     def alive(self) -> Collection[int]:
+        """The groups that are not lost."""
         return self._alive
 
     @property
     def at_work(self) -> bool:
+        """Whether some group has a trial."""
         return bool(self._at_work)
 
     @property
@@ -158,13 +159,10 @@ class Groups:
         """Whether some group waits for a trial, and the search may have one."""
         return bool(self._waiting) and not (self.closing or self._in_vain or self.ledger.jobs.exhausted)
 
-    def say_all(self, message: ToGroup) -> None:
-        self.world.send_all(message)
-
     def say(self, indices: Collection[int], message: ToGroup) -> None:
         """Sends a message to some groups; to all of them as one message along the tree."""
         if len(indices) == len(self.each):
-            self.say_all(message)
+            self.world.send_all(message)
         else:
             for index in indices:
                 self.world.send(index, message)
@@ -201,6 +199,7 @@ class Groups:
                 return
 
     def _give(self, index: int) -> None:
+        """Dispatches the next trial of the search to a group: first in the journal, then by message."""
         try:
             job = self.ledger.jobs.next(index)
         except Exhausted:
@@ -236,6 +235,7 @@ class Groups:
         return now
 
     def check_silence(self) -> None:
+        """Loses the groups that were silent for longer than their work may take."""
         now = self.attentive_seconds()
         for index in self._silences.passed(now):
             self.lose(index, f"was silent for {now - self.each[index].heard:.0f} s")
@@ -253,16 +253,20 @@ class Groups:
         """Starts the clock of all groups. They are served first in the order of their numbers, not in the
         order in which they became ready."""
         self._waiting = WaitingGroups()
-        self.say_all(Release(self._seconds_left(), block_seconds=self.block_seconds))
+        self.world.send_all(Release(self._seconds_left(), block_seconds=self.block_seconds))
         for index in sorted(self._alive):
             self.note(index)
+
+    def observe(self) -> Observe:
+        """The message that starts the recording on the hosts of all ranks."""
+        leg, minutes = self.ledger.replay.leg, self.setup.config.limits.minutes
+        return observed(list(leg.devices.values()), (leg.began.host, os.getpid()), minutes)
 
     def go_on(self, index: int) -> None:
         """Returns a restarted group, which is ready, to the span. It uses the threads and the step times that
         it had before the span, and measures nothing again."""
         leg = self.ledger.replay.leg
-        minutes = self.setup.config.limits.minutes
-        self.world.send(index, observed(list(leg.devices.values()), self.master, minutes))
+        self.world.send(index, self.observe())
         measured = {rank: leg.ceilings[rank] for rank in self.each[index].ranks if rank in leg.ceilings}
         threads = {str(rank): ceiling.threads for rank, ceiling in measured.items() if ceiling.threads}
         timed = {str(rank): ceiling.timed for rank, ceiling in measured.items() if ceiling.timed}
@@ -293,3 +297,23 @@ class Groups:
 
 def _in(indices: set[int], index: int, belongs: bool) -> None:
     (indices.add if belongs else indices.discard)(index)
+
+
+def observed(ranks: Sequence[Ready], master: tuple[str, int], minutes: float) -> Observe:
+    """The message that starts the recording. `master`: host and process of the master. `minutes`: the length
+    of the run, 0 without a limit."""
+    host, process = master
+    processes: dict[str, tuple[int, ...]] = {host: (process,)}
+    for ready in ranks:
+        processes[ready.host] = (*processes.get(ready.host, ()), ready.pid)
+    share = 60 * minutes * USE_SHARE or USE_SECONDS
+    return Observe(devices_by_host(ranks), processes, min(USE_SECONDS, max(LEAST_USE_SECONDS, share)))
+
+
+def devices_by_host(ranks: Iterable[Ready]) -> dict[str, tuple[str, ...]]:
+    """The identities of the devices that the ranks of each host have."""
+    devices: dict[str, tuple[str, ...]] = {}
+    for ready in ranks:
+        known = devices.get(ready.host, ())
+        devices[ready.host] = known if ready.device_id in ("", *known) else (*known, ready.device_id)
+    return devices

@@ -61,6 +61,8 @@ class Ledger:
         self._append(now, event)
 
     def _append(self, now: float, event: Event) -> None:
+        """The journal comes first: an error in writing must not leave an event in the replay that it
+        lacks."""
         self._written = now
         self.journal.write(now, event)
         self.replay.add(now, event)

@@ -19,7 +19,7 @@ from aiperf.proposing.forecast import forecast
 from aiperf.proposing.memory_model import PROCESSOR
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.eligibility import refuse_unrankable, unrankable
-from aiperf.run.run import check_run
+from aiperf.run.checks import check_run
 from aiperf.tasks.registry import task_of
 from aiperf.wire.layout import Described, Place
 from aiperf.wording import bytes_text, clock
@@ -44,7 +44,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
 
     Raises AiperfError for whatever would keep the clock from starting.
     """
-    config, seed, told = check_run(config, ranks)
+    config, seed, tuner_note = check_run(config, ranks)
     places = ranks.places(config)
     manifest, note = _manifest(config, ranks, places)
     devices = ranks.devices(config)
@@ -56,16 +56,14 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
     rate, origin = given, "given"
     if rate is None:
         rate, origin = _examples_per_second(config, seed, ranks, devices[0], places[0])
-    examples, silence = (
-        (manifest["training_examples"], manifest["validation_examples"]),
-        ranks.options.silence_seconds,
-    )
-    seen = forecast(config, seed, examples, rate, groups, ranks_of_a_group, silence, devices[0].kind)
+    examples = manifest["training_examples"], manifest["validation_examples"]
+    silence = ranks.options.silence_seconds
+    expected = forecast(config, seed, examples, rate, groups, ranks_of_a_group, silence, devices[0].kind)
     amounts = task.amount.rate(rate, config.data.size)
     limit = f"{config.limits.minutes:g} min" if config.limits.minutes else "no limit of time"
-    trials = (
-        "as many as the other limits allow" if seen.trials_a_group is None else f"{seen.trials_a_group:.1f}"
-    )
+    num_trials = expected.trials_a_group
+    trials = "as many as the other limits allow" if num_trials is None else f"{num_trials:.1f}"
+    weights, journal = bytes_text(expected.weights_bytes), bytes_text(expected.journal_bytes)
     pretend = ranks.options.pretend
     lines = [
         *([("pretending", pretending_notice(pretend))] if pretend else []),
@@ -79,23 +77,17 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         ),
         ("steps", config.training.step),
         ("span", limit),
-        (
-            "rate",
-            f"{amounts:,.3g} {task.amount.name} per second of the seed by a group ({origin})",
-        ),
+        ("rate", f"{amounts:,.3g} {task.amount.name} per second of the seed by a group ({origin})"),
         (
             "one trial",
-            f"{clock(seen.trial_seconds)} in the first round, for an architecture of the seed's size",
+            f"{clock(expected.trial_seconds)} in the first round, for an architecture of the seed's size",
         ),
         ("trials per group", trials),
-        _rank(config, manifest, unbounded, seen.least_ranked_hours),
-        *([("tuning", told)] if told else []),
+        _rank(config, manifest, unbounded, expected.least_ranked_hours),
+        *([("tuning", tuner_note)] if tuner_note else []),
         *_energy(devices),
-        ("memory of a device", _memory_text(seen.memory_bytes)),
-        (
-            "disk",
-            f"up to {bytes_text(seen.weights_bytes)} of weights, {bytes_text(seen.journal_bytes)} of journal",
-        ),
+        ("memory of a device", _memory_text(expected.memory_bytes)),
+        ("disk", f"up to {weights} of weights, {journal} of journal"),
     ]
     return "\n".join(f"{name + ' ':.<26} {text}" for name, text in lines)
 

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import FrameType
@@ -17,35 +16,38 @@ from typing import Protocol
 from aiperf import __version__
 from aiperf.clock import Clock
 from aiperf.code import code_hash
-from aiperf.config import BoundsConfig, Config, load_preset, preset_names, to_toml, with_overrides
+from aiperf.config import Config, to_toml
 from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
 from aiperf.files import RunFiles
-from aiperf.journal.events import TERMINATED, Opened, Origin
-from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter, Line
+from aiperf.journal.events import TERMINATED, Line, Opened, Origin
+from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter
 from aiperf.journal.replay import Replay
-from aiperf.names import fingerprint, is_hidden, new_salt
+from aiperf.names import fingerprint, new_salt
 from aiperf.os_error import unwritable
-from aiperf.pretending.rank_report import pretending_notice, refuse_no_examples, refuse_notary
+from aiperf.pretending.assumptions import assumptions_toml
+from aiperf.pretending.rank_report import pretending_notice
 from aiperf.proposing.jobs import Jobs
-from aiperf.proposing.proposals import drawn, libraries, new_search, new_tuner, resolved
+from aiperf.proposing.proposals import libraries
 from aiperf.ranks.ranks import Ranks
 from aiperf.ranks.world import World
 from aiperf.rules.ending import can_go_on
+from aiperf.run.checks import (
+    check_run,
+    other_bounds_text,
+    refuse_edited,
+    refuse_other_origin,
+    refuse_other_program,
+    refuse_secrets,
+    refuse_unknown_place,
+    starting_graph,
+)
+from aiperf.run.handler import Audience, Watch
 from aiperf.run.ledger import Ledger
-from aiperf.run.master import Audience, Master, Watch
-from aiperf.run.origins import refuse_edited, refuse_other_origin, refuse_other_program, write_assumptions
+from aiperf.run.master import Master
 from aiperf.scheduler_warning import heeded, noted
-from aiperf.secret_shapes import without_secrets, without_tokens
 from aiperf.tasks.registry import task_of
-from aiperf.tasks.task import Examples
-from aiperf.wire.formats import AUTO, with_format
-from aiperf.wire.layout import refuse_uneven_batch
 from nas.graph import Graph
-from nas.layers import ShapeError
 from nas.record import graph_from_json, graph_to_json
-from nas.search.growth import too_narrow
-from nas.search.search import why_it_cannot_grow
-from nas.seeds import SeedError, resolve_seed
 
 STDERR = 2
 """The number of its file: a signal handler may write to it, but not print."""
@@ -53,30 +55,6 @@ STDERR = 2
 
 def new_run_id(config: Config) -> str:
     return f"{datetime.now().strftime('%Y%m%d-%H%M%S')}-{Path(config.preset).stem}"
-
-
-def starting_graph(config: Config) -> Graph:
-    """The seed of a configuration. Raises ConfigError when it does not fit the data."""
-    task = task_of(config.data)
-    wanted = task.examples(config.data)
-    try:
-        graph = resolve_seed(config.seed_architecture, wanted.input, wanted.classes, task.seeds)
-    except SeedError as error:  # it names the seed or the file
-        raise ConfigError(f"seed_architecture: {error}") from None
-    except ShapeError as error:
-        raise ConfigError(f"seed_architecture {config.seed_architecture!r}: {error}") from None
-    if (reads := Examples.of(graph)) != wanted:
-        raise ConfigError(
-            f"seed_architecture {config.seed_architecture!r} is for {reads.text}; the data has {wanted.text}"
-        )
-    if not graph.num_parameters:
-        raise ConfigError(f"seed_architecture {config.seed_architecture!r} has no weights to train")
-    if in_vain := graph.counted_in_vain:
-        raise ConfigError(
-            f"seed_architecture {config.seed_architecture!r}: {in_vain}; nobody computes most of what "
-            "is counted of it: use a smaller kernel, larger images or fewer experts"
-        )
-    return graph
 
 
 def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin, salt: str) -> Opened:
@@ -96,45 +74,16 @@ def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin, sa
     )
 
 
-def check_run(config: Config, ranks: Ranks) -> tuple[Config, Graph, str]:
-    """The configuration as this installation and these ranks can run it, its seed, and a line on the tuner.
-    Raises AiperfError for what is missing or does not fit, before anything is written."""
-    if ranks.options.pretend:
-        refuse_no_examples(config)
-        refuse_notary(config)
-    config, told = resolved(config)
-    seed = starting_graph(config)
-    new_search(config, seed), new_tuner(config)
-    _refuse_no_growth(config, seed)
-    ranks.places(config)
-    return with_format(config, ranks.first_devices), seed, told
-
-
-def _refuse_no_growth(config: Config, seed: Graph) -> None:
-    """A run of several trials would end after the first one."""
-    name, alone = config.seed_architecture, config.limits.max_trials == 1
-    if not alone and (reason := why_it_cannot_grow(seed, drawn(config))):
-        raise ConfigError(
-            f"seed_architecture {name!r} cannot grow: {reason}; choose another seed, or set "
-            "limits.max_trials=1 to train it alone"
-        )
-    if not alone and (round_ := too_narrow(seed, config.search.bounds, drawn(config))):
-        raise ConfigError(
-            f"search.bounds: nothing that was tried grows from the seed {name!r} into the bounds of round "
-            f"{round_}; widen them, or set search.bounds.growth_rounds=0 with the other bounds around 1"
-        )
-
-
 def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
     """A new run in a directory of its own. Raises AiperfError before anything is measured; of a run that is
     refused before its clock starts nothing is left."""
-    _refuse_secrets(config)
-    config, seed, told = check_run(config, ranks)
+    refuse_secrets(config)
+    config, seed, tuner_note = check_run(config, ranks)
     if not ranks.options.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
         if ranks.masters_host_trains:
             config.data.refuse_absent()
-    for line in filter(None, (told, _of_other_bounds(config))):
+    for line in filter(None, (tuner_note, other_bounds_text(config))):
         _say(line)
     origin = Origin.PRETENDED if ranks.options.pretend else Origin.MEASURED
     replay = Replay()
@@ -142,34 +91,10 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
         _removed_if_refused(files, replay),
         new_journal(config, files, seed, origin, replay) as (journal, jobs),
     ):
-        write_assumptions(ranks.options.pretend, files)
+        if ranks.options.pretend:
+            _write(files.assumptions, assumptions_toml(ranks.options.pretend))
         _leg(files, ranks, journal, replay, jobs, watch)
     return replay
-
-
-def _refuse_secrets(config: Config) -> None:
-    """The configuration is recorded as it is used, so nothing can be left out of it."""
-    named = {**vars(config), **{f"data.{name}": value for name, value in vars(config.data).items()}}
-    for name, value in named.items():
-        # A folder may be named by a hash, and its path is hidden in the journal.
-        without = without_tokens if name in ("data.path", "data.stage") else without_secrets
-        if isinstance(value, str) and without(value) != value:
-            raise ConfigError(
-                f"{name} looks like a secret, such as a token or a password, or contains one, and the "
-                "configuration is recorded in the journal; give it without the secret"
-            )
-
-
-def _of_other_bounds(config: Config) -> str:
-    """Says that a seed is not searched within the bounds of its preset, which are those of the preset's
-    own."""
-    if config.preset not in preset_names() or config.search.bounds != BoundsConfig():
-        return ""
-    preset = load_preset(config.preset)
-    if preset.search.bounds == BoundsConfig() or preset.seed_architecture == config.seed_architecture:
-        return ""
-    name = config.seed_architecture
-    return f"search.bounds of the preset {config.preset} are for its own seed; {name} has the default bounds"
 
 
 @contextmanager
@@ -180,7 +105,7 @@ def new_journal(
     names to hide."""
     salt = "" if origin is Origin.SIMULATED else new_salt()
     with JournalWriter.begin(files, salt) as journal:
-        _write_config(config, files)
+        _write(files.config, to_toml(config))
         opened = _first_line(config, files, seed, origin, salt)
         journal.write(0.0, opened)
         replay.add(0.0, opened)
@@ -208,22 +133,12 @@ def resume(files: RunFiles, ranks: Ranks, watch: Watch) -> Replay:
         opened = replay.opened
         if not can_go_on(replay):
             raise JournalError(f"{files.journal}: this run is complete; `aiperf-hpc score` shows its result")
-        _refuse_unknown_place(opened.config, files)
+        refuse_unknown_place(opened.config, files)
         refuse_other_program(opened, files)
         refuse_other_origin(replay, ranks, files)
         refuse_edited(opened.config, files)
         _leg(files, ranks, journal, replay, jobs[0], watch)
     return replay
-
-
-def _refuse_unknown_place(config: Config, files: RunFiles) -> None:
-    """Raises JournalError if the private file lacks the line with a folder of the data."""
-    for name in ("path", "stage"):
-        if is_hidden(getattr(config.data, name)):
-            raise JournalError(
-                f"{files.private} lacks the line with data.{name}, which the journal hides; put the whole "
-                "file back to continue the run, or start a new run"
-            )
 
 
 def _not_continued(files: RunFiles, line: Line, why: str) -> JournalError:
@@ -258,11 +173,11 @@ def _say(text: str) -> None:
     print(f"aiperf-hpc: {text}", file=sys.stderr, flush=True)
 
 
-def _write_config(config: Config, files: RunFiles) -> None:
+def _write(path: Path, text: str) -> None:
     try:
-        files.config.write_text(to_toml(config), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise JournalError(unwritable(error, files.config)) from None
+        raise JournalError(unwritable(error, path)) from None
 
 
 @contextmanager
@@ -302,9 +217,9 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
             ends = "the run ends for good" if number == signal.SIGINT else "the run stops here"
             what = f"{ends} and its result follows; if it does not, the job was killed"
         # A launcher that has lost a rank sends it too and leaves a second. Not by print: one may run.
-        told = f"{signal.Signals(number).name}: {what}: aiperf-hpc resume {files.directory}\n"
+        line = f"{signal.Signals(number).name}: {what}: aiperf-hpc resume {files.directory}\n"
         with suppress(OSError):  # nobody may be there to read it any more
-            os.write(STDERR, f"aiperf-hpc: {told}".encode())
+            os.write(STDERR, f"aiperf-hpc: {line}".encode())
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     numbers = (signal.SIGINT, *heeded())
@@ -316,18 +231,6 @@ def _stopped_by_signals(master: Master, files: RunFiles) -> Iterator[None]:
     finally:
         for number, handler in zip(numbers, before):
             signal.signal(number, handler)
-
-
-def virtual_config(config: Config, ranks_of_a_group: int, format: str) -> Config:
-    """The configuration as a simulation can run it, neither ranked nor notarised. `format` replaces "auto".
-    Raises AiperfError if it cannot be run."""
-    config, _ = resolved(replace(config, ranked=False, notary=False))
-    if config.training.format == AUTO:
-        config = with_overrides(config, {"training.format": format})
-    refuse_uneven_batch(config.training.batch_size, ranks_of_a_group)
-    seed = starting_graph(config)
-    new_search(config, seed), new_tuner(config)
-    return config
 
 
 class ProposalClock(Clock, Protocol):

@@ -16,6 +16,7 @@ from aiperf.scenarios.latencies import PERCENTILES, Latencies
 from nas.bounded import lines, opened
 
 MARK = b":::MLLOG"
+"""Begins a line with an entry, as in all logs of MLPerf."""
 PREFIX = MARK + b" "
 LONGEST_LINE = 1 << 26
 """Maximum length of a line in bytes; it is large because the list of all loaded samples is on one line."""
@@ -74,6 +75,7 @@ def read_entries(path: Path) -> dict[str, list[LogEntry]]:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
+    """A context that turns errors of a file or of its content into one AiperfError with the path."""
     try:
         yield
     except OSError as error:
@@ -138,6 +140,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _rate(found: Mapping[str, Any], scenario: str, mean: float) -> float:
+    """The rate that is reported of a scenario. LoadGen states it under another key for each, and not at all
+    for MultiStream."""
     if scenario == "MultiStream":
         return float(found["effective_samples_per_query"] / mean)
     keys = {
@@ -166,4 +170,5 @@ def _reason(found: Mapping[str, Any]) -> str:
 
 
 def _words(text: Any) -> str:
+    """LoadGen's text on one line, without the stars of its lists."""
     return " ".join(str(text).replace("*", " ").split())

@@ -37,7 +37,7 @@ class Request:
     device: str
     """Kind of device."""
     data: str
-    """Path of the examples; empty: where the run had them."""
+    """Path of the examples; empty: the run's own path."""
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ def _bracketed(passes: Callable[[float], bool], first: float, least: float) -> f
 
 
 def _lower(rate: float, least: float) -> Iterator[float]:
+    """Yields a rate and lower ones for tests of full length, at most `FULL_TESTS` of them."""
     for _ in range(FULL_TESTS):
         if rate < least:
             return

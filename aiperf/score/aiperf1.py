@@ -27,6 +27,7 @@ class OldCount:
 
 
 def old_count(graph: Graph) -> OldCount:
+    """Operations for one image, as AIPerf 1.0 counted them."""
     forward, backward = _softmax(graph.classes), 0
     for node in graph.nodes:
         there, back = _charge(node.layer, graph.reads(node), INPUT in node.inputs)

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.attempts import Attempt, Validation
-from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.score.example_counts import Counted
 from nas.ops import OPS, TENSOR_OPS, Ops
@@ -42,6 +41,7 @@ class Credit:
         return np.concatenate([self.blocks, self.validations])
 
     def has(self, attempt: Attempt, validation: Validation) -> bool:
+        """Whether the segment that this validation closed is credited."""
         return bool(self.validations[self.first[attempt.index] + validation.segment.index])
 
 
@@ -64,10 +64,10 @@ class Work:
 def credit(replay: Replay) -> Credit:
     """The credit of a run. A segment is credited if it was validated within the span and every step of it was
     applied. If it was trained again after a retry or a resume, only the first time is credited."""
-    found, attempts, legs = pieces(replay), replay.attempts, replay.legs
+    found, attempts, legs = replay.pieces(), replay.attempts, replay.legs
     closed = slice(found.num_blocks, None)
     attempt, segment, leg = found.attempt[closed], found.segment[closed], found.leg[closed]
-    skipped = [v.segment.skipped for each in attempts for v in each.validations]
+    skipped = [validation.segment.skipped for validation in replay.validations]
     ends = np.array([-np.inf if one.released is None else one.end for one in legs])
     num_closed = np.array([len(each.validations) for each in attempts], dtype=np.int64)
     totals = replay.totals()  # with a place for the open segment of each attempt, too
@@ -91,7 +91,7 @@ def credit(replay: Replay) -> Credit:
 
 def work(replay: Replay, counts: Mapping[int, Counted], credit: Credit | None = None) -> Work:
     """All work of a run, or with `credit` the credited part. A trial without counts adds none."""
-    found, column = pieces(replay), replay.blocks.column
+    found, column = replay.pieces(), replay.blocks.column
     chosen: Any = slice(None) if credit is None else credit.blocks
     closed: Any = slice(None) if credit is None else credit.validations
     examples = _by_attempt(replay, column("attempts")[chosen], column("examples")[chosen])

@@ -35,6 +35,7 @@ class Counted:
 
 
 def counted(graph: Graph) -> Counted:
+    """The counts of an architecture, computed from its graph."""
     cost = graph.cost
     return Counted(
         graph.key,
@@ -69,4 +70,5 @@ def moved_elements(graph: Graph, node: Node) -> int:
 
 
 def all_moved_elements(graph: Graph) -> int:
+    """The same of all nodes together."""
     return sum(moved_elements(graph, node) for node in graph.nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -100,7 +101,7 @@ def score(replay: Replay, counts: Mapping[int, Counted], credited: Credit | None
         trials=_by_state(replay),
         control=_control(replay),
         shares=shares(replay),
-        timeline=timeline(replay, counts, credited),
+        timeline=timeline(replay, counts, credited.pieces),
         aiperf1_ops_per_second=_aiperf1(replay, counts, credited, span),
     )
 
@@ -152,16 +153,17 @@ def _quality(replay: Replay) -> Quality | None:
 def _available(replay: Replay) -> float | None:
     """Operations that the devices could have done in the span: peak times span, summed over the legs. None if
     a device has no listed peak."""
-    peaks = [(_peak(leg, replay.opened.config.training.format), leg.span_seconds) for leg in replay.legs]
     total = 0.0
-    for peak, span in peaks:
-        if span > 0 and peak is None:
+    for leg in replay.legs:
+        peak = _peak(leg, replay.opened.config.training.format)
+        if peak is None and leg.span_seconds > 0:
             return None
-        total += (peak or 0.0) * span
+        total += (peak or 0.0) * leg.span_seconds
     return total or None
 
 
 def _peak(leg: Leg, format: str) -> float | None:
+    """Sum of the dense peaks of a leg's devices; None if one of them is not listed."""
     total = 0.0
     for ready in leg.first_devices.values():
         peak = peak_ops_per_second(ready.device, format, ready.memory_bytes)
@@ -172,10 +174,8 @@ def _peak(leg: Leg, format: str) -> float | None:
 
 
 def _by_state(replay: Replay) -> dict[str, int]:
-    found = {state.value: 0 for state in State}
-    for story in replay.trials.values():
-        found[story.state.value] += 1
-    return found
+    found = Counter(story.state for story in replay.trials.values())
+    return {state.value: found[state] for state in State}
 
 
 def _control(replay: Replay) -> ControlResult | None:

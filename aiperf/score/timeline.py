@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.axis import SpanAxis
-from aiperf.journal.columns import Pieces, pieces
+from aiperf.journal.columns import Pieces
 from aiperf.journal.replay import Replay
-from aiperf.score.credit import Credit
 from aiperf.score.example_counts import Counted
 from nas.ops import OPS
 
@@ -57,15 +56,15 @@ class Shares:
     rest: float
 
 
-def timeline(replay: Replay, counts: Mapping[int, Counted], credit: Credit) -> Timeline:
-    """The timeline of a run. The operations of a step count at the time at which it ended; the steps of a
-    block are assumed to be equally long."""
+def timeline(replay: Replay, counts: Mapping[int, Counted], credited: Array) -> Timeline:
+    """The timeline of a run. `credited` says of each row of `Replay.pieces` whether it counts. The operations
+    of a step count at the time at which it ended; the steps of a block are assumed to be equally long."""
     span = replay.span_seconds
     if span <= 0:
         return Timeline(0.0, (), None, None, None, None, None)
-    found, axis = pieces(replay), SpanAxis(replay)
+    found, axis = replay.pieces(), SpanAxis(replay.legs)
     ends = found.end + axis.offsets[found.leg]
-    operations = _operations(replay, found, counts, credit)
+    operations = _operations(replay, found, counts, credited)
     width = max(min(LONGEST_BIN_SECONDS, span / BINS_OF_A_SHORT_RUN), span / MOST_BINS)
     num_bins = int(np.ceil(span / width - 1e-9))
     widths = np.full(num_bins, width)
@@ -88,7 +87,7 @@ def timeline(replay: Replay, counts: Mapping[int, Counted], credit: Credit) -> T
 
 def shares(replay: Replay) -> tuple[Shares, ...]:
     """The use of time of each group, over the spans of the legs that had this group."""
-    found = pieces(replay)
+    found = replay.pieces()
     released = np.array([leg.released or 0.0 for leg in replay.legs])[found.leg]
     end = np.array([leg.end for leg in replay.legs])[found.leg]
     inside = np.minimum(found.end, end) - np.maximum(found.end - found.seconds, released)
@@ -125,7 +124,7 @@ def _quantile(ordered: Array, share: float) -> float:
     return float(low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part))
 
 
-def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], credit: Credit) -> Array:
+def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], credited: Array) -> Array:
     """Operations of each piece of work; 0 if it is not credited, or its architecture is not counted."""
     prices = np.zeros((2, len(replay.attempts)))
     for attempt in replay.attempts:
@@ -133,7 +132,7 @@ def _operations(replay: Replay, found: Pieces, counts: Mapping[int, Counted], cr
         if counted is not None:
             prices[:, attempt.index] = counted.train_price(OPS), counted.evaluate.price(OPS)
     price = prices[found.is_validation.astype(np.int64), found.attempt]
-    operations: Array = price * found.examples * credit.pieces
+    operations: Array = price * found.examples * credited
     return operations
 
 
@@ -179,7 +178,8 @@ def _steps_before(moment: Array, start: Array, step_seconds: Array, steps: Array
 
 
 def _bin(times: Array, width: float, num_bins: int) -> Array:
-    """Clipped: a bad journal may hold times outside the span, and they must not index outside the bins."""
+    """The bin of each time. Times are clipped, because those of a bad journal may lie outside the span, and
+    must not index outside the bins."""
     bins: Array = np.clip(times / width, 0, num_bins - 1).astype(np.int64)
     return bins
 
@@ -197,7 +197,7 @@ def _busy(replay: Replay, found: Pieces, ends: Array, width: float, num_bins: in
     np.add.at(edges, (found.group, _bin(ends, width, num_bins) + 1), -1)
     at_work = (np.cumsum(edges, axis=1)[:, :num_bins] > 0).sum(axis=0)
     middles = (np.arange(num_bins) + 0.5) * width
-    legs = np.searchsorted(SpanAxis(replay).begins, middles, side="right") - 1
+    legs = np.searchsorted(SpanAxis(replay.legs).begins, middles, side="right") - 1
     there = np.array([leg.groups for leg in replay.legs])[legs]
     busy: Array = at_work >= STABLE_SHARE * there
     return busy

@@ -1,4 +1,4 @@
-"""Assumptions from a run: what its journal shows of the machine, and what one run cannot show."""
+"""Assumptions that follow from a run: what its journal shows of the machine, and what one run cannot show."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from aiperf.config import TrainingConfig
 from aiperf.errors import JournalError
 from aiperf.journal.attempts import Attempt
-from aiperf.journal.events import Dispatched, Ended
-from aiperf.journal.file import Line
+from aiperf.journal.events import Dispatched, Ended, Line
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import (
@@ -30,45 +29,50 @@ from aiperf.pretending.assumptions import (
     Storage,
     Trials,
 )
-from aiperf.simulation.least_squares import fitted_errors, not_negative
-from aiperf.simulation.shared_storage import kept_bytes
-from aiperf.simulation.speeds import (
+from aiperf.simulation.fits import (
     FromRun,
     NetworkSize,
+    TimedAttempt,
     block_spread,
-    first_host,
     first_step_seconds,
+    fitted_errors,
     fitted_speed,
     network_spread,
     networks_of,
+    not_negative,
     of_median,
     segment_work,
     step_seconds,
+    timed_attempts,
     with_validation,
 )
+from aiperf.simulation.simulated_machine import kept_bytes
 from aiperf.tasks.registry import task_of
 from aiperf.wording import counted
 
 LEAST_HOSTS = 4
-"""Fewer say nothing of how nodes differ."""
+"""Minimum number of hosts from which the differences between nodes are estimated."""
 
 LEAST_CHILDREN = 8
-"""Fewer say nothing of how networks differ."""
+"""Minimum number of trials from which the differences between networks of equal size are estimated."""
 
 NO_LIMIT = 1e18
-"""Bytes a second of what takes no time of its own."""
+"""Bytes per second of a transfer whose time is part of another figure."""
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Calibration:
+    """The assumptions of a run, and which of their numbers are from the run."""
+
     assumptions: Assumptions
     found: tuple[FromRun, ...]
 
 
 def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
-    """`otherwise` has what the run does not tell. Raises JournalError for a run that credits nothing."""
+    """The assumptions under which a simulation comes out as this run did. What a run does not show is taken
+    from `otherwise`. Raises JournalError for a run that credits nothing."""
     replay, proposals = _read(lines)
     closed = [attempt for attempt in replay.attempts if attempt.validations]
     if not closed or replay.leg.released is None:
@@ -76,7 +80,8 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
     ready = replay.ranks[0].ready
     ranks = len(replay.leg.began.groups[0])
     networks = networks_of(replay, ranks)
-    segments = segment_work(closed, networks, replay, ranks)
+    timed = timed_attempts(closed, networks, replay, ranks)
+    segments = segment_work(timed)
     if not segments:
         raise JournalError(f"run {replay.opened.run_id} has no trial of several steps; a longer one has")
     speed, of_speed = fitted_speed(segments)
@@ -85,17 +90,9 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
     parts: list[Part] = [
         ({"speed": of_median(speed, blocks)}, (of_speed, of_validation)),
         _group(ranks, otherwise.group),
-        _storage(closed, networks, replay.opened.config.training, otherwise.storage),
-        _trials(replay, first_step_seconds(closed, networks, ranks, speed, replay)),
-        _spread(
-            closed,
-            networks,
-            ranks,
-            speed,
-            blocks,
-            network_spread(closed, segments, speed, replay, blocks),
-            otherwise.spread,
-        ),
+        _storage(timed, replay.opened.config.training, otherwise.storage),
+        _trials(replay, first_step_seconds(timed, speed)),
+        _spread(timed, speed, blocks, network_spread(timed, segments, speed, blocks), otherwise.spread),
         _startup(replay, otherwise.startup),
         _messages(proposals, otherwise.messages),
         errors_of(replay, networks, otherwise.errors),
@@ -120,6 +117,7 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
 
 
 Part = tuple[Mapping[str, Any], tuple[FromRun, ...]]
+"""Fields of the assumptions that change, by name, and the account of them."""
 
 
 def _read(lines: Iterable[Line]) -> tuple[Replay, list[float]]:
@@ -139,6 +137,7 @@ def _read(lines: Iterable[Line]) -> tuple[Replay, list[float]]:
 
 
 def _group(ranks: int, otherwise: AllReduce) -> Part:
+    """The all-reduce of a group, whose time is part of the steps that were measured."""
     if ranks == 1:
         return {}, (FromRun("group", "as assumed: no two ranks of it trained together", known=False),)
     free = replace(otherwise, all_reduce_seconds=0.0, all_reduce_bytes_per_second=NO_LIMIT)
@@ -146,22 +145,15 @@ def _group(ranks: int, otherwise: AllReduce) -> Part:
     return {"group": free}, (FromRun("group", text),)
 
 
-def _storage(
-    closed: Sequence[Attempt],
-    networks: Mapping[int, NetworkSize],
-    training: TrainingConfig,
-    otherwise: Storage,
-) -> Part:
-    """From the end of a trial to the news of it its weights were written."""
+def _storage(timed: Sequence[TimedAttempt], training: TrainingConfig, otherwise: Storage) -> Part:
+    """The file system, by the time from the end of a trial to the news of it: its weights were written
+    then."""
     wrote = [
-        (
-            kept_bytes(networks[each.trial.number].parameters, training),
-            each.end_time - each.ended.end,
-        )
-        for each in closed
-        if each.ended is not None and each.end_time is not None and each.trial.number in networks
+        (kept_bytes(each.network.parameters, training), seconds)
+        for each in timed
+        if each.attempt.ended is not None and each.attempt.end_time is not None
+        if (seconds := each.attempt.end_time - each.attempt.ended.end) > 0
     ]
-    wrote = [(content, seconds) for content, seconds in wrote if seconds > 0]
     if not wrote:
         return {}, (FromRun("storage", "as assumed: no weights were written", known=False),)
     rows = np.array([(1.0, content) for content, _ in wrote])
@@ -174,15 +166,16 @@ def _storage(
         bytes_per_second=max(otherwise.bytes_per_second, client),
     )
     text = f"{opening:.3g} s a file and {client:.3g} B/s of a node: {len(wrote)} files written, ways included"
-    told = (
+    account = (
         FromRun("storage", text),
         FromRun("storage.bytes_per_second", "as assumed: of all nodes", known=False),
     )
-    return {"storage": storage}, told
+    return {"storage": storage}, account
 
 
 def _trials(replay: Replay, first_step: float) -> Part:
-    """A trial's time from the end of the one before less what it trained and validated."""
+    """Times of a trial that are not work: its time since the end of the trial before, less what it trained
+    and validated."""
     gaps, prepares = [], []
     ordered = sorted(replay.attempts, key=lambda each: (each.leg.index, each.group, each.index))
     for _, attempts in groupby(ordered, key=lambda each: (each.leg.index, each.group)):
@@ -197,7 +190,7 @@ def _trials(replay: Replay, first_step: float) -> Part:
             before = each if each.began is not None else before
     gap = max(0.0, float(np.mean(gaps))) if gaps else 0.0
     prepare = float(np.median(prepares)) if prepares else 0.0
-    told = (
+    account = (
         FromRun(
             "trials.gap_seconds",
             f"{gap:.4g}: mean of {counted(len(gaps), 'trial')}, all that is neither work",
@@ -207,31 +200,26 @@ def _trials(replay: Replay, first_step: float) -> Part:
             "trials.prepare_seconds", f"{prepare:.4g}: first trials of {counted(len(prepares), 'group')}"
         ),
     )
-    return {"trials": Trials(gap, prepare, first_step)}, told
+    return {"trials": Trials(gap, prepare, first_step)}, account
 
 
 def _spread(
-    closed: Sequence[Attempt],
-    networks: Mapping[int, NetworkSize],
-    ranks: int,
+    timed: Sequence[TimedAttempt],
     speed: Speed,
     blocks: float,
     of_networks: tuple[float, int],
     otherwise: Spread,
 ) -> Part:
+    """How much blocks, nodes and networks differ. `of_networks`: as `network_spread` returns it."""
     seconds: dict[str, list[float]] = {}
-    for attempt in closed:
-        net = networks.get(attempt.trial.number)
-        host = first_host(attempt)
-        if net is not None:
-            operations = net.train * attempt.trial.hyper.batch_size / ranks
-            step = step_seconds(speed, net, operations)
-            took = seconds.setdefault(host, [0.0, 0.0])
-            took[0] += sum(v.segment.train_seconds for v in attempt.validations)
-            took[1] += step * sum(v.segment.steps for v in attempt.validations)
+    for each in timed:
+        step = step_seconds(speed, each.network, each.step_operations)
+        took = seconds.setdefault(each.host, [0.0, 0.0])
+        took[0] += sum(v.segment.train_seconds for v in each.attempt.validations)
+        took[1] += step * sum(v.segment.steps for v in each.attempt.validations)
     node = float(np.std([math.log(took / foreseen) for took, foreseen in seconds.values() if took > 0]))
     found = [
-        FromRun("spread.block", f"{blocks:.3g}: of {counted(len(closed), 'trial')}, robust"),
+        FromRun("spread.block", f"{blocks:.3g}: of {counted(len(timed), 'trial')}, robust"),
         FromRun("spread.node", f"{node:.3g}: {len(seconds)} hosts"),
     ]
     if len(seconds) < LEAST_HOSTS:
@@ -248,6 +236,7 @@ def _spread(
 
 
 def _startup(replay: Replay, otherwise: StartUp) -> Part:
+    """The time before the clock starts. The growth with the number of ranks needs runs of several sizes."""
     leg = replay.leg
     assert leg.released is not None
     ready = max((t for t, _ in leg.arrivals if t <= leg.released), default=0.0)
@@ -255,15 +244,16 @@ def _startup(replay: Replay, otherwise: StartUp) -> Part:
     growing = otherwise.seconds_a_rank * num + otherwise.seconds_a_rank_squared * num**2
     fixed, measuring = max(0.0, ready - growing), leg.released - ready
     growth = f"growth with the ranks is as assumed: the run had {counted(num, 'rank')}"
-    told = (
+    account = (
         FromRun("startup.seconds", f"{fixed:.4g}: all were ready after {ready:.4g} s"),
         FromRun("startup.measuring_seconds", f"{measuring:.4g}"),
         FromRun("startup.seconds_a_rank", growth, known=False),
     )
-    return {"startup": replace(otherwise, seconds=fixed, measuring_seconds=measuring)}, told
+    return {"startup": replace(otherwise, seconds=fixed, measuring_seconds=measuring)}, account
 
 
 def _messages(proposals: Sequence[float], otherwise: Messages) -> Part:
+    """The master's time for a proposal; when a message left or arrived, a journal does not record."""
     why = "as assumed: a journal does not tell; --measure-master measures it here"
     unknown = FromRun("messages.seconds, master_seconds", why, known=False)
     if not proposals:
@@ -279,18 +269,19 @@ def _messages(proposals: Sequence[float], otherwise: Messages) -> Part:
 def errors_of(
     replay: Replay, networks: Mapping[int, NetworkSize], otherwise: ErrorLaws
 ) -> tuple[Mapping[str, ErrorLaws], tuple[FromRun, ...]]:
-    """The law of the run's task, from all its validations. A run says nothing about another task."""
+    """The law of errors of the run's task, from all its validations. The law of the other task stays as it
+    was."""
     points = []
     examples: dict[int | None, int] = {None: 0}
     for number, story in sorted(replay.trials.items()):
         attempt, before = story.attempts[-1], examples.get(story.trial.parent, 0)
         best = attempt.best_validation
         examples[number] = before
-        for seen, error in attempt.curve:
+        for examples_so_far, error in attempt.curve:
             if number in networks:
-                points.append((before + seen, networks[number].relative, min(1.0, error), number))
+                points.append((before + examples_so_far, networks[number].relative, min(1.0, error), number))
             if best is not None and error == best.segment.unbounded and examples[number] == before:
-                examples[number] = before + seen
+                examples[number] = before + examples_so_far
     data = replay.opened.config.data
     task = task_of(data)
     errors: Errors = fitted_errors(points, task.chance(data.classes))

@@ -1,4 +1,5 @@
-"""What a simulation shows beside the score: load of the master, journal, file system, what was lost."""
+"""Figures of a simulation next to its score: load of the master, size of the journal, traffic of the file
+system, and what was lost."""
 
 from __future__ import annotations
 
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Messages
 from aiperf.score.credit import credit, work
@@ -19,53 +19,53 @@ from aiperf.simulation.simulated_world import SimulatedWorld
 from aiperf.wording import percent, rate, scaled
 
 OF_TRIALS = re.compile(rb'"type":"(Dispatched|Began|Closed|Ended)"')
-"""The lines that a trial has whatever its length; all others grow with time."""
+"""The lines that a trial has whatever its length. The number of all others grows with time."""
 TYPE_WITHIN = 80
-"""Bytes from the start of a line to the end of its type."""
+"""Number of bytes from the start of a line within which its type ends."""
 
 
 @dataclass(frozen=True)
 class SizeFigures:
-    """What one simulated size came to, between release and end of the span where nothing else is said."""
+    """The figures of one simulated size, between release and end of the span unless stated otherwise."""
 
     nodes: int
     devices: int
     groups: int
     span_seconds: float
     ops_per_second: float
-    """Sustained."""
+    """Sustained OPS."""
     trials: int
-    """That ended in time."""
+    """Number of trials that ended in time."""
     utilisation: float
     """Share of the groups' time in which they trained or validated."""
     useful: float
-    """Share of it that was credited: what efficiency would be if all sizes found the same networks."""
+    """Share of the groups' time that was credited: the efficiency, if all sizes found the same networks."""
     requests_per_second: float
-    """At the master."""
+    """Messages that the master handled per second."""
     master_busy: float
-    """Share of the span."""
+    """Share of the span in which the master worked."""
     wait_seconds: float
-    """Mean, of a message for the master."""
+    """Mean time in seconds for which a message waited for the master."""
     wait_99_seconds: float
-    """99th percentile."""
+    """99th percentile of that time."""
     journal_bytes: int
     """Size of the whole file."""
     trial_bytes: float
-    """Size of the journal's lines for each trial that was dispatched."""
+    """Bytes of the journal for each trial that was dispatched: its own lines."""
     other_bytes_per_hour: float
-    """Size of the journal's other lines after the release, per hour."""
+    """Bytes of the journal's other lines after the release, per hour."""
     written_bytes: int
-    """Kept weights, to the file system."""
+    """Bytes of kept weights that were written to the file system."""
     read_bytes: int
     lost_work: float
-    """Share of the training and validation that credits nothing."""
+    """Share of the training and validation time that credits nothing."""
     groups_lost: int
     message_seconds: float
     """Measured CPU time on this machine for a message after which nothing was proposed."""
     proposal_seconds: float
-    """The same for a new candidate, beside the message."""
+    """The same for a new candidate, in addition to the message."""
     simulated_seconds: float
-    """That the simulation took here."""
+    """Time in seconds that the simulation took on this machine."""
 
 
 def size_figures(
@@ -105,8 +105,9 @@ def size_figures(
 
 
 def shares_of_time(replay: Replay) -> tuple[float, float]:
-    """Shares of all groups' time in the span: in which they trained or validated, and which was credited."""
-    leg, found, credited = replay.leg, pieces(replay), credit(replay)
+    """Shares of the groups' time in the span: that in which they trained or validated, and that which was
+    credited. Both are 0 without a span."""
+    leg, found, credited = replay.leg, replay.pieces(), credit(replay)
     available = replay.span_seconds * leg.groups
     if leg.released is None or not available:
         return 0.0, 0.0
@@ -117,7 +118,8 @@ def shares_of_time(replay: Replay) -> tuple[float, float]:
 
 
 def columns(each: SizeFigures, assumed: Messages) -> dict[str, str]:
-    """By the heading of the column, as a table shows it."""
+    """The cells of a table, by the heading of their column. `assumed`: the times that the simulation assumed,
+    shown next to those measured."""
     both = each.written_bytes + each.read_bytes
     return {
         "nodes": f"{each.nodes:,}",
@@ -145,7 +147,7 @@ def columns(each: SizeFigures, assumed: Messages) -> dict[str, str]:
 
 
 def spread_rows(each: Sequence[SizeFigures]) -> list[list[str]]:
-    """How far the sustained OPS of equal sizes lie apart, as rows below their heads."""
+    """The rows of a table, headings first, of how much the sustained OPS of equal sizes differ."""
     rows = [["nodes", "simulations", "median", "least", "greatest", "variation"]]
     for nodes in sorted({one.nodes for one in each}):
         rates = [one.ops_per_second for one in each if one.nodes == nodes]
@@ -164,7 +166,8 @@ def _seconds(value: float) -> str:
 
 
 def _journal_bytes(path: Path, replay: Replay) -> tuple[int, int]:
-    """Bytes of the lines of trials, and of the others after the release."""
+    """Bytes of the lines of trials, and of the others after the release. The type of a line is among its
+    first bytes, so that no line of a large journal has to be parsed."""
     trials = beside = 0
     released = False
     with path.open("rb") as file:

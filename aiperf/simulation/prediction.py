@@ -1,4 +1,4 @@
-"""A run beside the simulation of it: what was measured, what is modelled, and how far they are apart."""
+"""A run compared with its simulation: what was measured, what is modelled, and the difference."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from nas.record import graph_from_json
 
 @dataclass(frozen=True)
 class Throughput:
-    """What is compared."""
+    """The figures of a run that are compared."""
 
     utilisation: float
     trials: int
-    """That ended by themselves."""
+    """Number of trials that ended by themselves."""
     steps_per_second: float
     examples_per_second: float
     ops_per_second: float
-    """Sustained."""
+    """Sustained OPS."""
 
 
 def machine_of(replay: Replay) -> SimulatedMachine:
-    """The machine that a run had. Raises JournalError for one that is not made of equal nodes."""
+    """The machine of a run, from the ranks that were ready. Raises JournalError if its nodes are not
+    equal."""
     if not replay.legs or not replay.counted_legs[-1].first_devices:
         raise JournalError(
             f"run {replay.opened.run_id}: no rank was ready, so there is no machine to simulate"
@@ -49,7 +50,7 @@ def machine_of(replay: Replay) -> SimulatedMachine:
 
 
 def throughput(replay: Replay) -> Throughput:
-    """Raises JournalError for a run without a span."""
+    """The figures of a run. Raises JournalError if it has no span."""
     span = replay.span_seconds
     if span <= 0:
         raise JournalError(f"run {replay.opened.run_id} has no span, so there is nothing to compare")
@@ -66,8 +67,8 @@ def throughput(replay: Replay) -> Throughput:
 
 
 def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float]:
-    """Time of the work of this run, over all groups, in seconds: as measured, and as assumed for the same
-    networks, so that it does not matter where another search would have gone."""
+    """Time of this run's work in seconds, summed over all groups: as measured, and as assumed for the same
+    networks. It does not depend on the networks that the search finds in a simulation."""
     opened, leg, manifest = replay.opened, replay.counted_legs[-1], replay.manifest
     ranks = len(leg.began.groups[0])
     usual = math.exp(assumptions.spread.block**2 / 2)
@@ -88,7 +89,8 @@ def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float
 
 
 def _networks(replay: Replay, seed: Graph, assumptions: Assumptions) -> dict[int, Learnt]:
-    """By trial. How far their rates were from the model is known where these assumptions made the run."""
+    """The networks of a run, by trial. If these assumptions made the run, the rate of each is known that was
+    drawn for it; otherwise each has the rate of the model."""
     made_it = replay.ranks[0].ready.settings.get(ASSUMPTIONS) == assumptions.name
     found: dict[int, Learnt] = {}
     for entry in rebuilt(replay):
@@ -110,8 +112,8 @@ def prediction_rows(
     same_work: tuple[float, float],
     origin: str = "measured",
 ) -> list[list[str]]:
-    """The run, the simulation with its random seed, and the range of those with others.
-    `origin`: what the run is called that they are beside, which may itself be no measurement."""
+    """The rows of a table, headings first: the run, the simulation with its random seed, and the range of
+    those with other seeds. `origin` is the heading of the run, which may itself not be measured."""
     rows = [["", origin, "modelled", "error", "others from", "to"]]
     for name, words in (
         ("utilisation", percent),
@@ -131,5 +133,5 @@ def prediction_rows(
 
 
 def _error(measured: float, modelled: float) -> str:
-    """In per cent; nothing is "-0.0 %"."""
+    """The relative error of a model in per cent; never "-0.0 %"."""
     return f"{round(100 * (modelled / measured - 1), 1) + 0.0:+.1f} %" if measured else "unknown"

@@ -1,6 +1,7 @@
-"""A simulated group: the conduct's driver on a virtual clock.
+"""A simulated group: the driver of the conduct on a virtual clock.
 
-Where a real group has a thread that prepares and one that writes, this one has a process of the simulation.
+Where a real group has a thread that prepares and one that writes, this one has a process of SimPy: a
+generator that yields for as long as the work takes.
 """
 
 from __future__ import annotations
@@ -23,8 +24,7 @@ from aiperf.pretending.rank_report import (
     pretended_ready,
 )
 from aiperf.proposing.pace import WORKING_SECONDS
-from aiperf.simulation.shared_storage import SharedStorage
-from aiperf.simulation.simulated_machine import start_seconds
+from aiperf.simulation.simulated_machine import SharedStorage, start_seconds
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,
@@ -41,7 +41,7 @@ from aiperf.wire.messages import (
 )
 
 FIRST_PID = 1000
-"""Before that of rank 1: a journal has the numbers of processes, and those of a simulation mean nothing."""
+"""Process number before that of rank 1. A journal has process numbers; those of a simulation mean nothing."""
 
 
 Process = Generator[simpy.Event, Any, None]
@@ -49,51 +49,53 @@ Process = Generator[simpy.Event, Any, None]
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all groups share."""
+    """What all groups of a simulation share."""
 
     env: simpy.Environment
     assumptions: Assumptions
     storage: SharedStorage
     seed: Callable[[Setup], Learnt]
     say: Callable[[int, FromGroup], None]
-    """The group's word on its way to the master."""
+    """Sends a message of the group with that number to the master."""
     hosts: tuple[str, ...]
-    """The host of every rank, the master's first."""
+    """Host of every rank, the master's first."""
     code_hash: str
     wall_seconds: float
-    """The time of day when the clock of the simulation was 0."""
+    """Unix time in seconds when the clock of the simulation was 0."""
 
 
 class SimulatedGroup:
-    """From Setup to Quit, unless it is stopped before."""
+    """One group from Setup to Quit, unless it is stopped before."""
 
     def __init__(self, around: Surroundings, index: int, places: tuple[Place, ...], speed: float) -> None:
+        """`speed` is that of its slowest node, relative to a usual one."""
         self.around, self.index, self.places, self.speed = around, index, places, speed
         self.incarnation = 0
-        """Counts its starts; what an earlier one said is not heard."""
+        """Number of its starts. Messages of an earlier start are dropped."""
         self._alive: list[simpy.Process] = []
         self.start()
 
     def start(self) -> None:
-        """It waits for the master's first message."""
+        """Starts the group anew, in whatever state it is; it waits for the master's first message."""
         self.stop()
         self.incarnation += 1
         self._conduct, self._began = Conduct(), self.around.env.now
         self._last: tuple[int, Learnt] | None = None
+        """The trial whose network this group still has in memory, as its parent needs not be read."""
         self._prepared = self.around.env.event().succeed()
-        """Trials are prepared one after the other: the end of the last preparation so far."""
+        """The end of the last preparation so far: trials are prepared one after the other."""
         self._starts: dict[Attempt, PretendedTrial] = {}
         self._trial: PretendedTrial | None = None
 
     def stop(self) -> None:
-        """Whatever it does ends here, and it says nothing more."""
+        """Interrupts all that it does; it sends nothing more."""
         for process in self._alive:
             if process.is_alive:
                 process.interrupt()
         self._alive = []
 
     def hear(self, message: ToGroup) -> None:
-        """A message of the master."""
+        """Handles a message of the master, at the time of its arrival."""
         if isinstance(message, Setup):
             self._run(self._initialise(message))
         else:
@@ -154,7 +156,8 @@ class SimulatedGroup:
             )
 
     def _prepare(self, assign: Assign, before: simpy.Event, over: simpy.Event) -> Process:
-        """The parent's weights from memory where this group trained it last, else read."""
+        """Prepares a trial. The parent's weights are read, unless this group trained the parent last and
+        still has them in memory."""
         env, trial = self.around.env, assign.trial
         yield before
         if trial.parent is None:
@@ -213,7 +216,7 @@ class SimulatedGroup:
         yield env.timeout(seconds)
 
     def _write(self, close: Close, kept: Learnt | None) -> Process:
-        """Beside the next trial."""
+        """Writes the kept weights while the next trial trains."""
         if kept is not None:
             yield from self.around.storage.write(close.trial, kept, self._pretended.config.training)
             self._last = (close.trial, kept)

@@ -1,4 +1,9 @@
-"""The master's way to groups that are simulated: one server with a queue, on a clock of its own."""
+"""The master's interface to simulated groups: the real master, as one server with a queue on a virtual clock.
+
+The groups are processes of SimPy; the master is not. Its code runs between two calls of `receive`, during
+which the simulation stands still, and the time that this work would take is added to the master's own clock.
+So that clock may be ahead of the simulation's: messages that the groups send meanwhile wait in the inbox.
+"""
 
 from __future__ import annotations
 
@@ -14,27 +19,34 @@ import simpy
 from aiperf.pretending.assumptions import Assumptions, Messages
 from aiperf.pretending.group_model import Learnt
 from aiperf.ranks.world import Gone
-from aiperf.simulation.shared_storage import SharedStorage
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
-from aiperf.simulation.simulated_machine import SimulatedMachine, node_speed, seconds_to_failure
+from aiperf.simulation.simulated_machine import (
+    SharedStorage,
+    SimulatedMachine,
+    node_speed,
+    seconds_to_failure,
+)
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.messages import FromGroup, Quit, Release, Setup, ToGroup, pack, unpack
 from nas.record import graph_from_json
 
 START_WALL_SECONDS = 946_684_800.0
-"""The time of day at which every simulation begins, 2000-01-01 UTC: the same one each time."""
+"""Unix time at which every simulation begins, 2000-01-01 UTC. It is always the same, so that equal
+simulations have equal journals."""
 SAMPLED = 8
-"""One of so many messages is timed on this processor: reading its clock takes a twentieth of a message."""
+"""One in this many messages is timed on this machine: to read its clock takes a twentieth of the time of a
+message."""
 
 
 @dataclass
 class MasterTime:
-    """What the master did from the release to the deadline, and how long messages waited for it."""
+    """What the master did from the release to the deadline, and how long messages waited for it. A request is
+    a message that it took from its queue."""
 
     requests: int = 0
     busy_seconds: float = 0.0
     waited: array[float] = field(default_factory=lambda: array("d"))
-    """Seconds of each message, from its arrival until the master took it."""
+    """Seconds that each message waited, from its arrival until the master took it."""
     hearing_seconds: float = 0.0
     """CPU time on this machine for the turns of the master that were timed and proposed nothing."""
     heard: int = 0
@@ -43,21 +55,21 @@ class MasterTime:
     """CPU time on this machine for the timed turns that proposed, also before the release."""
     proposing_heard: int = 0
     proposed: int = 0
-    """Candidates in those turns."""
+    """Candidates that were proposed in those turns."""
 
 
 class MasterClock:
-    """The clock of the simulated master's host: it goes on while the master waits, and while it works. A turn
+    """The clock of the simulated master's host: it advances while the master waits and while it works. A turn
     of the master is from one message to the next.
 
-    For its work passes what is assumed for each message and each new candidate, or, where that is wanted,
-    what the processor of this machine really takes. What it takes is measured in both cases.
+    Its work takes the time that is assumed for each message and each new candidate or, with `measures`, the
+    CPU time that it really takes on this machine. That time is measured in both cases, for the figures.
     """
 
     def __init__(self, assumed: Messages, measures: bool) -> None:
         self.total = MasterTime()
         self.now = 0.0
-        """When the turn began, or what passed since; seconds."""
+        """Time in seconds when the turn began, plus the assumed time of its work so far."""
         self._assumed, self._measures = assumed, measures
         self._span: tuple[float, float] | None = None
         self._timed, self._heard, self._proposed, self._messages = measures, 0, 0, 0
@@ -70,13 +82,14 @@ class MasterClock:
         return START_WALL_SECONDS + self.monotonic()
 
     def begin_span(self, seconds: float | None) -> None:
-        """The first call starts the span, and the count of the master's time. None: without an end."""
+        """Starts the span, and with it the count of the master's time; a second call does nothing. `seconds`
+        is its length, None without a limit."""
         if self._span is None:
             now = self.monotonic()
             self._span = (now, float("inf") if seconds is None else now + seconds)
 
     def end_turn(self) -> None:
-        """The master listens again."""
+        """The master is ready for the next message: its work is counted."""
         if not self._timed:
             return
         took = time.process_time() - self._mark
@@ -91,7 +104,7 @@ class MasterClock:
             self.total.heard += self._heard
 
     def hear(self, arrived: float) -> None:
-        """A turn begins, with a message that is there since then."""
+        """Begins a turn with a message that arrived at `arrived`, which may be earlier than now."""
         self.now = max(self.now, arrived)
         if self._in_span:
             self.total.requests += 1
@@ -102,12 +115,12 @@ class MasterClock:
         self._begin_turn(self._measures or self._messages % SAMPLED == 0, heard=1)
 
     def hear_nothing(self, until: float) -> None:
-        """A turn begins because the time is over."""
+        """Begins a turn without a message: none has arrived until then."""
         self.now = until
-        self._begin_turn(True, heard=0)  # it proposes when it has heard all there is
+        self._begin_turn(True, heard=0)  # always timed: the master proposes when no message is left
 
     def propose(self) -> None:
-        """The search proposed a new candidate."""
+        """Counts a new candidate of the search."""
         self._proposed += 1
         if not self._measures:
             self._work(self._assumed.proposal_seconds)
@@ -128,7 +141,8 @@ class MasterClock:
 
 
 class SimulatedWorld:
-    """Groups of one simulation. The same machine, assumptions and random seed do the same."""
+    """The groups of one simulation. It is determined by the machine, the assumptions and the random seed,
+    unless the master's time is measured."""
 
     def __init__(
         self,
@@ -143,6 +157,8 @@ class SimulatedWorld:
         self.storage = SharedStorage(self._env, assumptions.storage, machine.groups_a_node)
         self.clock = MasterClock(assumptions.messages, measures_master)
         self._inbox: deque[tuple[float, int, int, bytes | Gone]] = deque()
+        # The last message to groups in both forms, and the seed of the last Setup: a message to all is
+        # packed, unpacked and built once, not for each of thousands of groups.
         self._packed: tuple[object, bytes] = (None, b"")
         self._unpacked: tuple[bytes, ToGroup | None] = (b"", None)
         self._seed: tuple[Setup | None, Learnt | None] = (None, None)
@@ -218,10 +234,11 @@ class SimulatedWorld:
 
     @property
     def _ahead(self) -> float:
-        """Seconds from the last event to the master's time; not below 0, where an error ended its turn."""
+        """Seconds by which the master's clock is ahead of the simulation's; not below 0, also if an error
+        ended its turn."""
         return max(0.0, self.clock.monotonic() - self._env.now)
 
-    # Messages on their way
+    # Messages in flight
 
     def _after(self, seconds: float, then: Callable[[simpy.Event], None], value: object) -> None:
         event = self._env.timeout(seconds, value)
@@ -276,7 +293,8 @@ class SimulatedWorld:
                 self._break(group, f"{host} failed")
 
     def _plan_crash(self, group: int) -> None:
-        """Time to the first crash of one of the group's processes: with n of them it is n times earlier."""
+        """Plans the first crash of one of the group's processes: with n processes it comes n times as
+        early."""
         ranks, each = self.groups[group], self._each[group]
         what = f"group {group}, start {each.incarnation}"
         hours = self.assumptions.failures.process_hours / len(ranks)
@@ -290,7 +308,7 @@ class SimulatedWorld:
             self._break(group, f"a process of rank {self.groups[group][0]} crashed")
 
     def _break(self, group: int, reason: str) -> None:
-        """It says nothing more from now on; the master is notified when it is noticed."""
+        """Silences a group. The master is told after the time that it takes to notice a loss."""
         each = self._each[group]
         each.stop()
         news = (group, each.incarnation, Gone(reason))

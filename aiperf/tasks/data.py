@@ -1,19 +1,30 @@
 """Which examples a run reads: the keys of `[data]` that every task has, and a task's class by `data.name`.
 
-A task has a class of its own, which derives from `DataConfig`, checks what is its own, and may add keys.
+A task has a class of its own, which derives from `DataConfig`, checks what is its own, and may add keys. The
+tasks of other packages are found here as well: which these are is decided by what is installed, never by a
+record. A package registers its task as an entry point of the group "aiperf.tasks" under each of its values of
+`data.name`, as "module:VALUE".
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from aiperf.errors import ConfigError
-from aiperf.tasks.installed_tasks import installed, installed_names
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip", "resized-crop-flip-draft")
+"""Values of `data.augmentation`; which of them fit is known once the files are seen."""
+PARTS = ("training", "validation", "test")
+"""Names of the parts of any data, as in `training_examples`."""
+GROUP = "aiperf.tasks"
+"""The group of entry points under which packages register their tasks."""
 
 
 class NoSuchTask(ConfigError):
@@ -28,8 +39,10 @@ class DataConfig:
     """The values of `data.name` that are of this class."""
     without_files: ClassVar[tuple[str, ...]] = ()
     """Those of them that read no files."""
+    generated: ClassVar[tuple[str, ...]] = ()
+    """Those of them whose examples are generated, so that they depend on the random seed of a run."""
     least_validation: ClassVar[int] = 1
-    """The least `validation_examples`; 0 where 0 stands for all that there are."""
+    """The least `validation_examples`; 0 if 0 stands for all of them."""
 
     name: str
     """One of digits, idx, cifar10, imagefolder, packed, synthetic; text, synthetic-text; or the name of an
@@ -85,8 +98,8 @@ class DataConfig:
         """Raises ConfigError for what this task cannot have."""
 
     def refuse_no_folder(self) -> None:
-        """Raises ConfigError where files are needed and their folder is not given, which only a run that
-        reads them needs."""
+        """Raises ConfigError if files are needed and their folder is not given. Only a run that reads them
+        needs it."""
 
     def refuse_absent(self) -> None:
         """Raises ConfigError for files that are not on this host, before anything is started to read them."""
@@ -94,6 +107,36 @@ class DataConfig:
             raise ConfigError(
                 f"data.path is {self.path!r}, which does not exist; give another path with --data"
             )
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the examples are generated."""
+        return self.name in self.generated
+
+    @property
+    def part_examples(self) -> tuple[int, int, int]:
+        """The configured numbers of examples for training, validation and test."""
+        return self.training_examples, self.validation_examples, self.test_examples
+
+    def manifest(self, sha256: str) -> dict[str, Any]:
+        """The entries with which a manifest of these data begins; `sha256` is their fingerprint."""
+        return {
+            "name": self.name,
+            "synthetic": self.is_generated,
+            "channels": self.channels,
+            "size": self.size,
+            "classes": self.classes,
+            "sha256": sha256,
+        }
+
+    def disagreements(self, manifest: Mapping[str, Any], *more: str) -> Iterator[str]:
+        """What a manifest has otherwise than this configuration, by the keys that every manifest has and by
+        `more` keys of the configuration."""
+        for key in ("name", "channels", "size", "classes", *more):
+            if manifest.get(key) != getattr(self, key):
+                yield f"data.{key} is {manifest.get(key)!r}, but {getattr(self, key)!r} is configured"
+        if manifest.get("synthetic") != self.is_generated:
+            yield f"data.synthetic is {manifest.get('synthetic')!r} for {self.name}"
 
     @classmethod
     def member_of_record(cls, record: Mapping[str, Any]) -> type[DataConfig]:
@@ -103,13 +146,13 @@ class DataConfig:
 
 
 def own_classes() -> list[type[DataConfig]]:
-    """Those of this program's tasks, which `aiperf.config` imports. A class of another package is none of
-    them, whatever names it has."""
+    """The classes of this program's tasks, which `aiperf.config` imports. A class of another package is not
+    among them, whatever names it has."""
     return [kind for kind in DataConfig.__subclasses__() if kind.__module__.startswith("aiperf.tasks.")]
 
 
 def data_names() -> list[str]:
-    """Every `data.name` that there is here: those of this program's tasks, then those of installed ones."""
+    """Every available `data.name`: those of this program's tasks, then those of installed ones."""
     return list(dict.fromkeys([*(name for kind in own_classes() for name in kind.names), *installed_names()]))
 
 
@@ -131,6 +174,52 @@ def data_class(name: str) -> type[DataConfig]:
     return kind
 
 
+def installed_names() -> list[str]:
+    """Every `data.name` of an installed task. No package is imported for this."""
+    # Here and below: it imports the parsers of email, which commands without an installed task do not need.
+    from importlib.metadata import entry_points
+
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+@cache
+def installed(name: str) -> object:
+    """What an installed package registered for this `data.name`; None if no package did. Raises ConfigError
+    for one that cannot be imported, and for two packages with one name."""
+    entry = _entry(name)
+    if entry is None:
+        return None
+    try:
+        return entry.load()
+    except Exception as error:
+        raise ConfigError(
+            f"the task of data.name {name!r} cannot be imported from {entry.value}: {error}; correct or "
+            "uninstall its package"
+        ) from error
+
+
+def distribution_of(name: str) -> str:
+    """Name of the distribution of an installed task. Raises ConfigError for a task that has none, and for two
+    packages with one name."""
+    entry = _entry(name)
+    if entry is None or entry.dist is None:
+        raise ConfigError(f"the task of data.name {name!r} belongs to no distribution; install it with pip")
+    return str(entry.dist.name)
+
+
+def _entry(name: str) -> EntryPoint | None:
+    """The entry point of an installed task. Two packages may register the same value; two values are an
+    error, since nobody could say which one a journal means."""
+    from importlib.metadata import entry_points
+
+    found = list(entry_points(group=GROUP, name=name))
+    if others := {entry.value for entry in found} - {entry.value for entry in found[:1]}:
+        raise ConfigError(
+            f"two tasks are named {name!r}: {found[0].value} and {min(others)}; uninstall one of them"
+        )
+    return found[0] if found else None
+
+
 def one_of(key: str, value: str, known: Collection[str]) -> None:
     """Raises ConfigError."""
     if value not in known:
@@ -144,4 +233,5 @@ def at_least(key: str, value: int, least: int) -> None:
 
 
 def _unknown(key: str, value: str, known: Collection[str]) -> str:
+    """The line for a value that is not one of those known."""
     return f"{key} is {value!r}; it must be one of {', '.join(known)}"

@@ -1,4 +1,5 @@
-"""The tasks that there are: those of this program, and installed ones by the data of a configuration."""
+"""The tasks of this program, and installed ones: found by the data of a configuration, or by an
+architecture."""
 
 from __future__ import annotations
 
@@ -8,9 +9,8 @@ from functools import cache
 from typing import Any
 
 from aiperf.errors import ConfigError
-from aiperf.tasks.data import DataConfig
+from aiperf.tasks.data import DataConfig, installed, installed_names
 from aiperf.tasks.images.task import IMAGES
-from aiperf.tasks.installed_tasks import installed, installed_names
 from aiperf.tasks.language.task import LANGUAGE
 from aiperf.tasks.task import Task
 from nas.graph import Graph
@@ -21,14 +21,15 @@ TASKS = (IMAGES, LANGUAGE)
 
 
 def task_of(data: DataConfig) -> Task:
-    """Whose examples a configuration names. Raises ConfigError for an installed package that has none."""
+    """The task whose examples a configuration names. Raises ConfigError for an installed package that has
+    none."""
     own = next((task for task in TASKS if isinstance(data, task.data_class)), None)
     return own or _installed_task(data.name)
 
 
 def task_of_graph(graph: Graph) -> Task:
-    """For whose examples an architecture is, by what its output is asked. Raises ConfigError where no task
-    asks that."""
+    """The task for whose examples an architecture is, by its head. Raises ConfigError if no task has such a
+    head."""
     head: Any = type(graph.head)  # mypy takes no type[T] for hashable
     return _task_of_head(head)
 
@@ -52,6 +53,8 @@ def _installed_tasks(head: type[Head]) -> Iterator[Task]:
 
 @cache
 def _installed_task(name: str) -> Task:
+    """The task of another package. It is never ranked, whatever it says of itself: only the tasks of this
+    program have rules for it."""
     found = installed(name)
     if not isinstance(found, Task):
         raise ConfigError(

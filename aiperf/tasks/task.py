@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from aiperf.tally import Tally
 from aiperf.tasks.data import DataConfig
@@ -39,6 +39,7 @@ class Examples:
 
     @property
     def text(self) -> str:
+        """The examples in words, as "10 classes of 3 x 32 x 32"."""
         return self.head.examples_text(self.input, self.classes)
 
 
@@ -56,6 +57,7 @@ class Amount:
         return examples_per_second * self.of_example(size)
 
     def rate_text(self, examples_per_second: float, size: int) -> str:
+        """The same in words, as "3,200 bytes/s"."""
         return f"{figure(self.rate(examples_per_second, size))} {self.name}/s"
 
 
@@ -72,7 +74,7 @@ class ErrorLimit:
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What is known of data by who does not read it."""
+    """What is known of data without reading it."""
 
     contradictions: Callable[[DataConfig, Manifest], Iterable[str]]
     """Yields what a rank found that cannot be: it contradicts itself, the configuration or a known set."""
@@ -81,16 +83,58 @@ class DataFacts:
     has_like_parts: Callable[[Manifest], bool]
     """Whether the test is known to be no easier than the validation."""
     foreseen: Callable[[DataConfig], dict[str, Any]]
-    """What a rank would find, as far as a configuration tells; 0 examples of a part where it does not."""
+    """What a rank would find, as far as a configuration tells; 0 examples in a part of which it says
+    nothing."""
     summary: Callable[[Manifest], str]
     """In one line: how many examples, of what."""
     error_limit: Callable[[Manifest], ErrorLimit | None] = lambda manifest: None
     """The smallest error that can be believed of the whole test part; None if nothing is known."""
 
 
+class KnownData(Protocol):
+    """Data that everybody has: what its makers fixed, so that no run can have it otherwise."""
+
+    @property
+    def title(self) -> str:
+        """The name by which people know it."""
+
+    @property
+    def name(self) -> str:
+        """The value of `data.name` under which it is read."""
+
+    @property
+    def sha256(self) -> str:
+        """The fingerprint of the whole; empty if no site has reported it yet."""
+
+    def facts(self, manifest: Manifest) -> dict[str, Any]:
+        """The entries that every manifest of it has."""
+
+
+Known = TypeVar("Known", bound=KnownData)
+
+
+def recognise(manifest: Manifest, known: Iterable[Known]) -> Known | None:
+    """Which of these data a manifest describes: by its fingerprint, or by all its numbers if none is
+    pinned."""
+    for each in known:
+        same = manifest.get("sha256") == each.sha256 if each.sha256 else not differences(manifest, each)
+        if same and manifest.get("name") == each.name:
+            return each
+    return None
+
+
+def differences(manifest: Manifest, known: KnownData) -> list[str]:
+    """The entries of a manifest that cannot be those of these data, in words."""
+    return [
+        f"{key} is {manifest.get(key)!r}, but {known.title} has {value!r}"
+        for key, value in known.facts(manifest).items()
+        if manifest.get(key) != value
+    ]
+
+
 @dataclass(frozen=True)
 class RankedLimits:
-    """What a run of this task must be to be ranked, beside what is asked of every run."""
+    """What a run of this task must be to be ranked, in addition to the rules for every run."""
 
     seed: str
     """The starting architecture, by name; candidates stay within the default bounds around it."""
@@ -101,7 +145,7 @@ class RankedLimits:
     data: str
     """The examples, in words."""
     data_faults: Callable[[Manifest], Sequence[str]]
-    """What keeps data from being those."""
+    """What keeps the data of a manifest from being those."""
     random_seed: int = SEASON_SEED
 
     def random_seed_faults(self, random_seed: int) -> list[str]:
@@ -116,29 +160,29 @@ class ControlNetwork:
 
     name: str
     short: str
-    """The name where there is little room."""
+    """A shorter name, for tables."""
     sizes: tuple[int, ...]
     """The sizes of examples that a journal may have, from the smallest."""
     size_text: str
-    """How one is written, as "{}²"."""
+    """How a size is written, as "{}²"."""
     examples_text: str
     """How examples of a size are called, as "{}² images"."""
     examples: str
-    """What they are called, several of them."""
+    """Plural of what an example is called."""
     graph: Callable[[int], Graph]
     """For examples of a size. Its weights do not depend on the size: those of the largest do for all."""
     batch_size: int
-    """Examples a step of an accelerator, or what fits."""
+    """Examples per step on an accelerator, or as many as fit."""
     climb: tuple[tuple[int, int], ...]
-    """What a processor does one after the other: size of the examples, examples a step. It stops at the
-    last that it can do in the time."""
+    """The steps of growing size that a processor makes: size of the examples, and examples per step. It stops
+    at the last one that it can make in the time."""
     smaller: ControlNetwork | None = None
-    """What a processor climbs before: where a step of this network would not end in the time, even one of its
-    smallest examples, the smaller one is the control, and this one is never built. Journals name it by
-    `short`."""
+    """The network that a processor climbs first. If a step of this network would not end in the time, even
+    with its smallest examples, the smaller one is the control, and this one is never built. Journals name it
+    by `short`."""
 
     def named(self, name: str) -> ControlNetwork:
-        """That of a control in a journal; this one where it has no name, or an unknown one."""
+        """The network that a control in a journal names; this one for no name, or an unknown one."""
         return self.smaller if self.smaller is not None and name == self.smaller.short else self
 
     def at(self, sizes: Iterable[int]) -> str:
@@ -148,25 +192,30 @@ class ControlNetwork:
 
 @dataclass(frozen=True)
 class Task:
+    """Everything that depends on what a network learns. Journal, ranks, master and score ask it by these
+    fields, and know no task by name."""
+
     name: str
     example: str
-    """What one is called; several with an s."""
+    """What an example is called; the plural ends in s."""
     amount: Amount
+    """What the rates of its runs are stated in."""
     data_class: type[DataConfig]
     """The configuration of its data, which has the values of `data.name` that are of this task."""
     head: type[Head]
     """What the output of its networks is asked."""
     examples: Callable[[DataConfig], Examples]
+    """What its networks read, by the configuration."""
     data: DataFacts
     reads: Callable[[DataConfig], str]
-    """What a network is given, in words, for who gives it more."""
+    """What a network reads, in words, for those who use it outside of this program."""
     generated: Callable[[Graph, tuple[int, int, int]], DataConfig]
     """Generated examples for an architecture, as many for training, validation and test as stated. Raises
     ConfigError for one that they do not fit."""
     optimizer: str
     """The optimizer of the task's presets, as `training.optimizer` names it."""
     tally: Callable[[int, int, float], Tally]
-    """What a network with an error makes of so many examples of a size."""
+    """The tally of a network with this error, for so many examples of a size."""
     error_text: Callable[[float], str]
     """An error in the units of the task's field."""
     error_law: str

@@ -22,7 +22,9 @@ from aiperf.telemetry.node import has_sensors, open_node
 from aiperf.telemetry.sensor import Reading, Sensor
 
 PERIOD_SECONDS = 1.0
+"""Time between two records; the meter of processors looks as often."""
 LOWEST_PRIORITY = 19
+"""The highest nice value: what records must not take a core from what is measured."""
 METER = "meter"
 """Name of the thread that measures how processors are used."""
 WAIT_SECONDS = 0.5  # for all sensors together; the value of a slower one is unknown in this second
@@ -90,6 +92,8 @@ class _Record:
         self._torn = False
 
     def add(self, line: str) -> None:
+        """Appends a line, after a line break if the last one was cut off. The first failure is reported,
+        later ones are not: a full disk fails each second."""
         try:
             file = self._opened()
             whole = b"\n" * self._torn + line.encode() + b"\n"
@@ -129,6 +133,8 @@ def _waits() -> bool:
 
 
 def _line(host: Sensor, node: Sensor | None, devices: Sequence[Sensor]) -> str:
+    """One record. All sensors are asked before the first answer is awaited, so that their values are of the
+    same moment."""
     at, until = time.time(), time.monotonic() + WAIT_SECONDS
     for sensor in (host, *([node] if node else []), *devices):
         sensor.ask()

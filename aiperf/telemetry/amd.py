@@ -78,6 +78,8 @@ class _Device:
 
 
 def _values(metrics: Mapping[str, Any]) -> Reading:
+    """The values that the metrics have. Newer devices report the current value of what older ones average."""
+
     def first(*names: str, factor: float = 1) -> float | None:
         known = (_number(metrics, name) for name in names)
         value = next((value for value in known if value is not None), None)

@@ -59,6 +59,7 @@ def _library() -> Any:
 
 
 def _read(dcmi: Any, board: int, device: int) -> Iterator[tuple[str, Any]]:
+    """The values that this device has. Raises LookupError if it has none."""
     power, temperature, share = ctypes.c_int(), ctypes.c_int(), ctypes.c_uint()
     memory, core = _Hbm(), _AiCore()
 

@@ -13,6 +13,7 @@ LEAST_SECONDS = 0.1  # minimum time over which a rate is meaningful
 # Exceptions of psutil if /proc is hidden, or has a form that psutil does not know.
 FAULTS = (OSError, RuntimeError, ValueError)
 RATES = ("read", "written", "received", "sent")
+"""Counters that become bytes per second."""
 
 
 def open_host() -> Callable[[], Reading]:

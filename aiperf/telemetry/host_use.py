@@ -21,6 +21,7 @@ QUICK_SECONDS = 0.02
 """Counters of processors and processes are read one after the other; a reading that took longer, because this
 process was held up in between, is repeated, up to `TRIES` times, and the quickest one counts."""
 TRIES = 5
+"""Most readings until one was quick enough."""
 SCHEDULED = Path("/proc/thread-self/schedstat")
 """Nanoseconds for which this thread ran, and waited for a processor (Linux, sched-stats)."""
 
@@ -76,10 +77,12 @@ class OwnProcesses:
     """The processes of a run on this host: those given, and all that they start."""
 
     roots: Collection[int]
+    """Numbers of the given processes."""
     known: dict[Key, psutil.Process] = field(default_factory=dict)
     seconds: dict[Key, float] = field(default_factory=dict)
     """CPU seconds of each, and of its children that have ended, as last read."""
     parents: dict[Key, int] = field(default_factory=dict)
+    """Number of the parent, which gets the time of a process that has ended."""
     ended: float = 0.0
     """CPU seconds of processes that ended and whose parent is not one of them."""
 
@@ -129,6 +132,7 @@ class OwnProcesses:
 
 
 def _processes(numbers: Iterable[int]) -> list[psutil.Process]:
+    """Those of the processes that still exist and may be seen."""
     found = []
     for number in numbers:
         with contextlib.suppress(*FAULTS):
@@ -182,6 +186,8 @@ class Meter:
         return used(before, self._before, self._cores, stopped)
 
     def _read(self) -> Counters:
+        """Counters of the processors that the run may use, and of its processes. Repeated until both were
+        read in QUICK_SECONDS."""
         found = None
         for _ in range(TRIES):
             began = monotonic()

@@ -49,6 +49,8 @@ class _Node:
         self._before: tuple[float, Mapping[Path, int]] | None = None
 
     def read(self) -> Reading:
+        """The power of the node in watts, and that of its processors since the last reading. Raises what
+        `_number` raises."""
         found: dict[str, float] = {}
         if self._meter is not None:
             found["power_watts"] = _number(self._meter / POWER) * MICRO

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 END_SECONDS = 2.0
+"""Time for the process to write its last line, before it is killed."""
 # DCMI does not work with this variable set: CANN, environment variables, ASCEND_RT_VISIBLE_DEVICES.
 NOT_HANDED_ON = ("ASCEND_RT_VISIBLE_DEVICES",)
 
@@ -40,28 +41,22 @@ class Recorder:
 
         Raises OSError if the process cannot be started.
         """
-        command = [sys.executable, "-m", "aiperf.telemetry", "--file", str(file), "--sensors", sensors]
-        environment = {name: value for name, value in os.environ.items() if name not in NOT_HANDED_ON}
+        words = ["--file", str(file), "--sensors", sensors]
+        if watched is not None:
+            words += ["--every", str(watched.every_seconds), "--cores", str(watched.cores)]
+            words += ["--processes", *map(str, watched.processes)]
         named = [f"{name}={identity}" for identity, name in devices.items()]
-        self._hearing: threading.Thread | None = None
-        if watched is None:
-            self._process = subprocess.Popen([*command, *named], stdin=subprocess.PIPE, env=environment)
-            return
-        command += [
-            "--every",
-            str(watched.every_seconds),
-            "--cores",
-            str(watched.cores),
-            "--processes",
-            *map(str, watched.processes),
-        ]
         self._process = subprocess.Popen(
-            [*command, "--", *named], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            [sys.executable, "-m", "aiperf.telemetry", *words, "--", *named],
+            stdin=subprocess.PIPE,
+            stdout=None if watched is None else subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if name not in NOT_HANDED_ON},
         )
-        self._hearing = threading.Thread(
-            target=self._hear, args=(watched.report,), name="host use", daemon=True
-        )
-        self._hearing.start()
+        self._hearing: threading.Thread | None = None
+        if watched is not None:
+            report = (watched.report,)
+            self._hearing = threading.Thread(target=self._hear, args=report, name="host use", daemon=True)
+            self._hearing.start()
 
     def _hear(self, report: Callable[[Mapping[str, float]], object]) -> None:
         assert self._process.stdout is not None
@@ -70,6 +65,7 @@ class Recorder:
                 report(json.loads(line))
 
     def close(self) -> None:
+        """Ends the process by closing its input, and kills it if it does not end in END_SECONDS."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

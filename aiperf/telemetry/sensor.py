@@ -25,6 +25,7 @@ RANGES: Mapping[str, tuple[float, float]] = {
     "memory_clock_hertz": (0.0, 2e10),
 }
 MOST_BYTES_PER_SECOND = 1e15
+"""Upper bound of values that have no range of their own, which are rates."""
 
 
 class Sensor:
@@ -60,6 +61,8 @@ class Sensor:
         return plausible(reading), fault
 
     def _serve(self) -> None:
+        """Reads whenever it is asked, and opens the sensor again after it failed, at most once in
+        REOPEN_SECONDS."""
         read: Callable[[], Reading] | None = None
         retry, fault = -math.inf, ""
         while self._asked.wait():
@@ -100,6 +103,7 @@ def plausible(reading: Reading) -> dict[str, Any]:
 
 
 def _is_plausible(name: str, value: object) -> bool:
+    """Whether a value can be true: a number within its range, or a list of words."""
     if isinstance(value, (list, tuple)):
         return all(isinstance(word, str) for word in value)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):

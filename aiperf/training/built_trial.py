@@ -1,4 +1,8 @@
-"""A trial that is built: network, optimizer and the first batch are on the device."""
+"""A trial that is built: network, optimizer and the first batch are on the device.
+
+It is built beside the steps of the trial before, on a thread and a queue of its own, so that the device does
+not wait between two trials.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,18 @@ from time import perf_counter
 import torch
 from torch.nn.functional import dropout
 
-from aiperf.clock import duration
 from aiperf.config import TrainingConfig
 from aiperf.data import Data
 from aiperf.data.splits import Batch
 from aiperf.device import Device
 from aiperf.device.device import BATCHES
-from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.engine import Engine, Passes, placed
 from aiperf.parallel.batchnorm import synchronise, synchronise_natively
 from aiperf.parallel.parallel import Parallel
 from aiperf.proposing.plan import Plan, plan
 from aiperf.training.kept_network import Kept
 from aiperf.training.optimizers import make_optimizer, set_state
-from aiperf.training.rank_log import NoLog, OwnLog
+from aiperf.training.rank_log import NoLog
 from aiperf.trial import Trial
 from nas.modules import Network
 
@@ -35,9 +38,11 @@ class Rank:
 
     device: Device
     data: Data
+    """Its splits lie on the device, or are read from files by processes of this rank."""
     training: TrainingConfig
     parallel: Parallel
-    log: OwnLog = field(default_factory=NoLog)
+    """The group that trains each trial together; one rank alone is a group, too."""
+    log: NoLog = field(default_factory=NoLog)
     """Takes this rank's own work before it is reported."""
     clock: Callable[[], float] = perf_counter
     """Seconds; all times of trials are taken on it."""
@@ -52,6 +57,7 @@ class InAdvance:
 
     @property
     def next(self) -> Batch:
+        """Examples and targets of the next step; the same at each call until `load` is called."""
         self._aside.join(*self._loaded)
         return self._loaded
 
@@ -71,12 +77,15 @@ class BuiltTrial:
 
     trial: Trial
     number: int
+    """Number of the attempt: a trial whose group was lost is trained once more."""
     network: Network
     optimizer: torch.optim.Optimizer
+    """Replaced after the first step by the one that the group's `wrap` returns."""
     scaler: torch.amp.GradScaler
+    """Enabled for fp16 only; otherwise it passes losses and steps through."""
     plan: Plan
+    """Steps, segments and learning rates."""
     batches: InAdvance
-    prepare_seconds: float
     engine: Engine
     """The engine that makes the steps: the eager one until another was prepared and checked."""
     engine_name: str = Engine.name
@@ -91,6 +100,7 @@ class BuiltTrial:
         return [*self.network.tensors().values(), *states]
 
     def close(self) -> None:
+        """Frees what the engine holds, above all a captured graph with its memory."""
         self.engine.release()
 
     def new_overflows(self) -> int:
@@ -103,11 +113,8 @@ class BuiltTrial:
 def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
     """The network with its starting weights and the optimizer's state on the device, and its first batch
     loaded."""
-    began = rank.clock()
     device, parallel = rank.device, rank.parallel
-    network = Network(start.graph)
-    network.load(start.weights)
-    network.place(device.torch, device.layout)
+    network = placed(start.graph, start.weights, device)
     _drop_out(network, trial.hyper.dropout)
     if rank.training.normalises_over(parallel.ranks):
         if device.kind == "cuda" and parallel.wraps_network:
@@ -133,13 +140,16 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
         scaler=scaler,
         plan=plan(trial, rank.training, rank.data.train.num_examples),
         batches=InAdvance(batches, device),
-        prepare_seconds=duration(rank.clock() - began),
         engine=Engine(passes),
     )
 
 
 def _drop_out(network: Network, rate: float) -> None:
-    """Sets a share of what the last layer with weights reads to zero, in training only."""
+    """Sets a share of what the last layer with weights reads to zero, in training only.
+
+    A hook and not a layer: dropout is a hyper-parameter of the trial, and the architecture, whose operations
+    are counted, stays the same.
+    """
     weighted = [module for module in network.layers if any(True for _ in module.parameters(recurse=False))]
     if rate and weighted:
         weighted[-1].register_forward_pre_hook(

@@ -9,7 +9,7 @@ import torch
 
 from aiperf.clock import duration
 from aiperf.data import Split
-from aiperf.engines.objective import objective_of
+from aiperf.engines.engine import objective_of
 from aiperf.proposing.plan import validated_at_once
 from aiperf.tally import Tally
 from aiperf.training.built_trial import Rank
@@ -17,6 +17,7 @@ from nas.head import Classes
 from nas.modules import Network
 
 FIVE = 5
+"""Number of answers of which one may be right for the second figure of the test."""
 Look = Callable[[torch.Tensor, torch.Tensor], None]
 """At the outputs of a batch, and at its targets."""
 

@@ -26,6 +26,7 @@ from nas.morphisms.morphism import MOMENTUM, SQUARES, STEPS
 from nas.record import RecordError, graph_from_json, graph_to_json
 
 _WEIGHTS = "weights"
+"""Kind of the arrays in a file that are the network's own."""
 POWERS: Mapping[str, int] = {
     "momentum": MOMENTUM,
     "exp_avg": MOMENTUM,

@@ -1,4 +1,8 @@
-"""How the ranks of a group hear what their leader decided: four whole numbers before each work."""
+"""How the ranks of a group hear what their leader decided: four whole numbers before each work.
+
+The leader's conduct looks at a clock, and two clocks would decide differently. The numbers go through the sum
+over the group that every backend has; the other ranks add zeros.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from aiperf.trial import State
 from aiperf.wire.messages import Assign
 
 KINDS = (GiveUp, Begin, Train, Validate, Keep, Close)
+"""Kinds of work by the number that is sent; the same on all ranks, whose code is compared before the span."""
 STATES = tuple(State)
 NO_END = -1
 """Stands for the end of a trial that is not known yet."""
@@ -39,6 +44,7 @@ def _numbers(action: OfTrial) -> tuple[int, int, int]:
 
 
 def _action(kind: type[OfTrial], segment: int, first: int, second: int, assign: Assign) -> OfTrial:
+    """The action of these numbers, without its reasons, which only the leader reports."""
     if kind is Begin:
         return Begin(assign, ENGINES[first], "")
     if kind is Train:

@@ -40,6 +40,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Makes one step with the current gradients; there is no closure."""
         for group in self.param_groups:
             if group["muon"]:
                 for tensor in group["params"]:
@@ -48,6 +49,8 @@ class Muon(torch.optim.Optimizer):
                 self._by_adamw(group)
 
     def _orthogonalised(self, tensor: Tensor, group: Mapping[str, Any]) -> None:
+        """Moves a tensor of matrices along its orthogonalised momentum. The decay is decoupled from the
+        gradient, as in AdamW."""
         assert tensor.grad is not None
         state, momentum = self.state[tensor], group["betas"][0]
         if not state:
@@ -61,6 +64,8 @@ class Muon(torch.optim.Optimizer):
         tensor.sub_(update.reshape(tensor.shape), alpha=group["lr"] * size)
 
     def _by_adamw(self, group: Mapping[str, Any]) -> None:
+        """Moves the tensors that are no hidden matrices by torch's own function, so that they move exactly as
+        with torch.optim.AdamW."""
         tensors = group["params"]
         for tensor in tensors:
             state = self.state[tensor]

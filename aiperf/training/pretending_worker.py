@@ -6,26 +6,22 @@ Messages, kept files and the log of its own steps are real; there is no device, 
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
-import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
 from aiperf.code import code_hash
-from aiperf.conduct.actions import Begin, Close, GiveUp, Keep, OfTrial, Train, Validate, Work
+from aiperf.conduct.actions import Begin, Close, Keep, OfTrial, Train, Validate
 from aiperf.conduct.conduct import Conduct
-from aiperf.conduct.driver import Answer, Driver
-from aiperf.conduct.events import Answered, Begun, Built, Event, Failed
+from aiperf.conduct.events import Begun, Built, Event, Failed
 from aiperf.errors import DataError
 from aiperf.files import RunFiles
 from aiperf.pretending.assumptions import Assumptions
@@ -37,11 +33,10 @@ from aiperf.pretending.rank_report import (
     pretended_ready,
 )
 from aiperf.proposing.pace import WORKING_SECONDS
-from aiperf.scheduler_warning import ALL, held
 from aiperf.telemetry.recorder import Recorder
+from aiperf.training.driver import Answer, Driver, sees_run
 from aiperf.training.kept_network import Kept, read_any_kept, write_kept
-from aiperf.training.probe import sees_run
-from aiperf.training.rank_log import NoLog, OwnLog, StepLog
+from aiperf.training.rank_log import NoLog, StepLog
 from aiperf.wire import messages
 from aiperf.wire.layout import Place
 from nas.record import graph_from_json
@@ -49,23 +44,20 @@ from nas.record import graph_from_json
 EXAMPLES, RATE_OFFSET = "learnt.examples", "learnt.rate_offset"
 """Names of the two numbers of `Learnt`, an array each."""
 
-log = logging.getLogger(__name__)
-
 
 class Dismissed(Exception):
     """The worker is to end at once."""
 
 
-class PretendingWorker(Driver[PretendedTrial]):
+class PretendingWorker(Driver[PretendedTrial, Learnt]):
     """One rank. Of a group of several only the leader pretends to train; the others answer what each rank is
     asked before the span."""
 
     def __init__(
         self, place: Place, assumptions: Assumptions, say: Callable[[messages.FromGroup], None]
     ) -> None:
-        self.host = socket.gethostname()
-        super().__init__(Conduct(), say, f"rank {place.rank} on {self.host}")
-        self.place, self.assumptions = place, assumptions
+        super().__init__(Conduct(), say, place)
+        self.assumptions = assumptions
         self.first: queue.SimpleQueue[messages.ToGroup] = queue.SimpleQueue()
         """The messages before the conduct begins: Setup, or Quit."""
         self.ended = threading.Event()
@@ -73,10 +65,11 @@ class PretendingWorker(Driver[PretendedTrial]):
         self.due = 0.0
         """When the last work of the trial ended, or should have ended. A thread that wakes up late, as on a
         busy host, says how old its news is, and its next wait is shorter: a device would not have waited."""
-        self.last: tuple[int, Learnt] | None = None
-        self.log: OwnLog = NoLog()
+        self.log: NoLog = NoLog()
 
     def take(self, event: Event) -> None:
+        """Quit ends whatever waits; the messages before the conduct begins go to `serve`. A rank that does
+        not lead has no trials."""
         if isinstance(event, messages.Quit):
             self.ended.set()
             self.first.put(event)
@@ -94,9 +87,10 @@ class PretendingWorker(Driver[PretendedTrial]):
         self.config, self.files = setup.config, RunFiles(Path(setup.directory), salt=setup.salt)
         seed = graph_from_json(setup.seed_graph)
         self.pretended = pretended_group(self.assumptions, setup.config, seed, self.place.group)
-        with ExitStack() as self.stack:
+        with ExitStack() as stack:
+            stack.callback(self.end_recording)
             if self.place.leads:
-                self.log = self.stack.enter_context(StepLog(self.files.witness(self.host, self.place.rank)))
+                self.log = stack.enter_context(StepLog(self.files.witness(self.host, self.place.rank)))
             shared, seconds = sees_run(self.files, setup.probe), self.clock() - began
             self.send(
                 pretended_ready(
@@ -114,54 +108,37 @@ class PretendingWorker(Driver[PretendedTrial]):
             )
             self.work()
 
-    def do(self, work: Work) -> Answer | None:
-        if isinstance(work, messages.Evaluate):
-            return Answered((self._evaluate(work.trial),))
-        if isinstance(work, messages.MeasureCeiling | messages.MeasureControl):
-            return self._measure(work)
-        if isinstance(work, GiveUp):
-            self.give_up(work)
-        elif isinstance(work, Begin):
-            return self._begin(work)
-        elif not isinstance(work, messages.Release):
-            assert self.trial, work
-            assert isinstance(work, OfTrial), work
-            return self._of_trial(self.trial, work)
-        return None
-
-    def observe(self, message: messages.Observe) -> None:
+    def recorder(self, message: messages.Observe) -> Recorder:
         """The host is recorded as in a run; it has no devices."""
-        if self.place.device_index == 0:
-            try:
-                with held(*ALL):
-                    self.stack.callback(Recorder(self.files.telemetry(self.host), "", {}).close)
-            except OSError as error:
-                log.error("nothing is recorded on %s: %s", self.host, error)
+        return Recorder(self.files.telemetry(self.host), "", {})
 
     def start_of(self, assign: messages.Assign) -> PretendedTrial:
         """Beside the trial before, from the file that the parent left."""
         trial, parent = assign.trial, assign.trial.parent
-        before = Learnt(self.pretended.seed) if parent is None else self._kept(parent)
+        before = Learnt(self.pretended.seed) if parent is None else self.kept(parent)
         start = before.child(trial, self.assumptions.spread)
         self._wait_until(self.clock() + self.assumptions.trials.prepare_seconds)
         return PretendedTrial(self.pretended, trial, assign.attempt, start)
 
-    def built(self, assign: messages.Assign, start: PretendedTrial) -> Built:
+    def built(self, start: PretendedTrial) -> Built:
         return start.built
 
-    def _measure(self, work: messages.MeasureCeiling | messages.MeasureControl) -> Answered:
+    def measure_ceiling(self, seconds: float) -> messages.Ceiling:
         self._wait_until(self.clock() + self.assumptions.startup.measuring_seconds / 2)
-        measured = pretended_ceiling if isinstance(work, messages.MeasureCeiling) else pretended_control
-        return Answered((measured(self.pretended, self.place.rank, self.host),))
+        return pretended_ceiling(self.pretended, self.place.rank, self.host)
 
-    def _kept(self, trial: int) -> Learnt:
-        """From memory when this group had it last, else from its file."""
-        last = self.last  # the writing thread may replace it at any moment
-        if last is not None and last[0] == trial:
-            return last[1]
-        return read_learnt(self.files.weights(trial))
+    def measure_control(self, seconds: float) -> messages.Control:
+        self._wait_until(self.clock() + self.assumptions.startup.measuring_seconds / 2)
+        return pretended_control(self.pretended, self.place.rank, self.host)
+
+    def save(self, path: Path, kept: Learnt) -> str:
+        return write_learnt(path, kept)
+
+    def read(self, path: Path) -> Learnt:
+        return read_learnt(path)
 
     def _begin(self, begin: Begin) -> Begun | Failed:
+        """Takes up a trial after the gap that the model assumes between two trials."""
         start = self.start(begin.assign)
         if isinstance(error := start.exception(), Dismissed):
             raise error
@@ -172,8 +149,12 @@ class PretendingWorker(Driver[PretendedTrial]):
         self.due = self.clock()
         return Begun()
 
-    def _of_trial(self, trial: PretendedTrial, work: OfTrial) -> Answer | None:
-        """A work of the trial that runs; the rank's own log has it before the master hears of it."""
+    def do(self, work: OfTrial) -> Answer | None:
+        """The rank's own log has a work before the master hears of it."""
+        if isinstance(work, Begin):
+            return self._begin(work)
+        trial = self.trial
+        assert trial, work
         if isinstance(work, Train):
             seconds = trial.train_seconds(work.steps)
             self._wait(seconds)
@@ -189,16 +170,8 @@ class PretendingWorker(Driver[PretendedTrial]):
         if isinstance(work, Keep):
             trial.keep()
         elif isinstance(work, Close):
-            path = self.files.weights(work.trial)
-            self.write(work, path, partial(self._keep, work.trial, path, trial.kept))
+            self.write(work, trial.kept)
         return None
-
-    def _keep(self, trial: int, path: Path, kept: Learnt | None) -> str:
-        if kept is None:
-            return ""
-        written = write_learnt(path, kept)
-        self.last = trial, kept
-        return written
 
     def _wait(self, seconds: float, working: bool = False) -> None:
         """The next work of a trial takes so long."""
@@ -213,8 +186,8 @@ class PretendingWorker(Driver[PretendedTrial]):
             if working and left > WORKING_SECONDS:
                 self.send(messages.Working())
 
-    def _evaluate(self, trial: int) -> messages.Evaluated:
-        learnt, of = self._kept(trial), self.pretended.manifest["test_examples"]
+    def evaluate(self, trial: int) -> messages.Evaluated:
+        learnt, of = self.kept(trial), self.pretended.manifest["test_examples"]
         seconds = self.pretended.validate_seconds(learnt, of)
         self._wait_until(self.clock() + seconds, working=True)
         return messages.Evaluated(trial, self.pretended.tally(learnt, of), seconds)

@@ -8,15 +8,14 @@ from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from aiperf.errors import WorldError
 from aiperf.os_error import naming, unwritable
 from aiperf.tally import Tally
 
 
-class OwnLog(Protocol):
-    """Takes what this rank did itself; what its group did is the sum over its ranks."""
+class NoLog:
+    """Takes what a rank did itself where nobody will read it; its group did the sum over its ranks."""
 
     def steps(self, trial: int, attempt: int, segment: int, steps: int, examples: int) -> None:
         """A block of steps, and the examples of them that this rank trained on."""
@@ -25,23 +24,11 @@ class OwnLog(Protocol):
         """The validation that closed a segment: what this rank found of its share."""
 
     def digest(self) -> bytes:
-        """SHA-256 of all that was written so far; nothing where nobody will read it."""
-
-
-class NoLog:
-    """Where nobody will read it."""
-
-    def steps(self, trial: int, attempt: int, segment: int, steps: int, examples: int) -> None:
-        pass
-
-    def answers(self, trial: int, attempt: int, segment: int, tally: Tally) -> None:
-        pass
-
-    def digest(self) -> bytes:
+        """SHA-256 of all that was written so far; nothing if nobody will read it."""
         return b""
 
 
-class StepLog:
+class StepLog(NoLog):
     """A file of one JSON object a line, each flushed. From one thread.
 
     A rank that is started again appends, so the digest is of the whole file. A line is written whole or
@@ -78,6 +65,7 @@ class StepLog:
         return self._hash.digest()
 
     def _write(self, **record: int) -> None:
+        """Appends a line, whole or not at all. Raises OSError with the path."""
         line = json.dumps(record).encode() + b"\n"
         written = 0
         try:

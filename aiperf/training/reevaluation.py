@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aiperf.engines.engine import Engine
+from aiperf.engines.engine import Engine, placed
 from aiperf.engines.registry import KINDS, why_not
 from aiperf.errors import JournalError
 from aiperf.files import RunFiles
@@ -23,8 +23,7 @@ from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.training.built_trial import Rank
 from aiperf.training.evaluation import Top5, evaluate
-from aiperf.training.found_network import find_network, placed
-from aiperf.training.kept_trial import spot_checked_trial
+from aiperf.training.found_network import find_network, spot_checked_trial
 from nas.modules import Network
 
 
@@ -34,6 +33,7 @@ class Again:
 
     found: Tally
     recorded: Tally
+    """What the journal has."""
 
     @property
     def agrees(self) -> bool:
@@ -93,7 +93,8 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
         among = Again(Classified(of, top5.total(rank) or 0), Classified(of, tested.top5))
     spots = dict[int, Again]()
     for number in spot_checks_of(replay, files):
-        network = placed(spot_checked_trial(replay, files, number), found.device)
+        kept = spot_checked_trial(replay, files, number)
+        network = placed(kept.graph, kept.weights, found.device)
         spots[number] = _validated(replay, rank, number, network)
     return Reevaluation(tested.trial, test, validation, among, spots)
 

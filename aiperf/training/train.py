@@ -15,16 +15,15 @@ from functools import partial
 from hashlib import sha256
 from time import perf_counter
 
-import numpy as np
 import torch
 
 from aiperf.clock import duration
 from aiperf.conduct.actions import Close, Keep, OfTrial, Say, Train, Validate
 from aiperf.conduct.course import Course
 from aiperf.conduct.events import BlockDone, Built, EngineFailed, ValidationDone
+from aiperf.data.training import NotFinite
 from aiperf.engines.agreement import prepare_again, prepare_and_check, prepare_only
 from aiperf.engines.engine import Engine
-from aiperf.engines.objective import NotFinite
 from aiperf.engines.registry import KINDS
 from aiperf.parallel.parallel import agree, gathered, make_step
 from aiperf.proposing.pace import WORKING_SECONDS, Pace
@@ -41,6 +40,9 @@ Report = Callable[[Fallback | Steps | Validated | Working], None]
 
 Happened = Callable[[EngineFailed | Working], None]
 """Takes what happens in the middle of a step or a validation, on every rank."""
+
+Tensors = dict[str, dict[str, torch.Tensor]]
+"""Tensors by kind and name."""
 
 PREPARE_SECONDS = 900.0
 """An engine that takes longer to be ready for one trial is taken for one that hangs."""
@@ -62,6 +64,7 @@ class TrialEnd:
     reason: str
     """Known to the leader; empty on the other ranks."""
     kept: Kept | None
+    """None if no validation was in time."""
     segment: int
     """The segment that this validation closed; NOTHING_KEPT without one."""
 
@@ -98,7 +101,8 @@ class TrainedTrial:
 
     def __init__(self, rank: Rank, attempt: BuiltTrial, report: Happened) -> None:
         self._rank, self._attempt, self._report = rank, attempt, report
-        self._keeper = _Keeper(attempt)
+        self._kept: Tensors | None = None
+        """Copies on the device of what is to be kept, by kind of state; the weights are the kind ""."""
         self._unkept: Exception | None = None
         self._done = 0
         """Steps that were made."""
@@ -118,15 +122,23 @@ class TrainedTrial:
     def kept(self) -> Kept | None:
         """The network at its best validation in time, on the host; None without one."""
         self._refuse_unkept()
-        return self._keeper.kept()
+        if self._kept is None:
+            return None
+        state = {
+            kind: {name: tensor.contiguous().cpu().numpy() for name, tensor in tensors.items()}
+            for kind, tensors in self._kept.items()
+        }
+        return Kept(self._attempt.network.graph, state.pop(""), state)
 
     def close(self) -> None:
         self._attempt.close()
 
     def _keep(self) -> None:
         """Nobody waits for the end of this, so an error, of memory mostly, is raised by the next work."""
+        network = self._attempt.network
         try:
-            self._keeper.keep()
+            weights = {name: tensor.detach().clone() for name, tensor in network.tensors().items()}
+            self._kept = {"": weights, **state_of(network, self._attempt.optimizer)}
         except Exception as error:
             self._unkept = error
 
@@ -182,6 +194,7 @@ class TrainedTrial:
         return loss_sum, examples
 
     def _validate(self, segment: int) -> ValidationDone:
+        """Evaluates the network that all ranks have in common: their statistics are averaged first."""
         rank, attempt = self._rank, self._attempt
         share_statistics(rank, attempt.network)
         own = partial(rank.log.answers, attempt.trial.number, attempt.number, segment)
@@ -233,30 +246,6 @@ def _backward(attempt: BuiltTrial, step: int, end: int | None) -> tuple[torch.Te
     return loss, len(labels)
 
 
-class _Keeper:
-    """Holds the network as it was at its best validation."""
-
-    def __init__(self, attempt: BuiltTrial) -> None:
-        self.attempt = attempt
-        self.tensors: dict[str, torch.Tensor] = {}
-        self.state: dict[str, dict[str, torch.Tensor]] = {}
-
-    def keep(self) -> None:
-        network = self.attempt.network
-        self.tensors = {name: tensor.detach().clone() for name, tensor in network.tensors().items()}
-        self.state = state_of(network, self.attempt.optimizer)
-
-    def kept(self) -> Kept | None:
-        if not self.tensors:
-            return None
-        state = {kind: _arrays(tensors) for kind, tensors in self.state.items()}
-        return Kept(self.attempt.network.graph, _arrays(self.tensors), state)
-
-
-def _arrays(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    return {name: tensor.contiguous().cpu().numpy() for name, tensor in tensors.items()}
-
-
 def _finite_mean(loss_sum: torch.Tensor, steps: int) -> float:
     """The mean loss of a block; reading it waits for the device. Raises NotFinite."""
     mean = loss_sum.item() / steps
@@ -277,7 +266,7 @@ def begin_engine(rank: Rank, attempt: BuiltTrial, step: int, report: Happened) -
         return
     begin = prepare_and_check if kind.is_made_anew else prepare_only
     with AtWork(report):
-        engine, reason = begin(attempt.engine_name, eager, *attempt.batches.next, parallel)
+        engine, reason = begin(kind, eager, *attempt.batches.next, parallel)
     if reason:
         _fall_back(attempt, reason, report)
     attempt.engine = engine

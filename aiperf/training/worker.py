@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,15 +22,15 @@ from typing import Any, Protocol
 from aiperf.code import code_hash
 from aiperf.conduct.actions import Begin, Close, GiveUp, OfTrial, Work
 from aiperf.conduct.conduct import Conduct, failure
-from aiperf.conduct.driver import Answer, Driver
 from aiperf.conduct.events import Answered, Begun, Built, EngineFailed, Event, Failed, WeightsWritten
 from aiperf.config import EAGER
 from aiperf.data import load
+from aiperf.data.training import NotFinite
 from aiperf.device import Device, cgroup, count_devices
 from aiperf.device.device import PREPARING, TRAINING, is_out_of_memory
 from aiperf.device.near_cores import stay_near
 from aiperf.device.surroundings import read_settings
-from aiperf.engines.objective import NotFinite
+from aiperf.engines.engine import placed
 from aiperf.engines.registry import refuse_unusable, why_not
 from aiperf.errors import AiperfError, DataError, GroupBroken
 from aiperf.files import RunFiles
@@ -42,16 +41,15 @@ from aiperf.measuring.precision import format_rates, used_formats
 from aiperf.measuring.step_times import Asked, Longest
 from aiperf.parallel.parallel import Parallel, agree, everyone
 from aiperf.proposing.engine_choice import Engines, Sizes
-from aiperf.proposing.proposals import drawn
+from aiperf.proposing.proposals import morphism_mix
 from aiperf.proposing.thread_choice import Threads
-from aiperf.scheduler_warning import ALL, held
 from aiperf.tasks.registry import task_of
 from aiperf.telemetry.recorder import Recorder, Watched
 from aiperf.training.built_trial import BuiltTrial, Rank, build
+from aiperf.training.driver import Answer, Driver, sees_run
 from aiperf.training.evaluation import Top5, evaluate
 from aiperf.training.kept_network import Kept, read_kept, write_kept
 from aiperf.training.leader import distribute, follow
-from aiperf.training.probe import sees_run
 from aiperf.training.rank_log import StepLog
 from aiperf.training.train import Elsewhere, Here, TrainedTrial
 from aiperf.trial import Trial
@@ -62,12 +60,9 @@ from aiperf.wire.messages import (
     Assign,
     Ceiling,
     Control,
-    Evaluate,
     Evaluated,
     FromGroup,
     HostUse,
-    MeasureCeiling,
-    MeasureControl,
     Observe,
     Quit,
     Ready,
@@ -77,7 +72,6 @@ from aiperf.wire.messages import (
     ToGroup,
     Working,
 )
-from nas.modules import Network
 from nas.record import graph_from_json
 from nas.search import typical
 from nas.weights import digest, initial
@@ -99,7 +93,7 @@ class Channel(Protocol):
         """Waits for the next message. Raises EOFError when the master is gone."""
 
 
-class Worker(Driver[BuiltTrial]):
+class Worker(Driver[BuiltTrial, Kept]):
     """One rank of a group.
 
     The leader conducts, and sends the others each work of a trial before it is done. All ranks do the same
@@ -109,27 +103,21 @@ class Worker(Driver[BuiltTrial]):
     def __init__(
         self, setup: Setup, channel: Channel, device: Device, place: Place, parallel: Parallel
     ) -> None:
-        self.host = socket.gethostname()
-        self.config, self.files, self.probe = (
-            setup.config,
-            RunFiles(Path(setup.directory), salt=setup.salt),
-            setup.probe,
-        )
+        self.config, self.probe = setup.config, setup.probe
+        self.files = RunFiles(Path(setup.directory), salt=setup.salt)
         self.seed = graph_from_json(setup.seed_graph)
-        self.typical = typical(self.seed, setup.config.search.bounds, drawn(setup.config))
+        self.typical = typical(self.seed, setup.config.search.bounds, morphism_mix(setup.config))
         self.sizes = Sizes(self.seed, self.typical, self.config.training.batch_size)
         self.threads = Threads((), self.sizes.seed_size)
         """Chooses the threads of each trial, from what this rank measured before the span."""
         engines = Engines(self.config.training, self.sizes)
-        super().__init__(Conduct(engines), channel.send, f"rank {place.rank} on {self.host}")
-        self.channel, self.device, self.place, self.parallel = channel, device, place, parallel
+        super().__init__(Conduct(engines), channel.send, place)
+        self.channel, self.device, self.parallel = channel, device, parallel
         self.followed: SimpleQueue[ToGroup] = SimpleQueue()
         """Messages in their order, on a rank that does not lead."""
         self.assigned: Assign | None = None
         """The trial that the group is at."""
         self.trained: TrainedTrial | None = None
-        self.last: tuple[int, Kept] | None = None
-        self.recorder: Recorder | None = None
 
     def serve(self) -> None:
         """From initialisation to Quit. Raises AiperfError for what ends the run before it began."""
@@ -137,6 +125,7 @@ class Worker(Driver[BuiltTrial]):
             self._serve()
 
     def _serve(self) -> None:
+        """Reads the data, measures the formats, reports this rank, and then works until Quit."""
         began = time.perf_counter()
         # First of all: its errors are reported before anybody waits for the rest.
         local_ranks = self.place.ranks_on_host
@@ -149,7 +138,7 @@ class Worker(Driver[BuiltTrial]):
         self.seed_weights = initial(self.seed, self.config.random_seed)
         with StepLog(self.files.witness(self.host, self.place.rank)) as own:
             self.rank = Rank(self.device, data, self.config.training, self.parallel, own, self.clock)
-            self.channel.send(self._ready(data.manifest, time.perf_counter() - began))
+            self.send(self._ready(data.manifest, time.perf_counter() - began))
             threading.Thread(target=self._listen, name="listen", daemon=True).start()
             try:
                 self.work()
@@ -162,8 +151,7 @@ class Worker(Driver[BuiltTrial]):
                 # NCCL's communicator waits without end for a graph with its collectives to be freed:
                 # pytorch/pytorch#115388. The group is left after this.
                 self._leave()
-                if self.recorder is not None:
-                    self.recorder.close()
+                self.end_recording()
 
     def _listen(self) -> None:
         """Hears the master. Ends the process when it is gone: nobody would use its work."""
@@ -186,6 +174,8 @@ class Worker(Driver[BuiltTrial]):
             self.followed.put(message)
 
     def next_work(self) -> Work:
+        """The next decision of the leader, on every rank. A rank that follows waits until its own preparation
+        is over before it joins the exchange."""
         if self.place.leads:
             work = super().next_work()
             if isinstance(work, Begin | GiveUp):
@@ -210,53 +200,36 @@ class Worker(Driver[BuiltTrial]):
             raise self._broken(error) from error
 
     def take(self, event: Event) -> None:
-        """Only the leader conducts."""
+        """Only the leader conducts. A rank that follows says itself what it measured."""
         if self.place.leads:
             super().take(event)
+        elif isinstance(event, Answered):
+            for message in event.messages:
+                if isinstance(message, Ceiling | Control):
+                    self.send(message)
 
-    def do(self, work: Work) -> Answer | None:
-        if isinstance(work, MeasureCeiling):
-            return self._own(self._measure_ceiling(work.seconds))
-        if isinstance(work, MeasureControl):
-            return self._own(self._measure_control(work.seconds))
-        if isinstance(work, Evaluate):
-            return Answered((self._evaluate(work.trial),))
-        if isinstance(work, Release):
-            rank = str(self.place.rank)
-            if threads := work.threads.get(rank):
-                self.device.use_threads(threads)
-            if timed := work.timed.get(rank):
-                self.threads = replace(self.threads, timed=timed)
-            return None
-        assert isinstance(work, OfTrial), work
-        return self._do_of_trial(work)
+    def release(self, message: Release) -> None:
+        """Uses the threads and step times of a rank that measured them before this process was started."""
+        rank = str(self.place.rank)
+        if threads := message.threads.get(rank):
+            self.device.use_threads(threads)
+        if timed := message.timed.get(rank):
+            self.threads = replace(self.threads, timed=timed)
 
-    def _own(self, message: FromGroup) -> Answered:
-        """What each rank says of itself; of those that follow no conduct says it."""
-        if not self.place.leads:
-            self.channel.send(message)
-        return Answered((message,))
-
-    def observe(self, message: Observe) -> None:
-        """The first rank of a host records for all; a run goes on where that cannot be."""
-        if self.place.device_index == 0 and self.recorder is None:
-            named = {each: self.files.hidden("device", each) for each in message.devices.get(self.host, ())}
-            processes = message.processes.get(self.host, ())
-            watched = (
-                Watched(processes, cgroup.cores(), message.use_seconds, self._used) if processes else None
-            )
-            try:
-                with held(*ALL):  # for good: it ends with its input
-                    file, sensors = self.files.telemetry(self.host), self.device.sensors
-                    self.recorder = Recorder(file, sensors, named, watched)
-            except OSError as error:
-                log.error("nothing is recorded on %s: %s", self.host, error)
+    def recorder(self, message: Observe) -> Recorder:
+        """A recorder of all devices of this host, under the names that the journal uses for them."""
+        named = {each: self.files.hidden("device", each) for each in message.devices.get(self.host, ())}
+        watched = None
+        if processes := message.processes.get(self.host, ()):
+            watched = Watched(processes, cgroup.cores(), message.use_seconds, self._used)
+        return Recorder(self.files.telemetry(self.host), self.device.sensors, named, watched)
 
     def _used(self, used: Mapping[str, float]) -> None:
         """Reports an interval of this host, in the thread that hears the recorder."""
-        self.channel.send(HostUse(self.place.rank, **used))
+        self.send(HostUse(self.place.rank, **used))
 
     def _ready(self, manifest: Mapping[str, Any], seconds: float) -> Ready:
+        """What the rules ask of a rank, and what the data and the device are."""
         return Ready(
             rank=self.place.rank,
             host=self.host,
@@ -284,7 +257,9 @@ class Worker(Driver[BuiltTrial]):
         own = {NOTE: self.device.note, NEAR: self.near}
         return read_settings(os.environ) | {name: text for name, text in own.items() if text}
 
-    def _measure_ceiling(self, seconds: float) -> Ceiling:
+    def measure_ceiling(self, seconds: float) -> Ceiling:
+        """Measures network and engines first, then the ceilings with the number of threads that is best for
+        them. Raises WorldError if the engine that the user has chosen cannot be used."""
         training, device, asked = self.config.training, self.device, None
         work = RankWork(self.typical, training.format, training.batch_size // self.parallel.ranks)
         if training.step != EAGER:
@@ -301,7 +276,7 @@ class Worker(Driver[BuiltTrial]):
         device.clean()
         return measured
 
-    def _measure_control(self, seconds: float) -> Control:
+    def measure_control(self, seconds: float) -> Control:
         *others, own = measure_control(
             task_of(self.config.data).control, self.device, self.config.training.format, seconds
         )
@@ -326,30 +301,29 @@ class Worker(Driver[BuiltTrial]):
         queue.finish()
         return built
 
-    def built(self, assign: Assign, start: BuiltTrial) -> Built:
+    def built(self, start: BuiltTrial) -> Built:
         return Built(start.network.graph, start.plan)
 
     def _start_of(self, trial: Trial) -> Kept:
         """The child's network, with the weights and optimizer state that its parent's become."""
         seed = Kept(self.seed, self.seed_weights, {})
-        kept = seed if trial.parent is None else self._kept(trial.parent)
+        kept = seed if trial.parent is None else self.kept(trial.parent)
         for morphism in trial.morphisms:
             kept = kept.grown(morphism)
         return kept
 
-    def _kept(self, trial: int) -> Kept:
-        """From memory when this group trained it last, else from its file."""
-        last = self.last  # the writing thread may replace it at any moment
-        if last is not None and last[0] == trial:
-            return last[1]
-        return read_kept(self.files.weights(trial))
+    def give_up(self, work: GiveUp) -> None:
+        super().give_up(work)
+        self.assigned = None
 
-    def _do_of_trial(self, work: OfTrial) -> Answer | None:
+    def save(self, path: Path, kept: Kept) -> str:
+        return write_kept(path, kept)
+
+    def read(self, path: Path) -> Kept:
+        return read_kept(path)
+
+    def do(self, work: OfTrial) -> Answer | None:
         """Raises GroupBroken when ranks of the group wait for each other in vain."""
-        if isinstance(work, GiveUp):
-            self.give_up(work)
-            self.assigned = None
-            return None
         if isinstance(work, Close):
             self._close(work)
             return None
@@ -404,6 +378,7 @@ class Worker(Driver[BuiltTrial]):
         return self.trained
 
     def _close(self, close: Close) -> None:
+        """Ends a trial: the leader writes what was kept, and every rank remembers it for a child."""
         trial, kept = close.trial, None
         try:
             kept = self._running.kept()
@@ -413,18 +388,10 @@ class Worker(Driver[BuiltTrial]):
             self.device.clean()
             return
         if self.place.leads:
-            self.write(close, self.files.weights(trial), partial(self._keep, trial, kept))
+            self.write(close, kept)
         elif kept is not None:
             self.last = trial, kept
         self._leave()
-
-    def _keep(self, trial: int, kept: Kept | None) -> str:
-        """Writes what a trial kept, and remembers it, because a child of it may be next: the SHA-256."""
-        if kept is None:
-            return ""
-        written = write_kept(self.files.weights(trial), kept)
-        self.last = trial, kept
-        return written
 
     def _leave(self) -> None:
         """Frees what the trial used."""
@@ -437,7 +404,7 @@ class Worker(Driver[BuiltTrial]):
         if isinstance(event, EngineFailed):
             self.take(event)
         elif self.place.leads:
-            self.channel.send(event)
+            self.send(event)
 
     def _failed(self, error: BaseException) -> Failed:
         failed = self.failed(error, is_out_of_memory(error))
@@ -454,18 +421,17 @@ class Worker(Driver[BuiltTrial]):
     def _report(self, failed: Failed) -> None:
         """Sends a failure of this rank itself, where no conduct will."""
         if failed.here and self.assigned:
-            self.channel.send(failure(self.assigned, failed))
+            self.send(failure(self.assigned, failed))
 
     @property
     def _name(self) -> str:
         assert self.assigned
         return f"trial {self.assigned.trial.number}"
 
-    def _evaluate(self, trial: int) -> Evaluated:
-        kept = self._kept(trial)
-        network = Network(kept.graph)
-        network.load(kept.weights)
-        network.place(self.device.torch, self.device.layout)
+    def evaluate(self, trial: int) -> Evaluated:
+        """Tests the best network. Raises DataError if its answers are not finite numbers."""
+        kept = self.kept(trial)
+        network = placed(kept.graph, kept.weights, self.device)
         try:
             top5 = Top5(network, self.device.torch)
             tally, seconds = evaluate(self.rank, network, self.rank.data.test, look=top5.look)

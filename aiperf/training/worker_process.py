@@ -51,6 +51,8 @@ class _SocketChannel:
 
 
 def main() -> int:
+    """Serves one run. The exit code is 1 for an error that the user sees, on stderr and, if the rank could
+    still send, at the master."""
     outlive()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--socket", type=int, required=True)
@@ -108,6 +110,7 @@ def describe(kind: str, place: str) -> object:
 
 
 def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Parallel:
+    """Joins the ranks of the group. The leader says where to meet, and the master passes it on."""
     if len(place.group) == 1:
         return Solo()
 

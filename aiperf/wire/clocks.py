@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from aiperf.wire.messages import FromGroup, ToGroup
-
 ROUND_TRIPS = 3
 """Number of round trips to each rank."""
 MOST_ROUND_TRIPS = 10
@@ -19,22 +17,6 @@ MOST_ROUND_TRIPS = 10
 CLOCK_SECONDS = 1.0
 """Largest difference in seconds between the clocks of the hosts of a valid run, and the largest uncertainty
 at which it can be told."""
-
-
-@dataclass(frozen=True)
-class AskTime(ToGroup):
-    """Request for a rank's time of day, which it answers at once."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class TimeOfDay(FromGroup):
-    """The answer to the request with the same number."""
-
-    number: int
-    wall_seconds: float
-    """Time of day in seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -62,27 +44,28 @@ SAME_CLOCK = ClockReading(0.0, 0.0)
 
 
 class RoundTrips:
-    """The round trips to one rank. Times are of the process that asks: `wall` is its time of day, `now` is
-    its monotonic clock, both in seconds."""
+    """The round trips to one rank, by the messages `AskTime` and `TimeOfDay`. Times are of the process that
+    asks: `wall` is its time of day, `now` is its monotonic clock, both in seconds."""
 
     def __init__(self) -> None:
         self.best: ClockReading | None = None
         """The reading of the quickest round trip; None before any answer."""
         self._asked: list[tuple[float, float]] = []
 
-    def ask(self, wall: float, now: float) -> AskTime:
-        """The next request."""
+    def ask(self, wall: float, now: float) -> int:
+        """The number of the next request, from 1."""
         self._asked.append((wall, now))
-        return AskTime(len(self._asked))
+        return len(self._asked)
 
-    def hear(self, answer: TimeOfDay, now: float) -> None:
-        """Takes an answer, which may be a late one to an earlier request."""
-        if not 1 <= answer.number <= len(self._asked):
+    def hear(self, number: int, wall_seconds: float, now: float) -> None:
+        """Takes the other process's time of day, in answer to the request with that number. It may be a late
+        answer to an earlier request; one to no request counts for nothing."""
+        if not 1 <= number <= len(self._asked):
             return
-        wall, began = self._asked[answer.number - 1]
+        wall, began = self._asked[number - 1]
         half = (now - began) / 2
         if self.best is None or half < self.best.uncertainty_seconds:
-            self.best = ClockReading(answer.wall_seconds - (wall + half), half)
+            self.best = ClockReading(wall_seconds - (wall + half), half)
 
     @property
     def enough(self) -> bool:

@@ -109,6 +109,7 @@ def _of_interface(name: str) -> Iterator[str]:
 
 
 def _listening(address: str) -> socket.socket:
+    """A socket that listens at any free port of an address. Raises OSError if it is not of this host."""
     door = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     try:
         door.bind((address, 0))

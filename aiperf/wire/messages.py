@@ -74,6 +74,13 @@ class Join(ToGroup):
 
 
 @dataclass(frozen=True)
+class AskTime(ToGroup):
+    """Request for a rank's time of day, which it answers at once (`aiperf.wire.clocks`)."""
+
+    number: int
+
+
+@dataclass(frozen=True)
 class Observe(ToGroup):
     """Start recording telemetry of the host and its devices. Only the first rank of each host records, for
     all ranks there."""
@@ -204,6 +211,15 @@ class Meeting(FromGroup):
 
     host: str
     port: int
+
+
+@dataclass(frozen=True)
+class TimeOfDay(FromGroup):
+    """The answer to the request with the same number."""
+
+    number: int
+    wall_seconds: float
+    """Time of day in seconds since 1970."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Acceptance: whether the runs of one machine show what a site asks of it, by criterion and by node."""
+"""Acceptance: whether the runs of one machine show what a site asks of it, by criterion and by node.
+
+Some criteria compare a run with the earlier ones of its machine: what changed in its figures and environment.
+It is one file, because each criterion is a key of one table and each is judged by a few lines.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +14,20 @@ from statistics import median
 from aiperf import toml
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.replay import Replay
+from aiperf.names import differ
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
 from aiperf.score.disturbance import disturbances
 from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.wording import counted, percent, rate
-from analysis.comparing.comparability import MixedError, refuse_mixed, refuse_sizes
-from analysis.comparing.history import changes, changes_text, drops, earlier
+from analysis.comparing.comparability import CODE, MixedError, refuse_mixed, refuse_sizes, unlike
 from analysis.readings.energy import Level, energy_at, read_energy
 from analysis.readings.judgement import Judged
 from analysis.readings.outliers import outlier_text, outliers
-from analysis.readings.robust import LEAST_NUMBER
-from analysis.readings.score_figures import PER_JOULE, figures, num_devices
+from analysis.readings.robust import LEAST_NUMBER, all_known
+from analysis.readings.run_tables import environment
+from analysis.readings.score_figures import PER_JOULE, Figure, figures, num_devices
 from nas.record import RecordError, decode
 
 LEVELS: Mapping[str, Level] = {
@@ -39,6 +44,8 @@ RATES: Mapping[str, Callable[[float], str]] = {
     **dict.fromkeys(LEVELS, PER_JOULE.text),
 }
 """The figures of which the median of the runs is judged, and how each is written."""
+HELD = ("ops_per_second", "control_examples_per_second")
+"""The figures that fall when a machine becomes slower, and are compared with those of earlier runs."""
 COUNTS = ("runs", "earlier_runs")
 """Keys that are no criterion by themselves."""
 
@@ -109,19 +116,26 @@ class Judgement:
     """One criterion, of all runs, of one run, or of one node of it."""
 
     criterion: str
+    """The key in the file of criteria."""
     run: str
+    """Name of the run, or what else was judged, such as "all runs"."""
     measured: str
+    """What was found, in words with its unit."""
     required: str
+    """The bound, in words; equal to what was measured if that says it all."""
     passed: bool | None
     """None: not known, which does not pass."""
     node: str = ""
+    """Name of the node, or several with commas between them; empty for a judgement of the whole run."""
 
     @property
     def where(self) -> str:
+        """The run, and its node if the judgement is about one."""
         return f"{self.run}, node {self.node}" if self.node else self.run
 
     @property
     def text(self) -> str:
+        """What was measured, and what is required where that says more."""
         if self.measured == self.required:
             return self.measured
         return f"{self.measured}, required {self.required}"
@@ -129,11 +143,15 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Acceptance:
+    """The judgements on the runs of one machine."""
+
     runs: tuple[str, ...]
+    """Names of the runs, in the order in which they were given."""
     judgements: tuple[Judgement, ...]
 
     @property
     def passed(self) -> bool:
+        """Whether everything passed; what is unknown did not."""
         return all(each.passed for each in self.judgements)
 
 
@@ -165,6 +183,7 @@ def accept(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
         (
             *_together(criteria, runs),
             *_medians(criteria, runs),
+            # Run by run, so that what a run failed stands together.
             *(each for run in runs for each in (*_alone(criteria, run), *_nodes(criteria, run))),
             *_since(criteria, runs, history),
         ),
@@ -172,6 +191,8 @@ def accept(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
 
 
 def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
+    """Judgements of the runs as a set: how many there are, and how far their rates lie apart. A ranked run
+    has the seed of its ranking, so only other runs need seeds of their own."""
     seeds = {run.replay.opened.config.random_seed for run in runs}
     text = f"{counted(len(runs), 'run')}, {counted(len(seeds), 'random seed')}"
     needs_seeds = not runs[0].replay.opened.config.ranked
@@ -187,13 +208,15 @@ def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]
 def _medians(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
     """Judgements of the rates, by their median, because the rate of one run is partly chance."""
     for key, text in RATES.items():
-        if least := getattr(criteria, f"min_{key}"):
-            found = _bounded(f"min_{key}", _median_of(runs), _median(_rates(runs, key)), least, text)
+        if bound := getattr(criteria, f"min_{key}"):
+            found = _bounded(f"min_{key}", _median_of(runs), _median(_rates(runs, key)), bound, text)
             of_level = f" ({LEVELS[key].text})" if key in LEVELS else ""
             yield replace(found, measured=found.measured + of_level)
 
 
 def _rates(runs: Sequence[Judged], key: str) -> list[float | None]:
+    """The figure `key` of each run. Energy and control are not among the figures of a score as they are
+    judged here: energy has levels, and controls compare only at a rung that all of the runs have."""
     if key in LEVELS:
         found = [energy_at(LEVELS[key], read_energy(run.files, run.replay)) for run in runs]
         return [each.ops_per_joule(run.score.goodput.operations) for each, run in zip(found, runs)]
@@ -205,8 +228,8 @@ def _rates(runs: Sequence[Judged], key: str) -> list[float | None]:
 
 def _median(values: Sequence[float | None]) -> float | None:
     """The median; None if a value is unknown, or if there are none."""
-    known = [value for value in values if value is not None]
-    return median(known) if known and len(known) == len(values) else None
+    known = all_known(values)
+    return None if known is None else median(known)
 
 
 def _median_of(runs: Sequence[Judged]) -> str:
@@ -215,6 +238,7 @@ def _median_of(runs: Sequence[Judged]) -> str:
 
 
 def _alone(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
+    """Judgements of one run as a whole."""
     name = run.replay.opened.run_id
     if criteria.ranked:
         is_ranked = run.verdict.run_class is RunClass.RANKED
@@ -225,6 +249,7 @@ def _alone(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
 
 
 def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
+    """Judgements of the nodes of a run, each of which names its node: a site replaces nodes, not runs."""
     name = run.replay.opened.run_id
     if criteria.min_node_control:
         for host, share in sorted(node_controls(run.replay).items()):
@@ -262,10 +287,17 @@ def node_controls(replay: Replay) -> dict[str, float | None]:
             own = [each.examples_per_second for each in controls if each.host == host]
             known = own and middle > 0 and len(controls) > 1
             shares.setdefault(host, []).append(min(own) / middle if known else None)
-    return {host: None if None in found else min(filter(None, found)) for host, found in shares.items()}
+    return {host: least(found) for host, found in shares.items()}
+
+
+def least(values: Sequence[float | None]) -> float | None:
+    """The least value; None if a value is unknown, because it may be the least."""
+    known = all_known(values)
+    return None if known is None else min(known)
 
 
 def _since(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]) -> Iterator[Judgement]:
+    """Judgements of the runs relative to earlier ones of the same machine."""
     if criteria.max_drop:
         first = min(runs, key=lambda run: run.began)
         for drop in drops(runs, earlier(first, history, criteria.earlier_runs)):
@@ -278,8 +310,9 @@ def _since(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
         name = run.replay.opened.run_id
         if last is not run:
             found = changes(last, run)
+            measured = f"{counted(len(found), 'change')}: {'; '.join(found)}" if found else "no change"
             required = f"that of {last.replay.opened.run_id}"
-            yield Judgement("same_environment", name, changes_text(found), required, not found)
+            yield Judgement("same_environment", name, measured, required, not found)
         elif len(runs) == 1:  # of several, the others are compared with this one
             nothing = "unknown: there is no earlier run and no other to compare it with"
             yield Judgement("same_environment", name, nothing, "that of an earlier run", None)
@@ -288,8 +321,90 @@ def _since(criteria: Criteria, runs: Sequence[Judged], history: Sequence[Judged]
 def _bounded(
     criterion: str, run: str, value: float | None, bound: float, text: Callable[[float], str]
 ) -> Judgement:
+    """The judgement of a value that may not be above (`max_…`) or below (`min_…`) its bound. A value that is
+    not known does not pass."""
     at_most = criterion.startswith("max_")
     required = f"at {'most' if at_most else 'least'} {text(bound)}"
     if value is None:
         return Judgement(criterion, run, "unknown", required, None)
     return Judgement(criterion, run, text(value), required, value <= bound if at_most else value >= bound)
+
+
+@dataclass(frozen=True)
+class Drop:
+    """How far one figure of some runs lies below the median of earlier runs."""
+
+    figure: Figure
+    share: float | None
+    """The difference as a share of that median; below 0 if the runs have more. None if the figure is unknown
+    for one of the runs or for all earlier ones."""
+    earlier: int
+    """Earlier runs that have the figure."""
+
+    @property
+    def text(self) -> str:
+        """A sentence: "sustained OPS 3.10 % below the median of 5 earlier runs"."""
+        if self.share is None:
+            return f"{self.figure.name}: not known for both these runs and an earlier one"
+        side = "below" if self.share >= 0 else "above"
+        of = "the earlier run" if self.earlier == 1 else f"the median of {self.earlier} earlier runs"
+        return f"{self.figure.name} {percent(abs(self.share))} {side} {of}"
+
+
+def earlier(run: Judged, others: Sequence[Judged], most: int) -> list[Judged]:
+    """The last `most` VALID runs that began before `run`, with its configuration, data, devices and size,
+    oldest first.
+
+    Their code may differ: a new version of the program is one of the changes that a site looks for, and
+    `environment` names it.
+    """
+    same = [
+        other
+        for other in others
+        if other.valid
+        and other.replay.begin_chain != run.replay.begin_chain
+        and other.began < run.began
+        and num_devices(other.replay) == num_devices(run.replay)
+        and set(unlike(run, other)) <= {CODE}
+    ]
+    return sorted(same, key=lambda other: other.began)[-most:]
+
+
+def drops(runs: Sequence[Judged], before: Sequence[Judged]) -> list[Drop]:
+    """The medians of sustained OPS and the control, compared with those of the earlier runs."""
+    own = [figures(run.replay, run.score) for run in runs]
+    ops, control = (replace(own[0][key], value=_median([each[key].value for each in own])) for key in HELD)
+    return [
+        _drop(ops, [each.score.ops_per_second for each in before]),
+        _drop(control, [_control(runs, each, control.value) for each in before]),
+    ]
+
+
+def _control(runs: Sequence[Judged], other: Judged, own: float | None) -> float | None:
+    """The other run's control, scaled so that it compares with `own`, the median control of the runs.
+
+    Both are taken at a rung that all have, because rates of two rungs do not compare. None if there is none.
+    """
+    common = at_common_rung([controls_of(each.replay) for each in (*runs, other)])
+    if own is None or common is None:
+        return None
+    *mine, its = (fsum(each.examples_per_second for each in controls.values()) for controls in common)
+    return own * its / median(mine) if median(mine) > 0 else None
+
+
+def _drop(own: Figure, theirs: Sequence[float | None]) -> Drop:
+    """The figure relative to the median of those earlier values that are known."""
+    known = [value for value in theirs if value]
+    if own.value is None or not known:
+        return Drop(own, None, len(known))
+    return Drop(own, 1 - own.value / median(known), len(known))
+
+
+def changes(before: Judged, after: Judged) -> list[str]:
+    """The differences of the environment, one text per name: "governor: performance, was powersave"."""
+    old, new = environment(before.replay), environment(after.replay)
+    return [
+        f"{name}: {new.get(name, 'absent')}, was {old.get(name, 'absent')}"
+        for name in dict.fromkeys((*old, *new))
+        if differ(old.get(name), new.get(name))
+    ]

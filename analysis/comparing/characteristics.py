@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from math import ceil, floor
 
+from aiperf.journal.replay import Replay
+from aiperf.score.example_counts import counted
+from aiperf.score.rungs import controls_of
+from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Task
 from aiperf.wording import figure, percent
 from analysis.comparing.spread import variation
-from analysis.readings.hosts import ControlNetworkCost
+from analysis.readings.roofline import intensity
 from analysis.readings.trial_rows import TrialRow
 from analysis.table import Cell, Table
+from nas.ops import OPS
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Trained:
     run: str
     """Name of its run; empty if there is only one run."""
     row: TrialRow
+    """What else is known of the trial."""
     operations: int
     parameters: int
     epochs: float | None
@@ -33,6 +38,7 @@ class Trained:
 
 
 def trained(runs: Sequence[tuple[str, Sequence[TrialRow]]], error: float) -> list[Trained]:
+    """Those trials that have all figures of the table: counted, and validated at least once."""
     return [
         Trained(name, row, row.operations, row.parameters, row.epochs_to(error))
         for name, found in runs
@@ -53,53 +59,68 @@ def thirds(found: Sequence[Trained]) -> list[tuple[float, float]]:
     return found_parts
 
 
+@dataclass(frozen=True)
+class ControlNetworkCost:
+    """What one training example of the control network costs, counted as those of the trials are."""
+
+    name: str
+    """With the size of its examples, as "ResNet-50 v1.5 at 224²"."""
+    short: str
+    """The name without the size, for a figure."""
+    operations: int
+    parameters: int
+    intensity: float | None
+    """Tensor operations per byte moved, by the model of `roofline`."""
+
+
+def control_cost(replay: Replay) -> ControlNetworkCost | None:
+    """The cost of the largest network and examples that a rank measured; None if none did."""
+    controls = controls_of(replay)
+    if not controls:
+        return None
+    largest = max(controls.values(), key=lambda c: (not c.network, c.size, c.batch_size))
+    network = task_of(replay.opened.config.data).control.named(largest.network)
+    found, format_ = counted(network.graph(largest.size)), replay.opened.config.training.format
+    return ControlNetworkCost(
+        name=f"{network.name} at {network.at([largest.size])}",
+        short=network.short,
+        operations=found.train.price(OPS),
+        parameters=found.parameters,
+        intensity=intensity(found, format_, largest.batch_size),
+    )
+
+
 def spread_table(
     found: Sequence[Trained], error: float, task: Task, control: ControlNetworkCost | None
 ) -> Table:
     """The spread of the trials, and the control."""
-    columns: list[tuple[Sequence[float], Callable[[float], str], float | None]] = [
-        (
-            [one.operations for one in found],
-            "{:,.0f}".format,
-            None if control is None else control.operations,
-        ),
-        (
-            [one.parameters for one in found],
-            "{:,.0f}".format,
-            None if control is None else control.parameters,
-        ),
-        (
-            [one.row.intensity for one in found if one.row.intensity is not None],
-            figure,
-            None if control is None else control.intensity,
-        ),
-        ([one.epochs for one in found if one.epochs is not None], figure, None),
+    whole = "{:,.0f}".format
+    intensities = [one.row.intensity for one in found if one.row.intensity is not None]
+    columns: list[tuple[Sequence[float], Callable[[float], str]]] = [
+        ([one.operations for one in found], whole),
+        ([one.parameters for one in found], whole),
+        (intensities, figure),
+        ([one.epochs for one in found if one.epochs is not None], figure),
     ]
-    parts = (("minimum", 0.0), ("25th percentile", 0.25), ("median", 0.5), ("75th percentile", 0.75))
+    parts = {"minimum": 0.0, "25th percentile": 0.25, "median": 0.5, "75th percentile": 0.75, "maximum": 1.0}
     rows: list[list[Cell]] = [
-        [name, *(_cell(values, text, partial(_quantile, part)) for values, text, _ in columns)]
-        for name, part in (*parts, ("maximum", 1.0))
+        [name, *(_cell(_quantile(part, values) if values else None, text) for values, text in columns)]
+        for name, part in parts.items()
     ]
-    rows.append(["coefficient of variation", *(_cell(values, percent, _spread) for values, _, _ in columns)])
-    rows.append(["trials", *(_cell([len(values)], "{:,.0f}".format, sum) for values, _, _ in columns)])
+    spreads = [variation(values).value if values else None for values, _ in columns]
+    rows.append(["coefficient of variation", *(_cell(spread, percent) for spread in spreads)])
+    rows.append(["trials", *(_cell(len(values), whole) for values, _ in columns)])
     if control is not None:
-        controls = (_cell([] if value is None else [value], text, sum) for _, text, value in columns[:-1])
-        rows.append([f"control, {control.name}", *controls, ""])
+        costs = (control.operations, control.parameters, control.intensity)
+        own = (_cell(value, text) for value, (_, text) in zip(costs, columns))
+        rows.append([f"control, {control.name}", *own, ""])
     head = (f"operations per training {task.example}", "parameters", "tensor operations per byte")
     return Table.of(("", *head, f"epochs to {percent(error)}"), rows, (False, *[True] * 4))
 
 
-def _cell(
-    values: Sequence[float],
-    text: Callable[[float], str],
-    reading: Callable[[Sequence[float]], float | None],
-) -> Cell:
-    found = reading(values) if values else None
-    return "unknown" if found is None else (text(found), found)
-
-
-def _spread(values: Sequence[float]) -> float | None:
-    return variation(values).value
+def _cell(value: float | None, text: Callable[[float], str]) -> Cell:
+    """A cell that is sorted by its value."""
+    return "unknown" if value is None else (text(value), value)
 
 
 def _quantile(part: float, values: Sequence[float]) -> float:

@@ -34,6 +34,7 @@ def nothing_to_compare(run: Judged) -> str:
 
 
 def _credited(run: Judged) -> bool:
+    """Whether the run has a rate that can be compared: a span, devices and credited work."""
     return run.score.span_seconds > 0 and num_devices(run.replay) > 0 and run.score.ops_per_second > 0
 
 
@@ -78,6 +79,7 @@ def refuse_unlike(first: Judged, other: Judged, chosen: Collection[str] = ()) ->
 
 
 def _refuse_other_origin(first: Judged, other: Judged) -> None:
+    """A simulated or pretended run says nothing about a measured one."""
     one, another = first.replay.opened.origin, other.replay.opened.origin
     if one is not another:
         raise MixedError(
@@ -87,6 +89,7 @@ def _refuse_other_origin(first: Judged, other: Judged) -> None:
 
 
 def _refuse_other_kind(first: Judged, other: Judged, chosen: Collection[str]) -> None:
+    """Raises MixedError with the first difference, and the number of further ones."""
     if wrong := [name for name in unlike(first, other) if name not in chosen]:
         name, mine, its = wrong[0], _kind(first), _kind(other)
         raise MixedError(

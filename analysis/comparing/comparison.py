@@ -10,7 +10,7 @@ from aiperf.journal.mark import Mark, marked
 from aiperf.names import differ, is_hidden
 from aiperf.rules.ending import Answer
 from aiperf.score.disturbance import disturbances, most_disturbed
-from aiperf.score.rungs import Controls, at_common_rung, comparable, controls_of
+from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.score.score import Score
 from aiperf.wording import counted, percent, plain, rates
 from analysis.comparing.repeatability import RepeatedRuns, largest_by_chance, refuse_other_spread
@@ -21,16 +21,13 @@ from analysis.readings.hosts import reading_of
 from analysis.readings.judgement import Judged, refuse_two_tasks
 from analysis.readings.occupancy import PARTS, occupancy
 from analysis.readings.score_figures import ERROR, PER_JOULE, RATE, Figure, figures, task_of_run
-from analysis.table import Table
+from analysis.table import Table, aligned
 
 HOSTS_SHOWN = 8
 NOTED_DISTURBANCE = 0.05
 """Least difference between the shares of CPU time that others used for it to be named."""
 MEASURE = "aiperf-hpc run --like RUN --repeats 5"
 """The command that measures the spread."""
-JOB = "job"
-"""Key of the batch job's number. It differs between any two runs and changes nothing, so it is not
-compared."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,10 @@ class Comparison:
     mark: Mark | None
     """The mark of both runs, or one whose text says which run it is about; None if both were measured."""
     says: str
+    """What differs in a few sentences: warnings first, then the ratio of the rates, then what else
+    differs."""
     score: Table
+    """Figures of the score, whether they differ or not; so is `time`."""
     time: Table
     configuration: Table
     machine: Table
@@ -63,54 +63,40 @@ def compare(first: Judged, second: Judged, spread: RepeatedRuns | None = None) -
     if ids[0] == ids[1]:
         ids = (f"{ids[0]} (first)", f"{ids[1]} (second)")
     names = marked(ids[0], first.verdict.mark), marked(ids[1], second.verdict.mark)
-    configuration = _differences(names, *map(_configuration, (first, second)))
-    machine = _differences(names, _machine(first, second), _machine(second, first))
-    software = _differences(names, _software(first), _software(second))
-    around = _differences(names, *(run_tables.surroundings(one.replay) for one in (first, second)))
-    others = {"configuration": configuration, "machine": machine, "software": software}
-    others["surroundings"] = replace(around, rows=[row for row in around.rows if row[0] != JOB])
+    others = {
+        "configuration": _differences(names, _configuration(first), _configuration(second)),
+        "machine": _differences(names, _machine(first, second), _machine(second, first)),
+        "software": _differences(names, *(run_tables.versions(one.replay) for one in (first, second))),
+        "surroundings": _differences(
+            names, *(run_tables.surroundings(one.replay) for one in (first, second))
+        ),
+    }
     return Comparison(
         names=names,
         mark=_mark(first.verdict.mark, second.verdict.mark),
         says=f"{_warning(first, second)}{_says(first, second, spread)} {_beside(others)}",
         score=_table(names, _score(first, second)),
         time=_table(names, _time(first, second)),
-        configuration=configuration,
-        machine=machine,
-        software=software,
-        surroundings=around,
+        **others,
     )
-
-
-def environment(judged: Judged) -> dict[str, str]:
-    """What the ranks computed in, by name: versions, threads, governor, variables of NCCL and the like."""
-    found = {**_software(judged), **run_tables.surroundings(judged.replay)}
-    return {name: value for name, value in found.items() if name != JOB}
 
 
 def comparison_text(found: Comparison) -> str:
     """The comparison as text for a terminal."""
     parts = [found.says]
     for title in ("score", "time", "configuration", "machine", "software", "surroundings"):
-        table: Table = getattr(found, title)
+        table = getattr(found, title)
         parts.append(table_text(table) if table.rows else f"{title}: no difference")
     return "\n\n".join(parts) + "\n"
 
 
 def table_text(table: Table) -> str:
     """The table as text for a terminal, with columns aligned."""
-    rows = [[plain(cell) for cell in row] for row in (table.columns, *table.rows)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(table.columns))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if figure else cell.ljust(width)
-            for cell, width, figure in zip(row, widths, table.figures)
-        ).rstrip()
-        for row in rows
-    )
+    return aligned([[plain(cell) for cell in row] for row in (table.columns, *table.rows)], table.figures)
 
 
 def _mark(first: Mark | None, second: Mark | None) -> Mark | None:
+    """The mark of either run; if only one has it, or each has another, its text says of which it is."""
     either = first or second
     if either is None or first == second:
         return either
@@ -141,6 +127,8 @@ def _disturbed(first: Judged, second: Judged) -> str:
 
 
 def _says(first: Judged, second: Judged, spread: RepeatedRuns | None) -> str:
+    """The ratio of the rates in a sentence, and whether it may be chance. A ratio that would be shown as 0.00
+    % is said to be none."""
     rates = [run.score.ops_per_second for run in (first, second)]
     for name, rate in zip(("first", "second"), rates):
         if not rate:
@@ -179,7 +167,8 @@ def chance_text(rates: Sequence[float], seeds: Collection[int], spread: Repeated
 
 def _beside(tables: Mapping[str, Table]) -> str:
     """A sentence on what else may have made the difference."""
-    other = [f"{name} ({len(table.rows)})" for name, table in tables.items() if table.rows]
+    numbers = {name: sum(row[0] != run_tables.JOB for row in table.rows) for name, table in tables.items()}
+    other = [f"{name} ({number})" for name, number in numbers.items() if number]
     if not other:
         return "Their configuration, machine, software and surroundings are the same."
     return (
@@ -189,6 +178,7 @@ def _beside(tables: Mapping[str, Table]) -> str:
 
 
 def _score(first: Judged, second: Judged) -> list[list[str]]:
+    """The rows of the table of scores, in the order of a summary."""
     a, b = (figures(one.replay, one.score) for one in (first, second))
     rows = {key: _row(one, b[key]) for key, one in a.items()}
     return [
@@ -211,6 +201,7 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
 
 
 def _row(first: Figure, second: Figure) -> list[str]:
+    """Both values of a figure, and how far the second is from the first, in the figure's unit."""
     return [first.name, first.text, second.text, first.unit.change(first.value, second.value)]
 
 
@@ -223,13 +214,11 @@ def _control(first: Judged, second: Judged) -> list[str]:
     readings = [reading_of(task_of_run(first.replay), controls) for controls in shown]
     told = [f"{reading.text} at {reading.sizes}" if reading else "not measured" for reading in readings]
     if common is None and all(both) and len({reading and reading.sizes for reading in readings}) == 1:
-        told = [f"{text} in batches of {_batches(controls)}" for text, controls in zip(told, shown)]
+        batches = [sorted({one.batch_size for one in controls.values()}) for controls in shown]
+        words = [run_tables.listed([*map(str, sizes)]) for sizes in batches]
+        told = [f"{text} in batches of {sizes}" for text, sizes in zip(told, words)]
     values = [reading.per_second if reading else None for reading in readings]
     return ["control", *told, RATE.change(*values) if common else ""]
-
-
-def _batches(controls: Controls) -> str:
-    return run_tables.listed([str(size) for size in sorted({one.batch_size for one in controls.values()})])
 
 
 def _ceiling(first: Judged, second: Judged) -> list[str]:
@@ -248,19 +237,13 @@ def _energy(first: Judged, second: Judged) -> Iterator[list[str]]:
     both = [read_energy(one.files, one.replay) for one in (first, second)]
     for level in Level:
         if level is Level.L0 or any(each.level is level for found in both for each in found):
-            yield _row(
-                *(
-                    Figure(
-                        f"OPS/W ({level.text})",
-                        energy_at(level, found).ops_per_joule(one.score.goodput.operations),
-                        PER_JOULE,
-                    )
-                    for one, found in zip((first, second), both)
-                )
-            )
+            ops = [one.score.goodput.operations for one in (first, second)]
+            values = [energy_at(level, found).ops_per_joule(done) for found, done in zip(both, ops)]
+            yield _row(*(Figure(f"OPS/W ({level.text})", value, PER_JOULE) for value in values))
 
 
 def _time(first: Judged, second: Judged) -> list[list[str]]:
+    """How the groups spent their time; the parts add up to 100 %."""
     a, b = (occupancy(one.replay, one.credit).shares for one in (first, second))
     return [_row(*(Figure(part, one[part], ERROR) for one in (a, b))) for part in PARTS]
 
@@ -272,44 +255,40 @@ def _configuration(judged: Judged) -> dict[str, object]:
 
 
 def _machine(judged: Judged, other: Judged) -> dict[str, str]:
+    """What the machine was. Hosts are named only if none is hidden: two runs may hide the same host under two
+    names."""
     replay = judged.replay
-    hosts, others = _hosts(judged), _hosts(other)
+    hosts, others = (
+        {event.ready.host for leg in one.replay.counted_legs for event in leg.ranks}
+        for one in (judged, other)
+    )
     own = [] if any(map(is_hidden, hosts | others)) else sorted(hosts - others)
     more = f" and {len(own) - HOSTS_SHOWN:,} more" if len(own) > HOSTS_SHOWN else ""
     return {
         "devices": run_tables.devices_and_hosts(replay),
         "hosts not in the other run": ", ".join(own[:HOSTS_SHOWN]) + more,
-        "groups": str(max((leg.groups for leg in replay.counted_legs), default=0)),
+        "groups": str(run_tables.num_groups(replay)),
         "backend": ", ".join(sorted({leg.began.backend for leg in replay.counted_legs})),
     }
 
 
-def _hosts(judged: Judged) -> set[str]:
-    return {event.ready.host for leg in judged.replay.counted_legs for event in leg.ranks}
-
-
-def _software(judged: Judged) -> dict[str, str]:
-    opened = judged.replay.opened
-    return {**run_tables.software(judged.replay), "aiperf-hpc": opened.program, "code": opened.code_hash}
-
-
 def _differences(names: tuple[str, str], first: Mapping[str, object], second: Mapping[str, object]) -> Table:
-    known = [name for name in [*first, *second] if differ(first.get(name), second.get(name))]
-    rows = [
-        [
-            name,
-            *("absent" if name not in one else run_tables.setting_text(one[name]) for one in (first, second)),
-            "",
-        ]
-        for name in dict.fromkeys(known)
-    ]
+    """A row for each name whose values are known to differ: what one run hides may be what the other
+    shows."""
+    rows = []
+    for name in dict.fromkeys([*first, *second]):
+        if differ(first.get(name), second.get(name)):
+            both = (run_tables.setting_text(one.get(name, "absent")) for one in (first, second))
+            rows.append([name, *both, ""])
     return _table(names, rows)
 
 
 def _table(names: tuple[str, str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table with one column for each run."""
     return Table(("", *names, "difference"), rows, (False, True, True, True))
 
 
 def _interval(score: Score) -> str:
+    """The 95 % interval of the OPS in the stable window."""
     interval = score.timeline.stable_interval
     return "none" if interval is None else rates(*interval)

@@ -7,18 +7,23 @@ measure of AIBench: docs/beyond.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 
-from aiperf.journal.mark import Mark, mark_of
+from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.rules.ending import Answer
-from aiperf.wording import plain
+from aiperf.wording import clock, counted, figure, percent, plain, scaled
 from analysis.comparing.comparability import MixedError, refuse_twice, refuse_unlike
+from analysis.comparing.spread import Summed, median, olympic, variation
 from analysis.readings import run_tables
 from analysis.readings.energy import Level, energy_at, read_energy
 from analysis.readings.judgement import Judged
 from analysis.readings.progress import Fall, epochs_until, falls, node_hours, num_nodes
+from analysis.readings.robust import all_known
 from analysis.readings.score_figures import num_devices, task_of_run
+from analysis.table import Cell, Table
 from launch.price import Price
 
 NOT_REACHED, NOT_TESTED, NOT_IN_THE_TEST = "not reached", "not tested", "not reached in the test"
@@ -39,7 +44,9 @@ class Spent:
     """What all nodes of a run spent from its release up to a moment, whether they worked or waited."""
 
     seconds: float
+    """Length of that time, in seconds of the span."""
     node_hours: float
+    """Nodes times hours."""
     money: float | None
     """Cost in the currency of the price; None if no price was given."""
     joules: float | None
@@ -55,6 +62,7 @@ class RunCost:
     run: str
     random_seed: int
     nodes: int
+    """Most hosts in one leg, that of the master among them."""
     devices: int
     falls: Sequence[Fall]
     """Each fall of the best validation error, in the order of time."""
@@ -73,9 +81,11 @@ class RunCost:
     whole: Spent
     """What was spent up to the end of the run."""
     verdict: str
+    """The verdict and the class of the run, in words."""
 
     @property
     def is_reached(self) -> bool:
+        """Whether a validation found the error and the test agrees."""
         return not self.why_not
 
     @property
@@ -86,9 +96,13 @@ class RunCost:
 
 @dataclass(frozen=True)
 class CostStudy:
+    """What several runs of one kind spent to reach one error."""
+
     runs: Sequence[RunCost]
     error: float
+    """The error to reach, from 0 to 1."""
     error_text: str
+    """The same as its task writes it: per cent, or bits per byte."""
     price: Price | None
     mark: Mark | None
     """The mark that all runs share; None if they were measured."""
@@ -105,6 +119,7 @@ class CostStudy:
 
     @property
     def reached(self) -> Sequence[RunCost]:
+        """The runs that reached the error."""
         return [run for run in self.runs if run.is_reached]
 
 
@@ -121,11 +136,13 @@ def cost(
         refuse_unlike(runs[0], other)
     found = [_of_run(run, error, price, level) for run in runs]
     for run, one in zip(runs, found):
-        sizes = [(first.nodes, first.devices) for first in (found[0], one)]
+        sizes = [
+            f"{counted(each.nodes, 'node')} and {counted(each.devices, 'device')}" for each in (found[0], one)
+        ]
         if sizes[0] != sizes[1]:
             raise MixedError(
-                f"{run.files.directory} has {_size(*sizes[1])} and {runs[0].files.directory} has "
-                f"{_size(*sizes[0])}; their times make no mean, look at each alone"
+                f"{run.files.directory} has {sizes[1]} and {runs[0].files.directory} has "
+                f"{sizes[0]}; their times make no mean, look at each alone"
             )
     text = task_of_run(runs[0].replay).error_text(error)
     known = all(leg.began.host for run in runs for leg in run.replay.timed_legs)
@@ -133,11 +150,8 @@ def cost(
     return CostStudy(found, error, text, price, mark, known, level, carbon)
 
 
-def _size(nodes: int, devices: int) -> str:
-    return f"{nodes:,} node{'' if nodes == 1 else 's'} and {devices:,} device{'' if devices == 1 else 's'}"
-
-
 def _of_run(run: Judged, error: float, price: Price | None, level: Level) -> RunCost:
+    """The cost of one run."""
     replay = run.replay
     found = falls(replay)
     first = next((fall for fall in found if fall.error <= error), None)
@@ -161,6 +175,8 @@ def _of_run(run: Judged, error: float, price: Price | None, level: Level) -> Run
 
 
 def _why_not(first: Fall | None, test_error: float | None, error: float) -> str:
+    """The reason why the error does not count as reached. A validation alone is not enough: the search has
+    chosen by it, so the best of many validations is lower than the network's error is."""
     if first is None:
         return NOT_REACHED
     if test_error is None:
@@ -169,6 +185,7 @@ def _why_not(first: Fall | None, test_error: float | None, error: float) -> str:
 
 
 def _spent(run: Judged, seconds: float, price: Price | None, level: Level) -> Spent:
+    """All nodes are paid for and powered from the release on, so what is spent depends on the time alone."""
     hours = node_hours(run.replay, seconds)
     joules = energy_at(level, read_energy(run.files, run.replay, seconds)).joules
     epochs = epochs_until(run.replay)(seconds)
@@ -198,3 +215,106 @@ def cost_text(found: CostStudy) -> list[str]:
             "These journals do not name the master's node: it is taken to be one of those with ranks."
         )
     return lines
+
+
+TOGETHER: Mapping[str, Callable[[Sequence[float]], Summed]] = {
+    "median": median,
+    "olympic mean": olympic,
+    "variation": variation,
+}
+"""Rows below those of several runs."""
+
+
+@dataclass(frozen=True)
+class SpentColumn:
+    """A column of what was spent."""
+
+    head: str
+    """Name of the column."""
+    of: Callable[[Spent], float | None]
+    text: Callable[[float], str]
+    """How a value is written, with its unit."""
+
+    def cell(self, spent: Spent | None) -> Cell:
+        """The amount of one run; a dash if the run did not reach the error."""
+        if spent is None:
+            return "–", None
+        value = self.of(spent)
+        return "unknown" if value is None else self.text(value), value
+
+    def together(self, each: Sequence[Spent | None], reading: Callable[[Sequence[float]], Summed]) -> str:
+        """The amount of several runs as one; a run that did not reach the error counts as infinity."""
+        values = all_known([inf if one is None else self.of(one) for one in each])
+        if values is None:
+            return "unknown"
+        result = reading(values)
+        if result.value is None:
+            return result.why_not
+        return percent(result.value) if reading is variation else self.text(result.value)
+
+
+def _spent_columns(found: CostStudy) -> list[SpentColumn]:
+    """Epochs, time, hours, node-hours, with a price the cost, energy, with an intensity the carbon."""
+    level = found.level.name
+    cost = [SpentColumn(found.price.unit, lambda spent: spent.money, figure)] if found.price else []
+    carbon = [
+        SpentColumn(f"CO2e, {level}", lambda spent: found.grams(spent.joules), partial(scaled, unit="g"))
+    ]
+    return [
+        SpentColumn("epochs", lambda spent: spent.epochs, figure),
+        SpentColumn("time", lambda spent: spent.seconds, clock),
+        SpentColumn("hours", lambda spent: spent.seconds, lambda seconds: figure(seconds / 3600)),
+        SpentColumn("node-hours", lambda spent: spent.node_hours, figure),
+        *cost,
+        SpentColumn(f"energy, {level}", lambda spent: spent.joules, partial(scaled, unit="J")),
+        *(carbon if found.carbon is not None else []),
+    ]
+
+
+def cost_table(found: CostStudy) -> Table:
+    """A row for each run, up to the error; then, of several runs, what they come to together. The validation
+    error is that of the validation that reached the error, otherwise the lowest one."""
+    top5, amounts = any(run.top5_error is not None for run in found.runs), _spent_columns(found)
+    heads = ["run", "random seed", "reached", "validation error", "best network", "test error"]
+    heads += ["top-5 error"] if top5 else []
+    rows = [
+        [*_reached(run, found, top5), *(each.cell(run.to_error) for each in amounts)] for run in found.runs
+    ]
+    if len(rows) > 1:
+        spent, empty = [run.to_error for run in found.runs], [""] * (len(heads) - 1)
+        for name, reading in TOGETHER.items():
+            rows.append([name, *empty, *(each.together(spent, reading) for each in amounts)])
+    columns = [*heads, *(each.head for each in amounts)]
+    figures = tuple(name not in ("run", "reached", "best network") for name in columns)
+    return Table.of(columns, rows, figures)
+
+
+def whole_table(found: CostStudy) -> Table:
+    """What each run spent from its release to its end."""
+    amounts = _spent_columns(found)
+    rows = [
+        [
+            marked(run.run, found.mark),
+            (f"{run.nodes:,}", run.nodes),
+            (f"{run.devices:,}", run.devices),
+            *(each.cell(run.whole) for each in amounts),
+        ]
+        for run in found.runs
+    ]
+    columns = ["run", "nodes", "devices", *(each.head for each in amounts)]
+    return Table.of(columns, rows, (False, *[True] * (len(columns) - 1)))
+
+
+def _reached(run: RunCost, found: CostStudy, top5: bool) -> list[Cell]:
+    """The first cells of a run: by which trial it reached the error, and what its best network has."""
+    found_by = run.first or (run.falls[-1] if run.falls else None)
+    error = found_by.error if found_by else None
+    return [
+        marked(run.run, found.mark),
+        (str(run.random_seed), run.random_seed),
+        run.why_not or f"trial {run.first.trial if run.first else 0}",
+        ("none" if error is None else percent(error), error),
+        "not tested" if run.tested is None else f"trial {run.tested}",
+        ("not tested" if run.test_error is None else percent(run.test_error), run.test_error),
+        *([(percent(run.top5_error), run.top5_error)] if top5 else []),
+    ]

@@ -16,10 +16,12 @@ class Published:
     """A result of others, under the rules of AIPerf 1.0."""
 
     system: str
+    """Name of the machine."""
     nodes: int
     devices: int
     ops_per_second: float
     source: str
+    """Where the result was published."""
 
 
 def published(run: Judged) -> list[Published]:

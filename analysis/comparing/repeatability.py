@@ -80,11 +80,13 @@ class RepeatedRuns:
     """Several runs of one configuration; everything else follows from their figures."""
 
     preset: str
+    """Name of the preset that all runs share."""
     minutes: float
     """Length of the span in minutes; 0 without a limit."""
     machine: str
     """ "8 × NVIDIA A100-SXM4-80GB on 1 host"."""
     devices: int
+    """Number of devices of each run."""
     origin: Origin
     control: str
     """What the control is and in what it is stated: "images/s, ResNet-50 v1.5 at 112²"; why it is unknown."""
@@ -97,6 +99,7 @@ class RepeatedRuns:
 
     @property
     def seeds(self) -> int:
+        """Number of distinct random seeds."""
         return len({run.random_seed for run in self.runs})
 
     @property
@@ -131,6 +134,7 @@ class Cause:
     """What makes runs differ, seen in pairs of runs that differ only so."""
 
     name: str
+    """What the runs of its pairs have in common."""
     runs: int
     """Number of runs that are in at least one of the pairs."""
     pairs: int
@@ -153,13 +157,16 @@ def spread(runs: Sequence[Judged]) -> RepeatedRuns:
     refuse_sizes(runs)
     first, ordered = runs[0].replay, sorted(runs, key=lambda run: run.began)
     controls = _controls(ordered)
+    control = "which the runs have at no size in common"
+    if controls[0] is not None:
+        control = f"{controls[0].amount.name}/s, {controls[0].network}"
     return RepeatedRuns(
         preset=first.opened.config.preset,
         minutes=first.opened.config.limits.minutes,
         machine=run_tables.devices_and_hosts(first),
         devices=num_devices(first),
         origin=first.opened.origin,
-        control=_control_text(controls[0]),
+        control=control,
         runs=tuple(map(_repeat, ordered, controls)),
     )
 
@@ -204,6 +211,7 @@ def causes(found: RepeatedRuns) -> list[Cause]:
 
 
 def _cause(found: RepeatedRuns, same: tuple[bool, bool], means: Mapping[str, float]) -> Cause:
+    """The variation over all pairs of runs that have the same seed or not, and the same choices or not."""
     pairs = [
         (one, other)
         for one, other in combinations(found.runs, 2)
@@ -245,6 +253,7 @@ def _student(freedom: int) -> float:
 
 
 def kind_text(preset: str, minutes: float, devices: int) -> str:
+    """ "digits, 2 minutes, 1 device": what must agree for a spread to say something about a run."""
     length = f"{minutes:g} minute{'s' * (minutes != 1)}" if minutes else "no limit of time"
     return f"{preset}, {length}, {counted(devices, 'device')}"
 
@@ -267,6 +276,7 @@ def refuse_other_spread(found: RepeatedRuns, run: Judged) -> None:
 
 
 def _repeat(run: Judged, control: ControlReading | None) -> Repeat:
+    """What is kept of a run: enough for its spread to be computed again from JSON."""
     replay, score = run.replay, run.score
     return Repeat(
         run=replay.opened.run_id,
@@ -304,9 +314,3 @@ def _controls(runs: Sequence[Judged]) -> list[ControlReading | None]:
     task = task_of_run(runs[0].replay)
     common = at_common_rung([controls_of(run.replay) for run in runs])
     return [reading_of(task, each) for each in common] if common else [None] * len(runs)
-
-
-def _control_text(control: ControlReading | None) -> str:
-    if control is None:
-        return "which the runs have at no size in common"
-    return f"{control.amount.name}/s, {control.network}"

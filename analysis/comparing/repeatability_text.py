@@ -52,10 +52,9 @@ def spread_text(found: RepeatedRuns) -> str:
     """The spread as text for a terminal: each run, each figure over all runs, and each cause."""
     mark = mark_of(found.origin)
     of = f"{counted(len(found.runs), 'run')} of {found.kind}, {counted(found.seeds, 'random seed')}"
-    head = f"{of}: {found.machine}"
     parts = [
         *([mark.line] if mark else []),
-        plain(head),
+        plain(f"{of}: {found.machine}"),
         _runs_text(found),
         _figures_text(found),
         *_causes_texts(found),
@@ -65,46 +64,34 @@ def spread_text(found: RepeatedRuns) -> str:
 
 
 def _runs_text(found: RepeatedRuns) -> str:
+    """A row for each run, in the order in which they began."""
     rows = [
-        [
-            run.run,
-            f"{run.random_seed}",
-            *(_value(key, run.figures[key]) for key in FIGURES),
-            run.choices,
-        ]
+        [run.run, str(run.random_seed), *(_value(key, run.figures[key]) for key in FIGURES), run.choices]
         for run in found.runs
     ]
     return _aligned([["run", "seed", *FIGURES.values(), "choices"], *rows])
 
 
 def _figures_text(found: RepeatedRuns) -> str:
+    """A row for each figure over all runs."""
     mark, rows = mark_of(found.origin), []
     for key, name in FIGURES.items():
         one = varied(found, key)
         label = f"{name}, {found.control}" if key == "control_per_second" else name
-        row = [
-            marked(label, mark),
-            str(one.runs),
-            _value(key, one.median),
-            _between(key, one.least, one.greatest),
-        ]
         interval = "not known"
         if one.probability is not None:
             interval = f"{_between(key, one.low, one.high)} ({percent(one.probability, 1)})"
-        rows.append([*row, percent(one.variation, 1) if one.variation is not None else "not known", interval])
+        values = _value(key, one.median), _between(key, one.least, one.greatest), _share(one.variation)
+        rows.append([marked(label, mark), str(one.runs), *values, interval])
     return _aligned([["", "runs", "median", "range", "variation", "interval of the median"], *rows])
 
 
 def _causes_texts(found: RepeatedRuns) -> list[str]:
-    known = [cause for cause in causes(found) if cause.pairs]
+    """The table of causes that at least one pair of runs shows; then the runs that the others need."""
     rows = [
-        [
-            cause.name,
-            str(cause.runs),
-            str(cause.pairs),
-            *("not known" if value is None else percent(value, 1) for value in cause.variations.values()),
-        ]
-        for cause in known
+        [cause.name, str(cause.runs), str(cause.pairs), *map(_share, cause.variations.values())]
+        for cause in causes(found)
+        if cause.pairs
     ]
     table = _aligned([["variation of runs with", "runs", "pairs", *FIGURES.values()], *rows])
     unknown = [f"{cause.name}: not known: {cause.needs}" for cause in causes(found) if not cause.pairs]
@@ -112,10 +99,17 @@ def _causes_texts(found: RepeatedRuns) -> list[str]:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns; names of runs may have any characters, and are made harmless for a terminal."""
     return aligned([[plain(cell) for cell in row] for row in rows])
 
 
+def _share(value: float | None) -> str:
+    """A variation in per cent, which is rough: one decimal."""
+    return "not known" if value is None else percent(value, 1)
+
+
 def _value(key: str, value: float | None) -> str:
+    """A figure with its unit: OPS, per cent for an error, else a number."""
     if value is None:
         return "not known"
     if key in RATES:
@@ -124,6 +118,7 @@ def _value(key: str, value: float | None) -> str:
 
 
 def _between(key: str, low: float | None, high: float | None) -> str:
+    """A range, with its unit once."""
     if low is None or high is None:
         return "not known"
     return rates(low, high) if key in RATES else f"{_value(key, low)} to {_value(key, high)}"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,20 +13,11 @@ from analysis.comparing.comparability import refuse_mixed
 from analysis.readings import run_tables
 from analysis.readings.judgement import Judged
 from analysis.readings.score_figures import COUNT, SHARE, Figure, figures, num_devices
-from analysis.table import Cell, Table
+from analysis.table import Cell, Table, comma_separated
 
 CSV_COLUMNS = (
-    "run",
-    "nodes",
-    "devices",
-    "ops_per_second",
-    "efficiency",
-    "error",
-    "training_share",
-    "busy_share",
-    "mfu",
-    "verdict",
-    "aiperf1_ops_per_second",
+    *("run", "nodes", "devices", "ops_per_second", "efficiency", "error"),
+    *("training_share", "busy_share", "mfu", "verdict", "aiperf1_ops_per_second"),
 )
 
 
@@ -37,9 +26,13 @@ class ScalingPoint:
     """One run of the study. What is not known is None."""
 
     run: str
+    """Name of the run."""
     nodes: int
+    """Most hosts in one leg."""
     devices: int
+    """Number of ranks; each has one device."""
     ops_per_second: float
+    """Sustained OPS of all devices."""
     interval: tuple[float, float] | None
     """95 % interval of the OPS in the stable window; None without such a window."""
     efficiency: float
@@ -49,12 +42,15 @@ class ScalingPoint:
     busy_share: float
     """The same with the validations: the utilisation."""
     verdict: str
+    """The verdict and the class, in words."""
     figures: Mapping[str, Figure]
     """Figures of its score, by key."""
 
 
 @dataclass(frozen=True)
 class Scaling:
+    """A weak-scaling study: the work per device is the same at each size."""
+
     points: Sequence[ScalingPoint]
     """Runs from the smallest to the largest."""
     base_devices: int
@@ -66,6 +62,7 @@ class Scaling:
 
     @property
     def mark(self) -> Mark | None:
+        """The mark of all runs; None if they were measured."""
         return mark_of(self.origin)
 
 
@@ -82,6 +79,7 @@ def scaling(runs: Sequence[Judged]) -> Scaling:
 
 
 def table(found: Scaling) -> Table:
+    """The table of the page, a row for each run."""
     rows = [_row(point, found) for point in found.points]
     return Table.of(rows[0], [row.values() for row in rows], (False, *[True] * 9, False, True))
 
@@ -112,35 +110,30 @@ def _row(point: ScalingPoint, found: Scaling) -> Mapping[str, Cell]:
 def csv_text(found: Scaling) -> str:
     """All figures unrounded; an empty cell is not known. Each line of runs that were not measured begins with
     their origin."""
-    out, origin = io.StringIO(), {} if found.mark is None else {"origin": found.mark.word}
-    writer = csv.writer(out, lineterminator="\r\n")
-    writer.writerow([*origin, *CSV_COLUMNS, "interval_low", "interval_high", "base_devices"])
+    origin, lines = {} if found.mark is None else {"origin": found.mark.word}, []
     for point in found.points:
-        low, high = point.interval or (None, None)
         known = {**vars(point), **{key: one.value for key, one in point.figures.items()}}
         cells = [known[name] for name in CSV_COLUMNS]
         cells = [harmless(cell) if isinstance(cell, str) else cell for cell in cells]
-        writer.writerow([*origin.values(), *cells, low, high, found.base_devices])
-    return out.getvalue()
+        lines.append([*origin.values(), *cells, *(point.interval or (None, None)), found.base_devices])
+    return comma_separated([*origin, *CSV_COLUMNS, "interval_low", "interval_high", "base_devices"], lines)
 
 
 def markdown_text(found: Scaling) -> str:
+    """The table for a README or an issue."""
     content = table(found)
     rows = [
         content.columns,
         ["-:" if figure else "-" for figure in content.figures],
-        *[[_marked_down(cell) for cell in row] for row in content.rows],
+        # A run may have any name, so Markdown's characters are escaped.
+        *[[re.sub(r"([\\|<`\[])", r"\\\1", plain(cell)) for cell in row] for row in content.rows],
     ]
     above = "" if found.mark is None else f"{found.mark.line}\n\n"
     return above + "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _marked_down(cell: str) -> str:
-    """A cell with Markdown's characters escaped, because a run may have any name."""
-    return re.sub(r"([\\|<`\[])", r"\\\1", plain(cell))
-
-
 def _point(run: Judged, devices: int, base: int, base_rate: float) -> ScalingPoint:
+    """One run, relative to the mean rate of the smallest runs."""
     score = run.score
     return ScalingPoint(
         run=run.replay.opened.run_id,

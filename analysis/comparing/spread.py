@@ -16,6 +16,8 @@ LEAST_RUNS = 3
 
 @dataclass(frozen=True)
 class Summed:
+    """One figure made of several runs."""
+
     value: float | None
     why_not: str = ""
     """Why there is no value, in a few words."""

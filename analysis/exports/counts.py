@@ -33,18 +33,17 @@ def count_text(graph: Graph, bytes_per_element: int = 4) -> str:
     if pairs is not None:
         tensor_table.append(["total, all pairs", "", *_priced(pairs, TENSOR_OPS)])
         notes = f"{notes}\n{ALL_PAIRS}"
+    sizes = {
+        "parameters": graph.num_parameters,
+        "activations": activations,
+        f"activation bytes, {bytes_per_element} each": activations * bytes_per_element,
+    }
     parts = [
         f"Operations for one {graph.head.wording(graph.input)}, {graph.classes:,} {graph.head.answers}",
         aligned(_by_layer("OPS", graph.rows, graph, OPS)),
         aligned(tensor_table),
         aligned(_by_kind(graph)),
-        aligned(
-            [
-                ["parameters", _number(graph.num_parameters)],
-                ["activations", _number(activations)],
-                [f"activation bytes, {bytes_per_element} each", _number(activations * bytes_per_element)],
-            ]
-        ),
+        aligned([[name, _number(value)] for name, value in sizes.items()]),
         notes,
     ]
     return "\n\n".join(parts) + "\n"
@@ -70,6 +69,8 @@ def count_json(graph: Graph, bytes_per_element: int = 4) -> dict[str, Any]:
 
 
 def _passes(cost: Cost, example: str) -> Mapping[str, Ops]:
+    """The operations of each pass, in the order of the columns. What an optimizer does is not among them: it
+    depends on no example."""
     return {
         "forward": cost.forward,
         "backward dx": cost.input_grad,
@@ -81,17 +82,16 @@ def _passes(cost: Cost, example: str) -> Mapping[str, Ops]:
 
 
 def _passes_json(cost: Cost, example: str) -> dict[str, Any]:
-    return {
-        name.replace(" ", "_"): {
-            "ops": ops.price(OPS),
-            "tensor_ops": ops.price(TENSOR_OPS),
-            "kinds": asdict(ops),
-        }
-        for name, ops in _passes(cost, example).items()
-    }
+    """The passes with both prices and the number of each kind of operation."""
+    found = {}
+    for name, ops in _passes(cost, example).items():
+        prices = {"ops": ops.price(OPS), "tensor_ops": ops.price(TENSOR_OPS)}
+        found[name.replace(" ", "_")] = {**prices, "kinds": asdict(ops)}
+    return found
 
 
 def _by_layer(title: str, rows: Mapping[str, Row], graph: Graph, prices: Ops) -> list[list[str]]:
+    """Rows of one price, a layer type each; the total is that of the whole graph."""
     return [
         [title, "number", *_passes(graph.cost, graph.head.example)],
         *[[name, _number(row.num), *_priced(row.cost, prices)] for name, row in rows.items()],
@@ -100,6 +100,8 @@ def _by_layer(title: str, rows: Mapping[str, Row], graph: Graph, prices: Ops) ->
 
 
 def _by_kind(graph: Graph) -> list[list[str]]:
+    """The number of each kind of operation by pass; below them its price, by which the sums can be
+    checked."""
     rows = [
         [name, *map(_number, ops.kinds), _number(ops.price(OPS)), _number(ops.price(TENSOR_OPS))]
         for name, ops in _passes(graph.cost, graph.head.example).items()
@@ -112,8 +114,10 @@ def _by_kind(graph: Graph) -> list[list[str]]:
 
 
 def _priced(cost: Cost, prices: Ops) -> list[str]:
+    """The passes at one price."""
     return [_number(ops.price(prices)) for ops in _passes(cost, "").values()]
 
 
 def _number(value: int) -> str:
+    """A whole number, exact to the last digit."""
     return f"{value:,}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,10 +18,11 @@ from aiperf.journal.replay import Replay
 from aiperf.tasks.images.known_sets import CIFAR_10, IMAGENET_1K, known_set
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.images.task import IMAGES
+from analysis.exports.mllog import refuse_invalid
 from analysis.exports.result import answered
 from analysis.readings.judgement import Judged
 from analysis.readings.progress import falls, num_nodes
-from analysis.readings.run_tables import devices_and_hosts, software, verdict_text, verdict_word
+from analysis.readings.run_tables import devices_and_hosts, software
 from analysis.readings.score_figures import task_of_run
 from launch.price import DOLLARS, Price
 
@@ -33,25 +33,28 @@ TASKS = {CIFAR_10.title: "CIFAR10", IMAGENET_1K.title: "ImageNet"}
 
 @dataclass(frozen=True)
 class DawnbenchEntry:
+    """The two files of an entry."""
+
     name: str
     """Name of both files, without the ending."""
     record: dict[str, Any]
+    """What is written as JSON."""
     rows: list[tuple[float, float, float]]
-    """Epochs of the whole search, hours, top-1 accuracy in per cent."""
+    """One for each fall of the best validation error: epochs of the whole search, hours, top-1 accuracy in
+    per cent."""
 
     @property
     def tsv(self) -> str:
+        """The accuracies over time, tab-separated."""
         lines = [f"{epoch:.6g}\t{hours:.9g}\t{accuracy:.6g}\n" for epoch, hours, accuracy in self.rows]
         return "epoch\thours\ttop1Accuracy\n" + "".join(lines)
 
 
 def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> DawnbenchEntry:
     """Raises AiperfError for a run that is not VALID, one that is not of images, and a price not in USD."""
-    replay, verdict = judged.replay, judged.verdict
+    replay = judged.replay
     refuse_marked(replay.opened.origin, judged.files.directory, "be written as a DAWNBench entry")
-    if not judged.valid:
-        cause = f"{verdict_word(verdict, judged.validated)}: {verdict_text(verdict, judged.validated)}"
-        raise AiperfError(f"{judged.files.directory} is {cause}; it makes no entry")
+    refuse_invalid(judged, "entry")
     tested = replay.tested
     task = task_of_run(replay)
     if task is not IMAGES or tested is None or not isinstance(tested.tally, Classified):
@@ -87,7 +90,8 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
         },
     }
     words = (author, f"aiperf-hpc-trial{tested.trial}", hardware.replace(" × ", "x"), "pytorch")
-    return DawnbenchEntry("_".join(map(_word, words)), record, list(_rows(replay)))
+    rows = [(fall.epochs or 0.0, fall.seconds / 3600, 100 * (1 - fall.error)) for fall in falls(replay)]
+    return DawnbenchEntry("_".join(map(_word, words)), record, rows)
 
 
 def write_entry(entry: DawnbenchEntry, folder: Path) -> list[Path]:
@@ -99,12 +103,6 @@ def write_entry(entry: DawnbenchEntry, folder: Path) -> list[Path]:
     return [folder / f"{entry.name}.{ending}" for ending in texts]
 
 
-def _rows(replay: Replay) -> Iterator[tuple[float, float, float]]:
-    """One for each fall of the best validation error."""
-    for fall in falls(replay):
-        yield fall.epochs or 0.0, fall.seconds / 3600, 100 * (1 - fall.error)
-
-
 def _date(replay: Replay) -> str:
     """Day on which the run started. DAWNBench means the day of submission, which is not known here."""
     try:
@@ -114,4 +112,5 @@ def _date(replay: Replay) -> str:
 
 
 def _word(text: str) -> str:
+    """The text as a part of a file's name."""
     return re.sub(r"[^A-Za-z0-9.+-]+", "-", text).strip("-") or "unknown"

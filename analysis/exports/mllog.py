@@ -1,29 +1,79 @@
 """A run as MLPerf's log lines: `:::MLLOG` and a JSON object, with the keys of the package mlperf-logging.
 
-What has no key there (operations, regulated score) stands in the metadata of `run_stop`.
+What has no key there (operations, regulated score) stands in the metadata of `run_stop`. A log for an entry
+in the open division of MLPerf Training passes the checker of that package. Rule set 4.0.0 is the last with a
+task of ImageNet's classes, `resnet`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from math import inf
 from typing import Any
 
+from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.tally import Tally
+from aiperf.tasks.images.known_sets import IMAGENET_1K, known_set
+from aiperf.tasks.images.task import IMAGES
+from aiperf.tasks.task import differences
 from analysis.exports.result import answered
 from analysis.readings.judgement import Judged
+from analysis.readings.run_tables import verdict_text, verdict_word
 from analysis.readings.score_figures import figures, task_of_run
 
+BENCHMARKS = ("resnet",)
+DIVISIONS = ("open", "closed")
+STATUSES = ("cloud", "onprem", "preview", "research")
+"""Values that rule set 4.0.0 allows."""
 START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
 FIGURES = ("ops_per_second", "tensor_ops_per_second", "regulated_score", "span_seconds")
 Line = tuple[float, str, str, Any, dict[str, Any]]
 """Milliseconds since 1970, event type, key, value, metadata."""
 NONE: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class MlperfEntry:
+    """Who submits a run as what; the fields are the checker's `submission_…`."""
+
+    benchmark: str
+    """One of BENCHMARKS."""
+    division: str
+    """One of DIVISIONS; only the open one can be entered."""
+    organization: str
+    platform: str
+    status: str
+    """One of STATUSES."""
+
+    def __post_init__(self) -> None:
+        if self.division != "open":
+            raise ConfigError(
+                "MLPerf's closed division fixes the network and its hyper-parameters, and a search changes "
+                "both; give --division open"
+            )
+        given = {"organization": self.organization, "platform": self.platform, "status": self.status}
+        if missing := [f"--{option}" for option, text in given.items() if not text.strip()]:
+            raise ConfigError(
+                f"an MLPerf entry says who submits it, and which machine: give {', '.join(missing)}"
+            )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The first lines of the log by key."""
+        return {
+            "submission_benchmark": self.benchmark,
+            "submission_division": self.division,
+            "submission_org": self.organization,
+            "submission_platform": self.platform,
+            "submission_status": self.status,
+            "cache_clear": None,  # the key is required, and no journal says whether caches were cleared
+        }
 
 
 def mllog_text(judged: Judged, settings: Mapping[str, Any] = NONE) -> str:
@@ -39,18 +89,15 @@ def mllog_text(judged: Judged, settings: Mapping[str, Any] = NONE) -> str:
 
 
 def _record(line: Line) -> dict[str, Any]:
-    time, kind, key, value, metadata = line
-    return {
-        "namespace": "",
-        "time_ms": round(time),
-        "event_type": kind,
-        "key": key,
-        "value": value,
-        "metadata": metadata,
-    }
+    """The JSON object of a line, with the keys that the checker requires."""
+    time, *others = line
+    names = ("event_type", "key", "value", "metadata")
+    return {"namespace": "", "time_ms": round(time), **dict(zip(names, others, strict=True))}
 
 
 def _lines(judged: Judged, settings: Mapping[str, Any]) -> Iterator[Line]:
+    """All lines, in any order. Times are milliseconds of the master's time of day at the start of the leg,
+    plus its monotonic clock, which no correction of the time of day moves."""
     replay = judged.replay
     if not replay.legs:
         return
@@ -78,6 +125,8 @@ def _lines(judged: Judged, settings: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _settings(replay: Replay) -> dict[str, Any]:
+    """What was searched with. The hyper-parameters are those of the configuration; a trial may have
+    others."""
     config, manifest = replay.opened.config, replay.manifest
     return {
         "submission_benchmark": "aiperf-hpc",
@@ -126,6 +175,8 @@ def _block(
 def _evaluated(
     replay: Replay, part: str, tally: Tally, begin: float, end: float, done: int, about: Mapping[str, Any]
 ) -> Iterator[Line]:
+    """The lines of one evaluation. `part` is that of the data, and `done` counts the examples trained until
+    then."""
     examples = f"{task_of_run(replay).example}s"
     about = {**about, "epoch_num": _epochs(replay, done), examples: part, "samples_count": tally.of}
     yield begin, START, "eval_start", None, about
@@ -146,6 +197,8 @@ def _epochs(replay: Replay, examples: int) -> float:
 
 
 def _outcome(judged: Judged, leg: Leg) -> dict[str, Any]:
+    """The metadata of `run_stop`: what MLPerf has no keys for, and whether the leg ended as it was meant
+    to."""
     ended, score = leg.ended, judged.score
     found = figures(judged.replay, score)
     done = ended is not None and ended.reason in ("deadline", "trials", "target")
@@ -166,3 +219,39 @@ def _begin(leg: Leg) -> float:
         return 0.0
     aware = started if started.tzinfo else started.replace(tzinfo=timezone.utc)
     return 1000 * aware.timestamp()
+
+
+def mlperf_text(judged: Judged, entry: MlperfEntry) -> str:
+    """The log. Raises AiperfError for a run that cannot be an entry, with the first reason."""
+    refuse_other_data(judged, entry.benchmark, "be written as an MLPerf log")
+    if judged.replay.num_legs != 1:
+        raise AiperfError(
+            f"{judged.files.directory} was made in {judged.replay.num_legs} legs; an MLPerf log has one "
+            "run_start: give a run that was not resumed"
+        )
+    refuse_invalid(judged)
+    return mllog_text(judged, entry.settings)
+
+
+def refuse_other_data(judged: Judged, benchmark: str, what: str) -> None:
+    """Raises AiperfError for a run that was not measured, and for one that is not of ImageNet-1k."""
+    replay, directory = judged.replay, judged.files.directory
+    refuse_marked(replay.opened.origin, directory, what)
+    if (task := task_of_run(replay)) is not IMAGES:
+        raise AiperfError(
+            f"{directory} is a run of {task.name}; MLPerf's {benchmark} is of {IMAGENET_1K.title}"
+        )
+    if known_set(replay.manifest) is not IMAGENET_1K:
+        why = differences(replay.manifest, IMAGENET_1K)
+        name = f"data.name is {replay.manifest.get('name')!r}"
+        raise AiperfError(
+            f"{directory}: MLPerf's {benchmark} is of {IMAGENET_1K.title}, and {(why or [name])[0]}"
+        )
+
+
+def refuse_invalid(judged: Judged, entry: str = "MLPerf entry") -> None:
+    """Raises AiperfError for a run that is not VALID, because it makes no `entry`."""
+    if not judged.valid:
+        word = verdict_word(judged.verdict, judged.validated)
+        why = verdict_text(judged.verdict, judged.validated)
+        raise AiperfError(f"{judged.files.directory} is {word}: {why}; it makes no {entry}")

@@ -43,16 +43,15 @@ def openmetrics_text(judged: Judged) -> str:
     Info("aiperf_run", "What the run is.", registry=registry).info(about)
     found = figures(replay, score)
     values = {name: (found[key].help, found[key].value) for key, name in METRICS.items()}
+    # A gauge is a number, so why a run is not valid is the label of another metric.
     values["valid"] = "1 where no rule of integrity failed.", 1.0
     if not judged.valid:
         answer = {**run, "answer": verdict_word(judged.verdict, judged.validated)}
         values["valid"] = "0 of a run that is not VALID; aiperf_verdict says what it is.", 0.0
         Info("aiperf_verdict", "What is said of the run.", registry=registry).info(answer)
-    _set(registry, run, values)
-    _set_trials(registry, run, score.trials)
-    groups = Gauge(
-        "aiperf_group_share_ratio", "Of a group's time.", [*run, "group", "part"], registry=registry
-    )
+    _set(registry, run, values, score.trials)
+    labels = [*run, "group", "part"]
+    groups = Gauge("aiperf_group_share_ratio", "Of a group's time.", labels, registry=registry)
     for share in score.shares:
         for part in ("train", "validate", "rest"):
             groups.labels(*run.values(), str(share.group), part).set(getattr(share, part))
@@ -70,8 +69,7 @@ def live_openmetrics_text(now: Snapshot) -> str:
         "validation_error_ratio": ("Lowest so far.", None if now.best is None else now.best[1]),
         "groups_training": ("Groups at work.", float(sum(g.doing == "training" for g in now.groups))),
     }
-    _set(registry, run, values)
-    _set_trials(registry, run, now.trials)
+    _set(registry, run, values, now.trials)
     return str(generate_latest(registry).decode())  # type: ignore[no-untyped-call]
 
 
@@ -81,14 +79,15 @@ def _run(run_id: str, mark: Mark | None) -> Mapping[str, str]:
 
 
 def _set(
-    registry: CollectorRegistry, run: Mapping[str, str], values: Mapping[str, tuple[str, float | None]]
+    registry: CollectorRegistry,
+    run: Mapping[str, str],
+    values: Mapping[str, tuple[str, float | None]],
+    trials: Mapping[str, int],
 ) -> None:
+    """Sets a gauge for each value that is known, by its name and with its help, and one for the trials."""
     for name, (text, value) in values.items():
         if value is not None:
             Gauge(f"aiperf_{name}", text, [*run], registry=registry).labels(*run.values()).set(value)
-
-
-def _set_trials(registry: CollectorRegistry, run: Mapping[str, str], trials: Mapping[str, int]) -> None:
     gauge = Gauge("aiperf_trials", "Number of trials by state.", [*run, "state"], registry=registry)
     for state, num in trials.items():
         gauge.labels(*run.values(), state).set(num)

@@ -10,7 +10,7 @@ from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
 from analysis.readings.energy import Energy, read_energy
 from analysis.readings.judgement import Judged
-from analysis.readings.run_tables import engines, software, verdict_text, verdict_word
+from analysis.readings.run_tables import engines, num_groups, software, verdict_text, verdict_word
 from analysis.readings.score_figures import num_devices
 from analysis.readings.trial_rows import line_of_descent, rows
 from nas.record import encode
@@ -39,7 +39,7 @@ def result(judged: Judged) -> dict[str, Any]:
         "engines": encode(engines(replay)),
         "best": _best(judged),
         "system": _system(replay),
-        "data": _data(replay),
+        "data": dict(encode(replay.manifest)),
         "config": _config(opened.config),
     }
 
@@ -47,8 +47,7 @@ def result(judged: Judged) -> dict[str, Any]:
 def _config(config: Config) -> dict[str, Any]:
     """All settings. `notary` is left out if it is off, as in the results of runs that did not know it: what a
     package claims is compared with what follows from its journal today."""
-    record: dict[str, Any] = encode(config)
-    return record if config.notary else {name: value for name, value in record.items() if name != "notary"}
+    return {name: value for name, value in encode(config).items() if name != "notary" or config.notary}
 
 
 def answered(judged: Judged) -> dict[str, Any]:
@@ -71,19 +70,15 @@ def _energy(judged: Judged) -> dict[str, Any]:
     is left out if nobody measured them, as in results that did not know them."""
     operations = judged.score.goodput.operations
     of_devices, *further = read_energy(judged.files, judged.replay)
-    levels = [
-        {
-            "level": each.level.name,
-            **_of_level(each, operations),
-            "source": each.source,
-            "coverage": each.coverage,
-        }
-        for each in further
-    ]
+    levels = []
+    for each in further:
+        how = {"source": each.source, "coverage": each.coverage}
+        levels.append({"level": each.level.name, **_of_level(each, operations), **how})
     return _of_level(of_devices, operations) | ({"levels": levels} if levels else {})
 
 
 def _of_level(energy: Energy, operations: int) -> dict[str, Any]:
+    """The energy in joules, and the operations per joule; why they are unknown."""
     return {
         "joules": energy.joules,
         "ops_per_joule": energy.ops_per_joule(operations),
@@ -115,18 +110,16 @@ def _best(judged: Judged) -> dict[str, Any] | None:
 
 
 def _system(replay: Replay) -> dict[str, Any]:
+    """The machine as the run saw it: what its hosts and devices are called, not what their owner calls
+    them."""
     ranks = replay.devices
     devices = Counter(ready.device for ready in ranks.values())
     return {
         "hosts": len({ready.host for ready in ranks.values()}),
         "devices": [{"name": name, "number": num} for name, num in sorted(devices.items())],
         "num_devices": num_devices(replay),
-        "groups": max((leg.groups for leg in replay.counted_legs), default=0),
+        "groups": num_groups(replay),
         "format": replay.opened.config.training.format,
         "software": software(replay),
         "started": replay.legs[0].began.started if replay.legs else None,
     }
-
-
-def _data(replay: Replay) -> dict[str, Any]:
-    return dict(encode(replay.manifest))

@@ -25,14 +25,19 @@ class Listed:
     run: str
     """Its directory's name."""
     verdict: str = "unreadable"
+    """The verdict in a word or two."""
     run_class: str | None = None
+    """ranked or smoke; None if the run is not VALID."""
     started: str = ""
     """Start of its first leg, in the form of ISO 8601."""
     preset: str = ""
+    """Name of its preset."""
     figures: tuple[float | None, ...] = (None,) * len(FIGURES)
     """Values of `FIGURES`: a count, seconds, operations per second, and an error from 0 to 1."""
     shown: tuple[str, ...] = ("",) * len(FIGURES)
+    """The same values in words, with their units."""
     problem: str = ""
+    """Why it could not be read; empty if it could."""
 
     @classmethod
     def of(cls, files: RunFiles) -> Listed:
@@ -57,6 +62,7 @@ class Listed:
 
     @property
     def row(self) -> tuple[str, ...]:
+        """The cells of COLUMNS. A name or a preset may hold any character."""
         answer = f"{self.verdict}, {self.run_class}" if self.run_class else self.verdict
         day = self.started[:16].replace("T", " ")
         return tuple(map(plain, (self.run, day, self.preset, *self.shown, answer)))
@@ -76,4 +82,5 @@ def runs_json(found: Sequence[Listed]) -> str:
 
 
 def _in_order(found: Sequence[Listed]) -> list[Listed]:
+    """The oldest first; those that could not be read come last."""
     return sorted(found, key=lambda each: (bool(each.problem), each.started, each.run))

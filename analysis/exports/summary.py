@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from aiperf.files import RunFiles
@@ -11,7 +11,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.ending import Answer, shortfall
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import Verdict
-from aiperf.score.credit import credit
+from aiperf.score.credit import Credit, credit
 from aiperf.score.score import Quality, Score
 from aiperf.trial import State, origin
 from aiperf.wording import clock, counted, percent, plain
@@ -22,11 +22,18 @@ from analysis.readings.judgement import Judged, glance_at
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
 from analysis.readings.run_tables import devices_text, engines_text, verdict_text, verdict_word
 from analysis.readings.score_figures import figures, task_of_run
-from analysis.readings.uncredited import uncredited_text
+from nas.ops import OPS, Ops
 
 WIDTH = 24
 FIRST = ("ops_per_second", "regulated_score", "tensor_ops_per_second", "mfu")
 """Figures on the first lines."""
+LEAST_SHARE = 0.01
+"""Smallest share of all operations that is reported: a run always ends within some segments."""
+LATE, OPEN = "validated after the deadline", "not validated by the end"
+FAILED, LOST = "of trials that failed", "of attempts that were lost"
+NOT_APPLIED, REPEATED = "with steps that were not applied", "trained again after a loss"
+WORDS = (LATE, OPEN, FAILED, LOST, NOT_APPLIED, REPEATED)
+"""Reasons for which work is not credited."""
 
 
 def summary_text(judged: Judged) -> str:
@@ -42,8 +49,8 @@ def summary_text(judged: Judged) -> str:
         *(() if verdict.mark else _named("disturbed", disturbance_text(replay))),
         *energy_rows(devices.energy, score),
     ]
-    if verdict.answer is Answer.NO_RESULT:  # figures of nothing
-        first = []
+    if verdict.answer is Answer.NO_RESULT:
+        first = []  # they would be figures of nothing
     elif verdict.answer is Answer.INCOMPLETE:
         first = [(f"{name} so far" * bool(name), value) for name, value in first]
     lines = [
@@ -54,12 +61,14 @@ def summary_text(judged: Judged) -> str:
         ("time", _time(score)),
         ("control", found["control_examples_per_second"].line),
     ]
+    # Whoever copies a line of figures copies the mark with it.
     lines = [(marked(name, verdict.mark), value) for name, value in lines]
     lines += _named("not credited", uncredited_text(replay, score))
     lines += _named("steps", engines_text(replay))
     lines += _named("slow", slow_text(devices.slow, replay))
     lines += _named("lost", losses_text(replay))
     lines.append(("verdict", _verdict(verdict, judged.validated)))
+    # Why it is INVALID; of a VALID run, what it lacks of being ranked.
     reasons = verdict.failed(Kind.INTEGRITY) or (verdict.unmet if verdict.valid else [])
     lines += [("", f"· {finding.rule}: {finding.text}") for finding in reasons]
     lines.append(("journal", str(files.journal)))
@@ -80,7 +89,11 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
     best_text = "none yet"
     if best and best.error is not None:
         best_text = f"validation error {task.error_text(best.error)}, trial {best.number}"
-    verdict = f"{found.answer.value}: {found.text}" if found else _judged(glance_at(files, replay))
+    if found:
+        verdict = f"{found.answer.value}: {found.text}"
+    else:
+        judged = glance_at(files, replay)
+        verdict = _verdict(judged.verdict, judged.validated)
     lines = [
         ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
         ("verdict", verdict),
@@ -112,6 +125,7 @@ def _aligned(lines: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _state(replay: Replay) -> str:
+    """The last leg, and how it ended. A journal cannot tell a run that goes on from one that was killed."""
     if not replay.legs:
         return "not started, or killed before it started"
     ended = replay.leg.ended
@@ -121,10 +135,6 @@ def _state(replay: Replay) -> str:
 def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:
     """Lines of which the first is named."""
     return list(zip([name, *[""] * len(texts)], texts))
-
-
-def _judged(judged: Judged) -> str:
-    return _verdict(judged.verdict, judged.validated)
 
 
 def _verdict(verdict: Verdict, validated: bool = True) -> str:
@@ -138,6 +148,8 @@ def _verdict(verdict: Verdict, validated: bool = True) -> str:
 
 
 def _best(replay: Replay, quality: Quality | None) -> str:
+    """The network with the lowest validation error, and its test error: it is tested once, so nothing is
+    chosen by that error."""
     if quality is None:
         return "none: no trial was validated"
     trial = replay.trials[quality.trial].trial
@@ -149,6 +161,7 @@ def _best(replay: Replay, quality: Quality | None) -> str:
 
 
 def _trials(replay: Replay, score: Score) -> str:
+    """How many trials ended in which state, and what was repeated and credited."""
     shown = (State.COMPLETE, State.STOPPED, State.FAILED, State.LOST)
     counts = ", ".join(f"{score.trials[state.value]} {state.value.lower()}" for state in shown)
     again = sum(
@@ -161,10 +174,49 @@ def _trials(replay: Replay, score: Score) -> str:
 
 
 def _time(score: Score) -> str:
+    """How the groups spent their time in the mean."""
     if not score.shares:
         return "none"
-    train, validate, rest = (
-        sum(getattr(share, part) for share in score.shares) / len(score.shares)
-        for part in ("train", "validate", "rest")
-    )
-    return f"{percent(train, 1)} training, {percent(validate, 1)} validating, {percent(rest, 1)} neither"
+    words = {"train": "training", "validate": "validating", "rest": "neither"}
+    number = len(score.shares)
+    means = [sum(getattr(share, part) for share in score.shares) / number for part in words]
+    return ", ".join(f"{percent(mean, 1)} {word}" for mean, word in zip(means, words.values()))
+
+
+def uncredited_text(replay: Replay, score: Score) -> list[str]:
+    """The share of the operations that were done and not credited, and why; nothing if it is small."""
+    whole = score.raw.operations
+    missing = whole - score.goodput.operations
+    if not whole or missing / whole < LEAST_SHARE:
+        return []
+    sums, latest = dict.fromkeys(WORDS, 0), 0.0
+    for why, operations, late in _parts(replay, credit(replay)):
+        sums[why] += operations
+        latest = max(latest, late)  # below 0 for a validation in time
+    total, reasons = sum(sums.values()) or 1, []
+    for why, operations in sorted(sums.items(), key=lambda item: -item[1]):
+        if operations:
+            by = f", the last one by {latest:.1f} s" if why == LATE else ""
+            reasons.append(f"{percent(missing / whole * operations / total, 1)} {why}{by}")
+    return [f"{percent(missing / whole, 1)} of the operations done: {'; '.join(reasons)}"]
+
+
+def _parts(replay: Replay, credited: Credit) -> Iterator[tuple[str, int, float]]:
+    """For each segment that was not credited: why, its operations, and the seconds by which its validation
+    was late."""
+    totals = replay.totals()
+    for attempt in replay.attempts:
+        job, first = attempt.dispatched, int(totals.first[attempt.index])
+        train = Ops(*job.forward).price(OPS) + Ops(*job.backward).price(OPS)
+        evaluate = Ops(*job.evaluate).price(OPS)
+        for index, validation in enumerate(attempt.validations):
+            if not credited.has(attempt, validation):
+                done = train * int(totals.examples[first + index]) + evaluate * validation.segment.of
+                late = validation.end - attempt.leg.end
+                others = replay.trials[attempt.trial.number].attempts
+                again = any(
+                    credited.has(each, v) for each in others for v in each.validations[index : index + 1]
+                )
+                yield LATE if late > 0 else REPEATED if again else NOT_APPLIED, done, late
+        why_open = {State.FAILED: FAILED, State.LOST: LOST}.get(attempt.state, OPEN)
+        yield why_open, train * int(totals.examples[first + len(attempt.validations)]), 0.0

@@ -10,7 +10,9 @@ from analysis.readings.hosts import GroupNow
 from analysis.readings.live import Snapshot
 
 BLOCKS = "▁▂▃▄▅▆▇█"
+"""Bars from the lowest to the highest."""
 SLOW_SHOWN = 3
+"""Most slow ranks and groups that are named."""
 
 
 def watch_text(now: Snapshot, width: int, height: int) -> str:
@@ -48,6 +50,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def _slow(texts: Sequence[str]) -> list[str]:
+    """The slowest ranks and groups; of many the rest is counted."""
     lines = [f"{name:<9}{text}" for name, text in zip(["slow", *[""] * SLOW_SHOWN], texts[:SLOW_SHOWN])]
     more = len(texts) - SLOW_SHOWN
     return [*lines, f"         and {more:,} more"] if more > 0 else lines
@@ -69,6 +72,7 @@ def _table(groups: Sequence[GroupNow], rates_of: str, most: int) -> list[str]:
 
 
 def _line(group: GroupNow, host: int) -> str:
+    """A group's line: what it does and, if it trains, how far its trial is."""
     begin = f"{group.group:>5}  {group.host:<{host}}  {group.doing:<8}"
     if group.trial is None:
         return begin.rstrip()

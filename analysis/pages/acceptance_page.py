@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from aiperf.wording import counted, duration, moment, percent, plain, rate
 from analysis.comparing.acceptance import Judgement
-from analysis.comparing.acceptance_sheet import NodeFigures, Sheet
-from analysis.comparing.acceptance_text import answer_text, shown
+from analysis.comparing.acceptance_text import NodeFigures, Sheet, answer_text, shown
 from analysis.pages.page import page
 from analysis.table import Table
 
@@ -20,6 +19,8 @@ TEXT_SHOWN = 40
 
 
 def acceptance_html(sheet: Sheet) -> str:
+    """The whole sheet as one page: the answer, the facts, and a table each of criteria, nodes and runs, with
+    room for two signatures."""
     first, more = shown_nodes(sheet.nodes)
     return page(
         "acceptance.html",
@@ -42,6 +43,7 @@ def shown_nodes(nodes: Sequence[NodeFigures]) -> tuple[list[NodeFigures], list[N
 
 
 def _facts(sheet: Sheet) -> Iterator[list[str]]:
+    """Rows that say what was judged, by whom and by which criteria; names that nobody stated are left out."""
     if sheet.machine:
         yield ["machine", sheet.machine]
     if sheet.owner:
@@ -64,11 +66,15 @@ def _criteria(sheet: Sheet) -> Table:
 
 
 def _outcome(group: Sequence[Judgement]) -> str:
+    """The worst answer of a criterion: one failed run or node fails it, and one that is unknown does not pass
+    it."""
     answers = {each.passed for each in group}
     return "failed" if False in answers else "unknown" if None in answers else "passed"
 
 
 def _measured(group: Sequence[Judgement]) -> str:
+    """What was measured, for the runs and nodes that did not pass, or for all if all did. A sheet is printed,
+    so only the first ones are named."""
     wrong = [each for each in group if not each.passed]
     named = wrong or group
     if len(named) == 1 and not named[0].node:
@@ -98,6 +104,7 @@ def _runs(sheet: Sheet) -> Table:
 
 
 def _nodes(nodes: Sequence[NodeFigures]) -> Table:
+    """One row per node with its worst figures in all runs."""
     rows = [
         [
             each.node,
@@ -115,6 +122,8 @@ def _nodes(nodes: Sequence[NodeFigures]) -> Table:
 
 
 def _nodes_text(num_shown: int, more: Sequence[NodeFigures]) -> str:
+    """The note below the table of nodes: what the columns mean, and what became of the nodes that it leaves
+    out."""
     text = (
         "The worst of the runs. Slowest control: of the node's ranks, as a share of the median of all ranks. "
         "Other programs: their share of the node's CPU time. Slow: ranks or groups that were outliers."

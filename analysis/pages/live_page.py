@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,15 +11,17 @@ import numpy as np
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.wording import clock, figure, percent, rate
-from analysis.pages.figures.picture import Drawing, Marks, Picture, marks_of, stamped
-from analysis.pages.figures.quality import error_axis
-from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis, scaled_axis
+from analysis.pages.figures.picture import Drawing, Frame, Picture, canvas, clock_axis, pointed, stamped
+from analysis.pages.figures.progress import draw_errors, draw_rates
 from analysis.pages.page import drawn, page
 from analysis.readings.live import Snapshot
 from analysis.readings.score_figures import COUNT, ERROR, RATE, SECONDS, Figure
 from analysis.table import Cell, Table
 
 GROUPS_SHOWN = 1_024
+"""Most groups in the table: a page of more is too long to read, and to send every few seconds."""
+LEAST_ERROR = 1e-5
+"""Where an error of 0 is drawn, which has no place on a logarithmic axis."""
 
 
 def live_html(now: Snapshot, replay: Replay, seconds: float) -> str:
@@ -36,6 +39,7 @@ def live_html(now: Snapshot, replay: Replay, seconds: float) -> str:
 
 
 def _key(now: Snapshot) -> Sequence[Figure]:
+    """The figures that are read first. A run that has ended has its sustained OPS, and no time left."""
     trials = ", ".join(f"{num:,} {name.lower()}" for name, num in sorted(now.trials.items()))
     best, told = (None, "no trial was validated")
     if now.best is not None:
@@ -54,54 +58,48 @@ def _key(now: Snapshot) -> Sequence[Figure]:
 
 
 def _curve(now: Snapshot) -> Picture:
-    edges = np.arange(len(now.curve) + 1) * now.bin_seconds
-    rates = np.array(now.curve)
+    """Operations per second by bin of all steps, credited or not, because credit comes with a later
+    validation."""
+    edges = np.arange(len(now.curve) + 1, dtype=np.float64) * now.bin_seconds
+    rates = np.array(now.curve, np.float64)
 
     def draw(frame: Frame) -> Drawing:
         figure_, (axes,) = canvas(frame, 220 if frame.narrow else 260)
-        axes.stairs(rates, edges, color=COLOURS["blue"], lw=1.6, baseline=None)
-        axes.set_ylim(0, 1.12 * max(rates.max(initial=0.0), 1e-9))
-        clock_axis(axes, max(now.span_seconds, 1e-9), frame)
-        scaled_axis(axes, "OPS")
-        middle = (edges[1:] + edges[:-1]) / 2
-        return Drawing(figure_, lambda: Marks(marks_of(axes, middle, middle, rates), range(len(rates))))
+        clock_axis(axes, now.span_seconds, frame)
+        return draw_rates(figure_, axes, edges, rates)
 
-    keys = [[float(end), float(value)] for end, value in zip(edges[1:], rates)]
-    rows = [[clock(end), rate(value)] for end, value in keys]
+    cells: list[list[Cell]] = [
+        [(clock(end), end), (rate(value), value)] for end, value in zip(edges[1:].tolist(), rates.tolist())
+    ]
+    table = Table.of(("until", "OPS"), cells, (True, True))
     return Picture(
         name="curve",
         title="Operations per second",
         says="All steps that were run; credit follows with the validations.",
         draw=draw,
-        table=Table(("until", "OPS"), rows, (True, True), keys),
-        labels=[f"until {row[0]}\n{row[1]}" for row in rows],
-        empty=not rows,
+        table=table,
+        labels=[f"until {end}\n{value}" for end, value in table.rows],
+        empty=not cells,
         near_in_both=False,
     )
 
 
 def _errors(now: Snapshot, replay: Replay) -> Picture:
-    axis = SpanAxis(replay)
+    """The error of every trial that has ended, and the lowest so far."""
+    axis = SpanAxis(replay.legs)
     told = [
-        (axis.at(attempt.leg, attempt.ended.end), max(attempt.error, 1e-5), attempt.trial.number)
+        (axis.at(attempt.leg, attempt.ended.end), max(attempt.error, LEAST_ERROR), attempt.trial.number)
         for attempt in replay.arrivals
         if attempt.ended is not None and attempt.error is not None
     ]
-    times, errors = np.array([one[0] for one in told]), np.array([one[1] for one in told])
-    best = np.minimum.accumulate(errors) if told else errors
+    times, errors = [time for time, _, _ in told], [error for _, error, _ in told]
+    best = list(itertools.accumulate(errors, min))
 
     def draw(frame: Frame) -> Drawing:
         figure_, (axes,) = canvas(frame, 220 if frame.narrow else 260)
-        axes.plot(
-            times, errors, "o", color=COLOURS["soft"], ms=3.6, mew=0, alpha=0.75, rasterized=len(told) > 4000
-        )
-        if told:
-            axes.step(
-                [*times, now.span_seconds], [*best, best[-1]], where="post", color=COLOURS["blue"], lw=1.8
-            )
-        error_axis(axes)
-        clock_axis(axes, max(now.span_seconds, 1e-9), frame)
-        return Drawing(figure_, lambda: Marks(marks_of(axes, times, times, errors), range(len(told))))
+        draw_errors(axes, (times, errors), (times, best), now.span_seconds)
+        clock_axis(axes, now.span_seconds, frame)
+        return pointed(figure_, axes, times, errors)
 
     says = "No trial has been validated." if now.best is None else f"Best so far: {percent(now.best[1])}."
     return Picture(
@@ -115,6 +113,7 @@ def _errors(now: Snapshot, replay: Replay) -> Picture:
 
 
 def _groups(now: Snapshot) -> Table:
+    """One row per group: what it does, and how far its trial is."""
     cells: list[list[Cell]] = []
     for group in now.groups[:GROUPS_SHOWN]:
         done = None if group.trial is None else group.share * group.epochs

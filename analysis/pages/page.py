@@ -60,17 +60,13 @@ def page(template: str, mark: Mark | None, live: bool = False, **content: Any) -
         _environment()
         .get_template(template)
         .render(
-            css=Markup(css),
-            script=Markup(script),
-            policy=policy,
-            program=__version__,
-            mark=mark,
-            **content,
+            css=Markup(css), script=Markup(script), policy=policy, program=__version__, mark=mark, **content
         )
     )
 
 
 def _environment() -> Environment:
+    """The templates with everything escaped. A name that a template misspells raises."""
     environment = Environment(
         loader=PackageLoader("analysis.pages", "templates"),
         autoescape=True,
@@ -84,6 +80,8 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
+    """What a template writes for a value: text without characters that turn or hide other text, because names
+    come from journals."""
     return plain(value) if type(value) is str else value
 
 
@@ -94,10 +92,12 @@ def _prose(text: str) -> Markup:
 
 
 def _text(name: str) -> str:
+    """A file next to the templates that goes into every page."""
     return (resources.files("analysis.pages") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _columns(marks: Marks) -> dict[str, list[float]]:
+    """Places of marks as columns of numbers, to a tenth of a pixel, for the script of the page."""
     rounded = marks.place.round(1)
     return {name: rounded[:, place].tolist() for place, name in enumerate(("left", "right", "height"))}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aiperf.wording import bytes_text, percent, rate
-from analysis.exports.profile import (
+from analysis.exports.profile_text import (
     MEMORY_COLUMNS,
     MEMORY_NOTE,
     NODE_COLUMNS,
@@ -22,10 +22,11 @@ from analysis.exports.profile import (
 from analysis.pages.figures.bars import bars
 from analysis.pages.figures.picture import Picture
 from analysis.pages.page import drawn, page
-from analysis.readings.profile.profile import Profile, StepPart
+from analysis.readings.profile import Profile, StepPart
 from analysis.table import Cell, Table
 
 MEMORY_SHOWN = ("weights", "gradients", "optimizer state", "activations", "peak")
+"""What a rank's memory is drawn of; the table has all rows."""
 
 
 def profile_html(profiles: Sequence[Profile], name: str) -> str:
@@ -50,33 +51,30 @@ def profile_html(profiles: Sequence[Profile], name: str) -> str:
 
 
 def _phases(found: Profile) -> Picture:
+    """A bar per phase of a step, such as the forward pass."""
     longest = max(found.phases, key=lambda part: part.seconds)
-    return bars(
-        "phases",
-        "Phases of a step",
+    says = (
         f"A profiled step takes {seconds_text(found.step_seconds)}; {percent(longest.share, 1)} of it is "
-        f"{longest.name}.",
-        [part.name for part in found.phases],
-        {"time": ("blue", [part.seconds for part in found.phases])},
-        seconds_text,
-        _parts("phase", found.phases),
+        f"{longest.name}."
     )
+    return _times("phases", "Phases of a step", says, "phase", found.phases)
 
 
 def _kinds(found: Profile) -> Picture:
+    """A bar per kind of operation, from the one that takes longest."""
     first = found.kinds[0]
-    return bars(
-        "kinds",
-        "Kinds of operation",
-        f"{percent(first.share, 1)} of the step is {first.name}.",
-        [part.name for part in found.kinds],
-        {"time": ("blue", [part.seconds for part in found.kinds])},
-        seconds_text,
-        _parts("kind of operation", found.kinds),
-    )
+    says = f"{percent(first.share, 1)} of the step is {first.name}."
+    return _times("kinds", "Kinds of operation", says, "kind of operation", found.kinds)
+
+
+def _times(name: str, title: str, says: str, column: str, parts: Sequence[StepPart]) -> Picture:
+    """Parts of a step as bars of their seconds."""
+    series = {"time": ("blue", [part.seconds for part in parts])}
+    return bars(name, title, says, [part.name for part in parts], series, seconds_text, _parts(column, parts))
 
 
 def _nodes(found: Profile) -> Picture:
+    """The layers that take longest, in the order of the network, next to what the roofline allows."""
     known = [node for node in found.nodes if node.layer]
     kept = sorted(known, key=lambda node: node.seconds, reverse=True)[:NODES_SHOWN]
     shown = [node for node in known if node in kept]
@@ -100,30 +98,24 @@ def _nodes(found: Profile) -> Picture:
 
 
 def _node_table(found: Profile) -> Table:
-    keys = [
-        [
-            None,
-            None,
-            node.forward_seconds,
-            node.backward_seconds,
-            node.share,
-            node.operations,
-            node.ops_per_second,
-            node.roofline_seconds,
-            node.times_roofline,
-            None,
-        ]
-        for node in found.nodes
-    ]
-    rows = [node_cells(node) for node in found.nodes]
-    return Table(tuple(NODE_COLUMNS), rows, (False, False, *[True] * 7, False), keys)
+    """One row per layer, with its times, its rate and how far it is from the roofline."""
+    cells = []
+    for node in found.nodes:
+        seconds = node.forward_seconds, node.backward_seconds
+        work = node.share, node.operations, node.ops_per_second
+        limits = node.roofline_seconds, node.times_roofline
+        cells.append(zip(node_cells(node), (None, None, *seconds, *work, *limits, None)))
+    return Table.of(NODE_COLUMNS, cells, (False, False, *[True] * 7, False))
 
 
 def _memory(found: Profile) -> Picture:
+    """Memory of a rank by what holds it: as measured, as this program models it, and as the MemTracker
+    of torch predicts it."""
     rows = [row for row in found.memory if row.name in MEMORY_SHOWN]
     peak = found.memory[-1]
-    cells = [memory_cells(row) for row in found.memory]
-    keys = [[None, row.measured, row.modelled, row.predicted] for row in found.memory]
+    cells = [
+        zip(memory_cells(row), (None, row.measured, row.modelled, row.predicted)) for row in found.memory
+    ]
     return bars(
         f"memory-{found.size}",
         f"Memory of a rank, examples of {shape_text(found)}",
@@ -136,11 +128,12 @@ def _memory(found: Profile) -> Picture:
             "predicted": ("sky", [row.predicted for row in rows]),
         },
         bytes_text,
-        Table(tuple(MEMORY_COLUMNS), cells, (False, True, True, True), keys),
+        Table.of(MEMORY_COLUMNS, cells, (False, True, True, True)),
     )
 
 
 def _sizes(profiles: Sequence[Profile]) -> Table:
+    """One row per size of the examples, for a network that was profiled at several."""
     rows = [
         [
             f"{found.size:,}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,27 +12,24 @@ from aiperf.os_error import unwritable
 from aiperf.rules.ending import Answer
 from aiperf.score.lineage import line_of_graphs
 from aiperf.wording import duration, moment
-from analysis.comparing.characteristics import trained
+from analysis.comparing.characteristics import control_cost, trained
 from analysis.comparing.published import published
-from analysis.exports.inference import load_all
-from analysis.exports.inference_text import inference_table
+from analysis.exports.inference import inference_table, load_all
 from analysis.exports.trial_table import trial_table, trial_tip, trials_text
 from analysis.pages.figures.architecture import architecture_picture
 from analysis.pages.figures.characterisation import characterisation
-from analysis.pages.figures.gantt import gantt
 from analysis.pages.figures.layers import operations_by_layer
 from analysis.pages.figures.lineage import lineage
-from analysis.pages.figures.named_trials import names_of
+from analysis.pages.figures.occupancy import gantt, time_shares
 from analysis.pages.figures.other_machines import beside_others, beside_published
 from analysis.pages.figures.pareto import pareto
 from analysis.pages.figures.picture import Picture, stamped
-from analysis.pages.figures.quality import error_over_time, regulated_over_time
-from analysis.pages.figures.rate_series import throughput
-from analysis.pages.figures.shares import time_shares
+from analysis.pages.figures.progress import error_over_time, regulated_over_time, throughput
 from analysis.pages.figures.svg import write_files
 from analysis.pages.figures.telemetry import telemetry
+from analysis.pages.figures.trial_dots import names_of
 from analysis.pages.page import Drawn, drawn, page
-from analysis.pages.report_head import NOTHING_MORE, About, PageHead, head
+from analysis.pages.report_head import NOTHING_MORE, About, head
 from analysis.readings import run_tables
 from analysis.readings.architecture import architecture
 from analysis.readings.conclusion import losses_text
@@ -48,7 +45,7 @@ from analysis.readings.devices import (
     threads_text,
 )
 from analysis.readings.disturbance import others_over_time
-from analysis.readings.hosts import control_cost, hosts
+from analysis.readings.hosts import hosts
 from analysis.readings.judgement import Judged
 from analysis.readings.occupancy import occupancy
 from analysis.readings.progress import progress
@@ -67,39 +64,46 @@ TRIALS_SHOWN = 2_000
 
 @dataclass(frozen=True)
 class Section:
+    """A part of the page with a heading: a table of facts, figures, and tables that a reader opens."""
+
     anchor: str
+    """Its id in the page, to which the navigation links."""
     title: str
     drawn: Sequence[Drawn]
     facts: Table | None = None
     tables: Sequence[tuple[str, Table]] = ()
-    open: bool = False
-
-
-@dataclass(frozen=True)
-class Report:
-    """The report, in the names of the template."""
-
-    head: PageHead
-    subtitle: str
-    first: Section
-    """Next to the score; empty for a run without a result."""
-    sections: Sequence[Section]
-    rules_text: str
-    rules: Table
-    machine: Table
-    hosts: Table
-    hosts_caption: str
-    configuration: Table
-    configuration_text: str
-    trials: Table
-    trials_text: str
-    tips: Mapping[int, str]
-    footer: str
+    """Tables with their captions."""
 
 
 def report_html(judged: Judged, about: About = NOTHING_MORE) -> str:
-    """Raises AiperfError where it is to be compared with runs that cannot be."""
-    return page("report.html", judged.verdict.mark, report=_report(judged, about), about=about)
+    """The whole page. Raises AiperfError where it is to be compared with runs that cannot be."""
+    replay = judged.replay
+    opened, devices = replay.opened, look(judged.files, replay)
+    found, task = rows(replay, judged.recount.counts), task_of_run(replay)
+    shown = most_telling(found, TRIALS_SHOWN)
+    sections = _sections(judged, found, devices)
+    started = moment(replay.legs[0].began.started) if replay.legs else "not started"
+    return page(
+        "report.html",
+        judged.verdict.mark,
+        about=about,
+        head=head(judged, about, devices),
+        subtitle=f"{run_tables.devices_text(replay)} · {opened.config.training.format} · {started} · "
+        f"{duration(replay.span_seconds)}",
+        # Next to the score; without figures for a run that has no result.
+        first=next((one for one in sections if one.anchor == FIRST), Section(FIRST, "", [])),
+        sections=[*_beside(judged, about), *(one for one in sections if one.anchor != FIRST)],
+        rules_text=_rules_text(judged),
+        rules=run_tables.rules(judged.verdict),
+        machine=run_tables.machine(replay),
+        hosts=hosts(replay),
+        configuration=run_tables.configuration(opened.config),
+        configuration_text=_configuration_text(judged),
+        trials=trial_table(task, shown),
+        trials_text=trials_text(judged.score, found, shown),
+        tips={row.number: trial_tip(task, row) for row in _hovered(found, shown)},
+        footer=_footer(judged),
+    )
 
 
 def write_figures(judged: Judged, folder: Path) -> list[Path]:
@@ -119,6 +123,7 @@ def pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, P
 
 
 def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, Picture]]:
+    """The figures without the mark of a run that was not measured, each with the anchor of its section."""
     replay, score = judged.replay, judged.score
     so_far, busy = progress(replay, score), occupancy(replay, judged.credit)
     best = replay.best
@@ -149,33 +154,6 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
         yield "operations", operations_by_layer(line[-1][1], judged.layers)
 
 
-def _report(judged: Judged, about: About) -> Report:
-    replay = judged.replay
-    opened, devices = replay.opened, look(judged.files, replay)
-    found, task = rows(replay, judged.recount.counts), task_of_run(replay)
-    shown = most_telling(found, TRIALS_SHOWN)
-    sections = _sections(judged, found, devices)
-    started = moment(replay.legs[0].began.started) if replay.legs else "not started"
-    return Report(
-        head=head(judged, about, devices),
-        subtitle=f"{run_tables.devices_text(replay)} · {opened.config.training.format} · {started} · "
-        f"{duration(replay.span_seconds)}",
-        first=next((one for one in sections if one.anchor == FIRST), Section(FIRST, "", [])),
-        sections=[*_beside(judged, about), *(one for one in sections if one.anchor != FIRST)],
-        rules_text=_rules_text(judged),
-        rules=run_tables.rules(judged.verdict),
-        machine=run_tables.machine(replay),
-        hosts=hosts(replay),
-        hosts_caption="Ranks, their devices and control rates",
-        configuration=run_tables.configuration(opened.config),
-        configuration_text=_configuration_text(judged),
-        trials=trial_table(task, shown),
-        trials_text=trials_text(judged.score, found, shown),
-        tips={row.number: trial_tip(task, row) for row in _hovered(found, shown)},
-        footer=_footer(judged),
-    )
-
-
 def _beside(judged: Judged, about: About) -> list[Section]:
     """Other machines, where any are known that this one may be compared with."""
     found = [beside_others((about.system, judged), about.others)] if about.others else []
@@ -187,6 +165,7 @@ def _beside(judged: Judged, about: About) -> list[Section]:
 
 
 def _sections(judged: Judged, found: Sequence[TrialRow], devices: DeviceReadings) -> list[Section]:
+    """The sections in the order of the page, each with its figures; a section without figures is left out."""
     parents = {row.number: row.parent for row in found}
     by_section: dict[str, list[Drawn]] = {}
     for anchor, picture in pictures(judged, found):
@@ -248,13 +227,12 @@ def _kinds(judged: Judged) -> Table:
     rows.append(["OPS", "", "", f"{good.price(OPS):,}", f"{raw.price(OPS):,}"])
     rows.append(["tensor OPS", "", "", f"{good.price(TENSOR_OPS):,}", f"{raw.price(TENSOR_OPS):,}"])
     return Table(
-        ("kind", "price in OPS", "price in tensor OPS", "credited", "all"),
-        rows,
-        (False, *[True] * 4),
+        ("kind", "price in OPS", "price in tensor OPS", "credited", "all"), rows, (False, *[True] * 4)
     )
 
 
 def _rules_text(judged: Judged) -> str:
+    """The sentence above the rules: what they ask, and whether the architectures were recounted."""
     by = "Rules that need the architectures recounted are shown as unknown."
     if judged.validated:
         by = "Every architecture in the journal was recounted for this."
@@ -262,6 +240,7 @@ def _rules_text(judged: Judged) -> str:
 
 
 def _configuration_text(judged: Judged) -> str:
+    """How the settings of the run differ from those of its preset."""
     config = judged.replay.opened.config
     if config.preset not in preset_names():
         return f"Read from a file with the preset name {config.preset}."
@@ -277,6 +256,7 @@ def _hovered(found: Sequence[TrialRow], shown: Sequence[TrialRow]) -> Sequence[T
 
 
 def _footer(judged: Judged) -> str:
+    """What the page was made from, so that a reader can make it again."""
     replay = judged.replay
     return (
         f"Made from {replay.lines:,} lines of a journal whose last hash is {replay.last_chain[:16]}…. "

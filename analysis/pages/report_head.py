@@ -28,7 +28,9 @@ KEY = (
 )
 """Keys of the figures that are read first. Energy and, with a price, money follow, and then `OLD`."""
 OLD = "aiperf1_ops_per_second"
+"""The rate as the program of 2021 counted it, which comes last because it is not a score."""
 FIRST = 3
+"""Number of figures next to the throughput, on the first screen."""
 SHOWN = 3
 """Most slow ones, and most losses, that are shown first; the section on devices has more."""
 STYLES = {
@@ -49,6 +51,7 @@ class About:
     """What its owner calls the machine."""
     owner: str = ""
     price: Price | None = None
+    """Price of a node-hour, from which the cost of the run is computed."""
     others: Sequence[tuple[str, Judged]] = ()
     """Runs of other machines to compare it with, each with the name of its machine; empty: not known."""
     tables: Sequence[tuple[str, Table]] = ()
@@ -66,16 +69,21 @@ class PageHead:
 
     title: str
     eyebrow: str
+    """The small line above the title: owner, run, version, preset."""
     headline: str
     """Shown next to the title in a browser's name of the page."""
     conclusion: str
+    """The run in one sentence."""
     attention: Sequence[tuple[str, str]]
     """ "slow" or "lost", and a sentence on one such rank or group."""
     word: str
+    """The verdict."""
     outcome: str
     """Colour of the word: passed, failed or unknown."""
     text: str
+    """Why the verdict is so."""
     style: str
+    """Class of the style sheet for the whole page."""
     key: Sequence[Figure]
     """Figures that are read first; empty for a run without a result."""
 
@@ -86,6 +94,7 @@ class PageHead:
 
     @property
     def others(self) -> list[Figure]:
+        """The figures below the first screen."""
         return [one for one in self.key if one.value is not None][FIRST:]
 
     @property
@@ -95,6 +104,7 @@ class PageHead:
 
 
 def head(judged: Judged, about: About, devices: DeviceReadings) -> PageHead:
+    """The top of the page of a run: name, verdict, what needs attention, and the key figures."""
     replay, verdict = judged.replay, judged.verdict
     opened, known = replay.opened, figures(replay, judged.score)
     sound = "passed" if judged.validated else "unknown"
@@ -116,6 +126,7 @@ def head(judged: Judged, about: About, devices: DeviceReadings) -> PageHead:
 
 
 def _attention(judged: Judged, devices: DeviceReadings) -> list[tuple[str, str]]:
+    """Slow ranks and lost groups, the first of each kind."""
     slow = slow_text(devices.slow, judged.replay) if devices.slow else []
     found = []
     for word, texts in (("slow", slow), ("lost", losses_text(judged.replay))):
@@ -126,6 +137,7 @@ def _attention(judged: Judged, devices: DeviceReadings) -> list[tuple[str, str]]
 
 
 def _key(judged: Judged, price: Price | None, devices: DeviceReadings) -> list[Figure]:
+    """The key figures in the order of the page. Those of an incomplete run are so far only."""
     known, verdict = figures(judged.replay, judged.score), judged.verdict
     found = [known[name] for name in KEY]
     beside = [_energy(judged, devices), *([_money(judged, price)] if price else [])]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import singledispatch
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from aiperf.trial import Trial
 from aiperf.wording import spoken
@@ -33,7 +33,7 @@ from nas.layers import (
     RMSNorm,
     Shape,
 )
-from nas.layers.windows import both
+from nas.layers.shapes import both
 
 LONGEST_PERIOD = 4
 """Most blocks that are recognised as one repeated period: attention and MLP of a transformer are two."""
@@ -54,7 +54,9 @@ class Touch:
     """The last trial of a line that made or changed something."""
 
     trial: int = SEED
+    """Number of the trial."""
     is_new: bool = False
+    """Whether it made the node; else it changed it."""
     was: str = ""
     """Its main layer before that trial, in words; empty where it is new or did not change itself."""
 
@@ -107,10 +109,13 @@ class Step:
 
     trial: int
     morphisms: tuple[str, ...]
+    """Their kinds in words, in order."""
     new: tuple[str, ...]
+    """Names of the nodes that it added."""
     changed: tuple[str, ...]
     """Nodes, each with what it was and what it is."""
     parameters: int
+    """Number of parameters of the network after it."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +123,11 @@ class Architecture:
     """The last network of a line, and how it came to be."""
 
     parts: Sequence[Repeated]
+    """The blocks, from the input to the output."""
     steps: Sequence[Step]
+    """The trials of the line, the seed's first child first."""
     input: Shape
+    """Shape of an example."""
 
 
 def architecture(line: Sequence[tuple[Trial | None, Graph]]) -> Architecture:
@@ -130,6 +138,8 @@ def architecture(line: Sequence[tuple[Trial | None, Graph]]) -> Architecture:
 
 
 def _followed(line: Sequence[tuple[Trial | None, Graph]]) -> tuple[Mapping[str, Touch], list[Step]]:
+    """The last trial that touched each node, and what each trial changed. Nodes keep their names from parent
+    to child, so they are compared by name."""
     touched: dict[str, Touch] = {}
     steps = []
     for (_, before), (trial, graph) in pairwise(line):
@@ -155,8 +165,8 @@ def _units(graph: Graph) -> list[list[Node]]:
     units: list[list[Node]] = []
     for node in graph.nodes:
         (read, *others) = node.inputs
-        follows = not others and read in unit_of and len(graph.readers[read]) == 1 and not _begins(node.layer)
-        if follows:
+        is_alone = not others and read in unit_of and len(graph.readers[read]) == 1
+        if is_alone and not isinstance(node.layer, BEGIN):
             unit_of[read].append(node)
             unit_of[node.name] = unit_of[read]
         else:
@@ -165,12 +175,8 @@ def _units(graph: Graph) -> list[list[Node]]:
     return units
 
 
-def _begins(layer: Layer) -> bool:
-    """Whether it is the main layer of a unit."""
-    return isinstance(layer, BEGIN)
-
-
 def _blocks(graph: Graph, touched: Mapping[str, Touch]) -> list[UnitBlock]:
+    """The units in blocks: a block ends where nothing above it is read below it, its own output apart."""
     units = _units(graph)
     ends = {node.name: place for place, unit in enumerate(units) for node in unit}
     ends[INPUT] = -1
@@ -195,6 +201,7 @@ def _block(
     ends: Mapping[str, int],
     touched: Mapping[str, Touch],
 ) -> UnitBlock:
+    """The units at these places as one block. `ends` is the place of the unit to which each node belongs."""
     made = []
     for place in places:
         first, *others = units[place]
@@ -214,16 +221,14 @@ def _block(
 
 def _beginning(names: Sequence[str]) -> str:
     """The parts of their names that all begin with, or else those of the last."""
-    split = [name.split(".") for name in names]
-    shared = []
-    for parts in zip(*split):
-        if len(set(parts)) > 1:
-            break
-        shared.append(parts[0])
+    parts = zip(*(name.split(".") for name in names))
+    shared = [part[0] for part in takewhile(lambda part: len(set(part)) == 1, parts)]
     return ".".join(shared) or names[-1].rpartition(".")[0] or names[-1]
 
 
 def _repeated(blocks: Sequence[UnitBlock]) -> list[Repeated]:
+    """The blocks in order, with equal ones in a row drawn once. Of several periods the one that joins most
+    blocks is taken."""
     forms = [block.form for block in blocks]
     found, place = [], 0
     while place < len(blocks):
@@ -250,6 +255,7 @@ def words(layer: Layer) -> str:
 
 
 def kind_of(layer: Layer) -> str:
+    """The kind of a layer in words; a name that the field writes in capitals stays as it is."""
     name = type(layer).__name__
     return name if name in SPELT else spoken(name)
 
@@ -308,10 +314,12 @@ def _(layer: Experts) -> str:
 
 
 def _sides(sides: tuple[int, int]) -> str:
+    """A height and a width: "3×3"."""
     return f"{sides[0]}×{sides[1]}"
 
 
 def _dilation(layer: Conv2d | DepthwiseConv2d) -> str:
+    """The dilation in words; empty if there is none."""
     if layer.dilations == (1, 1):
         return ""
     down, right = layer.dilations
@@ -319,6 +327,7 @@ def _dilation(layer: Conv2d | DepthwiseConv2d) -> str:
 
 
 def _stride(strides: tuple[int, int]) -> str:
+    """The stride in short: "/2"; empty if it is 1."""
     if strides == (1, 1):
         return ""
     return f" /{strides[0]}" if strides[0] == strides[1] else f" /{_sides(strides)}"

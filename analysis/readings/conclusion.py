@@ -15,6 +15,7 @@ from analysis.readings.outliers import Outlier
 from analysis.readings.run_tables import devices_and_hosts, listed
 
 LOSSES_SHOWN = 5
+"""Most losses that are named one by one."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class GroupHealth:
     """How many groups the last leg has and how many of them were slow; how many were lost in any leg."""
 
     total: int
+    """Groups of the last leg."""
     slow: int
     """Below the others, or with a rank that is."""
     lost: int
@@ -37,6 +39,7 @@ class GroupHealth:
 
 
 def group_health(replay: Replay, slow: Sequence[Outlier]) -> GroupHealth:
+    """Counts the groups. A slow rank makes its group slow: all of a group wait for the slowest rank."""
     if not replay.legs:
         return GroupHealth(0, 0, 0, 0)
     group_of = {
@@ -78,19 +81,17 @@ def conclusion(
     who = f"{system} ({machine})" if system else machine
     so_far = " so far" if verdict.answer is Answer.INCOMPLETE else ""
     what = f"sustained {rate(score.ops_per_second)} over {duration(score.span_seconds)}{so_far}"
-    parts = [f"{_mark(replay)}{who} {what}", _judged(verdict, validated)]
+    mark = mark_of(replay.opened.origin)
+    begin = "" if mark is None else f"{mark.word.capitalize()}, not measured: "
+    parts = [f"{begin}{who} {what}", _judged(verdict, validated)]
     if health.told:
         total = counted(health.total, "group")
         parts.append(f"of {total}, {listed([_were(one) for one in health.told])}")
     return f"{'; '.join(parts)}."
 
 
-def _mark(replay: Replay) -> str:
-    mark = mark_of(replay.opened.origin)
-    return "" if mark is None else f"{mark.word.capitalize()}, not measured: "
-
-
 def _judged(verdict: Verdict, validated: bool) -> str:
+    """The verdict as a part of the sentence."""
     if verdict.answer is Answer.INVALID:
         return "the run is INVALID, and the figure must not be used"
     if verdict.run_class is not None:

@@ -13,6 +13,7 @@ from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.lineage import rebuild
 from aiperf.score.score import Score
 from aiperf.tasks.registry import task_of
+from aiperf.wire.messages import Ceiling
 from aiperf.wording import clock, kilowatt_hours, percent, plain, rate, scaled
 from analysis.readings.energy import Energy, Level, read_energy
 from analysis.readings.limits import limits_of
@@ -25,6 +26,7 @@ from analysis.readings.usage import DeviceUse, Usage, read_usage
 from analysis.table import Cell, Table
 
 DEVICES_SHOWN = 64
+"""Most devices in the table."""
 MIXED = ""
 """Key in place of a number of threads if the ranks were measured with different numbers."""
 
@@ -40,6 +42,7 @@ class DeviceReadings:
 
 
 def look(files: RunFiles, replay: Replay) -> DeviceReadings:
+    """Reads what the devices of a run used, once for all that is said of it."""
     usage = read_usage(files, replay)
     return DeviceReadings(usage, read_energy(files, replay, usage=usage), outliers(replay, usage))
 
@@ -63,18 +66,22 @@ def product_ceilings(replay: Replay) -> Mapping[str, float]:
     It has the numbers that all ranks were measured with. If there is none, each rank counts with its own, as
     MIXED.
     """
-    measured = next(([*leg.ceilings.values()] for leg in replay.counted_legs if leg.ceilings), [])
+    measured = _first_ceilings(replay)
     counts = set[str]().union(*(one.products for one in measured[:1]))
     counts = counts.intersection(*(one.products for one in measured))
     if measured and not counts:
         return {MIXED: fsum(one.product.fastest for one in measured)}
-    return {
-        count: fsum(one.products[count].fastest for one in measured)
-        for count in sorted(counts, key=_in_order)
-    }
+    in_order = sorted(counts, key=_in_order)
+    return {count: fsum(one.products[count].fastest for one in measured) for count in in_order}
+
+
+def _first_ceilings(replay: Replay) -> list[Ceiling]:
+    """Those of the first counted leg that measured any, one per rank."""
+    return next(([*leg.ceilings.values()] for leg in replay.counted_legs if leg.ceilings), [])
 
 
 def most_threads(counts: Iterable[str]) -> str:
+    """The largest of these numbers of threads; MIXED if there is none."""
     return max(counts, key=_in_order, default=MIXED)
 
 
@@ -92,8 +99,7 @@ def threads_text(replay: Replay) -> str:
 
 def choice_text(replay: Replay) -> str:
     """How the number of threads was chosen, by the rank that was least sure; empty if nothing was chosen."""
-    measured = next(([*leg.ceilings.values()] for leg in replay.counted_legs if leg.ceilings), [])
-    chosen = [ceiling for ceiling in measured if ceiling.thread_seconds]
+    chosen = [ceiling for ceiling in _first_ceilings(replay) if ceiling.thread_seconds]
     if not chosen:
         return ""
     least = min(chosen, key=lambda ceiling: ceiling.threads_share)
@@ -175,8 +181,13 @@ def device_table(usage: Usage) -> Table:
 
 
 def _row(use: DeviceUse) -> list[Cell]:
+    """The cells of a device. Its power is the mean over the spans in which a rank had it."""
     span, held, heat = use.span_seconds, use.throttled_seconds, use.mean_temperature_celsius
     power = None if use.joules is None or span <= 0 else use.joules / span
+    held_text = "unknown"
+    if held is not None:
+        texts = [f"{clock(seconds)} {reason}" for reason, seconds in held.items()]
+        held_text = ", ".join(texts) or "never, as far as is known"
     return [
         use.host,
         use.device,
@@ -185,13 +196,10 @@ def _row(use: DeviceUse) -> list[Cell]:
         _known(use.mean_clock_hertz, "Hz"),
         _known(use.least_clock_hertz, "Hz"),
         ("unknown" if heat is None else f"{heat:.0f} °C", heat),
-        "unknown" if held is None else _held(held) or "never, as far as is known",
+        held_text,
     ]
 
 
-def _held(seconds: Mapping[str, float]) -> str:
-    return ", ".join(f"{clock(each)} {reason}" for reason, each in seconds.items())
-
-
 def _known(value: float | None, unit: str) -> Cell:
+    """A cell that is sorted by its value."""
     return "unknown" if value is None else scaled(value, unit), value

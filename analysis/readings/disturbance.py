@@ -16,8 +16,11 @@ from aiperf.score.disturbance import MEASURED_SINCE, MOST_OTHERS, disturbances, 
 from aiperf.wording import counted, percent
 
 LEAST_STOLEN = 0.005
+"""Least share of the CPU time that a hypervisor took for it to be named."""
 LEAST_STOP_SECONDS = 1.0
+"""Shortest stop of a run's processes that is named: shorter ones are the scheduler's."""
 MOST_BINS = 240
+"""Most bins of the figure, which is some hundreds of pixels wide."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +34,12 @@ class OthersOverTime:
     """The share on the host of which others used most."""
     median: NDArray[np.float64]
     hosts: int
+    """Number of hosts that reported."""
 
 
 def others_over_time(replay: Replay) -> OthersOverTime | None:
     """None for a run that did not measure it."""
-    axis, by_host = SpanAxis(replay), dict[str, list[tuple[float, float, float]]]()
+    axis, by_host = SpanAxis(replay.legs), dict[str, list[tuple[float, float, float]]]()
     for leg in replay.counted_legs:
         for event in leg.uses:
             use = event.use

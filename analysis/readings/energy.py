@@ -54,6 +54,7 @@ class Level(Enum):
 
     @property
     def text(self) -> str:
+        """ "L1, nodes"."""
         return f"{self.name}, {self.value}"
 
 
@@ -62,6 +63,7 @@ class Energy:
     """Energy of one level over the span."""
 
     level: Level
+    """What the energy includes."""
     joules: float | None
     missing: str
     """Why the energy is not known; empty where it is."""
@@ -190,6 +192,8 @@ def _by_site(
 
 
 def _summed(level: Level, power: PowerFile, measured: Mapping[str, list[Span]], source: str) -> Energy:
+    """The sum over the meters, each over the spans for which it counts. If it is not known, the meter that
+    covers least is named."""
     covered = {name: coverage(power.meters[name], spans) for name, spans in measured.items()}
     least = min(covered, key=lambda name: covered[name])
     joules = list[float | None]()
@@ -201,18 +205,18 @@ def _summed(level: Level, power: PowerFile, measured: Mapping[str, list[Span]], 
         if joules[-1] is None and covered[name] > 1 - 1e-9:
             why = f"the counter{_named(name)} fell, or stood still"
             return Energy(level, None, why, source, covered[least])
-    total = devices.sum_over(joules)
-    if total is not None:
-        return Energy(level, total, "", source, covered[least])
-    gap = min(longest_gap(span) for span in measured[least])
-    why = (
-        f"the meter{_named(least)} covers {percent(covered[least], 1)} of the span; its samples must "
-        f"surround the span and be at most {gap:.3g} s apart"
-    )
-    return Energy(level, None, why, source, covered[least])
+    total, why = devices.sum_over(joules), ""
+    if total is None:
+        gap = min(longest_gap(span) for span in measured[least])
+        why = (
+            f"the meter{_named(least)} covers {percent(covered[least], 1)} of the span; its samples must "
+            f"surround the span and be at most {gap:.3g} s apart"
+        )
+    return Energy(level, total, why, source, covered[least])
 
 
 def _named(meter: str) -> str:
+    """ " of node5"; nothing for a meter that has no name."""
     return f" of {meter}" if meter else ""
 
 
@@ -237,6 +241,7 @@ def _by_nodes(files: RunFiles, replay: Replay, until: float) -> Energy | None:
 
 
 def _node_readings(files: RunFiles, host: str) -> Iterator[tuple[float, Mapping[str, Any]]]:
+    """The readings of the node's own sensors, each with its time of day."""
     for record in records(files.telemetry(host), having=b'"node"'):
         reading = (record or {}).get("node")
         at = reading.get("wall_seconds") if isinstance(reading, dict) else None

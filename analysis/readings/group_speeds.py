@@ -67,7 +67,7 @@ class BlockTimes:
             replay, attempts, column("steps")[rows], column("examples")[rows], column("seconds")[rows]
         )
         slowness = np.log(column("seconds")[rows] / expected)
-        ends = SpanAxis(replay).of(legs[attempts], column("ends")[rows])
+        ends = SpanAxis(replay.legs).of(legs[attempts], column("ends")[rows])
         groups = np.array([replay.attempts[attempt].group for attempt in attempts], dtype=np.int64)
         slowness -= _drift(ends, groups, slowness)
         _, by_trial = _medians(attempts, slowness)

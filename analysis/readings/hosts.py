@@ -1,4 +1,4 @@
-"""The ranks of a run in tables of words: hosts, devices, the control, clocks; what each group does."""
+"""The ranks of a run: hosts, devices, clocks and how fast each trained the control; what each group does."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
 
-from aiperf.journal.attempts import Attempt, Leg
+from aiperf.journal.attempts import Attempt
 from aiperf.journal.events import RankReady
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
-from aiperf.score.example_counts import counted
 from aiperf.score.rungs import Controls, comparable, controls_of
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Amount, ControlNetwork, Task
 from aiperf.trial import State, origin
 from aiperf.wire.clocks import ClockReading
-from aiperf.wire.messages import Control
 from aiperf.wording import figure
-from analysis.readings.roofline import intensity
 from analysis.table import Cell, Table
-from nas.ops import OPS
 
 RANKS_SHOWN = 64
 """Most ranks that are shown one by one; of more, the hosts are shown."""
@@ -32,10 +28,13 @@ class ControlReading:
     """How fast the control network was trained, in the task's unit of rates."""
 
     amount: Amount
+    """The unit of rates, such as images."""
     per_second: float
     """Rate of all devices together."""
     slowest: float
+    """Rate of the slowest device."""
     slowest_host: str
+    """Its host."""
     network: str
     """ "ResNet-50 v1.5 at 224²", or "… at 64² and 112²" where devices were too slow for more."""
     sizes: str
@@ -43,6 +42,7 @@ class ControlReading:
 
     @property
     def text(self) -> str:
+        """The rate with its unit."""
         return f"{figure(self.per_second)} {self.amount.name}/s"
 
 
@@ -55,7 +55,7 @@ def reading_of(task: Task, controls: Controls) -> ControlReading | None:
     """The reading of the controls by rank; None if no rank measured one."""
     if not controls:
         return None
-    rates = {rank: _rate_of(task.amount, control) for rank, control in controls.items()}
+    rates = _rates(task.amount, controls)
     slowest = min(rates, key=lambda rank: (rates[rank], rank))
     sizes: dict[ControlNetwork, list[int]] = {}
     for control in sorted(controls.values(), key=lambda control: control.network):
@@ -74,48 +74,21 @@ def reading_of(task: Task, controls: Controls) -> ControlReading | None:
 
 
 @dataclass(frozen=True)
-class ControlNetworkCost:
-    """What one training example of the control network costs, counted as those of the trials are."""
-
-    name: str
-    """With the size of its examples, as "ResNet-50 v1.5 at 224²"."""
-    short: str
-    operations: int
-    parameters: int
-    intensity: float | None
-    """Tensor operations per byte moved, by the model of `roofline`."""
-
-
-def control_cost(replay: Replay) -> ControlNetworkCost | None:
-    """The cost of the largest network and examples that a rank measured; None if none did."""
-    controls = controls_of(replay)
-    if not controls:
-        return None
-    largest = max(controls.values(), key=lambda c: (not c.network, c.size, c.batch_size))
-    network = task_of(replay.opened.config.data).control.named(largest.network)
-    found, format_ = counted(network.graph(largest.size)), replay.opened.config.training.format
-    return ControlNetworkCost(
-        name=f"{network.name} at {network.at([largest.size])}",
-        short=network.short,
-        operations=found.train.price(OPS),
-        parameters=found.parameters,
-        intensity=intensity(found, format_, largest.batch_size),
-    )
-
-
-@dataclass(frozen=True)
 class GroupNow:
     """What one group is doing."""
 
     group: int
     host: str
+    """Host of its first rank."""
     doing: str
     """training, waiting or lost."""
     trial: int | None
     origin: str
+    """The morphisms that made the trial's network."""
     share: float
     """Share of the trial's planned steps that is done."""
     epochs: int
+    """Epochs that are planned for the trial."""
     error: float | None
     """Lowest validation error of the trial so far."""
     per_second: float | None
@@ -125,11 +98,13 @@ class GroupNow:
 def hosts(replay: Replay) -> Table:
     """One row per rank, or per host if there are many ranks: its devices and how the control ran there."""
     ranks = {event.ready.rank: event for leg in replay.counted_legs for event in leg.ranks}
-    return _by_host(replay, ranks) if len(ranks) > RANKS_SHOWN else _by_rank(replay, ranks)
+    amount = task_of(replay.opened.config.data).amount
+    rates = _rates(amount, comparable(controls_of(replay)))
+    return (_by_host if len(ranks) > RANKS_SHOWN else _by_rank)(ranks, amount, rates)
 
 
-def _by_host(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
-    amount, rates = _rates(replay)
+def _by_host(ranks: Mapping[int, RankReady], amount: Amount, rates: Mapping[int, float]) -> Table:
+    """A row for each host. Of its clocks the one that is furthest off is shown."""
     of_host: dict[str, list[RankReady]] = {}
     for event in ranks.values():
         of_host.setdefault(event.ready.host, []).append(event)
@@ -145,36 +120,32 @@ def _by_host(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
     return Table.of(columns, cells, (False, False, True, True, True))
 
 
-def _by_rank(replay: Replay, ranks: Mapping[int, RankReady]) -> Table:
-    amount, rates = _rates(replay)
+def _by_rank(ranks: Mapping[int, RankReady], amount: Amount, rates: Mapping[int, float]) -> Table:
+    """A row for each rank."""
     cells: list[list[Cell]] = []
     for rank, event in sorted(ranks.items()):
-        host, device = event.ready.host, event.ready.device
-        rate = _rate(rates.get(rank), amount)
-        clock = _offset(event.clock)
-        cells.append([str(rank), host, str(event.group), device, rate, clock])
+        ready, rate = event.ready, _rate(rates.get(rank), amount)
+        cells.append([str(rank), ready.host, str(event.group), ready.device, rate, _offset(event.clock)])
     columns = ("rank", "host", "group", "device", "control", "clock")
     return Table.of(columns, cells, (True, False, True, False, True, True))
 
 
-def _rates(replay: Replay) -> tuple[Amount, Mapping[int, float]]:
-    """The unit of rates, and the control's rate by rank, at a rung that all ranks have."""
-    amount = task_of(replay.opened.config.data).amount
-    controls = comparable(controls_of(replay))
-    return amount, {rank: _rate_of(amount, control) for rank, control in controls.items()}
-
-
-def _rate_of(amount: Amount, control: Control) -> float:
-    return amount.rate(control.examples_per_second, control.size)
+def _rates(amount: Amount, controls: Controls) -> dict[int, float]:
+    """The control's rate by rank, in the unit of `amount`."""
+    return {
+        rank: amount.rate(control.examples_per_second, control.size) for rank, control in controls.items()
+    }
 
 
 def _rate(per_second: float | None, amount: Amount) -> Cell:
+    """The rate of a control, by which the cell is sorted."""
     if per_second is None:
         return "not measured", 0.0
     return f"{figure(per_second)} {amount.name}/s", per_second
 
 
 def _offset(clock: ClockReading) -> Cell:
+    """How far a clock is from the master's, with the uncertainty of that, in milliseconds."""
     around = f" ± {1000 * clock.uncertainty_seconds:.1f}" if clock.uncertainty_seconds else ""
     return f"{1000 * clock.offset_seconds:+.1f}{around} ms", clock.offset_seconds
 
@@ -184,12 +155,14 @@ def groups_now(replay: Replay) -> tuple[GroupNow, ...]:
     leg, running = replay.leg, replay.running
     hosts = {event.group: event.ready.host for event in leg.ranks}
     return tuple(
-        _group(replay, leg, group, hosts.get(group, "unknown"), running.get(group))
-        for group in range(leg.groups)
+        _group(replay, group, hosts.get(group, "unknown"), running.get(group)) for group in range(leg.groups)
     )
 
 
-def _group(replay: Replay, leg: Leg, group: int, host: str, attempt: Attempt | None) -> GroupNow:
+def _group(replay: Replay, group: int, host: str, attempt: Attempt | None) -> GroupNow:
+    """What a group does. How much of the trial is done is only known if the ranks said how many examples
+    there are."""
+    leg = replay.leg
     if attempt is None or attempt.state is not State.RUNNING:
         gone = group not in leg.alive and any(loss.group == group for loss in leg.losses)
         return GroupNow(group, host, "lost" if gone else "waiting", None, "", 0.0, 0, None, None)

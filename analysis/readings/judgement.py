@@ -112,6 +112,7 @@ Earlier = Callable[[Replay], Iterable[Finding]]
 
 
 def not_judged(replay: Replay) -> Iterable[Finding]:
+    """No earlier findings: every rule is asked."""
     return ()
 
 
@@ -137,6 +138,8 @@ def _examined(
     progress: Callable[[str], object] | None,
     earlier: Earlier = not_judged,
 ) -> Judged:
+    """The run with every architecture counted again; one pass over the lineage serves the counts and the
+    layers, because rebuilding is what takes the time."""
     credited = credit(replay)
     by_layer = _ByLayer(replay, credited, progress)
     found = recount(replay, by_layer.see)
@@ -163,6 +166,7 @@ def glance_at(files: RunFiles, replay: Replay) -> Judged:
 
 
 def _glanced(files: RunFiles, replay: Replay, kept: validation.KeptValidation | None) -> Judged:
+    """The run with the counts that the journal states, and the findings that were kept."""
     counts = {number: recorded(story.attempts[0].dispatched) for number, story in replay.trials.items()}
     found = Recount(counts, {}, frozenset())
     credited = credit(replay)
@@ -174,6 +178,7 @@ def _glanced(files: RunFiles, replay: Replay, kept: validation.KeptValidation | 
 
 
 def _unvalidated(evidence: Evidence) -> Iterator[Finding]:
+    """The findings of rules that need no graphs; the others are unknown."""
     text = "not looked at in a run of this size; `aiperf-hpc validate` does"
     for rule in rules_of(evidence.replay):
         unseen = Finding(rule.name, rule.kind, Outcome.UNKNOWN, text)
@@ -196,6 +201,8 @@ class _ByLayer:
                     self._validated[attempt.trial.number] += closed.segment.of
 
     def see(self, entry: Rebuilt) -> None:
+        """Takes the next architecture of the lineage. A graph is not kept: a long run has hundreds of
+        thousands."""
         number = entry.trial.number
         if entry.graph is not None and self._images[number]:
             for name, row in entry.graph.rows.items():

@@ -53,11 +53,15 @@ class Machine:
 
     device: str
     memory_bytes: int
+    """Memory of the device."""
     software: Mapping[str, str]
+    """Versions by name."""
     products: tuple[Record, ...]
+    """By format and size, in the order of measurement."""
     copy: Rate
     """Bytes per second, read and written."""
     upload: Rate | None
+    """Bytes per second from the host; None if the device has the host's memory."""
     form: str = FORM
 
     def fastest(self, format: str) -> Record | None:
@@ -125,6 +129,7 @@ def read_limits(path: Path, formats: Sequence[str]) -> Limits:
 
 
 def machine_json(machine: Machine) -> str:
+    """The output of `peak -o`, which `read_limits` reads."""
     return json.dumps(encode(machine), indent=1) + "\n"
 
 
@@ -132,25 +137,14 @@ def machine_text(machine: Machine) -> str:
     """One row per format and size; the fastest of a format is also compared with the listed peak."""
     rows = [["format", "side", "fastest", "typical", "spread", "of the listed peak"]]
     for record in machine.products:
-        best = machine.fastest(record.format) is record
-        found = record.rate
-        rows.append(
-            [
-                record.format,
-                f"{record.side:,}" if record.side else "tall",
-                rate(found.fastest),
-                rate(found.typical),
-                percent(found.spread, 1),
-                _of_peak(machine, record) if best else "",
-            ]
-        )
-    memory = [
-        ["memory", "", _bytes(machine.copy), _bytes(machine.copy, True), percent(machine.copy.spread, 1)]
-    ]
-    if machine.upload is not None:
-        up = machine.upload
-        memory.append(["from the host", "", _bytes(up), _bytes(up, True), percent(up.spread, 1)])
-    rows += [[*row, ""] for row in memory]
+        found, side = record.rate, f"{record.side:,}" if record.side else "tall"
+        of_peak = _of_peak(machine, record) if machine.fastest(record.format) is record else ""
+        rates = rate(found.fastest), rate(found.typical), percent(found.spread, 1)
+        rows.append([record.format, side, *rates, of_peak])
+    for name, moved in (("memory", machine.copy), ("from the host", machine.upload)):
+        if moved is not None:
+            speeds = (scaled(each, "B/s") for each in (moved.fastest, moved.typical))
+            rows.append([name, "", *speeds, percent(moved.spread, 1), ""])
     notes = (
         "Square matrices of random numbers, multiplied; a multiply-accumulate is two operations. Memory:\n"
         "bytes read and written by a copy. Fastest and median of windows of some hundredths of a second."
@@ -159,9 +153,6 @@ def machine_text(machine: Machine) -> str:
 
 
 def _of_peak(machine: Machine, record: Record) -> str:
+    """The fastest rate as a share of the data sheet's."""
     listed = peak_ops_per_second(machine.device, record.format, machine.memory_bytes)
     return "not listed" if listed is None else f"{percent(record.rate.fastest / listed, 1)} of {rate(listed)}"
-
-
-def _bytes(found: Rate, typical: bool = False) -> str:
-    return scaled(found.typical if typical else found.fastest, "B/s")

@@ -28,6 +28,7 @@ from analysis.readings.run_tables import devices_text, verdict_text, verdict_wor
 from nas.ops import OPS, Ops
 
 BINS = 60
+"""Bins of the curve of OPS: a terminal shows one in each column."""
 LONGEST_SILENCE_SECONDS = 60.0
 """Time without a new line after which a run counts as silent: a living master writes every few seconds."""
 
@@ -37,10 +38,14 @@ class Snapshot:
     """Where a run stands. Times are on the master's clock: they stand still when its journal does."""
 
     run: str
+    """Name of the run."""
     preset: str
     machine: str
+    """Its devices and hosts, with a mark if it was not measured."""
     state: str
+    """What it does, or how it ended, in words."""
     span_seconds: float
+    """Seconds of the span so far."""
     left_seconds: float | None
     """Time to the deadline, or as the trials so far suggest; None if neither is known."""
     ops_per_second: float
@@ -48,9 +53,11 @@ class Snapshot:
     curve: Sequence[float]
     """OPS by bin of all steps that were made, whether credited later or not."""
     bin_seconds: float
+    """Length of a bin."""
     best: tuple[int, float] | None
     """Trial and validation error."""
     trials: Mapping[str, int]
+    """Number of trials by state."""
     groups: Sequence[GroupNow]
     rates_of: str
     """The unit of rates, such as "images"."""
@@ -131,7 +138,7 @@ class Follower:
             ops_per_second=self._credited / span if span > 0 else 0.0,
             curve=curve,
             bin_seconds=bin_seconds,
-            best=None if best is None or best.error is None else (best.number, best.error),
+            best=(best.number, best.error) if best and best.error is not None else None,
             trials=Counter(story.state.value for story in replay.trials.values()),
             groups=groups_now(replay) if replay.legs else (),
             rates_of=task_of(replay.opened.config.data).amount.name,
@@ -162,11 +169,14 @@ class Follower:
         return self._slow[1]
 
     def _price(self) -> None:
+        """Keeps the operations of one training example of each new attempt, because each of its blocks needs
+        them."""
         for attempt in self.replay.attempts[len(self._prices) :]:
             dispatched = attempt.dispatched
             self._prices.append((Ops(*dispatched.forward) + Ops(*dispatched.backward)).price(OPS))
 
     def _credit(self, event: Closed) -> None:
+        """Adds the operations of a segment that was closed in time."""
         segment, story = event.segment, self.replay.trials.get(event.segment.trial)
         closed = story.attempts[-1].validations[-1:] if story else []
         # A line that contradicts those before it was not taken.
@@ -187,7 +197,7 @@ class Follower:
         column = replay.blocks.column
         attempts, seconds = column("attempts"), column("seconds")
         legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)[attempts]
-        begins = SpanAxis(replay).of(legs, column("ends") - seconds)
+        begins = SpanAxis(replay.legs).of(legs, column("ends") - seconds)
         width = span / BINS
         with np.errstate(over="ignore", invalid="ignore"):  # nonsense in a journal is for `validate` to name
             examples = column("examples") / np.maximum(seconds, 1e-9)
@@ -204,11 +214,13 @@ class Follower:
 
 
 def _bins(times: NDArray[np.float64], width: float) -> NDArray[np.int64]:
+    """The bins of these times; a time outside the span counts to the bin at its end."""
     found: NDArray[np.int64] = np.clip(np.nan_to_num(times / width), 0, BINS - 1).astype(np.int64)
     return found
 
 
 def _state(replay: Replay, found: Shortfall | None, silent_seconds: float) -> str:
+    """What the run does, or how it ended, in words."""
     if not replay.legs:
         return "starting"
     leg = replay.leg
@@ -222,14 +234,14 @@ def _state(replay: Replay, found: Shortfall | None, silent_seconds: float) -> st
 def _span(replay: Replay) -> float:
     """The span up to the last line: the beat that is added to a leg that was killed is not added to one that
     goes on."""
-    span = replay.span_seconds
-    if replay.legs and replay.leg.ended is None and replay.leg.released is not None:
-        leg = replay.leg
-        span -= max(0.0, leg.end - leg.last)
-    return span
+    leg = replay.leg if replay.legs else None
+    if leg is None or leg.ended is not None or leg.released is None:
+        return replay.span_seconds
+    return replay.span_seconds - max(0.0, leg.end - leg.last)
 
 
 def _left(replay: Replay) -> float | None:
+    """Seconds that are left of a leg that goes on; None if they are not known."""
     if not replay.legs or replay.leg.ended is not None or replay.leg.released is None:
         return None
     leg = replay.leg

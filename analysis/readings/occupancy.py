@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.axis import SpanAxis
-from aiperf.journal.columns import pieces
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit
 from aiperf.trial import State
@@ -56,7 +55,8 @@ class Occupancy:
 
 
 def occupancy(replay: Replay, credited: Credit) -> Occupancy:
-    axis, num_groups = SpanAxis(replay), max((leg.groups for leg in replay.legs), default=0)
+    """Where the time of each group went. The parts of a group add up to its span."""
+    axis, num_groups = SpanAxis(replay.legs), max((leg.groups for leg in replay.legs), default=0)
     seconds = np.zeros((num_groups, len(PARTS)))
     span_of_group = np.array(
         [sum(leg.span_seconds for leg in replay.legs if group < leg.groups) for group in range(num_groups)]
@@ -79,25 +79,22 @@ def _work(
     replay: Replay, credited: Credit, axis: SpanAxis, seconds: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Adds up train, validate and lost; returns the end of the last piece of each attempt."""
-    found = pieces(replay)
+    found = replay.pieces()
     end = axis.of(found.leg, found.end)
     inside = end - axis.of(found.leg, found.end - found.seconds)
     counts = credited.pieces
-    columns = {
-        "train": counts & ~found.is_validation,
-        "validate": counts & found.is_validation,
-        "lost": ~counts,
-    }
+    is_validation = found.is_validation
+    columns = {"train": counts & ~is_validation, "validate": counts & is_validation, "lost": ~counts}
     for part, chosen in columns.items():
-        seconds[:, PARTS.index(part)] += np.bincount(
-            found.group[chosen], weights=inside[chosen], minlength=len(seconds)
-        )
+        done = np.bincount(found.group[chosen], weights=inside[chosen], minlength=len(seconds))
+        seconds[:, PARTS.index(part)] += done
     last = np.zeros(len(replay.attempts))
     np.maximum.at(last, found.attempt, end)
     return last
 
 
 def _bars(replay: Replay, axis: SpanAxis, last_work: NDArray[np.float64]) -> tuple[Bar, ...]:
+    """A bar for each attempt that began, up to its last work or to its end, whichever is later."""
     bars = []
     for attempt in replay.attempts:
         if attempt.began is None:

@@ -19,7 +19,7 @@ from aiperf.journal.replay import Replay
 from aiperf.wire.messages import Ceiling, Rate, Ready
 from aiperf.wording import clock, percent, scaled
 from analysis.readings.group_speeds import BlockTimes
-from analysis.readings.robust import LEAST_NUMBER, below
+from analysis.readings.robust import LEAST_NUMBER, all_known, below
 from analysis.readings.usage import DeviceUse, Usage
 
 WINDOW_SECONDS = 60.0
@@ -110,8 +110,7 @@ def _kinds(ceilings: Sequence[Ceiling]) -> Iterator[tuple[str, str, list[Rate]]]
         "summing in the group": ("B/s", [one.all_reduce for one in ceilings]),
     }
     for what, (unit, rates) in kinds.items():
-        known = [one for one in rates if one is not None]
-        if len(known) == len(rates):
+        if (known := all_known(rates)) is not None:
             yield what, unit, known
 
 
@@ -128,7 +127,7 @@ def _during(replay: Replay, leg: Leg) -> Iterator[Outlier]:
     work = BlockTimes.of(replay, leg)
     if work is None:
         return
-    span = SpanAxis(replay)
+    span = SpanAxis(replay.legs)
     begin = float(span.begins[leg.index])
     length = max(WINDOW_SECONDS, leg.span_seconds / MOST_WINDOWS)
     starts = np.arange(begin, max(begin + 1e-9, begin + leg.span_seconds - length / 3), length / 2)
@@ -146,23 +145,19 @@ def _during(replay: Replay, leg: Leg) -> Iterator[Outlier]:
 def _of_group(
     leg: Leg, group: int, times: Sequence[tuple[float, float]], length: float, end: float
 ) -> Outlier:
+    """The outlier of a group, with the whole time in which it was slow and its lowest share."""
     ready = _ready(leg, group)
+    devices = [one.device for one in ready] if len(ready) > 1 else [_spoken(one.device, one) for one in ready]
     share = min(share for _, share in times)
     first, last = times[0][0], min(times[-1][0] + length, end)
     return Outlier(
         hosts=tuple(dict.fromkeys(one.host for one in ready)),
-        devices=_devices(ready),
+        devices=tuple(dict.fromkeys(devices)),
         who=f"group {group}",
         when=f"between {clock(first)} and {clock(last)} of the span",
         share=share,
         evidence=f"{percent(1 - share, 0)} below the median of the groups' rates on comparable work",
     )
-
-
-def _devices(ready: Sequence[Ready]) -> tuple[str, ...]:
-    if len(ready) == 1:
-        return (_spoken(ready[0].device, ready[0]),)
-    return tuple(dict.fromkeys(one.device for one in ready))
 
 
 def _spoken(name: str, ready: Ready | None) -> str:
@@ -171,6 +166,7 @@ def _spoken(name: str, ready: Ready | None) -> str:
 
 
 def _ready(leg: Leg, group: int) -> list[Ready]:
+    """The ranks of a group as they reported ready, in order."""
     return [leg.devices[rank] for rank in sorted(leg.began.groups[group]) if rank in leg.devices]
 
 
@@ -190,6 +186,7 @@ def _with_sensors(outlier: Outlier, leg: Leg, usage: Usage | None) -> Outlier:
 
 
 def _sensor_facts(mine: Sequence[DeviceUse], others: Sequence[DeviceUse]) -> Iterator[str]:
+    """What the sensors say about a slow device: its clock, and whether its driver held it back."""
     clocks = [use.mean_clock_hertz for use in mine if use.mean_clock_hertz is not None]
     usual = [use.mean_clock_hertz for use in others if use.mean_clock_hertz is not None]
     if clocks and usual:

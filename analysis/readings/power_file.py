@@ -75,6 +75,8 @@ def power_text(power: PowerFile, name: Callable[[str], str]) -> str:
 
 
 def _text(path: Path, file: BinaryIO) -> Iterator[str]:
+    """The lines of the file as text. They are decoded one by one, so that a fault has the number of its
+    line."""
     for number, raw in enumerate(lines(file, LONGEST_LINE), 1):
         if len(raw) > LONGEST_LINE:
             raise PowerFileError(f"{path}, line {number} has more than {LONGEST_LINE:,} bytes; {FORM}")
@@ -85,6 +87,7 @@ def _text(path: Path, file: BinaryIO) -> Iterator[str]:
 
 
 def _read(path: Path, rows: Iterator[list[str]], spans: Sequence[tuple[float, float]]) -> PowerFile:
+    """The samples near the spans. What is far from them is not kept: a site's file may hold years."""
     heads = [head.strip().lower() for head in next(rows, [])]
     quantity = [name for name in (WATTS, JOULES) if name in heads]
     if TIME not in heads or len(quantity) != 1 or len(set(heads)) < len(heads):
@@ -121,6 +124,7 @@ def _read(path: Path, rows: Iterator[list[str]], spans: Sequence[tuple[float, fl
 
 
 def _ordered(path: Path, name: str, times: array[float], values: array[float]) -> Samples:
+    """The samples in the order of time; two at one time are refused, because they may be of two meters."""
     at, value = np.array(times), np.array(values)
     order = np.argsort(at, kind="stable")
     at, value = at[order], value[order]
@@ -134,6 +138,7 @@ def _ordered(path: Path, name: str, times: array[float], values: array[float]) -
 
 
 def _moment(text: str) -> float | None:
+    """Seconds since 1970; None for what is not a time."""
     try:
         at = float(text)
     except ValueError:

@@ -55,7 +55,7 @@ def falls(replay: Replay) -> list[Fall]:
     """The falls of the best validation error, in the order of time. They are taken from the validations
     themselves, because `progress` knows an error only when its trial has ended, and only from trials whose
     network may be the best one."""
-    axis = SpanAxis(replay)
+    axis = SpanAxis(replay.legs)
     seen = sorted(
         (axis.at(attempt.leg, closed.end), closed.segment.error, attempt.trial.number)
         for attempt in replay.attempts
@@ -73,7 +73,7 @@ def falls(replay: Replay) -> list[Fall]:
 
 def epochs_until(replay: Replay) -> Callable[[float], float | None]:
     """A function of a second of the span: the epochs of training that validations had closed by then."""
-    axis = SpanAxis(replay)
+    axis = SpanAxis(replay.legs)
     trained = sorted(
         (axis.at(attempt.leg, closed.end), closed.segment.train_examples)
         for attempt in replay.attempts
@@ -91,7 +91,7 @@ def epochs_until(replay: Replay) -> Callable[[float], float | None]:
 
 def node_hours(replay: Replay, until: float = math.inf) -> float:
     """Nodes times hours of the span, up to `until` seconds of it."""
-    axis, total = SpanAxis(replay), 0.0
+    axis, total = SpanAxis(replay.legs), 0.0
     for leg in replay.legs:
         begin, end = float(axis.begins[leg.index]), float(axis.ends[leg.index])
         total += num_nodes(leg) * max(0.0, min(end, until) - begin) / 3600
@@ -104,7 +104,8 @@ def num_nodes(leg: Leg) -> int:
 
 
 def progress(replay: Replay, score: Score) -> Progress:
-    axis = SpanAxis(replay)
+    """What was known at each time, as a reader of the journal would have seen it."""
+    axis = SpanAxis(replay.legs)
     told = [
         (axis.at(attempt.leg, attempt.ended.end), attempt.error, attempt.trial.number)
         for attempt in replay.arrivals
@@ -120,7 +121,12 @@ def progress(replay: Replay, score: Score) -> Progress:
         widths[-1] = score.span_seconds - score.timeline.bin_seconds * (len(rates) - 1)
     ends = np.cumsum(widths)
     sofar = np.cumsum(rates * widths) / np.maximum(ends, 1e-9)
-    best_at_end = _best_by(ends, ended, lowest)
+    # The error that counts if no validation example was wrong.
+    floor = next((v.segment.tally.floor for attempt in replay.attempts for v in attempt.validations), 0.5)
+    scores = [
+        regulated(max(error, floor), rate) if error == error else np.nan
+        for error, rate in zip(_best_by(ends, ended, lowest), sofar)
+    ]
     return Progress(
         ended=ended,
         errors=errors,
@@ -128,12 +134,7 @@ def progress(replay: Replay, score: Score) -> Progress:
         best=lowest[better],
         best_trials=[told[place][2] for place in better.tolist()],
         bin_ends=ends,
-        regulated=np.array(
-            [
-                regulated(max(error, _smallest(replay)), rate) if error == error else np.nan
-                for error, rate in zip(best_at_end, sofar)
-            ]
-        ),
+        regulated=np.array(scores),
     )
 
 
@@ -146,8 +147,3 @@ def _best_by(
     places = np.searchsorted(ended[order], times, side="right")
     best = np.minimum.accumulate(lowest[order]) if len(order) else lowest
     return np.array([best[place - 1] if place else np.nan for place in places])
-
-
-def _smallest(replay: Replay) -> float:
-    """The error that counts if no validation example was wrong."""
-    return next((v.segment.tally.floor for attempt in replay.attempts for v in attempt.validations), 0.5)

@@ -36,6 +36,7 @@ class Reference:
     """Runs of one preset on one kind of machine."""
 
     preset: str
+    """Name of the preset."""
     kind: str
     """As `kind_of_machine` names it."""
     minutes: float
@@ -44,11 +45,14 @@ class Reference:
     """Lowest share of the ceiling that one of them reached, 0 to 1."""
     greatest: float
     runs: int
+    """Number of runs."""
     processor: str
     """Model of the processor or device."""
     commit: str
+    """Commit of the program that was measured."""
     date: str
     conditions: str
+    """What else is worth knowing, such as how quiet the machine was."""
 
     def __post_init__(self) -> None:
         if not 0 < self.least <= self.greatest <= 1:
@@ -61,6 +65,8 @@ class Reference:
 
 @dataclass(frozen=True)
 class _Table:
+    """A file of references."""
+
     reference: tuple[Reference, ...]
 
 
@@ -77,13 +83,20 @@ def kind_of_machine(replay: Replay) -> str:
 
 
 def _kind(processor: Processor) -> str:
+    """The fastest instruction set of a processor that tells kinds apart; empty for another architecture."""
     return next((name for flag, name in INSTRUCTIONS.items() if flag in processor.flags), "")
 
 
 def references() -> Sequence[Reference]:
     """Those of the current folder, then those of the program. Raises ConfigError."""
     shipped = (resources.files("analysis.readings") / "references.toml").read_text(encoding="utf-8")
-    return [*_own(), *_read(shipped, "references.toml of the program")]
+    found = _read(shipped, "references.toml of the program")
+    if not OWN.is_file():
+        return found
+    try:
+        return [*_read(read_text(OWN, toml.LARGEST_BYTES), str(OWN)), *found]
+    except OSError as error:
+        raise ConfigError(unreadable(error, OWN, "correct or remove it")) from None
 
 
 def usual_text(replay: Replay) -> str:
@@ -91,26 +104,16 @@ def usual_text(replay: Replay) -> str:
     reference. Raises ConfigError for a broken file of the site."""
     kind, config = kind_of_machine(replay), replay.opened.config
     preset, minutes = config.preset, config.limits.minutes
-    alike = (
-        each for each in references() if (each.preset, each.kind, each.minutes) == (preset, kind, minutes)
-    )
-    found = next(alike, None)
+    wanted = (preset, kind, minutes)
+    found = next((each for each in references() if (each.preset, each.kind, each.minutes) == wanted), None)
     if found is None:
         return ""
     shares = f"{percent(found.least, 1).removesuffix(' %')} to {percent(found.greatest, 1)}"
     return f"{shares} is usual for {minutes:g} minutes of {preset} on {kind} (n = {found.runs})"
 
 
-def _own() -> Sequence[Reference]:
-    if not OWN.is_file():
-        return ()
-    try:
-        return _read(read_text(OWN, toml.LARGEST_BYTES), str(OWN))
-    except OSError as error:
-        raise ConfigError(unreadable(error, OWN, "correct or remove it")) from None
-
-
 def _read(text: str, where: str) -> Sequence[Reference]:
+    """The references in a file. Raises ConfigError, which names `where`."""
     try:
         return decode(_Table, toml.parsed(text)).reference
     except (ValueError, RecursionError, RecordError, ConfigError) as error:

@@ -1,9 +1,13 @@
-"""Which of a few values are too low: medians and median deviations, which an outlier cannot move."""
+"""A few values: whether all are known, and which of them are too low.
+
+What is too low is decided by medians and median deviations, which an outlier cannot move.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +24,15 @@ LEAST_NUMBER = 4
 NORMAL = 1.4826
 SMALL: Mapping[int, float] = {4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
 
-
 Array = NDArray[np.float64]
+T = TypeVar("T")
+
+
+def all_known(values: Sequence[T | None]) -> list[T] | None:
+    """The values; None if one of them is not known, or if there are none, because a sum or a median of the
+    others would be taken for that of all."""
+    known = [value for value in values if value is not None]
+    return known if known and len(known) == len(values) else None
 
 
 def below(values: Array, own: Array) -> Iterator[int]:
@@ -34,6 +45,7 @@ def below(values: Array, own: Array) -> Iterator[int]:
 
 
 def deviation(values: Array) -> float:
+    """The robust standard deviation of the values."""
     number = len(values)
     factor = SMALL.get(number, number / (number - 0.8) if number > 9 else SMALL[4])
     return NORMAL * factor * median(np.abs(values - median(values)))

@@ -8,7 +8,6 @@ a cache. So a network that fits a cache, or one whose layers a library joins, ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -39,17 +38,22 @@ class LayerLimit:
     operations: int
     """Number of operations at the price of OPS."""
     tensor_operations: int
+    """Multiply-accumulates, as two operations each."""
     bytes: float
+    """Bytes read and written, with a share of the weights."""
     compute_seconds: float
     """Seconds of its tensor operations at the ceiling of matrix products."""
     memory_seconds: float
+    """Seconds of its bytes at the ceiling of memory."""
 
     @property
     def seconds(self) -> float:
+        """The longer of the two: products and memory work at the same time."""
         return max(self.compute_seconds, self.memory_seconds)
 
     @property
     def bound(self) -> str:
+        """Which of the two ceilings limits it."""
         return "products" if self.compute_seconds > self.memory_seconds else "memory"
 
 
@@ -64,6 +68,7 @@ def example_seconds(graph: Graph, limits: Limits, batch_size: int) -> float:
 
 
 def _limit(graph: Graph, node: Node, limits: Limits, batch_size: int) -> LayerLimit:
+    """The limits of one layer, forward and backward."""
     passes = [cost.train for cost in graph.charged(node)]
     tensor = sum(ops.price(TENSOR_OPS) for ops in passes)
     moved = _bytes(graph, node, BYTES[limits.format], batch_size)
@@ -79,6 +84,7 @@ def _limit(graph: Graph, node: Node, limits: Limits, batch_size: int) -> LayerLi
 
 
 def _bytes(graph: Graph, node: Node, element: int, batch_size: int) -> float:
+    """Bytes that a layer moves for one example."""
     weights = sum(map(prod, node.layer.weights(*graph.reads(node)).values()))
     return moved_bytes(moved_elements(graph, node), weights, element, batch_size)
 
@@ -99,6 +105,7 @@ def intensity(found: Counted, format_: str, batch_size: float) -> float | None:
 
 
 def roofline_text(graph: Graph, limits: Limits, batch_size: int) -> str:
+    """A table of the layers, with the sums and what is modelled, for a terminal."""
     found = roofline(graph, limits, batch_size)
     total = sum(layer.seconds for layer in found)
     rows = [["layer", "kind", "tensor OPS", "OPS", "bytes", "products", "memory", "bound by", "share"]]
@@ -112,43 +119,44 @@ def roofline_text(graph: Graph, limits: Limits, batch_size: int) -> str:
         f"{scaled(limits.bytes_per_second, 'B/s')} of memory"
     )
     sums = (
-        f"at least {_time(total)}: at most {1 / total:,.4g} {example}s/s, {rate(tensor / total)} of tensor "
-        f"operations; {percent(by_products / total, 1)}\nof the time is bound by products, the rest by memory"
+        f"at least {seconds_text(total)}: at most {1 / total:,.4g} {example}s/s, {rate(tensor / total)} of "
+        f"tensor operations; {percent(by_products / total, 1)}\n"
+        "of the time is bound by products, the rest by memory"
     )
     return "\n\n".join([head, aligned(rows), sums, NOTE])
 
 
 def _row(layer: LayerLimit, total: float) -> list[str]:
+    """A row of the table of layers."""
     return [
         layer.name,
         layer.layer,
         f"{layer.tensor_operations:,}",
         f"{layer.operations:,}",
         f"{layer.bytes:,.0f}",
-        _time(layer.compute_seconds),
-        _time(layer.memory_seconds),
+        seconds_text(layer.compute_seconds),
+        seconds_text(layer.memory_seconds),
         layer.bound,
         percent(layer.seconds / total, 1),
     ]
 
 
 def roofline_json(graph: Graph, limits: Limits, batch_size: int) -> dict[str, Any]:
+    """The same for other programs."""
     found = roofline(graph, limits, batch_size)
     return {
         "limits": asdict(limits),
         "batch_size": batch_size,
         "graph_key": graph.key,
         "seconds": sum(layer.seconds for layer in found),
-        "layers": _layers(found),
+        "layers": [asdict(layer) | {"seconds": layer.seconds, "bound": layer.bound} for layer in found],
     }
 
 
-def _layers(found: Sequence[LayerLimit]) -> list[dict[str, Any]]:
-    return [asdict(layer) | {"seconds": layer.seconds, "bound": layer.bound} for layer in found]
-
-
-def _time(seconds: float) -> str:
+def seconds_text(seconds: float) -> str:
+    """Three digits, in the largest unit of which there is at least one: "1.25 ms", "0 ns"."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
+            number = seconds / size
+            return f"{number:.3g} {unit}" if number < 1000 else f"{number:,.0f} {unit}"
     return f"{seconds / 1e-9:.3g} ns"

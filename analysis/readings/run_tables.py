@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,12 +13,14 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import Verdict
 from aiperf.tasks.images.known_sets import PACKED
-from aiperf.wire.messages import Ready
 from aiperf.wording import bytes_text, counted, plain
 from analysis.table import Table
 
 VALUES_SHOWN = 4
 """Most values shown of a name that differs between ranks, such as the cores that a rank is bound to."""
+JOB = "job"
+"""Name of the batch job's number in the surroundings. It differs between any two runs and changes nothing,
+so it is not compared."""
 _QUESTIONS = {Kind.INTEGRITY: "is it true?", Kind.ELIGIBILITY: "is it ranked?"}
 
 
@@ -35,7 +37,7 @@ def devices_and_hosts(replay: Replay) -> str:
     kinds = Counter(ready.device for ready in by_rank.values())
     num_hosts = len({ready.host for ready in by_rank.values()})
     named = ", ".join(f"{num:,} × {kind}" for kind, num in sorted(kinds.items()))
-    return f"{named} on {num_hosts:,} host{'' if num_hosts == 1 else 's'}"
+    return f"{named} on {counted(num_hosts, 'host')}"
 
 
 def packed_text(replay: Replay) -> str:
@@ -63,12 +65,8 @@ def machine(replay: Replay) -> Table:
         rows.append([f"{name}'s groups", _groups_text(leg.began.groups)])
         memory = sorted({one.memory_bytes for one in ready.values()})
         if memory:
-            rows.append(
-                [
-                    f"{name}'s device memory",
-                    " to ".join(map(bytes_text, dict.fromkeys((memory[0], memory[-1])))),
-                ]
-            )
+            ends = dict.fromkeys((memory[0], memory[-1]))  # one value, if all devices have as much
+            rows.append([f"{name}'s device memory", " to ".join(map(bytes_text, ends))])
     rows += [[name, value] for name, value in (software(replay) | surroundings(replay)).items()]
     rows.append(["aiperf-hpc", f"{replay.opened.program}, code {replay.opened.code_hash}"])
     return Table(("", ""), rows, (False, False))
@@ -76,19 +74,29 @@ def machine(replay: Replay) -> Table:
 
 def software(replay: Replay) -> dict[str, str]:
     """Versions of the software, by name."""
-    return _of_ranks([ready.software for ready in _ready(replay)])
+    return _of_ranks([ready.software for ready in replay.devices.values()])
+
+
+def versions(replay: Replay) -> dict[str, str]:
+    """As `software`, with the version and the code of this program."""
+    return software(replay) | {"aiperf-hpc": replay.opened.program, "code": replay.opened.code_hash}
+
+
+def environment(replay: Replay) -> dict[str, str]:
+    """What two runs on one machine should have in common, by name: versions, threads, governor, variables."""
+    found = versions(replay) | surroundings(replay)
+    return {name: value for name, value in found.items() if name != JOB}
 
 
 def surroundings(replay: Replay) -> dict[str, str]:
     """What the ranks computed in, by name: instruction set, governor, job, container, variables, and the
     threads that were chosen before the span."""
     chosen = {rank: ceiling.threads for leg in replay.counted_legs for rank, ceiling in leg.ceilings.items()}
-    return _of_ranks(
-        [
-            {**ready.settings, **({"threads": str(threads)} if (threads := chosen.get(ready.rank)) else {})}
-            for ready in _ready(replay)
-        ]
-    )
+    told = []
+    for ready in replay.devices.values():
+        threads = chosen.get(ready.rank)
+        told.append({**ready.settings, **({"threads": str(threads)} if threads else {})})
+    return _of_ranks(told)
 
 
 @dataclass(frozen=True)
@@ -121,10 +129,15 @@ def engines_text(replay: Replay) -> list[str]:
     """The same in words, a line each, and the numbers of threads on CPUs."""
     found = engines(replay)
     total = sum(made.trials for made in found)
-    texts = [
-        _steps_text(made) + ("" if len(found) == 1 else f": {made.trials:,} of {total:,} trials")
-        for made in found
-    ]
+    texts = []
+    for made in found:
+        how = (
+            f", because {made.instead_of} failed ({made.because})"
+            if made.instead_of
+            else f" ({made.because})"
+        )
+        share = "" if len(found) == 1 else f": {made.trials:,} of {total:,} trials"
+        texts.append(f"{made.engine}{how}{share}")
     threads = Counter(
         tuple(sorted(set(attempt.began.started.threads))) for attempt in replay.attempts if attempt.began
     )
@@ -142,17 +155,6 @@ def _threads_text(trials: Mapping[tuple[int, ...], int]) -> str:
     return ", ".join(words)
 
 
-def _steps_text(made: StepsMade) -> str:
-    if made.instead_of:
-        return f"{made.engine}, because {made.instead_of} failed ({made.because})"
-    return f"{made.engine} ({made.because})"
-
-
-def _ready(replay: Replay) -> list[Ready]:
-    """Each rank as it was in the last leg that it took part in."""
-    return list(replay.devices.values())
-
-
 def _of_ranks(told: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Each name with its value; if ranks differ, the most frequent values and how many ranks have each."""
     found = {}
@@ -167,19 +169,14 @@ def _of_ranks(told: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 
 def configuration(config: Config) -> Table:
-    changed = changed_settings(config)
-    settings = flat(asdict(config))
-    if not changed:
-        return Table(
-            ("setting", "value"),
-            [[name, setting_text(value)] for name, value in settings.items()],
-            (False, False),
-        )
+    """All settings; if some are not those of the preset, a third column has the preset's."""
+    changed, columns = changed_settings(config), ("setting", "value", "in the preset")
     rows = [
         [name, setting_text(value), setting_text(changed[name]) if name in changed else ""]
-        for name, value in settings.items()
+        for name, value in flat(asdict(config)).items()
     ]
-    return Table(("setting", "value", "in the preset"), rows, (False, False, False))
+    shown = 3 if changed else 2
+    return Table(columns[:shown], [row[:shown] for row in rows], (False,) * shown)
 
 
 def changed_settings(config: Config) -> dict[str, Any]:
@@ -192,18 +189,14 @@ def changed_settings(config: Config) -> dict[str, Any]:
 
 def flat(record: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """Nested tables by dotted key."""
-    return dict(_flat(record, path))
-
-
-def _flat(record: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    found: dict[str, Any] = {}
     for name, value in record.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{name}.")
-        else:
-            yield path + name, value
+        found |= flat(value, f"{path}{name}.") if isinstance(value, Mapping) else {path + name: value}
+    return found
 
 
 def setting_text(value: Any) -> str:
+    """The value of a setting in words."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (tuple, list)):
@@ -212,6 +205,7 @@ def setting_text(value: Any) -> str:
 
 
 def rules(verdict: Verdict) -> Table:
+    """The findings, with what failed and what is unknown first."""
     order = {Outcome.FAILED: 0, Outcome.UNKNOWN: 1, Outcome.PASSED: 2}
     found = sorted(verdict.findings, key=lambda f: (order[f.outcome], f.kind is Kind.ELIGIBILITY))
     rows = [[f.rule, _QUESTIONS[f.kind], f.outcome.value, f.text] for f in found]
@@ -219,10 +213,12 @@ def rules(verdict: Verdict) -> Table:
 
 
 def verdict_word(verdict: Verdict, validated: bool) -> str:
+    """The verdict in a word or two. A run whose operations nobody recounted is not yet called VALID."""
     return verdict.answer.value if validated or not verdict.valid else "NOT VALIDATED"
 
 
 def verdict_and_class(verdict: Verdict, validated: bool) -> str:
+    """The word with the class of a VALID run: "VALID, ranked"."""
     of_class = f", {verdict.class_text}" if verdict.class_text else ""
     return verdict_word(verdict, validated) + of_class
 
@@ -245,8 +241,12 @@ def listed(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def num_groups(replay: Replay) -> int:
+    """Groups of the run: the most that a leg had."""
+    return max((leg.groups for leg in replay.counted_legs), default=0)
+
+
 def _groups_text(groups: Sequence[Sequence[int]]) -> str:
+    """ "4 of 2 ranks"."""
     sizes = Counter(len(group) for group in groups)
-    return ", ".join(
-        f"{num:,} of {size} rank{'' if size == 1 else 's'}" for size, num in sorted(sizes.items())
-    )
+    return ", ".join(f"{num:,} of {size} rank{'s' * (size != 1)}" for size, num in sorted(sizes.items()))

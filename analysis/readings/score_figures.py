@@ -11,7 +11,7 @@ from aiperf.journal.replay import Replay
 from aiperf.score.score import Score, error_bound
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Task
-from aiperf.wording import clock, figure, hundredths, percent, rate, rates, scaled
+from aiperf.wording import clock, counted, figure, hundredths, percent, rate, rates, scaled
 from analysis.readings.hosts import control_reading
 from analysis.table import Cell
 
@@ -34,14 +34,11 @@ TERMS: Mapping[str, str] = {
 """What each figure is, in a sentence or two that are true of every run; by key."""
 
 
-EXPLAINED = tuple(
-    (name, TERMS[key])
-    for name, key in (
-        ("sustained OPS", "ops_per_second"),
-        ("regulated score", "regulated_score"),
-        ("MFU", "mfu"),
-        ("control", "control_examples_per_second"),
-    )
+EXPLAINED = (
+    ("sustained OPS", TERMS["ops_per_second"]),
+    ("regulated score", TERMS["regulated_score"]),
+    ("MFU", TERMS["mfu"]),
+    ("control", TERMS["control_examples_per_second"]),
 )
 """Names and explanations for pages that show these figures in the heads of a table."""
 
@@ -80,8 +77,11 @@ class Figure:
     """One number of a run."""
 
     name: str
+    """What it is called in tables."""
     value: float | None
+    """The value in basic units: OPS, seconds, a share; None if it is not known."""
     unit: Unit
+    """How the value is written."""
     aside: str = ""
     """What it rests on, in a few words."""
     unknown: str = "unknown"
@@ -98,14 +98,17 @@ class Figure:
 
     @property
     def text(self) -> str:
+        """The value with its unit."""
         return self.unknown if self.value is None else self.unit.text(self.value)
 
     @property
     def cell(self) -> Cell:
+        """A cell that is sorted by the value."""
         return self.text, self.value
 
     @property
     def line(self) -> str:
+        """The value with what it rests on."""
         return f"{self.text} ({self.aside})" if self.aside else self.text
 
 
@@ -116,19 +119,12 @@ def figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
 
 
 def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
-    devices = num_devices(replay)
+    """The figures without marks and explanations."""
+    devices, task = num_devices(replay), task_of_run(replay)
     return {
-        "ops_per_second": Figure(
-            "sustained OPS",
-            score.ops_per_second,
-            RATE,
-            _stable(score),
-        ),
+        "ops_per_second": Figure("sustained OPS", score.ops_per_second, RATE, _stable(score)),
         "tensor_ops_per_second": Figure(
-            "tensor OPS",
-            score.tensor_ops_per_second,
-            RATE,
-            f"multiply-accumulates of {task_of_run(replay).products}",
+            "tensor OPS", score.tensor_ops_per_second, RATE, f"multiply-accumulates of {task.products}"
         ),
         "raw_ops_per_second": Figure("raw OPS", score.raw_ops_per_second, RATE),
         "regulated_score": _regulated(replay, score),
@@ -139,16 +135,16 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
             "OPS per device",
             score.ops_per_second / devices if devices else None,
             RATE,
-            f"{devices:,} device{'' if devices == 1 else 's'}" if devices else "no rank was ready",
+            counted(devices, "device") if devices else "no rank was ready",
         ),
-        **_errors(score, task_of_run(replay)),
+        **_errors(score, task),
         "control_examples_per_second": _control(replay, score),
         "goodput": Figure(
             "goodput",
             score.goodput.operations / score.raw.operations if score.raw.operations else None,
             SHARE,
-            f"of the operations done were credited; {score.goodput.trained_examples:,} training "
-            f"{task_of_run(replay).example}s",
+            "of the operations done were credited; "
+            f"{score.goodput.trained_examples:,} training {task.example}s",
             "none",
         ),
         "aiperf1_ops_per_second": Figure(
@@ -156,13 +152,14 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
             score.aiperf1_ops_per_second,
             RATE,
             "the same run by the rules of 2021; not a score"
-            if task_of_run(replay).in_aiperf1
+            if task.in_aiperf1
             else "AIPerf 1.0 trained on images only",
         ),
     }
 
 
 def task_of_run(replay: Replay) -> Task:
+    """What the run learned."""
     return task_of(replay.opened.config.data)
 
 
@@ -172,6 +169,7 @@ def num_devices(replay: Replay) -> int:
 
 
 def _stable(score: Score) -> str:
+    """The span, and the rate in its stable window, with the interval."""
     line, over = score.timeline, f"over {clock(score.span_seconds)}"
     if line.stable_interval is None or line.stable_ops_per_second is None:
         return f"{over}; no stable window"
@@ -180,6 +178,7 @@ def _stable(score: Score) -> str:
 
 
 def _regulated(replay: Replay, score: Score) -> Figure:
+    """With the formula, so that no reader takes it for a rate of the hardware."""
     aside = "−ln(test error) × sustained OPS"
     if score.regulated_score is None:
         aside = "no network was tested"
@@ -189,6 +188,7 @@ def _regulated(replay: Replay, score: Score) -> Figure:
 
 
 def _mfu(score: Score) -> Figure:
+    """Its peak is that of a data sheet, so it is unknown for a device that is not listed."""
     peak = score.peak_ops_per_second
     aside = "no listed peak for this device" if score.span_seconds > 0 else "nothing was timed"
     if peak is not None:
@@ -197,6 +197,8 @@ def _mfu(score: Score) -> Figure:
 
 
 def _errors(score: Score, task: Task) -> Mapping[str, Figure]:
+    """The errors of the network that was best on validation; the search chose by that error, so only the test
+    error is a result."""
     quality, unknown, aside = score.quality, "none", "no trial was validated"
     if quality is not None:
         unknown = "not tested"
@@ -206,18 +208,12 @@ def _errors(score: Score, task: Task) -> Mapping[str, Figure]:
     validation, test = (quality.validation_error, quality.error) if quality else (None, None)
     return {
         "validation_error": Figure("validation error", validation, ERROR, unknown="none"),
-        "error": Figure(
-            "test error",
-            test,
-            ERROR,
-            aside,
-            unknown,
-            "Of the best network; test examples are used once, after the span.",
-        ),
+        "error": Figure("test error", test, ERROR, aside, unknown),
     }
 
 
 def _control(replay: Replay, score: Score) -> Figure:
+    """The control in the task's unit of rates."""
     name, control, task = "control", control_reading(replay), task_of_run(replay)
     unit = Unit(lambda value: f"{figure(value)} {task.amount.name}/s")
     if control is None:

@@ -27,14 +27,17 @@ from aiperf.journal.strict import once
 from nas.bounded import lines, opened
 
 BINS = 240
+"""Most bins: a figure is some hundreds of pixels wide."""
 LEAST_BIN_SECONDS = 2.0
 """Shortest bin. Hosts measure once per second: a shorter bin may be empty, and no line is drawn through
 it."""
 MOST_QUANTITIES = 24
+"""Most quantities that are kept: a file may hold any number of names."""
 COUNTER = "energy_joules"
 """A counter since the driver was loaded: its rise over the span tells something, its curve does not."""
 TIME = "wall_seconds"
 NAME = re.compile(r"[a-z][a-z0-9_.]{0,60}")
+"""Names that are shown; others may be made to harm a page."""
 LONGEST_LINE = 1 << 20
 """Longest line in bytes; that of a host with sixteen devices has a hundredth of it."""
 MOST_PIECES = 64
@@ -54,7 +57,10 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Telemetry:
+    """What all hosts measured over the span."""
+
     hosts: int
+    """Number of hosts that measured."""
     edges: NDArray[np.float64]
     """Edges of the bins, in seconds of the span."""
     quantities: tuple[Quantity, ...]
@@ -78,8 +84,7 @@ def read_telemetry(files: RunFiles, replay: Replay) -> Telemetry | None:
         clock = HostClock(replay, hosts.get(path, path.stem))
         for record in records(path):
             at = None if record is None else clock.span_seconds(record.pop(TIME, None))
-            if record is None:
-                unread += 1
+            unread += record is None
             if record is None or at is None:
                 continue
             place = min(bins - 1, int(at / span * bins))
@@ -102,7 +107,7 @@ class HostClock:
 
     def __init__(self, replay: Replay, host: str, until: float = math.inf) -> None:
         """`until` is the second of the span after which nothing is read."""
-        self._axis, self._legs = SpanAxis(replay), list[tuple[float, float, float, Leg]]()
+        self._axis, self._legs = SpanAxis(replay.legs), list[tuple[float, float, float, Leg]]()
         self._spans: dict[str, list[tuple[float, float]]] = {}
         self.leg_spans: dict[int, tuple[float, float]] = {}
         """The begin and the end of the span of each leg, by its index, in the host's time of day; infinite if
@@ -131,6 +136,7 @@ class HostClock:
         return self._spans.get(device, [])
 
     def span_seconds(self, wall: object) -> float | None:
+        """Seconds of the span at a time of day of the host; None outside of every leg."""
         if not isinstance(wall, (int, float)):
             return None
         for first, last, began, leg in self._legs:
@@ -159,6 +165,7 @@ def records(path: Path, having: bytes = b"") -> Iterator[dict[str, Any] | None]:
 
 
 def _record(raw: bytes) -> dict[str, Any] | None:
+    """The object in a line; None if it is not JSON, or not an object."""
     try:
         record = json.loads(raw, object_pairs_hook=once)
     except (ValueError, RecursionError):
@@ -183,12 +190,11 @@ def _numbers(record: Mapping[str, Any] | list[Any], path: str = "") -> Iterator[
 
 
 def _quantity(name: str, by_host: Mapping[int, NDArray[np.float64]]) -> Quantity:
+    """The range of the hosts' means in each bin; a bin in which no host measured stays not a number."""
     cells = np.array(list(by_host.values()))
     means = np.full(cells[:, 0].shape, np.nan)
     np.divide(cells[:, 0], cells[:, 1], out=means, where=cells[:, 1] > 0)
     there = np.isfinite(means).any(axis=0)
-    found = [np.full(len(there), np.nan) for _ in range(3)]
-    found[0][there] = np.nanmin(means[:, there], axis=0)
-    found[1][there] = np.nanmedian(means[:, there], axis=0)
-    found[2][there] = np.nanmax(means[:, there], axis=0)
+    found = np.full((3, len(there)), np.nan)
+    found[:, there] = [sums(means[:, there], axis=0) for sums in (np.nanmin, np.nanmedian, np.nanmax)]
     return Quantity(name, *found)

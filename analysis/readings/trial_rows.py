@@ -25,11 +25,14 @@ class TrialRow:
     """One trial, by its last attempt."""
 
     number: int
+    """Number of the trial."""
     parent: int | None
+    """Number of the parent; None for the seed."""
     morphisms: tuple[str, ...]
     """In words, in their order; none for the seed itself."""
     state: State
     reason: str
+    """Why it failed or was stopped; empty for others."""
     error: float | None
     """Lowest validation error."""
     operations: int | None
@@ -37,9 +40,11 @@ class TrialRow:
     parameters: int | None
     group: int
     attempts: int
+    """Number of attempts: more than one after losses."""
     engine: str
     """Engine that made its steps; empty if none was chosen, or if it has not begun."""
     epochs: int
+    """Planned epochs."""
     batch_size: int
     learning_rate: float
     examples: int
@@ -59,12 +64,13 @@ class TrialRow:
 
     @property
     def origin(self) -> str:
+        """The morphisms that made it. A child may have none: then it goes on with its parent's network."""
         return ", ".join(self.morphisms) or ("the seed" if self.parent is None else "trained on")
 
 
 def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
     """The trials as rows, in the order of their numbers."""
-    axis, found, curves = SpanAxis(replay), [], _Curves(replay)
+    axis, found, curves = SpanAxis(replay.legs), [], _Curves(replay)
     for number in sorted(replay.trials):
         story = replay.trials[number]
         attempt, counted = story.attempts[-1], counts.get(number)
@@ -98,6 +104,7 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
 
 
 def _engine(attempt: Attempt) -> str:
+    """The engine that made its steps in the end."""
     if attempt.began is None or not attempt.began.started.chosen:
         return ""
     return EAGER if attempt.fallback is not None else attempt.began.started.engine

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from aiperf.files import RunFiles
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
+from analysis.readings.robust import all_known
 from analysis.readings.telemetry import HostClock, records
 
 LONGEST_GAP_SECONDS = 5.0
@@ -41,6 +42,7 @@ class DeviceUse:
     """One device over the span; None: not known."""
 
     host: str
+    """Host of the device."""
     device: str
     """Its identity."""
     joules: float | None
@@ -50,8 +52,10 @@ class DeviceUse:
     """Whether one of the two reports many times the energy of the other: one is wrong, and it is not known
     which."""
     mean_clock_hertz: float | None
+    """Mean of the samples within the span."""
     least_clock_hertz: float | None
     mean_temperature_celsius: float | None
+    """Mean of the samples within the span."""
     throttled_seconds: Mapping[str, float] | None
     """Seconds in which the device was throttled, by the driver's name of the reason; None if it never
     reported whether there was one."""
@@ -81,7 +85,7 @@ def read_usage(files: RunFiles, replay: Replay, until: float = math.inf) -> Usag
     """What was used up to `until` seconds of the span, from the recorded files next to the journal."""
     wanted: dict[str, dict[str, None]] = {}
     nameless = 0
-    begins = SpanAxis(replay).begins
+    begins = SpanAxis(replay.legs).begins
     counted = [leg for leg in replay.counted_legs if begins[leg.index] < until]
     for ready in [event.ready for leg in counted or replay.counted_legs for event in leg.ranks]:
         if ready.device_id:
@@ -97,6 +101,7 @@ def read_usage(files: RunFiles, replay: Replay, until: float = math.inf) -> Usag
 
 
 def _missing(found: Sequence[DeviceUse], nameless: int) -> str:
+    """Why the sum over all devices is not known; the first device without a figure is named."""
     if nameless or not found:
         return "no supported energy sensor" if nameless else "no rank was ready"
     without = [use for use in found if use.joules is None]
@@ -117,6 +122,7 @@ def use_over(file: Path, device: str, span: tuple[float, float]) -> DeviceUse:
 def _of_host(
     files: RunFiles, clock: HostClock, host: str, devices: Mapping[str, None]
 ) -> Iterator[DeviceUse]:
+    """The use of the devices of a host, whose journal or telemetry may hide their names."""
     named = {files.hidden("device", device): device for device in devices}
     for name, readings in _readings(files.telemetry(host), named).items():
         yield _use(host, named[name], readings, clock.spans(named[name]))
@@ -136,12 +142,8 @@ def _readings(file: Path, devices: Iterable[str]) -> dict[str, list[tuple[float,
     return samples
 
 
-def _use(
-    host: str,
-    device: str,
-    readings: Readings,
-    spans: Sequence[tuple[float, float]],
-) -> DeviceUse:
+def _use(host: str, device: str, readings: Readings, spans: Sequence[tuple[float, float]]) -> DeviceUse:
+    """What a device used, from its readings over these spans."""
     clocks = _within(column(readings, "clock_hertz"), spans)
     heat = _within(column(readings, "temperature_celsius"), spans)
     counted, integrated = _energies(readings, spans)
@@ -189,6 +191,7 @@ def measures(value: object) -> bool:
 
 
 def _within(column: Samples, spans: Sequence[tuple[float, float]]) -> NDArray[np.float64]:
+    """The values of the samples inside the spans."""
     times, values = column
     inside = np.zeros(len(times), dtype=bool)
     for first, last in spans:
@@ -250,8 +253,8 @@ def _contradict(counted: float | None, integrated: float | None) -> bool:
 
 def sum_over(parts: Sequence[float | None]) -> float | None:
     """The sum over all legs, if each is known."""
-    known = [part for part in parts if part is not None]
-    return math.fsum(known) if known and len(known) == len(parts) else None
+    known = all_known(parts)
+    return None if known is None else math.fsum(known)
 
 
 def _throttled(readings: Readings, spans: Sequence[tuple[float, float]]) -> Mapping[str, float] | None:

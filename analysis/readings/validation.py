@@ -82,6 +82,7 @@ def own_file(replay: Replay) -> OwnFile:
 
 
 def _versions(replay: Replay) -> Mapping[str, str]:
+    """What findings depend on besides this program: proposals are made again, and logarithms are numpy's."""
     here = {"python": platform.python_version(), "numpy": np.__version__}
     try:
         return here | dict(libraries(replay.opened.config))
@@ -90,6 +91,7 @@ def _versions(replay: Replay) -> Mapping[str, str]:
 
 
 def _digest(files: RunFiles, replay: Replay) -> str:
+    """A hash over the files that the rules read; a file that cannot be read counts with its error."""
     total = sha256()
     for path in _read_by_rules(files, replay):
         try:
@@ -101,6 +103,7 @@ def _digest(files: RunFiles, replay: Replay) -> str:
 
 
 def _read_by_rules(files: RunFiles, replay: Replay) -> Iterator[Path]:
+    """The files besides the journal that rules look at."""
     yield files.private
     yield from sorted(files.witnesses())
     if replay.best is not None:

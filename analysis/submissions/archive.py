@@ -14,6 +14,7 @@ import stat
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import AiperfError
@@ -21,6 +22,8 @@ from aiperf.files import RunFiles
 from aiperf.os_error import unreadable, unwritable
 from nas.bounded import opened
 
+FORM = "aiperf-hpc/package/1"
+"""The form of a package, as its manifest states it; another number is for another version of the program."""
 NAME = re.compile(
     r"(?:manifest|seal|system)\.json"
     r"|runs/[A-Za-z0-9][A-Za-z0-9._-]{0,99}/(?:journal\.jsonl|private\.jsonl|config\.toml|result\.json"
@@ -28,9 +31,11 @@ NAME = re.compile(
     r"|telemetry/[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.jsonl"
     r"|power/L[12]\.csv"
     r"|notary/[0-9]{1,6}\.answers\.jsonl"
-    r"|weights/[0-9]{1,9}(?:\.spot)?\.safetensors)",
+    r"|weights/[0-9]{1,9}(?:\.spot)?\.safetensors)"
 )
+"""Everything that a package may hold: no other name is unpacked, so none can lead out of the folder."""
 MOST_FILES = 100_000
+"""Most files of an archive: a run of a thousand nodes has a few thousand logs."""
 LEAST_LIMIT = 256 << 20
 """Bytes that any archive may grow to, however small it is."""
 LARGEST_GROWTH = 60
@@ -38,13 +43,16 @@ LARGEST_GROWTH = 60
 LARGEST_WEIGHTS_GROWTH = 4
 """Times the size of the archive, for a file of weights: it is read in whole, and hardly shrinks."""
 LEAST_JSON = 4 << 20
+"""Bytes that a file of JSON may always have, however small the archive is."""
 LARGEST_JSON_GROWTH = 16
 """Times the size of the archive, and `LEAST_JSON` at the least, for a file of JSON: it is parsed in whole,
 and half of a manifest is checksums, which do not shrink."""
 LARGEST_HEADER = 64 << 10
 """Bytes of a header of tar that is more than its one block; our own have less than one thousand."""
 LARGEST_BYTES = 64 << 30
+"""Most bytes that any archive may grow to."""
 BLOCK_BYTES = 1 << 20
+"""Bytes that are copied at a time."""
 
 HEADERS = (
     tarfile.XHDTYPE,
@@ -53,6 +61,38 @@ HEADERS = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )
+"""Types of headers whose content tarfile reads into memory."""
+
+
+@dataclass(frozen=True)
+class PackageFiles:
+    """The files of an unpacked submission."""
+
+    folder: Path
+
+    @property
+    def manifest(self) -> Path:
+        """The file with the contact, the licence, the runs, and the checksums of all other files."""
+        return self.folder / "manifest.json"
+
+    @property
+    def seal(self) -> Path:
+        """The file with the hash of the manifest and, if there is one, the signature."""
+        return self.folder / "seal.json"
+
+    @property
+    def system(self) -> Path:
+        """The file with the description of the system."""
+        return self.folder / "system.json"
+
+    def run(self, name: str) -> RunFiles:
+        """The files of the run of this name."""
+        return RunFiles(self.folder / "runs" / name)
+
+    def held(self) -> dict[str, Path]:
+        """All files by the names that they have in the archive."""
+        found = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        return {path.relative_to(self.folder).as_posix(): path for path in found}
 
 
 class ArchiveError(AiperfError):
@@ -118,6 +158,7 @@ def read_archive(path: Path, folder: Path) -> list[str]:
 
 
 def _write(path: Path, files: Mapping[str, Path]) -> None:
+    """Writes the archive by sorted names, without what depends on the time or the user."""
     with (
         path.open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed,
@@ -131,10 +172,12 @@ def _write(path: Path, files: Mapping[str, Path]) -> None:
 
 
 class _LargeHeader(Exception):
-    pass
+    """A header of tar that is too large to be read."""
 
 
 class _Member(tarfile.TarInfo):
+    """A member of an archive whose headers are bounded before they are read."""
+
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Member:
         """A header that stands before another is held in whole by tarfile, several times over."""
@@ -153,6 +196,8 @@ class _Bounded(io.RawIOBase):
         self.total = 0
 
     def read(self, size: int = -1) -> bytes:
+        """The next bytes, as tarfile asks for them. Raises ArchiveError once the stream is larger than
+        allowed."""
         data = self.stream.read(size)
         self.total += len(data)
         if self.total > self.limit:
@@ -161,6 +206,8 @@ class _Bounded(io.RawIOBase):
 
 
 def _unpacked(tar: tarfile.TarFile, folder: Path, path: Path) -> Iterator[str]:
+    """Copies one member after the other into the folder, and yields its name. Raises ArchiveError at the
+    first that a package may not hold."""
     size = path.stat().st_size
     limits = {
         ".safetensors": max(LEAST_LIMIT, LARGEST_WEIGHTS_GROWTH * size),
@@ -199,6 +246,7 @@ def _refuse_more(packed: gzip.GzipFile, path: Path) -> None:
 
 
 def _copy(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    """Writes a member in blocks, into a file that must not exist yet."""
     source = tar.extractfile(member)
     assert source is not None, "it is a plain file"
     target.parent.mkdir(parents=True, exist_ok=True)

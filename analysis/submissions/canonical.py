@@ -1,10 +1,9 @@
-"""The one form and the one hash in which results, manifests and descriptions are written and checked."""
+"""The one form in which results, manifests and descriptions are written: equal values are equal bytes."""
 
 from __future__ import annotations
 
 import json
 import math
-from hashlib import sha256
 from typing import Any
 
 from aiperf.errors import AiperfError
@@ -38,12 +37,8 @@ def parse(data: bytes) -> Any:
     return value
 
 
-def digest(value: Any) -> str:
-    """SHA-256 of the canonical form, and so of a file that holds it."""
-    return sha256(canonical(value)).hexdigest()
-
-
 def _finite(text: str) -> float:
+    """A float of JSON; one that overflows to infinity is refused."""
     value = float(text)
     if not math.isfinite(value):
         raise CanonicalError(f"{text:.20} is too large a number")
@@ -51,4 +46,5 @@ def _finite(text: str) -> float:
 
 
 def _refused(text: str) -> float:
+    """NaN and Infinity, which Python reads and JSON does not have."""
     raise CanonicalError(f"{text} is not a JSON number")

@@ -47,10 +47,13 @@ class Sample:
     """Figures of one kind as hashes; of many those that 2^`halved` divides."""
 
     halved: int
+    """How often the sample was halved."""
     hashes: array[int]
 
     @classmethod
     def of(cls, figures: Iterable[Hashable]) -> Sample:
+        """A sample of these figures. Whenever they are too many, half of them are dropped, by their
+        hashes."""
         hashes, halved = set[int](), 0
         for figure in figures:
             if not (value := _hash(figure)) % (1 << halved):
@@ -61,6 +64,8 @@ class Sample:
         return cls(halved, array("Q", hashes))
 
     def shares(self, other: Sample, share: float = SHARE) -> bool:
+        """Whether so large a share of the smaller sample is in the other one. Both are first thinned to the
+        same degree."""
         part = 1 << max(self.halved, other.halved)
         own, its = ({value for value in one.hashes if not value % part} for one in (self, other))
         return len(own & its) >= max(LEAST, share * min(len(own), len(its)))
@@ -79,12 +84,14 @@ class Figures:
 
 
 def measured(replay: Replay) -> Figures:
+    """The figures of a run, by kind."""
     kinds = {name: Sample.of(found(replay)) for name, found in _KINDS.items()}
     rounded = Sample.of((place, f"{seconds:.3g}") for place, _, seconds in _durations(replay))
     return Figures(kinds, rounded, _was_rounded(replay))
 
 
 def is_same_run(first: Figures, second: Figures) -> bool:
+    """Whether two journals tell of one run, as far as any kind of figure shows it."""
     if any(first.kinds[kind].shares(second.kinds[kind]) for kind in _KINDS):
         return True
     return (first.was_rounded or second.was_rounded) and first.rounded.shares(second.rounded, ROUNDED_SHARE)
@@ -110,6 +117,7 @@ def _before(replay: Replay) -> Iterator[Hashable]:
 
 
 def _of_ceiling(ceiling: Ceiling) -> Iterator[float]:
+    """Every rate and time that a rank measured before the span."""
     rates = (ceiling.product, ceiling.copy, ceiling.upload, ceiling.all_reduce, ceiling.seed)
     for rate in (*rates, *ceiling.thread_products.values()):
         if isinstance(rate, Rate):
@@ -182,6 +190,7 @@ def _digits(digits: int, *values: float) -> Iterator[str]:
 
 
 def _hash(figure: Hashable) -> int:
+    """A figure as a number of 64 bits, the same on every machine."""
     return int.from_bytes(sha256(repr(figure).encode()).digest()[:8], "big")
 
 
@@ -192,3 +201,4 @@ _KINDS: Mapping[str, Callable[[Replay], Iterator[Hashable]]] = {
     "by work": _by_work,
     "times": _times,
 }
+"""The kinds of figures: each outlasts another way to disguise a run."""

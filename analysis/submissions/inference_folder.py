@@ -26,7 +26,7 @@ from aiperf.tasks.images.known_sets import IMAGENET_1K
 from aiperf.tasks.images.tally import Classified
 from aiperf.wording import percent
 from analysis.exports.inference import Inference, load_all
-from analysis.exports.mlperf import MlperfEntry, refuse_invalid, refuse_other_data
+from analysis.exports.mllog import MlperfEntry, refuse_invalid, refuse_other_data
 from analysis.readings.judgement import Judged
 from analysis.submissions.loadgen_logs import (
     MOST_BYTES,
@@ -83,6 +83,7 @@ LEAST: Mapping[str, Mapping[str, int]] = {
     PERFORMANCE: {"effective_min_duration_ms": 600_000, "effective_performance_sample_count": 1024},
     ACCURACY: {},
 }
+"""What LoadGen's log of a test must reach: ten minutes, and samples that no cache holds."""
 SHOWN_BYTES = 4096
 """Bytes kept of the log of answers at its start, and as many at its end: as truncate_accuracy_log.py does."""
 
@@ -152,7 +153,8 @@ def _refuse_logs(judged: Judged, inference: Inference) -> None:
     each other or the result of `infer`; AiperfError if they cannot be read."""
     measured, scenario = inference.measured, inference.of
     logs = judged.files.inference_logs(inference.trial, inference.scenario)
-    tests = {name: _log(logs / name / "mlperf_log_detail.txt") for name in (PERFORMANCE, ACCURACY)}
+    paths = {name: logs / name / "mlperf_log_detail.txt" for name in (PERFORMANCE, ACCURACY)}
+    tests = {name: Log(path, read_entries(path)) for name, path in paths.items()}
     for name, log in tests.items():
         _refuse_settings(log, scenario.loadgen, LOGGED[name], LEAST[name])
     performance, accuracy = tests[PERFORMANCE], tests[ACCURACY]
@@ -178,6 +180,7 @@ def _refuse_logs(judged: Judged, inference: Inference) -> None:
 
 
 def _refuse_settings(log: Log, scenario: str, required: Mapping[str, Any], least: Mapping[str, int]) -> None:
+    """Raises Contradiction for a setting of a log that is not the required one, or below its least value."""
     for key, value in {"effective_scenario": scenario, **required}.items():
         if log.last(key) != value:
             raise Contradiction(f"{log.path}: {key} is {log.last(key)!r}, and MLPerf requires {value!r}")
@@ -186,11 +189,8 @@ def _refuse_settings(log: Log, scenario: str, required: Mapping[str, Any], least
             raise Contradiction(f"{log.path}: {key} is {value!r}, and MLPerf requires at least {number}")
 
 
-def _log(path: Path) -> Log:
-    return Log(path, read_entries(path))
-
-
 def _least_work(graph: Graph) -> LeastWork:
+    """What one sample costs at the least, whatever the library makes of the network."""
     return LeastWork(TENSOR_OPS.mac * least_products(graph)[1], least_elements(graph)[1])
 
 
@@ -255,6 +255,8 @@ def _of_scenario(judged: Judged, inference: Inference) -> Iterator[tuple[str, by
 
 
 def _measurements(replay: Replay, inference: Inference) -> dict[str, str]:
+    """The content of measurements.json: how weights and inputs were stored, and where the weights come
+    from."""
     format, ended = inference.measured.format, replay.trials[inference.trial].attempts[-1].ended
     assert ended is not None
     is_cast = format not in ("fp32", "tf32")  # TF32 rounds within a product, and stores nothing
@@ -268,6 +270,7 @@ def _measurements(replay: Replay, inference: Inference) -> dict[str, str]:
 
 
 def _readme(replay: Replay, inference: Inference) -> str:
+    """The text that says from which run the results come, and how they can be measured again."""
     trial, run = inference.trial, replay.opened
     share = share_of_bound(inference.of, inference.measured, _least_work(rebuild(replay, trial)))
     bound = f"{percent(share, 1)} of the most that the device can do" if share is not None else "unknown"
@@ -284,12 +287,14 @@ Rate: {bound}.
 
 
 def _truncated(content: bytes) -> bytes:
+    """The beginning and the end of the log of answers, which is too large for a submission."""
     if len(content) <= 2 * SHOWN_BYTES:
         return content
     return content[:SHOWN_BYTES] + b"\n\n...\n\n" + content[-SHOWN_BYTES:]
 
 
 def _read(path: Path) -> bytes:
+    """A file that `infer` left. Raises AiperfError if it is missing or too large."""
     try:
         return read_bytes(path, MOST_BYTES)
     except OSError as error:

@@ -20,7 +20,7 @@ from typing import Any
 from aiperf.errors import AiperfError
 from aiperf.hardware.bound import ELEMENT_WISE, bound_of_device
 from aiperf.journal import strict
-from aiperf.rules.participants import of_processor
+from aiperf.rules.participants import processor_faults
 from aiperf.scenarios.detail_log import Detail, LogEntry, detail_of
 from aiperf.scenarios.exchange import Measured
 from aiperf.scenarios.latencies import PERCENTILES, Latencies
@@ -52,11 +52,13 @@ PARAMETERS = (
 OTHER_LETTERS = re.compile(r"[^\n\x20-\x7e]")
 """What LoadGen writes into no summary: a reader may see a line end, or nothing, where another does not."""
 NO_ERRORS = "No errors encountered during test."
+"""The line of a summary without errors."""
 STARTED, ENDED = "generated_query_duration", "result_validity"
 """Entries that LoadGen logs just before its first query and after its last one."""
 ONCE = ("effective_", "result_", "early_stopping_", "num_errors", "loadgen_version", "qsl_", "requested_")
 """Beginnings of the keys that LoadGen logs once per test."""
 NANO = 1e-9
+"""Seconds of a nanosecond, in which LoadGen logs times."""
 MOST_BYTES = 50 << 20
 """Largest file in a submission, in bytes (repository_checks.sh of MLPerf Inference)."""
 
@@ -81,6 +83,7 @@ class Log:
 
     path: Path
     entries: Mapping[str, list[LogEntry]]
+    """All entries of each key in their order: a key may be logged several times."""
 
     def last(self, key: str) -> Any:
         """The last value of a key; None if there is none."""
@@ -97,9 +100,11 @@ class Log:
         return [self._number(key, entry.value) for entry in self.entries.get(key, [])]
 
     def number(self, key: str) -> float:
+        """The last value of a key, which must be a number. Raises Contradiction."""
         return self._number(key, self.value(key))
 
     def milliseconds(self, key: str) -> float:
+        """When a key was logged last, since LoadGen began. Raises Contradiction."""
         self.value(key)
         return self._number(f"time_ms of {key}", self.entries[key][-1].milliseconds)
 
@@ -110,12 +115,14 @@ class Log:
                 raise Contradiction(f"{self.path}: {key} is there {len(every)} times")
 
     def detail(self) -> Detail:
+        """The figures of the test. Raises Contradiction for a log of which one is missing."""
         try:
             return detail_of({key: entries[-1].value for key, entries in self.entries.items()})
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             raise Contradiction(f"{self.path} is not LoadGen's log of a test that ended: {error}") from None
 
     def _number(self, what: str, value: Any) -> float:
+        """The value, if it is a number that 64 bits can hold. Raises Contradiction, which names `what`."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**64:
             raise Contradiction(f"{self.path}: {what} is {value!r:.40}, not a number of that size")
         return value
@@ -197,6 +204,7 @@ def _answered(
     known: KnownSet,
     scenario: Scenario,
 ) -> Iterator[str]:
+    """Contradictions between the answers, what LoadGen asked for, and how many were counted as right."""
     total = known.test_examples
     if set(answers) != set(range(total)):
         yield f"it has answers for {len(answers):,} samples, not for each of {total:,}"
@@ -219,6 +227,7 @@ def _answered(
 
 
 def _hashable(part: list[Any]) -> Iterable[Any]:
+    """The samples of a log; anything else in their place becomes None, which is no sample."""
     return (each if isinstance(each, int) else None for each in part)
 
 
@@ -240,6 +249,7 @@ def _out_of_order(latencies: Latencies) -> Iterator[str]:
 
 
 def _counts(scenario: Scenario, log: Log, detail: Detail) -> Iterator[str]:
+    """Numbers of queries and samples that the scenario does not have."""
     queries, each = detail.queries, log.number("effective_samples_per_query")
     least_samples = 1 if scenario.samples_per_query else OFFLINE_SAMPLES
     if each != (scenario.samples_per_query or each) or each < least_samples:
@@ -322,6 +332,7 @@ def _same(text: str | None, value: Any) -> bool:
 
 
 def _beyond_stopwatch(latencies: Latencies, own: Latencies | None) -> Iterator[str]:
+    """Latencies that are shorter than those that this program measured inside of them."""
     if own is None or own.number != latencies.number:
         yield f"it has {latencies.number:,} latencies, and our stopwatch {own.number if own else 0:,}"
     elif own.mean > (1 + OUTSIDE) * latencies.mean:
@@ -332,7 +343,8 @@ def _beyond_stopwatch(latencies: Latencies, own: Latencies | None) -> Iterator[s
 
 
 def _beyond_bound(scenario: Scenario, measured: Measured, work: LeastWork) -> Iterator[str]:
-    yield from of_processor(measured.processor) if measured.processor else ()
+    """Answers that came faster than the device can compute them."""
+    yield from processor_faults(measured.processor) if measured.processor else ()
     share = share_of_bound(scenario, measured, work)
     if share is not None and share > 1:
         yield f"the samples were answered {share:.3g} times as fast as {measured.device} can"

@@ -50,8 +50,11 @@ NONCE_MILLISECONDS = 5_000
 """Least time between two nonces for one run's folder: no honest run is resumed sooner, and a hostile one must
 not fill the record."""
 _REQUEST = re.compile(r"(\d{1,6})\.request\.json")
+"""Name of the file in which a leg asks, with the leg's number."""
 _FOLDER = RunFiles(Path()).notary_directory.name
+"""Folder of requests and answers in that of a run."""
 _LINKLESS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+"""Flags of every open in a folder that may be anybody's: no link is followed, and no pipe is waited for."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,8 @@ class Notary:
                 yield f"{run / _FOLDER} cannot be used: {why}"
 
     def _answer(self, run: Path, folder: int, owner: int, name: str) -> Iterator[str]:
+        """Answers one request, if it says something new, and publishes the answers. Yields what the operator
+        should know."""
         raw, seen = _read(folder, name, owner)
         if self._seen.get((run.name, name)) == seen:
             return
@@ -178,7 +183,9 @@ class _Leg:
 
     path: Path
     text: bytes
+    """The answers as they are published."""
     last: NotaryAnswer | None
+    """The last answer; None before the first."""
 
     @classmethod
     def read(cls, record: Path, leg: str) -> _Leg:
@@ -235,6 +242,7 @@ def _folder(run: Path) -> Iterator[tuple[int, int]]:
 
 
 def _requests(folder: int) -> Iterator[str]:
+    """Names of the requests in a folder, sorted; other files are never opened."""
     with os.scandir(folder) as entries:
         names = [entry.name for entry in islice(entries, MOST_FILES) if _REQUEST.fullmatch(entry.name)]
     return iter(sorted(names))
@@ -284,5 +292,6 @@ def _replace(folder: int, name: str, content: bytes) -> None:
 
 
 def _write(file: int, content: bytes) -> None:
+    """Writes all of the content: the system may take it in several parts."""
     while content:
         content = content[os.write(file, content) :]

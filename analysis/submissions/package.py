@@ -28,14 +28,13 @@ from analysis.exports.result import result
 from analysis.readings.energy import Level, kept_power
 from analysis.readings.judgement import Judged, examine, read_run
 from analysis.readings.run_tables import listed
-from analysis.submissions.archive import refuse_existing, write_archive
+from analysis.submissions.archive import FORM, PackageFiles, refuse_existing, write_archive
 from analysis.submissions.canonical import canonical
 from analysis.submissions.schema import check
 from analysis.submissions.signature import sign
 from analysis.submissions.system import contradictions
 from nas.bounded import LONGEST_LINE, file_digest, lines, opened
 
-FORM = "aiperf-hpc/package/1"
 COUNTED: Mapping[str, str] = {
     r"journal\.jsonl": "journal",
     r"logs/.*": "rank log",
@@ -46,6 +45,7 @@ COUNTED: Mapping[str, str] = {
 }
 """What a package has of its runs, by the names of the files, in the singular."""
 LEFT_OUT = "the names of hosts, users, paths, devices, images, jobs and addresses, and process numbers"
+"""What the private file of a run holds, as users are told it."""
 
 
 @dataclass(frozen=True)
@@ -55,33 +55,7 @@ class Contact:
     organisation: str
     person: str
     address: str
-
-
-@dataclass(frozen=True)
-class PackageFiles:
-    """The files of an unpacked submission."""
-
-    folder: Path
-
-    @property
-    def manifest(self) -> Path:
-        return self.folder / "manifest.json"
-
-    @property
-    def seal(self) -> Path:
-        return self.folder / "seal.json"
-
-    @property
-    def system(self) -> Path:
-        return self.folder / "system.json"
-
-    def run(self, name: str) -> RunFiles:
-        return RunFiles(self.folder / "runs" / name)
-
-    def held(self) -> dict[str, Path]:
-        """All files by the names that they have in the archive."""
-        found = sorted(path for path in self.folder.rglob("*") if path.is_file())
-        return {path.relative_to(self.folder).as_posix(): path for path in found}
+    """An address of any kind, such as one for mail."""
 
 
 def write_package(
@@ -106,10 +80,8 @@ def write_package(
     _refuse(output, system, contact, licence, created, key)
     with tempfile.TemporaryDirectory(prefix="aiperf-hpc-") as temporary:
         files = PackageFiles(Path(temporary))
-        names, judged = (
-            _names([_published_id(run) if redact else run.directory.resolve().name for run in runs]),
-            [],
-        )
+        names = _names([_published_id(run) if redact else run.directory.resolve().name for run in runs])
+        judged = []
         for name, run in zip(names, runs):
             show(f"{run.directory}: recounting all operations")
             judged.append(_gather(run, files.run(name), with_weights))
@@ -209,14 +181,14 @@ def _copy_telemetry(source: Path, target: Path) -> None:
     """Without the reasons why a sensor was not read, which may have paths of the site in them."""
     with opened(source) as read, target.open("wb") as write:
         for raw in lines(read):
-            if not raw.endswith(
-                b"\n"
-            ):  # still being written, or a file with a hole, whose end is never reached
+            # One that is still being written, or that has a hole, whose end is never reached.
+            if not raw.endswith(b"\n"):
                 break
             write.write(_without_reasons(raw) if b'"unknown"' in raw else raw)
 
 
 def _without_reasons(raw: bytes) -> bytes:
+    """A line of telemetry without the texts of errors; nothing for a line that is not JSON."""
     try:
         record = json.loads(raw)
     except (ValueError, RecursionError):
@@ -251,6 +223,7 @@ def _published_id(run: RunFiles) -> str:
 
 
 def _copy_weights(run: RunFiles, target: RunFiles) -> None:
+    """The network that was tested, which anybody can evaluate again. Raises AiperfError if there is none."""
     tested = read_run(target).tested
     if tested is None:
         raise AiperfError(f"{run.directory}: no network was tested; omit --with-weights")
@@ -274,6 +247,7 @@ def _refuse(
 def _manifest(
     held: Mapping[str, Path], names: Sequence[str], contact: Contact, licence: str, created: str
 ) -> dict[str, Any]:
+    """The content of manifest.json. Raises AiperfError if it is not valid by its schema."""
     manifest = {
         "form": FORM,
         "program": __version__,

@@ -31,6 +31,7 @@ class GivenPeak:
     bf16: float | None = None
     fp16: float | None = None
     memory_gib: float | None = None
+    """Memory of the device in GiB."""
 
     def __post_init__(self) -> None:
         figures = {name: getattr(self, name) for name in ("fp32", "tf32", "bf16", "fp16")}
@@ -58,6 +59,8 @@ def read_peaks(path: Path) -> Mapping[str, Peak]:
 
 
 def _peak(name: str, table: object, where: str) -> Peak:
+    """The peak of a device that its table gives. Raises AiperfError for a device that is listed or whose name
+    looks like a listed one: a list must not give one device two peaks."""
     if listed(name) is not None:
         raise AiperfError(f"{where}: this program lists the device already; omit it")
     if letters := refused_letters(name):

@@ -21,17 +21,9 @@ from analysis.readings.hosts import control_reading
 from analysis.readings.score_figures import num_devices, task_of_run
 from analysis.submissions.fingerprint import measured
 from analysis.submissions.keys import Register, claimed_site
-from analysis.submissions.notarised import Notarised, notarised
+from analysis.submissions.notarisation import Notarised, notarised
 from analysis.submissions.ranking_page import LARGEST, SIZES, index_html, listing_csv, listing_json
-from analysis.submissions.standing import (
-    Entry,
-    RefusedPackage,
-    Right,
-    Signer,
-    Standing,
-    ValidRun,
-    standing,
-)
+from analysis.submissions.standing import Entry, RefusedPackage, Right, Signer, Standing, ValidRun, standing
 from analysis.submissions.system import fields
 from analysis.submissions.verify import NO_PEAKS, Checked, Findings, Submission, checked
 from analysis.table import Table
@@ -42,6 +34,7 @@ VENDORS = (
     ("Huawei", r"Ascend"),
     ("Intel", r"Intel|GAUDI"),
 )
+"""Makers for the filter of the page, each with a pattern of the names of its devices."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +71,17 @@ def rank(
                 for run in submission.runs:
                     if not run.valid or submission.reasons or _borrowed_name(submission, signer, register):
                         continue
-                    held = None if notaries is None else _notarised(run, notaries)
+                    files, replay, held = run.judged.files, run.judged.replay, None
+                    if notaries is not None:
+                        held = notarised(files, replay, notaries.register)
                     entry = _entry(submission, signer, run, used, held)
                     write(entry.page, _page(submission, run, entry))
+                    where, figures = (path.name, f"runs/{run.name}"), measured(replay)
+                    valid = ValidRun(entry, *where, replay.lines, figures, kind_key(run.judged))
                     if notaries and held and notaries.is_required and not held.is_whole:
-                        refused.append(_found(entry, path.name, run).refused(held.text))
-                        continue
-                    found.append(_found(entry, path.name, run))
+                        refused.append(valid.refused(held.text))
+                    else:
+                        found.append(valid)
                 if reasons:
                     refused.append(RefusedPackage(path.name, reasons))
         except MissingExtra:  # nothing is wrong with the package
@@ -111,6 +108,7 @@ def rank(
 
 
 def _signer(submission: Submission, register: Register) -> Signer:
+    """Who signed a package. An unsigned one is a party of its own, by the hash of its manifest."""
     key = submission.signed_by
     if key is None:
         return Signer(Right.UNSIGNED, f"package {submission.manifest_sha256}", "")
@@ -119,19 +117,10 @@ def _signer(submission: Submission, register: Register) -> Signer:
     return Signer(Right.SIGNED, f"key {key}", key)
 
 
-def _found(entry: Entry, package: str, run: Checked) -> ValidRun:
-    replay = run.judged.replay
-    where = package, f"runs/{run.name}"
-    return ValidRun(entry, *where, replay.lines, measured(replay), kind_key(run.judged))
-
-
-def _notarised(run: Checked, notaries: Notaries) -> Notarised:
-    return notarised(run.judged.files, run.judged.replay, notaries.register)
-
-
 def _entry(
     submission: Submission, signer: Signer, run: Checked, used: set[str], held: Notarised | None
 ) -> Entry:
+    """The row of a valid run. `used`: names of pages that are taken; `held`: how far it is notarised."""
     replay, score, system = run.judged.replay, run.judged.score, submission.system
     ranks = [event.ready for leg in replay.counted_legs for event in leg.ranks]
     device = ", ".join(sorted({ready.device for ready in ranks}))
@@ -225,6 +214,7 @@ def _aside(submission: Submission, entry: Entry) -> Sequence[tuple[str, Table]]:
 
 
 def _reasons(submission: Submission, signer: Signer, register: Register) -> list[str]:
+    """Why a package, or runs of it, are not ranked, in words."""
     found = [f"{reason.where}: {reason.text}" for reason in submission.reasons]
     if site := _borrowed_name(submission, signer, register):
         found.append(f"it names the registered site {site}, but was not signed with its key")

@@ -15,8 +15,11 @@ from analysis.submissions.canonical import canonical
 from analysis.submissions.standing import Entry, RankedList, Standing
 
 FORM = "aiperf-hpc/ranking/1"
+"""The form of ranking.json; another number is for other columns."""
 SIZES = ((8, "up to 8 devices"), (64, "9 to 64 devices"), (512, "65 to 512 devices"))
+"""Sizes for the filter of the page: most devices, and the name."""
 LARGEST = "more than 512 devices"
+"""The size above all others."""
 
 COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "class": lambda entry: entry.run_class,
@@ -59,6 +62,7 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
 
 
 def index_html(made: Standing) -> str:
+    """The page of all lists, with filters that its script applies."""
     values = {
         name: sorted({getattr(entry, name) for entry in made.entries})
         for name in ("run_class", "vendor", "precision", "size")
@@ -99,6 +103,7 @@ def listing_csv(made: Standing) -> str:
 
 
 def listing_json(made: Standing) -> str:
+    """The lists in the canonical form, with all digits."""
     lists = [
         {
             "class": one.run_class,
@@ -123,6 +128,7 @@ def listing_json(made: Standing) -> str:
 
 
 def _text(cell: Any) -> Any:
+    """A cell whose text cannot turn or hide other text."""
     return plain(cell) if isinstance(cell, str) else cell
 
 
@@ -144,5 +150,6 @@ def _levels(one: RankedList) -> Mapping[str, str]:
 
 
 def _images(one: RankedList) -> str:
+    """The name of the data with the beginnings of the hashes that make it comparable."""
     data = f"{one.data}, SHA-256 {one.data_sha256:.12}…" if one.data_sha256 else one.data
     return f"{data}; a seed of their own, SHA-256 {one.seed_sha256:.12}…" if one.seed_sha256 else data

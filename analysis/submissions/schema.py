@@ -13,6 +13,9 @@ from jsonschema.exceptions import ValidationError, best_match
 
 from aiperf.errors import AiperfError
 
+LONGEST_MESSAGE = 160
+"""Most characters of the library's message in a line for the user."""
+
 
 class SchemaError(AiperfError):
     """A value that its schema does not allow."""
@@ -31,10 +34,9 @@ def check(name: str, value: Any, where: str) -> None:
     error: ValidationError | None = best_match(Draft202012Validator(schema(name)).iter_errors(value))
     if error is None:
         return
-    path = ".".join(str(part) for part in error.absolute_path)
-    cut = reprlib.Repr()
-    cut.maxother = cut.maxstring = 60
-    message = (
-        error.message if len(error.message) <= 160 else f"{cut.repr(error.instance)} fails {error.validator}"
-    )
+    path, message = ".".join(str(part) for part in error.absolute_path), error.message
+    if len(message) > LONGEST_MESSAGE:  # it has the whole value in it
+        cut = reprlib.Repr()
+        cut.maxother = cut.maxstring = 60
+        message = f"{cut.repr(error.instance)} fails {error.validator}"
     raise SchemaError(f"{where}{': ' + path if path else ''}: {message}")

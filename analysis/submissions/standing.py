@@ -17,9 +17,11 @@ class Right(IntEnum):
     """Right to a run that several packages claim: the claimant with more right is ranked."""
 
     UNSIGNED = 0
+    """Not signed: anybody who has the journal can have packed it."""
     SIGNED = 1
     """Signed with a key that is not registered; anybody can make one."""
     REGISTERED = 2
+    """Signed with a key in the register of the list."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Entry:
     """When the run began, ISO 8601."""
     run_class: str
     division: str
+    """closed or open, as the submitter states it."""
     task: Task
     data: str
     """Name of the images, or of the text."""
@@ -70,17 +73,22 @@ class Entry:
     packed: str
     """How the images were decoded beforehand; empty where they were not."""
     vendor: str
+    """Maker of the devices, for the filter."""
     device: str
     precision: str
+    """Format in which was trained, such as bf16."""
     nodes: int
     devices: int
     size: str
+    """Size by number of devices, for the filter."""
     ops_per_second: float
     regulated_score: float | None
     mfu: float | None
+    """Tensor OPS ÷ dense peak of the devices."""
     ops_per_joule: float | None
     """Operations per joule of the devices only (L0), as measured over the span."""
     error: float | None
+    """Error of the best network in the test."""
     control_examples_per_second: float | None
     """Examples of the task's control network, all devices together."""
     control_rate: str
@@ -127,6 +135,7 @@ class RefusedPackage:
     """A package, or a run of one, that is not ranked, and why."""
 
     package: str
+    """Name of its file."""
     reasons: Sequence[str]
     page: str = ""
     """File name of its own page, for a run that is valid but not ranked; else empty."""
@@ -143,6 +152,7 @@ class ValidRun:
     lines: int
     """Number of lines of its journal."""
     figures: Figures
+    """The measured figures by which it is known again."""
     kind: str = ""
     """Equal where configuration, code, data, devices and their number are; the random seed may differ."""
 
@@ -192,9 +202,12 @@ class RankedList:
 
 @dataclass(frozen=True)
 class Standing:
+    """A ranking: its lists in their order, and what is not on them."""
+
     lists: Sequence[RankedList]
     """The class ranked first, then the closed division, then the data that a registered site used."""
     refused: Sequence[RefusedPackage]
+    """What is not on a list, with the reasons."""
 
     @property
     def entries(self) -> list[Entry]:
@@ -279,6 +292,7 @@ def _settled(
 
 
 def _lists(entries: Iterable[Entry]) -> list[RankedList]:
+    """The entries in lists of runs that may be compared, each by falling OPS."""
     groups: dict[tuple[str, str, str, str, str], list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry.list_key, []).append(entry)
@@ -298,10 +312,12 @@ def _order(one: RankedList) -> tuple[object, ...]:
 
 
 def _same(one: ValidRun, other: ValidRun) -> bool:
+    """Whether two entries tell of one run."""
     return one is not other and is_same_run(one.figures, other.figures)
 
 
 def _same_hand(one: ValidRun, other: ValidRun) -> bool:
+    """Whether one party packed both, who may submit a run again."""
     return one.signer.party == other.signer.party
 
 
@@ -318,6 +334,7 @@ def _rivals(one: ValidRun, others: Sequence[ValidRun], more: bool) -> list[Valid
 
 
 def _weaker_text(one: ValidRun, other: ValidRun) -> str:
+    """Why `one` is refused for a package with more right."""
     own = "its key is not registered" if one.signer.right is Right.SIGNED else "it is not signed"
     by = (
         f"by {other.signer.name}, a registered site" if other.signer.right is Right.REGISTERED else "by a key"
@@ -326,6 +343,7 @@ def _weaker_text(one: ValidRun, other: ValidRun) -> str:
 
 
 def _registered_text(one: ValidRun, others: Sequence[ValidRun]) -> str:
+    """Why none of several registered sites is ranked: only they can settle whose run it is."""
     named = ", ".join(dict.fromkeys(f"{other.package} of {other.signer.name}" for other in others))
     return (
         f"{one.signer.name} and another registered site claim one run: {named}; neither is ranked until "

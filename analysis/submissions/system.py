@@ -12,6 +12,7 @@ import socket
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from aiperf.hardware.cpu_names import is_processor, read_processor_name
 from aiperf.journal.replay import Replay
@@ -29,25 +30,27 @@ OF_JOURNAL = ("number_of_nodes", "accelerators_per_node", "accelerator_model_nam
 
 def fields() -> dict[str, str]:
     """Every field with what belongs there, in the order of the schema."""
-    found: dict[str, str] = {
-        name: entry["description"] for name, entry in schema("system-1")["properties"].items()
-    }
-    return found
+    return {name: str(entry["description"]) for name, entry in _properties().items()}
 
 
 def needed() -> list[str]:
     """Fields that may not be left empty."""
-    properties = schema("system-1")["properties"]
-    return [name for name, entry in properties.items() if entry.get("minLength") or "enum" in entry]
+    return [name for name, entry in _properties().items() if entry.get("minLength") or "enum" in entry]
 
 
 def choices(name: str) -> Sequence[str]:
     """The values that a field may have; empty where it takes any."""
-    options: Sequence[str] = schema("system-1")["properties"][name].get("enum", ())
+    options: Sequence[str] = _properties()[name].get("enum", ())
     return options
 
 
+def _properties() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = schema("system-1")["properties"]
+    return found
+
+
 def from_journal(replay: Replay) -> dict[str, str]:
+    """The fields that the journal states, from the ranks that took part; empty if none did."""
     ranks = replay.devices
     if not ranks:
         return {}
@@ -78,14 +81,10 @@ def from_this_machine(replay: Replay, root: Path = Path("/")) -> dict[str, str]:
     if name := read_processor_name(root):
         found["host_processor_model_name"] = name
     found |= _processor(system_text(root / "proc/cpuinfo"))
-    if (
-        memory := re.search(r"^MemTotal:\s+(\d+) kB", system_text(root / "proc/meminfo"), re.MULTILINE)
-    ) is not None:
-        found["host_memory_capacity"] = bytes_text(int(memory.group(1)) * 1024)
-    if (
-        system := re.search(r'^PRETTY_NAME="(.*)"', system_text(root / "etc/os-release"), re.MULTILINE)
-    ) is not None:
-        found["operating_system"] = system.group(1)
+    if memory := re.search(r"^MemTotal:\s+(\d+) kB", system_text(root / "proc/meminfo"), re.MULTILINE):
+        found["host_memory_capacity"] = bytes_text(int(memory[1]) * 1024)
+    if system := re.search(r'^PRETTY_NAME="(.*)"', system_text(root / "etc/os-release"), re.MULTILINE):
+        found["operating_system"] = system[1]
     highest = system_text(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq").strip()
     if highest.isdigit():
         found["host_processor_frequency"] = f"{int(highest) // 1000} MHz"
@@ -118,12 +117,13 @@ def _processor(text: str) -> dict[str, str]:
     found = {}
     if sockets := set(re.findall(r"^physical id\s*:\s*(\d+)$", text, re.MULTILINE)):
         found["host_processors_per_node"] = str(len(sockets))
-    if (cores := re.search(r"^cpu cores\s*:\s*(\d+)$", text, re.MULTILINE)) is not None:
-        found["host_processor_core_count"] = cores.group(1)
+    if cores := re.search(r"^cpu cores\s*:\s*(\d+)$", text, re.MULTILINE):
+        found["host_processor_core_count"] = cores[1]
     return found
 
 
 def _caches(folder: Path) -> str:
+    """Caches of the first core by level and size, as Linux shows them."""
     parts = []
     for entry in sorted(folder.glob("index*")):
         level, kind, size = (system_text(entry / name).strip() for name in ("level", "type", "size"))
@@ -133,4 +133,5 @@ def _caches(folder: Path) -> str:
 
 
 def _span(values: list[int]) -> str:
+    """One number, or the least and the greatest if nodes differ."""
     return str(values[0]) if len(values) == 1 else f"{values[0]} to {values[-1]}"

@@ -13,9 +13,8 @@ from typing import Any
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.os_error import unreadable
-from analysis.submissions.archive import read_archive
+from analysis.submissions.archive import FORM, PackageFiles, read_archive
 from analysis.submissions.canonical import CanonicalError, parse
-from analysis.submissions.package import FORM, PackageFiles
 from analysis.submissions.schema import check
 from analysis.submissions.signature import SignatureError, verify
 from nas.bounded import file_digest, read_bytes
@@ -23,6 +22,8 @@ from nas.bounded import file_digest, read_bytes
 LARGEST_BYTES = 32 << 20
 """Largest file that is read whole. A manifest of as many files as an archive may hold has two thirds of
 it."""
+SEAL_KEYS = {"manifest_sha256", "algorithm", "public_key", "signature"}
+"""All that a seal may hold; without a signature it has the hash alone."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Reason:
     """Why a submission is INVALID."""
 
     where: str
+    """The file, or the run."""
     text: str
 
 
@@ -39,6 +41,7 @@ class Unpacked:
 
     files: PackageFiles
     names: Sequence[str]
+    """Names of all files as the archive has them."""
     manifest: Mapping[str, Any]
     signed_by: str | None
     """The public key, where there is a signature and it fits."""
@@ -86,13 +89,19 @@ def opened_run(path: Path) -> Iterator[RunFiles]:
 def system_of(files: RunFiles, path: Path) -> Mapping[str, str]:
     """The description of the system in the opened package that a run is part of."""
     folder = files.directory.parents[1]
-    system = parsed(PackageFiles(folder).system, "system.json", [one.name for one in folder.iterdir()])
+    return system_in(PackageFiles(folder), [one.name for one in folder.iterdir()], path)
+
+
+def system_in(files: PackageFiles, names: Sequence[str], path: Path) -> Mapping[str, str]:
+    """The description of the system in an unpacked package with these files. Raises AiperfError if it is
+    missing or not valid."""
+    system: Mapping[str, str] = parsed(files.system, "system.json", names)
     check("system-1", system, f"{path}: system.json")
-    found: Mapping[str, str] = system
-    return found
+    return system
 
 
 def _chosen(names: Sequence[str], wanted: str, package: Path) -> str:
+    """The name of the run that is meant. Raises AiperfError, which lists the runs, if it is not clear."""
     if wanted in names:
         return wanted
     if wanted or len(names) > 1:
@@ -103,6 +112,8 @@ def _chosen(names: Sequence[str], wanted: str, package: Path) -> str:
 
 
 def parsed(path: Path, name: str, names: Sequence[str]) -> Any:
+    """The value in a file of a package that holds files of these names. Raises AiperfError if `name` is not
+    one of them, or the file is not in the canonical form."""
     if name not in names:
         raise AiperfError(f"the package lacks {name}; it was not created by `aiperf-hpc package`")
     try:
@@ -114,6 +125,7 @@ def parsed(path: Path, name: str, names: Sequence[str]) -> Any:
 
 
 def refuse_other_form(value: Any, form: str, path: Path) -> None:
+    """Raises AiperfError for a manifest or a result of another version."""
     own = value.get("form") if isinstance(value, dict) else None
     if own != form:
         raise AiperfError(
@@ -122,6 +134,7 @@ def refuse_other_form(value: Any, form: str, path: Path) -> None:
 
 
 def _checksums(files: PackageFiles, manifest: Mapping[str, Any], names: Sequence[str]) -> Iterator[Reason]:
+    """Where the files of a package are not those of its manifest."""
     stated, held = manifest["files"], set(names) - {"manifest.json", "seal.json"}
     for name in sorted(held - stated.keys()):
         yield Reason(name, "it is not in the manifest")
@@ -137,13 +150,9 @@ def _checksums(files: PackageFiles, manifest: Mapping[str, Any], names: Sequence
 
 
 def _sealed(files: PackageFiles, names: Sequence[str]) -> tuple[str | None, list[Reason]]:
+    """The key that signed the package, None without one, and what is wrong with the seal."""
     seal, manifest = parsed(files.seal, "seal.json", names), read_bytes(files.manifest, LARGEST_BYTES)
-    if not isinstance(seal, dict) or seal.keys() - {
-        "manifest_sha256",
-        "algorithm",
-        "public_key",
-        "signature",
-    }:
+    if not isinstance(seal, dict) or not seal.keys() <= SEAL_KEYS:
         return None, [Reason("seal.json", "it is not a seal")]
     if seal.get("manifest_sha256") != sha256(manifest).hexdigest():
         return None, [Reason("manifest.json", "it is not the one that was sealed")]

@@ -24,20 +24,22 @@ from analysis.exports.result import FORM as RESULT_FORM
 from analysis.exports.result import result
 from analysis.readings.judgement import Judged, examine
 from analysis.readings.run_tables import flat
-from analysis.submissions.package import Contact, PackageFiles
-from analysis.submissions.schema import SchemaError, check
+from analysis.submissions.archive import PackageFiles
+from analysis.submissions.package import Contact
+from analysis.submissions.schema import check
 from analysis.submissions.system import contradictions
-from analysis.submissions.unpacking import Reason, parsed, refuse_other_form, unpacked
+from analysis.submissions.unpacking import Reason, parsed, refuse_other_form, system_in, unpacked
 from nas.bounded import file_digest, read_text
 
-NOT_OF_THE_JOURNAL = frozenset({"verdict"})
-"""Parts of a result that depend on who validates; only its two answers are compared."""
 RELATIVE_ERROR = 1e-9
 """Largest relative difference between two machines' sums of the same numbers; integers are compared
 exactly."""
 NO_PEAKS: Mapping[str, Peak] = {}
+"""A list adds no devices."""
 SHOWN = 5
-_NOT_TESTED = "these are the weights of a network that was neither tested nor chosen for a spot check"
+"""Most wrong fields of a result that are named."""
+NOT_TESTED = "these are the weights of a network that was neither tested nor chosen for a spot check"
+"""Why a file of weights is not accepted: nobody evaluates it, and packages are kept for years."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,14 @@ class Checked:
     """One run of a submission."""
 
     name: str
+    """Its folder in the package."""
     judged: Judged
     reasons: Sequence[Reason]
+    """What contradicts the journal."""
 
     @property
     def valid(self) -> bool:
+        """Whether nothing contradicts the run."""
         return self.judged.verdict.valid and not self.reasons
 
 
@@ -58,10 +63,14 @@ class Submission:
     """A package that could be read. Its runs lie in a folder that is gone after `checked` is left."""
 
     manifest_sha256: str
+    """Hash of the manifest, which names the package."""
     created: str
+    """When it was packed, by the submitter's clock: ISO 8601, UTC."""
     licence: str
+    """Licence of the data, as the submitter states it."""
     contact: Contact
     system: Mapping[str, str]
+    """The description of the system by field."""
     signed_by: str | None
     """The public key, where there is a signature and it fits."""
     reasons: Sequence[Reason]
@@ -79,6 +88,7 @@ class Submission:
 
     @property
     def valid(self) -> bool:
+        """Whether nothing is wrong with the package, and all of its runs are valid."""
         return self.answer is Answer.VALID
 
 
@@ -91,11 +101,13 @@ class Findings:
     """By the last hash of the chain, which all lines decide, and the number of lines."""
 
     def of(self, replay: Replay) -> Sequence[Finding]:
+        """The findings on this journal, if it was judged before; otherwise empty."""
         # A journal whose chain is broken can end with any hash.
         known = self.by_journal.get((replay.last_chain, replay.lines), ())
         return () if replay.broken else known
 
     def note(self, judged: Judged) -> None:
+        """Remembers the findings on a journal."""
         replay = judged.replay
         if not replay.broken:
             self.by_journal[replay.last_chain, replay.lines] = judged.verdict.findings
@@ -117,12 +129,11 @@ def checked(
     """
     with unpacked(path) as found:
         files, manifest, names = found.files, found.manifest, found.names
-        system = parsed(files.system, "system.json", names)
-        check("system-1", system, f"{path}: system.json")
-        runs = []
+        system = system_in(files, names, path)
+        findings, runs = findings or Findings(), []
         for name in manifest["runs"]:
             show(f"{path.name}, {name}: recounting all operations")
-            runs.append(_run(files, name, names, peaks, show, Findings() if findings is None else findings))
+            runs.append(_run(files, name, names, peaks, show, findings))
         told = contradictions(system, [run.judged for run in runs])
         reasons = [*found.reasons, *(Reason("system.json", text) for text in told)]
         yield Submission(
@@ -145,8 +156,11 @@ def _run(
     show: Callable[[str], object],
     findings: Findings,
 ) -> Checked:
+    """One run of a package, judged from its journal alone. Raises AiperfError if the journal is missing or
+    cannot be read."""
     run = files.run(name)
-    if f"runs/{name}/journal.jsonl" not in names:
+    where = f"runs/{name}"
+    if f"{where}/journal.jsonl" not in names:
         raise AiperfError(f"the package names the run {name} but has no journal of it")
     try:
         judged = _examined_without_names(run, show, findings)
@@ -154,32 +168,40 @@ def _run(
     except JournalError as error:
         # The file's own place is of no use to the reader.
         text = str(error).replace(f"{files.folder}/", "")
-        raise AiperfError(text if f"runs/{name}" in text else f"runs/{name}: {text}") from None
+        raise AiperfError(text if where in text else f"{where}: {text}") from None
     if (short := judged.verdict.shortfall) is not None:
         told = replace(short, remedy=short.remedy.replace(f"{files.folder}/", ""))
         judged = replace(judged, verdict=replace(judged.verdict, shortfall=told))
-    found: list[Reason] = []
-    where = f"runs/{name}"
-    try:
-        claimed = parsed(run.result, f"{where}/result.json", names)
-        refuse_other_form(claimed, RESULT_FORM, Path(f"{where}/result.json"))
-        check("result-1", claimed, "it")
-        found += [Reason(f"{where}/result.json", text) for text in _differences(claimed, result(judged))]
-    except (AiperfError, SchemaError) as error:
-        found.append(Reason(f"{where}/result.json", str(error)))
-    try:
-        stated = from_toml(read_text(run.config, toml.LARGEST_BYTES), where="it")
-        if stated != judged.replay.opened.config:
-            found.append(Reason(f"{where}/config.toml", "it is not the configuration in the journal"))
-    except (AiperfError, OSError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        found.append(Reason(f"{where}/config.toml", f"it cannot be read: {why}"))
-    found += [Reason(f"{where}/weights/{path.name}", _NOT_TESTED) for path in _needless(judged)]
+    reasons = [
+        *(Reason(f"{where}/result.json", text) for text in _wrong_result(run, where, names, judged)),
+        *(Reason(f"{where}/config.toml", text) for text in _wrong_config(run, judged)),
+        *(Reason(f"{where}/weights/{path.name}", NOT_TESTED) for path in _needless(judged)),
+    ]
     devices = {folded_name(ready.device) for ready in judged.replay.devices.values()}
     if not devices.isdisjoint(map(folded_name, peaks)):
         with further_peaks(peaks):
             judged = examine(run, show, findings.of)
-    return Checked(name, judged, found)
+    return Checked(name, judged, reasons)
+
+
+def _wrong_result(run: RunFiles, where: str, names: Sequence[str], judged: Judged) -> Iterator[str]:
+    """What is wrong with the result that a package claims for a run."""
+    try:
+        claimed = parsed(run.result, f"{where}/result.json", names)
+        refuse_other_form(claimed, RESULT_FORM, Path(f"{where}/result.json"))
+        check("result-1", claimed, "it")
+        yield from differences(claimed, result(judged))
+    except AiperfError as error:
+        yield str(error)
+
+
+def _wrong_config(run: RunFiles, judged: Judged) -> Iterator[str]:
+    """What is wrong with the configuration next to a journal, which has the true one."""
+    try:
+        if from_toml(read_text(run.config, toml.LARGEST_BYTES), where="it") != judged.replay.opened.config:
+            yield "it is not the configuration in the journal"
+    except (AiperfError, OSError) as error:
+        yield f"it cannot be read: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def _examined_without_names(run: RunFiles, show: Callable[[str], object], findings: Findings) -> Judged:
@@ -208,14 +230,16 @@ def _needless(judged: Judged) -> Iterator[Path]:
     return (path for path in sorted(files.weights_directory.glob("*")) if path not in needed)
 
 
-def _differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
-    """Where a claimed result contradicts the one from its journal."""
+def differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator[str]:
+    """Where a claimed result contradicts the one from its journal. The findings of a verdict depend on who
+    validates, so only its answers are compared."""
     for answer in ("valid", "class", "answer"):
         said, found = (one["verdict"].get(answer) for one in (claimed, own))
         if said != found:
             yield f"verdict.{answer} is {said!r}, the journal gives {found!r}"
-    told = flat({name: value for name, value in claimed.items() if name not in NOT_OF_THE_JOURNAL})
-    true = flat({name: value for name, value in own.items() if name not in NOT_OF_THE_JOURNAL})
+    told, true = (
+        flat({name: value for name, value in one.items() if name != "verdict"}) for one in (claimed, own)
+    )
     wrong = [name for name in sorted(told.keys() | true.keys()) if not _same(told.get(name), true.get(name))]
     for name in wrong[:SHOWN]:
         yield f"{name} is {told.get(name)!r:.80}, the journal gives {true.get(name)!r:.80}"
@@ -224,6 +248,7 @@ def _differences(claimed: Mapping[str, Any], own: Mapping[str, Any]) -> Iterator
 
 
 def _same(claimed: Any, own: Any) -> bool:
+    """Whether two values of results are equal; floats may differ as the sums of two machines do."""
     if isinstance(claimed, float) and isinstance(own, float):
         return math.isclose(claimed, own, rel_tol=RELATIVE_ERROR, abs_tol=1e-12)
     if isinstance(claimed, (list, tuple)) and isinstance(own, (list, tuple)):

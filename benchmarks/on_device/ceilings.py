@@ -48,7 +48,7 @@ def measure(setting: Setting) -> Figures:
 
 def _measured(setting: Setting) -> Machine:
     path = setting.folder / "peak.json"
-    seconds = SMALL_SECONDS if setting.is_small else SECONDS
+    seconds = setting.sized(SECONDS, SMALL_SECONDS)
     command = [sys.executable, "-m", "aiperf", "peak", "--device", setting.kind]
     subprocess.run([*command, "--seconds", str(seconds), "-o", str(path)], check=True)
     return read(path)

@@ -14,7 +14,7 @@ from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.registry import KINDS
 from aiperf.hardware.peak import peak_ops_per_second
-from aiperf.measuring.ceiling import measure_copy, measure_products
+from aiperf.measuring.ceiling import SECONDS, measure_copy, measure_products
 from aiperf.measuring.training_step import batch, place_network
 from aiperf.parallel.parallel import Solo
 from analysis.readings.limits import Limits
@@ -77,12 +77,12 @@ class Prepared:
 def measure(setting: Setting) -> Figures:
     """Images per second by engine; an engine that can be used and does not make the eager step is a fault."""
     device = bind(setting.kind, 0)
-    side = SMALL_SIDE if setting.is_small else SIDE
+    side = setting.sized(SIDE, SMALL_SIDE)
     format = "bf16" if "bf16" in device.formats else device.formats[0]
     graph = resnet50((3, side, side), CLASSES)
     device.declare(format)
-    products = max(measure_products(device, format), key=lambda product: product.rate.fastest)
-    limits = Limits(device.name, format, products.rate.fastest, measure_copy(device).fastest)
+    products = max(measure_products(device, format, SECONDS), key=lambda product: product.rate.fastest)
+    limits = Limits(device.name, format, products.rate.fastest, measure_copy(device, SECONDS).fastest)
     device.clean()
     prepared = _fitting(device, graph, format, setting)
     rates = _in_turn(prepared, setting)
@@ -102,11 +102,8 @@ def measure(setting: Setting) -> Figures:
     own = device.name if any(mark.device == device.name for mark in MARKS) else H200
     for mark in (mark for mark in MARKS if mark.device == own):
         same = mark.device == device.name and not setting.is_small and format == "bf16"
-        rows.append(
-            row(
-                f"{best} beside", medians[best], "images/s", mark.examples_per_second, mark.who, compared=same
-            )
-        )
+        beside = (mark.examples_per_second, mark.who)
+        rows.append(row(f"{best} beside", medians[best], "images/s", *beside, compared=same))
     left_out = device.kind == "cpu" and COMPILED in prepared.unusable
     faults = [
         f"{name}: {reason}"
@@ -122,13 +119,13 @@ def measure(setting: Setting) -> Figures:
         else "",
         examples_per_second={name: sorted(each) for name, each in rates.items()},
         operations_per_image=per_image,
-        limits={"ops_per_second": limits.ops_per_second, "bytes_per_second": limits.bytes_per_second},
+        limits={name: getattr(limits, name) for name in ("ops_per_second", "bytes_per_second")},
     )
 
 
 def _fitting(device: Device, graph: Graph, format: str, setting: Setting) -> Prepared:
     """Prepared engines; the batch is halved until all of them have room in memory."""
-    size = SMALL_BATCH if setting.is_small else BATCH
+    size = setting.sized(BATCH, SMALL_BATCH)
     while size > 2:
         try:
             prepared = _prepared(device, graph, format, size)
@@ -159,7 +156,7 @@ def _prepared(device: Device, graph: Graph, format: str, size: int) -> Prepared:
         began = perf_counter()
         reason = KINDS[name].why_not(device)
         if not reason:
-            engine, reason = prepare_and_check(name, eager, images, labels, Solo())
+            engine, reason = prepare_and_check(KINDS[name], eager, images, labels, Solo())
         if reason:
             unusable[name] = reason
         else:
@@ -174,7 +171,7 @@ def _in_turn(prepared: Prepared, setting: Setting) -> dict[str, list[float]]:
     device, parameters = passes.device, list(passes.network.parameters())
     fused = device.kind in ("cpu", "cuda", "xpu")
     optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=fused)
-    seconds = SMALL_ROUND_SECONDS if setting.is_small else ROUND_SECONDS
+    seconds = setting.sized(ROUND_SECONDS, SMALL_ROUND_SECONDS)
 
     def once(engine: Engine, steps: int) -> float:
         device.synchronise()
@@ -191,7 +188,7 @@ def _in_turn(prepared: Prepared, setting: Setting) -> dict[str, list[float]]:
         once(engine, 1)
         steps[name] = max(1, round(seconds / once(engine, 1)))
     rates: dict[str, list[float]] = {name: [] for name in prepared.engines}
-    for _ in range(SMALL_ROUNDS if setting.is_small else ROUNDS):
+    for _ in range(setting.sized(ROUNDS, SMALL_ROUNDS)):
         for name, engine in prepared.engines.items():
             images = steps[name] * len(prepared.images)
             rates[name].append(images / once(engine, steps[name]))

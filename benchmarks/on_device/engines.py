@@ -88,7 +88,7 @@ def _compared(device: Device, case: Case, name: str) -> tuple[str, float]:
     """Why it is another step, empty where it is not; seconds to prepare and compare it."""
     eager, (images, labels) = _eager(device, case)
     began = perf_counter()
-    engine, reason = prepare_and_check(name, eager, images, labels, Solo())
+    engine, reason = prepare_and_check(KINDS[name], eager, images, labels, Solo())
     device.synchronise()
     seconds = perf_counter() - began
     engine.release()

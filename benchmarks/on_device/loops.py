@@ -9,9 +9,8 @@ from pathlib import Path
 from statistics import median
 
 from aiperf.files import RunFiles
-from aiperf.journal.file import read_journal
-from aiperf.journal.replay import replay
 from aiperf.score.timeline import shares
+from analysis.readings.judgement import read_run
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, figures, row
 from benchmarks.overhead import compared
@@ -23,11 +22,11 @@ GOAL = 0.97
 
 def measure(setting: Setting, name: str) -> Figures:
     """Efficiency: bare seconds of the same work over those of the trials, less the rest of the span."""
-    run = replay(read_journal(RunFiles(setting.run(name)).journal))
+    run = read_run(RunFiles(setting.run(name)))
     threads = {ceiling.threads for leg in run.legs for ceiling in leg.ceilings.values()} - {0}
     environment = {**os.environ, **({"OMP_NUM_THREADS": str(min(threads))} if threads else {})}
-    seconds = SMALL_SECONDS if setting.is_small else SECONDS
-    most = SMALL_TRIALS if setting.is_small else TRIALS
+    seconds = setting.sized(SECONDS, SMALL_SECONDS)
+    most = setting.sized(TRIALS, SMALL_TRIALS)
     with tempfile.TemporaryDirectory() as folder:
         found = compared(run, Path(folder), seconds, environment, setting.kind, most)
     if not found:

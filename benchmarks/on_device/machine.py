@@ -24,10 +24,7 @@ OPTIONAL: Mapping[str, str] = {
     "triton": "the compiled engine on a device",
     "nvidia-ml-py": "sensors of NVIDIA",
     "amdsmi": "sensors of AMD",
-    "pytest": "the part `tests`",
-    "pytest-timeout": "the part `tests`",
-    "pytest-xdist": "the part `tests`",
-    "hypothesis": "the part `tests`",
+    **dict.fromkeys(("pytest", "pytest-timeout", "pytest-xdist", "hypothesis"), "the part `tests`"),
 }
 TOOLS = ("nvidia-smi", "rocm-smi", "npu-smi", "g++", "git")
 
@@ -39,15 +36,10 @@ def measure(setting: Setting) -> Figures:
     has = {name: _version(name) for name in (*NEEDED, *OPTIONAL)}
     missing = [name for name in NEEDED if not has[name]]
     unusable = {name: KINDS[name].why_not(device) for name in KINDS}
+    listed_bytes = peak.memory_gib * GIB if peak and peak.memory_gib else None
     rows = [
         row("devices of this kind", count_devices(setting.kind)),
-        row(
-            "memory of the device",
-            device.memory_bytes,
-            "GiB",
-            peak.memory_gib * GIB if peak and peak.memory_gib else None,
-            "list of peaks",
-        ),
+        row("memory of the device", device.memory_bytes, "GiB", listed_bytes, "list of peaks"),
         row("formats", ", ".join(device.formats)),
         row("listed peak", "yes" if peak else "no: shares of the peak are unknown"),
         row("processor of the host", f"{read_processor_name() or platform.machine()}, {os.cpu_count()} CPUs"),

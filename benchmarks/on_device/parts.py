@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 RUNS = ("digits", "synthetic")
+T = TypeVar("T")
 ENGINES = ("auto", "eager", "graphed", "compiled", "fused")
 
 
@@ -24,6 +26,10 @@ class Setting:
     def is_small(self) -> bool:
         """A processor would need minutes where an accelerator needs seconds: sizes are smaller there."""
         return self.kind == "cpu"
+
+    def sized(self, full: T, small: T) -> T:
+        """The value for an accelerator, or the one for a processor."""
+        return small if self.is_small else full
 
     def run(self, name: str) -> Path:
         """The directory of a run."""

@@ -13,9 +13,9 @@ from typing import Any
 from aiperf.device import bind
 from aiperf.engines.registry import KINDS
 from aiperf.files import RunFiles
-from aiperf.journal.file import read_journal
-from aiperf.journal.replay import Replay, replay
+from aiperf.journal.replay import Replay
 from aiperf.wire.messages import Fallback
+from analysis.readings.judgement import read_run
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, Row, figures, row
 from nas.record import encode
@@ -53,7 +53,7 @@ def measure(setting: Setting, preset: str, engine: str) -> Figures:
     answer = validated.stdout.strip().splitlines()[-1] if validated.stdout.strip() else "nothing to validate"
     if not RunFiles(directory).journal.exists():
         return figures([row("verdict", answer)], faults=[_why(ran)])
-    run = replay(read_journal(RunFiles(directory).journal))
+    run = read_run(RunFiles(directory))
     faults = [] if validated.returncode == 0 else [f"the run is not VALID, but: {answer}"]
     faults += [f"trial {each.trial}: no {each.engine} steps: {each.reason}" for each in _fallbacks(run)]
     scored = json.loads(_program(["score", "--json", str(directory)]).stdout or "{}")

@@ -21,8 +21,8 @@ def measure(setting: Setting) -> Figures:
     """Nothing of it is a fault: what a machine model assumes is chosen, not required."""
     name, changes = PRESETS["digits"] if setting.is_small else ("ranked", {"training.batch_size": 64})
     config = with_overrides(load_preset(name), changes)
-    count = SMALL_CHILDREN if setting.is_small else CHILDREN
-    seconds = SMALL_SECONDS if setting.is_small else SECONDS
+    count = setting.sized(CHILDREN, SMALL_CHILDREN)
+    seconds = setting.sized(SECONDS, SMALL_SECONDS)
     found = timed(config, bind(setting.kind, 0), count, seconds, lambda text: print(text, flush=True))
     model = MODELS[setting.is_small]
     spread = assumed(model).spread
@@ -33,13 +33,10 @@ def measure(setting: Setting) -> Figures:
     ]
     kinds = [(kind.__name__, by_kind(found, kind.__name__)) for kind in MIX]
     rows += [row(kind, text) for kind, text in kinds if any(one.kind == kind for one in found.networks)]
-    smaller = (
-        f"{count} children of the digits' seed in place of {CHILDREN} of ResNet-50"
-        if setting.is_small
-        else ""
-    )
-    seconds_of = [float(each) for each in found.seconds]
-    notes = [
+    smaller = f"{count} children of the digits' seed in place of {CHILDREN} of ResNet-50"
+    note = (
         "Rate measured ÷ modelled, as robust standard deviations; below, what each kind of morphism changed."
-    ]
-    return figures(rows, notes=notes, smaller=smaller, seconds=seconds_of)
+    )
+    return figures(
+        rows, notes=[note], smaller=setting.sized("", smaller), seconds=[*map(float, found.seconds)]
+    )

@@ -40,8 +40,8 @@ UNITS: Mapping[str, str] = {
     "temperature_celsius": "°C",
     "utilisation": "%",
     "memory_bytes": "GiB",
-    "energy_joules": "J",
 }
+"""Values of which the median of the readings is compared, with their units. Energy is compared by itself."""
 SIDE = 2048
 
 NVIDIA: Mapping[str, tuple[str, float]] = {
@@ -76,7 +76,8 @@ def measure(setting: Setting) -> Figures:
     busy = _readings(sensor, tool, LOAD_SECONDS, _load(device))
     rows, faults = _compared(idle, busy, tool_name)
     if not busy or not busy[-1].own:
-        faults.append(f"{device.sensors}: {_fault(sensor)}")
+        sensor.ask()
+        faults.append(f"{device.sensors}: {sensor.answer(monotonic() + 10)[1] or 'no values'}")
     notes = [] if tool_name else ["the vendor's own tool is not installed: nothing to compare with"]
     return figures(rows, faults=faults, notes=notes, tool=tool_name, readings=_series(idle, busy))
 
@@ -85,11 +86,6 @@ def _opened(device: Device) -> Callable[[], telemetry.Reading]:
     found: Callable[[], telemetry.Reading]
     found = import_module(f"aiperf.telemetry.{device.sensors}").open_device(device.identity)
     return found
-
-
-def _fault(sensor: Sensor) -> str:
-    sensor.ask()
-    return sensor.answer(monotonic() + 10)[1] or "no values"
 
 
 def _load(device: Device) -> Callable[[], None]:
@@ -128,7 +124,7 @@ def _compared(idle: Sequence[Reading], busy: Sequence[Reading], tool: str) -> tu
         for name, unit in UNITS.items():
             own = [each.own[name] for each in readings if name in each.own]
             told = [each.tool[name] for each in readings if name in each.tool]
-            if name == "energy_joules" or not (own or told):
+            if not (own or told):
                 continue
             value, expected = (median(values) if values else None for values in (own, told))
             rows.append(row(f"{name.split('_')[0]}, {state}", value, unit, expected, tool))
@@ -170,16 +166,9 @@ def _series(idle: Sequence[Reading], busy: Sequence[Reading]) -> dict[str, objec
 def _tool(device: Device) -> tuple[str, Callable[[], Values]]:
     """The vendor's own tool by name, and what reads by it; no name where it is not installed."""
     if device.sensors == "nvidia" and shutil.which("nvidia-smi"):
-        identity = (
-            device.identity if device.identity.startswith(("GPU-", "MIG-")) else f"GPU-{device.identity}"
-        )
-        command = [
-            "nvidia-smi",
-            f"--query-gpu={','.join(NVIDIA)}",
-            "--format=csv,noheader,nounits",
-            "-i",
-            identity,
-        ]
+        prefix = "" if device.identity.startswith(("GPU-", "MIG-")) else "GPU-"
+        command = ["nvidia-smi", f"--query-gpu={','.join(NVIDIA)}", "--format=csv,noheader,nounits"]
+        command += ["-i", f"{prefix}{device.identity}"]
         return "nvidia-smi", lambda: of_nvidia(_answer(command))
     if device.sensors == "amd" and shutil.which("rocm-smi"):
         command = ["rocm-smi", "--showpower", "--showtemp", "--json", "-d", str(device.index)]
@@ -231,12 +220,8 @@ def _without(setting: Setting, device: Device) -> Figures:
     work, until = _load(device), monotonic() + SMALL_SECONDS
     while monotonic() < until:
         work()
-    rows = [row("sensors", "none"), *(row(f"{name}, at work", value, "W") for name, value in _powers(read()))]
+    rows, reading = [row("sensors", "none")], read()
+    for name, text in (("power_watts", "node"), ("processors_power_watts", "processors")):
+        if isinstance(value := reading.get(name), (int, float)):
+            rows.append(row(f"{text}, at work", float(value), "W"))
     return figures(rows, notes=[told], smaller=f"{SMALL_SECONDS:.0f} s of work")
-
-
-def _powers(reading: telemetry.Reading) -> list[tuple[str, float]]:
-    """Powers of the node and of its processors, by name."""
-    names = {"power_watts": "node", "processors_power_watts": "processors"}
-    found = [(text, reading.get(name)) for name, text in names.items()]
-    return [(text, float(value)) for text, value in found if isinstance(value, (int, float))]

@@ -48,12 +48,7 @@ class Measured:
         return str(self.parts.get(part, {}).get("state", ""))
 
     def record(self) -> dict[str, Any]:
-        return {
-            "form": FORM,
-            "settings": self.settings,
-            "identity": self.identity,
-            "parts": self.parts,
-        }
+        return {"form": FORM, "settings": self.settings, "identity": self.identity, "parts": self.parts}
 
     def save(self, page: str) -> None:
         """Both files, each replaced as a whole."""
@@ -132,34 +127,32 @@ def _fault(record: dict[str, Any], settings: dict[str, Any]) -> str:
     return next((f"its part {name} is damaged" for name, part in parts.items() if not _is_part(part)), "")
 
 
+TEXTS = ("title", "began", "error")
+"""Keys of a part that are texts."""
+
+
 def _is_part(part: object) -> bool:
+    """Whether it has what the page reads: a file may have been edited."""
     if not isinstance(part, dict) or part.get("state") not in (DONE, FAILED, UNFINISHED):
         return False
     figures, seconds = part.get("figures"), part.get("seconds")
-    return (
-        _has([part.get(name) for name in ("title", "began", "error")], list, str)
-        and isinstance(seconds, int | float)
-        and (figures is None or (isinstance(figures, dict) and _are_figures(figures)))
-    )
+    if not _has([part.get(name) for name in TEXTS], list, str) or not isinstance(seconds, int | float):
+        return False
+    return figures is None or (isinstance(figures, dict) and _are_figures(figures))
 
 
 def _are_figures(figures: dict[str, Any]) -> bool:
+    texts = [figures.get("smaller"), figures.get("left_out")]
+    lists = all(_has(figures.get(name), list, str) for name in ("notes", "faults"))
     rows = figures.get("rows")
-    return (
-        _has(rows, list, dict)
-        and all(_is_row(each) for each in rows)
-        and all(_has(figures.get(name), list, str) for name in ("notes", "faults"))
-        and _has([figures.get(name) for name in ("smaller", "left_out")], list, str)
-    )
+    return lists and _has(texts, list, str) and _has(rows, list, dict) and all(map(_is_row, rows))
 
 
 def _is_row(found: dict[str, Any]) -> bool:
-    return (
-        found.keys() == ROW.keys()
-        and _has([found[name] for name in ("what", "unit", "by")], list, str)
-        and all(isinstance(found[name], str | int | float | None) for name in ("found", "expected"))
-        and isinstance(found["ratio"], int | float | None)
-    )
+    if found.keys() != ROW.keys() or not _has([found[name] for name in ("what", "unit", "by")], list, str):
+        return False
+    values = all(isinstance(found[name], str | int | float | None) for name in ("found", "expected"))
+    return values and isinstance(found["ratio"], int | float | None)
 
 
 def _has(value: Any, kind: type, each: type = object) -> bool:

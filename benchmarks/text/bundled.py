@@ -1,6 +1,6 @@
 """How the text that comes with the program was made; the same folder gives the same bytes.
 
-    python benchmarks/text/bundled.py /usr/share/doc/python3.11/html/_sources python_docs.txt.xz
+    python -m benchmarks.text.bundled /usr/share/doc/python3.11/html/_sources python_docs.txt.xz
 
 The folder is that of Debian's package python3.11-doc, in the version that aiperf/data/texts/README.md states.
 """

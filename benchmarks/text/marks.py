@@ -1,6 +1,6 @@
 """What simple models and compressors make of a text's test part, to compare networks with: bits per byte.
 
-    python benchmarks/text/marks.py [file or folder]
+    python -m benchmarks.text.marks [file or folder]
 
 Without a path it is the bundled text. Prints columns of the table in docs/data.md.
 """
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from aiperf.data.texts.loading import bundled_text
 from aiperf.data.texts.reading import Text, text_at
 from aiperf.tasks.language.text_windows import TextWindows
+from benchmarks.script import head, row
 from nas.head import BYTES
 
 CHUNK = 1 << 24
@@ -90,9 +91,9 @@ def marks(text: bytes) -> Iterator[tuple[str, float]]:
 
 def main(path: str | None = None) -> None:
     text: Text = text_at(Path(path)) if path else bundled_text()
-    print(f"| model | {Path(path).name if path else 'bundled text'} | error |\n|-|-|-|")
+    print(head("model", Path(path).name if path else "bundled text", "error"))
     for name, bits in marks(b"".join(text.chunks())):
-        print(f"| {name} | {bits:.3f} | {bits / 8:.4f} |", flush=True)
+        print(row(name, f"{bits:.3f}", f"{bits / 8:.4f}"), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The outside mark of language: a GPT of nanoGPT's size, trained by this program and by a loop of its own.
 
-    python benchmarks/text/outside.py FILE [--repeats 3] [--steps 2000]
+    python -m benchmarks.text.outside FILE [--repeats 3] [--steps 2000]
 
 Both train the same network in fp32 on one thread, on the same text with the same steps, in turns; the loop is
 loop.py. Of
@@ -12,19 +12,13 @@ the program it is one trial of a run, and seconds are those of its steps. nanoGP
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from aiperf.files import RunFiles
-from aiperf.journal.file import read_journal
-from aiperf.journal.replay import replay
 from aiperf.tasks.language.tally import Predicted
+from benchmarks.script import answer_of, made_run
 
 LOOP = Path(__file__).with_name("loop.py")
 BATCH, EPOCHS = 12, 2
@@ -54,16 +48,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=2000)
     options = parser.parse_args()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     windows = options.steps * BATCH // EPOCHS
     found = []
     for seed in range(1, options.repeats + 1):
-        own = _own(options.file, windows, seed, environment)
-        bare = _bare(options.file, options.steps, seed, environment)
-        found.append((*own, *bare))
+        own = _own(options.file, windows, seed)
+        bare = answer_of(LOOP, options.file, options.steps, seed)
+        found.append((*own, bare["nats"], bare["seconds"]))
         print(
             f"seed {seed}: program {own[0]:.4f} nats per byte in {own[1]:.1f} s, "
-            f"loop {bare[0]:.4f} in {bare[1]:.1f} s",
+            f"loop {bare['nats']:.4f} in {bare['seconds']:.1f} s",
             flush=True,
         )
     difference = statistics.mean(each[0] - each[2] for each in found)
@@ -73,29 +66,30 @@ def main() -> None:
     )
 
 
-def _own(file: Path, windows: int, seed: int, environment: dict[str, str]) -> tuple[float, float]:
-    """Nats a byte of its validation part, and the seconds of its steps."""
+def _own(file: Path, windows: int, seed: int) -> tuple[float, float]:
+    """Nats per byte of its validation part, and the seconds of its steps."""
+    settings = {**SETTINGS, "data.training_examples": windows}
+    settings["training.validate_every_examples"] = EPOCHS * windows
+    words = [
+        "--preset",
+        "text",
+        "--data",
+        file,
+        "--seed",
+        "gpt-4x128",
+        "--random-seed",
+        seed,
+        "--format",
+        "fp32",
+    ]
+    words += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "aiperf", "run", "--preset", "text", "--data", str(file)]
-        command += ["--seed", "gpt-4x128", "--directory", folder + "/run", "--random-seed", str(seed)]
-        command += ["--format", "fp32", "--device", "cpu", "--devices", "1"]
-        settings = {**SETTINGS, "data.training_examples": windows}
-        settings["training.validate_every_examples"] = EPOCHS * windows
-        command += [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-        run = replay(read_journal(RunFiles(Path(folder) / "run").journal))
+        run = made_run(Path(folder) / "run", *words)
     # On a slow machine more than one: a segment of the journal is no longer than some minutes.
     segments = [validated.segment for validated in run.attempts[0].validations]
     tally = segments[-1].tally
     assert isinstance(tally, Predicted)
     return tally.bits_per_byte * math.log(2), sum(segment.train_seconds for segment in segments)
-
-
-def _bare(file: Path, steps: int, seed: int, environment: dict[str, str]) -> tuple[float, float]:
-    command = [sys.executable, str(LOOP), str(file), str(steps), str(seed)]
-    answer = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    found = json.loads(answer.stdout)
-    return found["nats"], found["seconds"]
 
 
 if __name__ == "__main__":

@@ -6,19 +6,16 @@ what was chosen; what it reads is given by the graph. Closed forms use x element
 Padding is (kernel - 1) // 2 on every side unless it is stated, and padding taps count as operations.
 """
 
-from nas.layers.activations import GELU, HardSigmoid, HardSwish, SiLU, SquaredReLU
+from nas.layers.activations import GELU, Dropout, HardSigmoid, HardSwish, ReLU, ReLU6, SiLU, SquaredReLU
 from nas.layers.attention import Attention
 from nas.layers.convolutions import Conv2d, DepthwiseConv2d
-from nas.layers.dense import Dense, softmax_cross_entropy
+from nas.layers.dense import Dense, Embedding, Linear, Positions
 from nas.layers.experts import Experts
-from nas.layers.joins import Add, ChannelShuffle, Concat, Flatten, Product, Upsample
+from nas.layers.joins import Add, ChannelShuffle, Concat, Flatten, Gate, Product, Upsample
 from nas.layers.layer import Layer, MissingReading
-from nas.layers.norms import ChannelNorm, GroupNorm
-from nas.layers.pointwise import BatchNorm, Dropout, Gate, ReLU, ReLU6
+from nas.layers.norms import BatchNorm, ChannelNorm, GroupNorm, LayerNorm, RMSNorm
 from nas.layers.pools import AdaptiveAveragePool, AveragePool, GlobalPool, MaxPool
-from nas.layers.sequences import Embedding, LayerNorm, Linear, Positions, RMSNorm
-from nas.layers.shapes import Shape, ShapeError, is_size
-from nas.layers.windows import Convolution, Windowed, Windows
+from nas.layers.shapes import Shape, ShapeError, Windowed, Windows, is_size
 
 __all__ = [
     "GELU",
@@ -31,7 +28,6 @@ __all__ = [
     "ChannelShuffle",
     "Concat",
     "Conv2d",
-    "Convolution",
     "Dense",
     "DepthwiseConv2d",
     "Dropout",
@@ -61,5 +57,4 @@ __all__ = [
     "Windowed",
     "Windows",
     "is_size",
-    "softmax_cross_entropy",
 ]

@@ -7,13 +7,9 @@ from dataclasses import dataclass, field
 from math import inf, sqrt
 from typing import TYPE_CHECKING
 
-from nas.layers.footprint import WIDE, Footprint, Read
-from nas.layers.initial_values import Constant, Start
-from nas.layers.layer import Layer
-from nas.layers.sequences import scaling
+from nas.layers.layer import LATER, WIDE, Constant, Footprint, Layer, Read, Start, TorchLine, torch_options
+from nas.layers.norms import onnx_normal, scaling
 from nas.layers.shapes import Shape, ShapeError, is_size, refuse_no_sizes, refuse_size
-from nas.layers.torch_line import TorchLine, options
-from nas.layers.windows import LATER
 from nas.ops import Cost, Ops
 
 if TYPE_CHECKING:
@@ -150,7 +146,7 @@ class Attention(Layer):
 
     def torch_line(self, *inputs: Shape) -> TorchLine:
         given = f"heads={self.heads}, groups={self.groups}, rotary={self.rotary!r}"
-        given += options((self.window, 0, f"window={self.window}"))
+        given += torch_options((self.window, 0, f"window={self.window}"))
         if not self.head_norm:
             return TorchLine(f"attention({{0}}, {{1}}, {{2}}, {given})", helpers=(IN_PYTHON,))
         width = inputs[0][1] // self.heads
@@ -193,10 +189,9 @@ class Attention(Layer):
 
 
 def _onnx_scaled(at: LayerPlace, values: str, weight: str) -> str:
-    """An RMSNorm of each head."""
-    squares = at.step("ReduceMean", at.step("Mul", values, values), axes=(-1,))
-    root = at.step("Sqrt", at.step("Add", squares, at.constant(f"{weight} epsilon", HEAD_NORM_EPSILON)))
-    return at.step("Mul", at.step("Div", values, root), at.weight(weight))
+    """Writes an RMSNorm of each head."""
+    normal = onnx_normal(at, values, f"{weight} epsilon", HEAD_NORM_EPSILON)
+    return at.step("Mul", normal, at.weight(weight))
 
 
 def _onnx_turned(at: LayerPlace, values: str, cos: str, sin: str) -> str:

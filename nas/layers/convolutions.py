@@ -12,13 +12,22 @@ from dataclasses import dataclass, field, replace
 from math import prod, sqrt
 from typing import TYPE_CHECKING
 
-from nas.layers.footprint import Footprint, Read, of_product
-from nas.layers.initial_values import Constant, Normal, Start
-from nas.layers.layer import Layer
-from nas.layers.shapes import Shape, ShapeError, image, refuse_no_sizes
-from nas.layers.torch_line import TorchLine, options, side
-from nas.layers.windows import LATER, Convolution, Sides, Windowed
-from nas.ops import Cost, Ops
+from nas.layers.layer import (
+    LATER,
+    Constant,
+    Footprint,
+    Layer,
+    Normal,
+    Read,
+    Start,
+    TorchLine,
+    product_costs,
+    product_footprint,
+    torch_options,
+    torch_size,
+)
+from nas.layers.shapes import Convolution, Shape, ShapeError, Sides, Windowed, image, refuse_no_sizes
+from nas.ops import Cost
 
 if TYPE_CHECKING:
     from nas.layers.onnx_place import LayerPlace
@@ -44,13 +53,83 @@ class Executed:
     computed has no stride."""
 
 
-@dataclass(frozen=True, repr=False)
-class Conv2d(Convolution, Layer):
-    """A convolution. Weight: (channels, channels in / groups, kernel, kernel); bias: (channels,)."""
+class _Kernels(Windowed):
+    """The readings of both kinds of convolution, by the `Conv2d` that a layer is. No layer itself: a record
+    could name it."""
 
     frees_output = True
-    mixes_channels = True
     centred = True
+
+    def convolution(self, *inputs: Shape) -> Conv2d:
+        raise NotImplementedError
+
+    def shape(self, *inputs: Shape) -> Shape:
+        (channels, *area), own = image(self, inputs), self.convolution(*inputs)
+        if channels % own.groups:
+            raise ShapeError(f"Conv2d: {channels} channels in, {own.groups} groups")
+        return (own.channels, *[along.num for along in own.windows(area)])
+
+    def weights(self, *inputs: Shape) -> Mapping[str, Shape]:
+        own = self.convolution(*inputs)
+        weight = {"weight": (own.channels, inputs[0][0] // own.groups, *self.kernels)}
+        return {**weight, "bias": (own.channels,)} if own.bias else weight
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        own, y = self.convolution(*inputs), prod(self.shape(*inputs))
+        return product_costs("conv", prod(self.kernels) * (inputs[0][0] // own.groups) * y, own.bias * y)
+
+    def start(self, tensor: str, *inputs: Shape) -> Start:
+        """He et al., "Delving Deep into Rectifiers", ICCV 2015, by the fan out, as torchvision's ResNet."""
+        if tensor == "bias":
+            return Constant(0)
+        return Normal(sqrt(2 / (self.convolution(*inputs).channels * prod(self.kernels))))
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        found = product_footprint(narrow, reads[0])
+        (channels, *area) = reads[0].shape
+        if self.convolution(reads[0].shape).executed(reads[0].shape).by_pixels:
+            # The pool that takes the pixels keeps what it reads.
+            pixels = channels * prod(along.num for along in self.windows(area)) * narrow
+            found = replace(found, keeps=(0,), inside=found.inside + pixels, backward=found.backward + pixels)
+        return replace(found, blocked_weights=True)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        own, read = self.convolution(*inputs), "{0}"
+        how = own.executed(*inputs)
+        stride = how.stride
+        if how.margin is not None:
+            height, width = how.margin
+            read = f"F.pad({{0}}, ({width}, {width}, {height}, {height}))"
+        elif how.by_pixels:
+            read, stride = f"{{0}}[:, :, ::{stride[0]}, ::{stride[1]}]", (1, 1)
+        given = torch_options(
+            (stride, (1, 1), f"stride={torch_size(stride)}"),
+            (how.padding, (0, 0), f"padding={torch_size(how.padding)}"),
+            (self.dilations, (1, 1), f"dilation={torch_size(self.dilations)}"),
+            (own.groups, 1, f"groups={own.groups}"),
+            (own.bias, True, f"bias={own.bias}"),
+        )
+        made = f"nn.Conv2d({inputs[0][0]}, {own.channels}, {self.kernel}{given})"
+        return TorchLine(f"{{own}}({read})", made)
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        height, width = self.paddings
+        tensors = [at.weight(name) for name in ("weight", "bias") if name in at.weights]
+        at.last(
+            "Conv",
+            *(inputs[0], *tensors),
+            strides=self.strides,
+            dilations=self.dilations,
+            pads=(height, width, height, width),
+            group=self.convolution(*at.reads).groups,
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Conv2d(_Kernels, Convolution, Layer):
+    """A convolution. Weight: (channels, channels in / groups, kernel, kernel); bias: (channels,)."""
+
+    mixes_channels = True
     channels: int
     kernel: Sides = 3
     stride: Sides = 1
@@ -65,30 +144,11 @@ class Conv2d(Convolution, Layer):
         if self.channels % self.groups:
             raise ShapeError(f"Conv2d: {self.channels} channels in {self.groups} groups")
 
-    def shape(self, *inputs: Shape) -> Shape:
-        (channels, *area) = image(self, inputs)
-        if channels % self.groups:
-            raise ShapeError(f"Conv2d: {channels} channels in, {self.groups} groups")
-        return (self.channels, *[along.num for along in self.windows(area)])
-
-    def weights(self, *inputs: Shape) -> Mapping[str, Shape]:
-        weight = {"weight": (self.channels, inputs[0][0] // self.groups, *self.kernels)}
-        return {**weight, "bias": (self.channels,)} if self.bias else weight
-
-    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
-        y = prod(self.shape(*inputs))
-        products = Ops(mac=prod(self.kernels) * (inputs[0][0] // self.groups) * y)
-        rows = {"conv": Cost(products, products, products, products)}
-        if self.bias:
-            sums = Ops(add=y)
-            rows["bias"] = Cost(forward=sums, weight_grad=sums, evaluate=sums)
-        return rows
+    def convolution(self, *inputs: Shape) -> Conv2d:
+        return self
 
     def widened(self, width: int) -> Conv2d:
         return replace(self, channels=width)
-
-    def convolution(self, *inputs: Shape) -> Conv2d:
-        return self
 
     def executed(self, *inputs: Shape) -> Executed:
         """How torch is asked for it; see `Executed`."""
@@ -105,62 +165,15 @@ class Conv2d(Convolution, Layer):
         few = self.groups == 1 and channels < TOO_FEW_CHANNELS
         return Executed(stride, self.paddings, by_pixels=few and self.kernel == 1 and stride != (1, 1))
 
-    def start(self, tensor: str, *inputs: Shape) -> Start:
-        """He et al., "Delving Deep into Rectifiers", ICCV 2015, by the fan out, as torchvision's ResNet."""
-        if tensor == "bias":
-            return Constant(0)
-        return Normal(sqrt(2 / (self.channels * prod(self.kernels))))
-
-    def footprint(self, narrow: int, *reads: Read) -> Footprint:
-        found = of_product(narrow, reads[0])
-        (channels, *area) = reads[0].shape
-        if self.executed(reads[0].shape).by_pixels:
-            # The pool that takes the pixels keeps what it reads.
-            pixels = channels * prod(along.num for along in self.windows(area)) * narrow
-            found = replace(found, keeps=(0,), inside=found.inside + pixels, backward=found.backward + pixels)
-        return replace(found, blocked_weights=True)
-
-    def torch_line(self, *inputs: Shape) -> TorchLine:
-        how, read = self.executed(*inputs), "{0}"
-        stride = how.stride
-        if how.margin is not None:
-            height, width = how.margin
-            read = f"F.pad({{0}}, ({width}, {width}, {height}, {height}))"
-        elif how.by_pixels:
-            read, stride = f"{{0}}[:, :, ::{stride[0]}, ::{stride[1]}]", (1, 1)
-        given = options(
-            (stride, (1, 1), f"stride={side(stride)}"),
-            (how.padding, (0, 0), f"padding={side(how.padding)}"),
-            (self.dilations, (1, 1), f"dilation={side(self.dilations)}"),
-            (self.groups, 1, f"groups={self.groups}"),
-            (self.bias, True, f"bias={self.bias}"),
-        )
-        made = f"nn.Conv2d({inputs[0][0]}, {self.channels}, {self.kernel}{given})"
-        return TorchLine(f"{{own}}({read})", made)
-
-    def onnx(self, at: LayerPlace, *inputs: str) -> None:
-        height, width = self.paddings
-        tensors = [at.weight(name) for name in ("weight", "bias") if name in at.weights]
-        at.last(
-            "Conv",
-            *(inputs[0], *tensors),
-            strides=self.strides,
-            dilations=self.dilations,
-            pads=(height, width, height, width),
-            group=self.groups,
-        )
-
 
 @dataclass(frozen=True, repr=False)
-class DepthwiseConv2d(Windowed, Layer):
+class DepthwiseConv2d(_Kernels, Layer):
     """A convolution of every channel by itself (Howard et al., "MobileNets", 2017).
 
     It is as wide as what it reads, so that it widens with it, and is otherwise the `Conv2d` with as many
     groups as channels. Weight: (channels, 1, kernel, kernel); bias: (channels,).
     """
 
-    frees_output = True
-    centred = True
     kernel: Sides = 3
     stride: Sides = 1
     padding: Sides | None = field(default=None, kw_only=True, metadata=LATER)
@@ -169,15 +182,6 @@ class DepthwiseConv2d(Windowed, Layer):
 
     def __post_init__(self) -> None:
         self.settle()
-
-    def shape(self, *inputs: Shape) -> Shape:
-        return self.convolution(*inputs).shape(*inputs)
-
-    def weights(self, *inputs: Shape) -> Mapping[str, Shape]:
-        return self.convolution(*inputs).weights(*inputs)
-
-    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
-        return self.convolution(*inputs).costs(*inputs)
 
     def convolution(self, *inputs: Shape) -> Conv2d:
         channels = image(self, inputs)[0]
@@ -190,15 +194,3 @@ class DepthwiseConv2d(Windowed, Layer):
             bias=self.bias,
             dilation=self.dilation,
         )
-
-    def start(self, tensor: str, *inputs: Shape) -> Start:
-        return self.convolution(*inputs).start(tensor, *inputs)
-
-    def footprint(self, narrow: int, *reads: Read) -> Footprint:
-        return self.convolution(reads[0].shape).footprint(narrow, *reads)
-
-    def torch_line(self, *inputs: Shape) -> TorchLine:
-        return self.convolution(*inputs).torch_line(*inputs)
-
-    def onnx(self, at: LayerPlace, *inputs: str) -> None:
-        self.convolution(*at.reads).onnx(at, *inputs)

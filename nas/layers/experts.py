@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nas.layers.activations import GELU, SiLU, onnx_gelu, onnx_silu
-from nas.layers.footprint import INDEX, WIDE, Footprint, Read
-from nas.layers.initial_values import Start, of_text
 from nas.layers.joins import Product
-from nas.layers.layer import Layer
+from nas.layers.layer import INDEX, WIDE, Footprint, Layer, Read, Start, TorchLine, text_start
 from nas.layers.shapes import Shape, ShapeError, refuse_no_sizes, sequence
-from nas.layers.torch_line import TorchLine
 from nas.ops import Cost, Ops
 
 if TYPE_CHECKING:
@@ -97,7 +94,7 @@ class Experts(Layer):
         return f"the router of {{}} chooses {self.chosen:,} experts by {features:,} features"
 
     def start(self, tensor: str, *inputs: Shape) -> Start:
-        return of_text(tensor)
+        return text_start(tensor)
 
     def footprint(self, narrow: int, *reads: Read) -> Footprint:
         """The rows of each expert in each of its products, what its layers put out, and the order of the

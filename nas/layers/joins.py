@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from nas.layers.footprint import Footprint, Output, Read
-from nas.layers.layer import Layer
-from nas.layers.shapes import Shape, ShapeError, image, is_size, refuse_no_sizes
-from nas.layers.torch_line import TorchLine
-from nas.layers.windows import Sides, both, settle_sides
+from nas.layers.layer import Footprint, Layer, Output, Read, TorchLine
+from nas.layers.shapes import Shape, ShapeError, Sides, both, image, is_size, refuse_no_sizes, settle_sides
 from nas.ops import Cost, Ops
 
 if TYPE_CHECKING:
@@ -75,6 +72,42 @@ class Product(Layer):
 
     def onnx(self, at: LayerPlace, *inputs: str) -> None:
         at.last("Mul", *inputs)
+
+
+@dataclass(frozen=True)
+class Gate(Layer):
+    """2·sigmoid(z)·x, channel by channel, of inputs x (channels, height, width) and z (channels,).
+
+    The factor 2 makes z = 0 the identity, so that squeeze-excite can be added to a trained network
+    (Hu et al., "Squeeze-and-Excitation Networks", CVPR 2018, without the factor).
+    """
+
+    frees_output = True
+
+    def shape(self, *inputs: Shape) -> Shape:
+        if len(inputs) != 2 or len(inputs[0]) != 3 or inputs[1] != inputs[0][:1]:
+            raise ShapeError(f"Gate: needs (channels, height, width), (channels,); reads {list(inputs)}")
+        return inputs[0]
+
+    def costs(self, *inputs: Shape) -> Mapping[str, Cost]:
+        channels, x = inputs[0][0], prod(inputs[0])
+        gate = Ops(exp=channels, add=channels, div=channels, mul=channels + x)
+        # dx: mul x; dz: dy·x summed over the area: mul x, add x − channels; σ' = σ(1 − σ)·2: mul 3, add 1
+        grad = Ops(mul=2 * x + 3 * channels, add=x)
+        return {"gate": Cost(forward=gate, input_grad=grad, evaluate=gate)}
+
+    def is_non_negative(self, *inputs: bool) -> bool:
+        return inputs[0]  # a sigmoid is positive, whatever z is
+
+    def footprint(self, narrow: int, *reads: Read) -> Footprint:
+        return Footprint(reads[0].width, (0,), backward=reads[0].bytes)
+
+    def torch_line(self, *inputs: Shape) -> TorchLine:
+        return TorchLine("{0} * (2 * torch.sigmoid({1}))[:, :, None, None]")
+
+    def onnx(self, at: LayerPlace, *inputs: str) -> None:
+        gate = at.step("Mul", at.step("Sigmoid", inputs[1]), at.constant("two", 2.0))
+        at.last("Mul", inputs[0], at.step("Unsqueeze", gate, at.constant("area", [2, 3])))
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,35 @@
-"""What every layer states of itself, and what it says when it is asked for what it does not state."""
+"""What every layer states of itself: its class, and the values in which it answers.
+
+The values are `Start` (initial numbers), `Footprint` (memory) and `TorchLine` (a line of an exported file);
+they follow `Layer` in the order of its methods. What a layer writes of ONNX is in `onnx_place`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from enum import Enum
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
-from nas.layers.footprint import Footprint, Read
-from nas.layers.initial_values import Start
-from nas.layers.shapes import Shape
-from nas.layers.torch_line import TorchLine
-from nas.layers.windows import Convolution
-from nas.ops import Cost
+from nas.layers.shapes import Convolution, Shape
+from nas.ops import Cost, Ops
 
 if TYPE_CHECKING:
     from nas.layers.onnx_place import LayerPlace  # numpy, which counting does without
+
+LATER: dict[str, bool] = {"later": True}
+"""Metadata of a field that a layer got after its first networks were recorded. It is left out of the layer's
+text, of which keys of architectures are made, where it holds its default: `Layer.__repr__`."""
+
+WIDE = 4
+"""Bytes of a number in fp32, in which weights, their gradients and the stream of a text are."""
+INDEX = 8
+"""Bytes of a whole number of 64 bits (int64)."""
+TEXT_DEVIATION = 0.02
+"""The standard deviation of every matrix of a text network at the start, as in the code of Radford et al.,
+"Language Models are Unsupervised Multitask Learners", 2019. A layer does not know how deep its network is, so
+those that write into the trunk are not made smaller by the square root of that."""
 
 
 class MissingReading(ValueError):
@@ -145,3 +159,145 @@ class Layer:
         """The error for a reading that the class does not state, with the method that would state it."""
         kind = type(self).__name__
         return MissingReading(f"{kind} does not state its {what}; its class needs the method {method!r}")
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One value everywhere."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Random numbers of a normal distribution around 0 with this standard deviation."""
+
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Random numbers, evenly spread from −bound to bound."""
+
+    bound: float
+
+
+Start = Constant | Normal | Uniform
+
+
+def text_start(tensor: str) -> Start:
+    """Matrices of text networks are drawn; biases and the balance of experts begin at 0."""
+    return Constant(0) if tensor in ("bias", "balance") else Normal(TEXT_DEVIATION)
+
+
+@dataclass(frozen=True)
+class Read:
+    """A tensor that a layer reads: its shape for one example, and the bytes of each number."""
+
+    shape: Shape
+    width: int
+
+    @property
+    def num(self) -> int:
+        """Elements for one example."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.num * self.width
+
+
+class Output(Enum):
+    """Where a layer's output lies."""
+
+    NEW = 0
+    OVER_FIRST = 1
+    """In place of the first input, if that input's own layer `frees_output` and nobody else reads it."""
+    VIEW = 2
+    """It is its input in another shape."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What one layer takes in a training step. Bytes are of one example.
+
+    It is what torch's own modules and autograd do in eager steps (derivatives.yaml of PyTorch states what an
+    operation saves). What a library takes inside one operation, as oneDNN's and cuDNN's workspaces, is not in
+    it.
+    """
+
+    width: int
+    """Bytes of a number of the output."""
+    keeps: tuple[int, ...] = ()
+    """Which inputs the backward pass needs."""
+    keeps_output: bool = False
+    """Whether the backward pass needs the output."""
+    inside: int = 0
+    """Bytes that it makes besides its output and keeps for the backward pass."""
+    once: int = 0
+    """Bytes that it makes and keeps for the backward pass, however many examples there are."""
+    forward: int = 0
+    """Bytes that it needs for a moment of the forward pass."""
+    backward: int = 0
+    """Bytes that it needs for a moment of the backward pass, besides the gradients of its inputs."""
+    output: Output = Output.NEW
+    passes_on: bool = False
+    """Whether the gradient of each input is that of the output, in the same memory."""
+    narrow_weights: bool = False
+    """Whether its weights are copied to the format of training, and the copies kept."""
+    blocked_weights: bool = False
+    """Whether oneDNN, on a processor only, lays out its weights, or their gradient, anew for a moment."""
+
+
+def product_costs(row: str, macs: int, sums: int = 0) -> Mapping[str, Cost]:
+    """Costs of a product with so many multiply-accumulates, each of whose gradients takes as many. `sums` is
+    the number of elements that a bias is added to; its gradient is the sum of theirs."""
+    products = Ops(mac=macs)
+    rows = {row: Cost(products, products, products, products)}
+    if sums:
+        adds = Ops(add=sums)
+        rows["bias"] = Cost(forward=adds, weight_grad=adds, evaluate=adds)
+    return rows
+
+
+def product_footprint(narrow: int, read: Read) -> Footprint:
+    """A product with a matrix or a kernel. Autocast copies what it reads to its format, and each reader of a
+    tensor has its own copy."""
+    copy = 0 if read.width == narrow else read.num * narrow
+    keeps = () if copy else (0,)
+    return Footprint(narrow, keeps, inside=copy, backward=copy, narrow_weights=narrow < WIDE)
+
+
+def keeps_input(read: Read) -> Footprint:
+    """A layer of every element whose backward pass needs what it read."""
+    return Footprint(read.width, (0,))
+
+
+@dataclass(frozen=True)
+class TorchLine:
+    """What computes a node: `made` once where it has weights, `computed` at each pass.
+
+    "{own}" in them stands for its module, "{table}" for that of the embedding whose weight it computes with,
+    "{0}", "{1}" for what it reads.
+    """
+
+    computed: str
+    made: str = ""
+    helpers: tuple[str, ...] = ()
+    """Functions and classes that the lines use, each written into the file once. No node's name begins with
+    an underscore, so a name that does is never taken."""
+
+    @property
+    def is_parameter(self) -> bool:
+        """Whether what is made is the one tensor itself, and not a module that holds tensors."""
+        return self.made.startswith("nn.Parameter(")
+
+
+def torch_size(sides: int | tuple[int, int]) -> str:
+    """One number for two equal sides."""
+    return str(sides[0] if isinstance(sides, tuple) and sides[0] == sides[1] else sides)
+
+
+def torch_options(*given: tuple[object, object, str]) -> str:
+    """The arguments (value, torch's default, text) whose value is not the default."""
+    return "".join(f", {text}" for value, default, text in given if value != default)

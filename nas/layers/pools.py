@@ -6,20 +6,28 @@ padding included.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import TYPE_CHECKING
 
-from nas.layers.footprint import INDEX, WIDE, Footprint, Read, keeps_input
-from nas.layers.layer import Layer
-from nas.layers.shapes import Shape, ShapeError, image
-from nas.layers.torch_line import TorchLine, options, side
-from nas.layers.windows import LATER, Sides, Windowed, both, most_taps, settle_sides
+from nas.layers.layer import (
+    INDEX,
+    LATER,
+    WIDE,
+    Footprint,
+    Layer,
+    Read,
+    TorchLine,
+    keeps_input,
+    torch_options,
+    torch_size,
+)
+from nas.layers.shapes import Shape, ShapeError, Sides, Windowed, both, image, most_taps, settle_sides
 from nas.ops import Cost, Ops
 
 if TYPE_CHECKING:
-    from nas.layers.onnx_place import Array, LayerPlace
+    from nas.layers.onnx_place import LayerPlace
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,8 +101,6 @@ class AveragePool(_Pool, Layer):
         return TorchLine(f"F.avg_pool2d({{0}}, {_window(self)})")
 
     def onnx(self, at: LayerPlace, *inputs: str) -> None:
-        import numpy as np
-
         along = self.windows(at.reads[0][1:])
         if all((one.num - 1) * one.stride + one.kernel <= one.padded for one in along):
             pads = self.paddings * 2
@@ -108,14 +114,12 @@ class AveragePool(_Pool, Layer):
             )
             return
         # The last window ends beyond the padding, and its mean is over what lies before that end.
-        parts = []
-        for one in along:
-            matrix = np.zeros((one.num, one.side))
-            for row, start in enumerate(range(-one.padding, one.num * one.stride - one.padding, one.stride)):
-                end = min(start + one.kernel, one.side + one.padding)
-                matrix[row, max(0, start) : min(one.side, end)] = 1 / (end - start)
-            parts.append(matrix)
-        _onnx_means(at, inputs[0], *parts)
+        starts = [range(-one.padding, one.num * one.stride - one.padding, one.stride) for one in along]
+        ends = [
+            [min(start + one.kernel, one.side + one.padding) for start in begin]
+            for one, begin in zip(along, starts)
+        ]
+        _onnx_means(at, inputs[0], [list(zip(*both_ends)) for both_ends in zip(starts, ends)])
 
 
 @dataclass(frozen=True)
@@ -152,21 +156,16 @@ class AdaptiveAveragePool(Layer):
         return TorchLine(f"F.adaptive_avg_pool2d({{0}}, {self.size})")
 
     def onnx(self, at: LayerPlace, *inputs: str) -> None:
-        import numpy as np
-
         area, size = at.reads[0][1:], both(self.size)
         if not any(pixels % num for pixels, num in zip(area, size)):
             kernel = tuple(pixels // num for pixels, num in zip(area, size))
             at.last("AveragePool", inputs[0], kernel_shape=kernel, strides=kernel)
             return
-        parts = []
-        for pixels, num in zip(area, size):
-            matrix = np.zeros((num, pixels))
-            for row in range(num):
-                begin, end = row * pixels // num, -(-(row + 1) * pixels // num)
-                matrix[row, begin:end] = 1 / (end - begin)
-            parts.append(matrix)
-        _onnx_means(at, inputs[0], *parts)
+        spans = [
+            [(row * pixels // num, -(-(row + 1) * pixels // num)) for row in range(num)]
+            for pixels, num in zip(area, size)
+        ]
+        _onnx_means(at, inputs[0], spans)
 
 
 @dataclass(frozen=True)
@@ -201,8 +200,15 @@ def _means(x: int, y: int, taps: int, overlap: bool) -> Cost:
     return Cost(mean, Ops(mul=x, add=taps if overlap else 0), Ops(), mean)
 
 
-def _onnx_means(at: LayerPlace, images: str, down: Array, right: Array) -> None:
-    """Writes means along each side as products: ONNX has no pool whose windows differ in size."""
+def _onnx_means(at: LayerPlace, images: str, spans: Sequence[Sequence[tuple[int, int]]]) -> None:
+    """Writes means along each side as products: ONNX has no pool whose windows differ in size. `spans` has
+    the first pixel of each window and the first behind it, along the height and along the width."""
+    import numpy as np
+
+    down, right = (np.zeros((len(windows), side)) for windows, side in zip(spans, at.reads[0][1:]))
+    for matrix, windows in zip((down, right), spans):
+        for row, (begin, end) in enumerate(windows):
+            matrix[row, max(0, begin) : end] = 1 / (end - begin)
     lines = at.step("MatMul", at.constant("down", down), images)
     at.last("MatMul", lines, at.constant("right", right.T))
 
@@ -210,7 +216,7 @@ def _onnx_means(at: LayerPlace, images: str, down: Array, right: Array) -> None:
 def _window(layer: Windowed) -> str:
     """The arguments of a pool in PyTorch: kernel, stride, and what differs from torch's defaults."""
     ceil = layer.ceil_mode
-    given = options(
-        (layer.paddings, (0, 0), f"padding={side(layer.paddings)}"), (ceil, False, f"ceil_mode={ceil}")
+    given = torch_options(
+        (layer.paddings, (0, 0), f"padding={torch_size(layer.paddings)}"), (ceil, False, f"ceil_mode={ceil}")
     )
-    return f"{side(layer.kernels)}, {side(layer.strides)}{given}"
+    return f"{torch_size(layer.kernels)}, {torch_size(layer.strides)}{given}"

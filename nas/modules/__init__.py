@@ -2,7 +2,6 @@
 
 from nas.modules import experts, images, sequences  # each registers its modules in the table
 from nas.modules.module_table import module_of
-from nas.modules.network import Network, Step
-from nas.modules.transfer import to_device
+from nas.modules.network import Network, Step, to_device
 
 __all__ = ["Network", "Step", "experts", "images", "module_of", "sequences", "to_device"]

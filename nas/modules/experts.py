@@ -64,6 +64,8 @@ class _Mixture(nn.Module):
 
     @torch.no_grad()
     def _balance(self, load: Tensor) -> None:
+        """Raises the balance of experts with less than the mean of the positions, and lowers that of the
+        others."""
         load = load.to(self.balance.dtype)
         self.balance += BALANCE_STEP * torch.sign(load.mean() - load)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, conv2d, pad
@@ -24,30 +26,19 @@ from nas.layers import (
     GroupNorm,
     HardSigmoid,
     HardSwish,
+    Layer,
     MaxPool,
     ReLU,
     ReLU6,
     Shape,
     Upsample,
 )
-from nas.layers.pointwise import BATCH_NORM_EPSILON
-from nas.modules.module_table import module_of
+from nas.layers.norms import BATCH_NORM_EPSILON
+from nas.modules.module_table import Sum, module_of
 
 BATCH_NORM_MOMENTUM = 0.1
 """The weight of the newest batch in the running statistics: PyTorch's own value, and that of torchvision's
 and the published ResNets."""
-
-
-class Sum(nn.Module):
-    inplace = False
-
-    def forward(self, first: Tensor, second: Tensor, *others: Tensor) -> Tensor:
-        # In place only where it does not round the sum to a narrower type than a new tensor would have.
-        in_place = self.inplace and first.dtype == second.dtype
-        total = first.add_(second) if in_place else first + second
-        for other in others:
-            total = total + other
-        return total
 
 
 class _StridedPixels(nn.Conv2d):
@@ -130,11 +121,6 @@ def _(layer: DepthwiseConv2d, *inputs: Shape) -> nn.Module:
 
 
 @module_of.register
-def _(layer: Dense, *inputs: Shape) -> nn.Module:
-    return nn.Linear(inputs[0][0], layer.features, bias=layer.bias)
-
-
-@module_of.register
 def _(layer: BatchNorm, *inputs: Shape) -> nn.Module:
     module = nn.BatchNorm2d(inputs[0][0], BATCH_NORM_EPSILON, BATCH_NORM_MOMENTUM)
     # It matters only without a momentum, and counting is one more kernel a layer and step.
@@ -142,86 +128,31 @@ def _(layer: BatchNorm, *inputs: Shape) -> nn.Module:
     return module
 
 
-@module_of.register
-def _(layer: GroupNorm, *inputs: Shape) -> nn.Module:
-    return nn.GroupNorm(layer.num_groups, inputs[0][0], layer.epsilon)
+MODULES: Mapping[type[Layer], Callable[..., nn.Module]] = {
+    Dense: lambda layer, read: nn.Linear(read[0], layer.features, bias=layer.bias),
+    GroupNorm: lambda layer, read: nn.GroupNorm(layer.num_groups, read[0], layer.epsilon),
+    ChannelNorm: lambda layer, read: _ChannelNorm(read[0], layer.epsilon),
+    ReLU: lambda layer, read: nn.ReLU(),
+    ReLU6: lambda layer, read: nn.ReLU6(),
+    HardSwish: lambda layer, read: nn.Hardswish(),
+    HardSigmoid: lambda layer, read: nn.Hardsigmoid(),
+    Dropout: lambda layer, read: nn.Dropout(layer.rate),
+    MaxPool: lambda layer, read: nn.MaxPool2d(
+        layer.kernels, layer.strides, layer.paddings, ceil_mode=layer.ceil_mode
+    ),
+    AveragePool: lambda layer, read: nn.AvgPool2d(
+        layer.kernels, layer.strides, layer.paddings, layer.ceil_mode
+    ),
+    AdaptiveAveragePool: lambda layer, read: nn.AdaptiveAvgPool2d(layer.size),
+    GlobalPool: lambda layer, read: _Mean(),
+    Add: lambda layer, *reads: Sum(),
+    Concat: lambda layer, *reads: _Concatenation(),
+    Gate: lambda layer, *reads: _Gate(),
+    Flatten: lambda layer, read: nn.Flatten(),
+    ChannelShuffle: lambda layer, read: _Shuffle(layer.num_groups),
+    Upsample: lambda layer, read: nn.Upsample(scale_factor=layer.factor),
+}
+"""Modules that one call makes, from the layer and the shapes that it reads."""
 
-
-@module_of.register
-def _(layer: ChannelNorm, *inputs: Shape) -> nn.Module:
-    return _ChannelNorm(inputs[0][0], layer.epsilon)
-
-
-@module_of.register
-def _(layer: ReLU, *inputs: Shape) -> nn.Module:
-    return nn.ReLU()
-
-
-@module_of.register
-def _(layer: ReLU6, *inputs: Shape) -> nn.Module:
-    return nn.ReLU6()
-
-
-@module_of.register
-def _(layer: HardSwish, *inputs: Shape) -> nn.Module:
-    return nn.Hardswish()
-
-
-@module_of.register
-def _(layer: HardSigmoid, *inputs: Shape) -> nn.Module:
-    return nn.Hardsigmoid()
-
-
-@module_of.register
-def _(layer: MaxPool, *inputs: Shape) -> nn.Module:
-    return nn.MaxPool2d(layer.kernels, layer.strides, layer.paddings, ceil_mode=layer.ceil_mode)
-
-
-@module_of.register
-def _(layer: AveragePool, *inputs: Shape) -> nn.Module:
-    return nn.AvgPool2d(layer.kernels, layer.strides, layer.paddings, layer.ceil_mode)
-
-
-@module_of.register
-def _(layer: AdaptiveAveragePool, *inputs: Shape) -> nn.Module:
-    return nn.AdaptiveAvgPool2d(layer.size)
-
-
-@module_of.register
-def _(layer: GlobalPool, *inputs: Shape) -> nn.Module:
-    return _Mean()
-
-
-@module_of.register
-def _(layer: Add, *inputs: Shape) -> nn.Module:
-    return Sum()
-
-
-@module_of.register
-def _(layer: Concat, *inputs: Shape) -> nn.Module:
-    return _Concatenation()
-
-
-@module_of.register
-def _(layer: Flatten, *inputs: Shape) -> nn.Module:
-    return nn.Flatten()
-
-
-@module_of.register
-def _(layer: ChannelShuffle, *inputs: Shape) -> nn.Module:
-    return _Shuffle(layer.num_groups)
-
-
-@module_of.register
-def _(layer: Upsample, *inputs: Shape) -> nn.Module:
-    return nn.Upsample(scale_factor=layer.factor)
-
-
-@module_of.register
-def _(layer: Dropout, *inputs: Shape) -> nn.Module:
-    return nn.Dropout(layer.rate)
-
-
-@module_of.register
-def _(layer: Gate, *inputs: Shape) -> nn.Module:
-    return _Gate()
+for kind, make in MODULES.items():
+    module_of.register(kind, make)

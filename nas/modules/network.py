@@ -10,10 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nas.graph import Graph
-from nas.modules.images import Sum
-from nas.modules.module_table import module_of
-from nas.modules.sequences import Tied
-from nas.modules.transfer import to_device
+from nas.modules.module_table import Sum, Tied, module_of
 
 
 class Network(nn.Module):
@@ -93,8 +90,17 @@ Step = tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...]]
 
 
 def _plan(graph: Graph, modules: list[nn.Module]) -> Iterator[Step]:
+    """The steps in the order of the graph. A tensor is let go after its last reader, as in a function whose
+    variables go out of scope: a network of images would else hold all of its activations in validation."""
     place = {name: index for index, name in enumerate(graph.shapes)}
     last_reader = {name: index for index, node in enumerate(graph.nodes) for name in node.inputs}
     for index, (node, module) in enumerate(zip(graph.nodes, modules)):
         dead = [place[name] for name in dict.fromkeys(node.inputs) if last_reader[name] == index]
         yield module, tuple(place[name] for name in node.inputs), place[node.name], tuple(dead)
+
+
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """The values on the device, without waiting for it: only a copy from pinned memory does not."""
+    if values.device.type != "cpu" or device.type in ("cpu", "mps"):
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)

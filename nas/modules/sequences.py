@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, relu, rms_norm, scaled_dot_product_attention
+from torch.nn.functional import relu, rms_norm, scaled_dot_product_attention
 
 from nas.layers import (
     GELU,
     Attention,
     Embedding,
+    Layer,
     LayerNorm,
     Linear,
     Positions,
@@ -21,7 +24,7 @@ from nas.layers import (
     SquaredReLU,
 )
 from nas.layers.attention import HEAD_NORM_EPSILON
-from nas.modules.module_table import module_of
+from nas.modules.module_table import Tied, module_of
 
 
 class _Positions(nn.Module):
@@ -36,21 +39,6 @@ class _Positions(nn.Module):
         return values + self.weight[: values.shape[1]]
 
 
-class Tied(nn.Module):
-    """Computes with the weight of an embedding, which remains that module's own."""
-
-    embedding: tuple[nn.Module] | None = None
-    """Set by the network. In a tuple, so that its weight is not a parameter of two modules."""
-
-    def __init__(self, layer: Linear) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.empty(layer.features)) if layer.bias else None
-
-    def forward(self, values: Tensor) -> Tensor:
-        assert self.embedding is not None, "a tied layer belongs to a network"
-        return linear(values, self.embedding[0].weight, self.bias)  # type: ignore[arg-type]
-
-
 class _Squares(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         return relu(values).square()
@@ -62,6 +50,8 @@ class _Pairs(nn.Module):
 
 
 class _CausalAttention(nn.Module):
+    """Attention of positions to those before them, in torch's own fused kernel where there is one."""
+
     def __init__(self, layer: Attention, positions: int, width: int) -> None:
         super().__init__()
         self.layer = layer
@@ -131,51 +121,23 @@ def _turned(values: Tensor, turns: Tensor) -> Tensor:
     return torch.cat(pairs, dim=-1).to(values.dtype)
 
 
-@module_of.register
-def _(layer: Embedding, *inputs: Shape) -> nn.Module:
-    return nn.Embedding(layer.symbols, layer.features)
+MODULES: Mapping[type[Layer], Callable[..., nn.Module]] = {
+    Embedding: lambda layer, read: nn.Embedding(layer.symbols, layer.features),
+    Linear: lambda layer, read: (
+        Tied(layer.features, layer.bias)
+        if layer.tied
+        else nn.Linear(read[1], layer.features, bias=layer.bias)
+    ),
+    Positions: lambda layer, read: _Positions(read),
+    RMSNorm: lambda layer, read: nn.RMSNorm(read[1], eps=layer.epsilon),
+    LayerNorm: lambda layer, read: nn.LayerNorm(read[1], eps=layer.epsilon),
+    Attention: lambda layer, queries, *_: _CausalAttention(layer, queries[0], queries[1] // layer.heads),
+    GELU: lambda layer, read: nn.GELU(),
+    SiLU: lambda layer, read: nn.SiLU(),
+    SquaredReLU: lambda layer, read: _Squares(),
+    Product: lambda layer, *reads: _Pairs(),
+}
+"""Modules that one call makes, from the layer and the shapes that it reads."""
 
-
-@module_of.register
-def _(layer: Linear, *inputs: Shape) -> nn.Module:
-    return Tied(layer) if layer.tied else nn.Linear(inputs[0][1], layer.features, bias=layer.bias)
-
-
-@module_of.register
-def _(layer: Positions, *inputs: Shape) -> nn.Module:
-    return _Positions(inputs[0])
-
-
-@module_of.register
-def _(layer: RMSNorm, *inputs: Shape) -> nn.Module:
-    return nn.RMSNorm(inputs[0][1], eps=layer.epsilon)
-
-
-@module_of.register
-def _(layer: LayerNorm, *inputs: Shape) -> nn.Module:
-    return nn.LayerNorm(inputs[0][1], eps=layer.epsilon)
-
-
-@module_of.register
-def _(layer: Attention, *inputs: Shape) -> nn.Module:
-    return _CausalAttention(layer, inputs[0][0], inputs[0][1] // layer.heads)
-
-
-@module_of.register
-def _(layer: GELU, *inputs: Shape) -> nn.Module:
-    return nn.GELU()
-
-
-@module_of.register
-def _(layer: SiLU, *inputs: Shape) -> nn.Module:
-    return nn.SiLU()
-
-
-@module_of.register
-def _(layer: SquaredReLU, *inputs: Shape) -> nn.Module:
-    return _Squares()
-
-
-@module_of.register
-def _(layer: Product, *inputs: Shape) -> nn.Module:
-    return _Pairs()
+for kind, make in MODULES.items():
+    module_of.register(kind, make)

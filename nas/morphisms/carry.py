@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from nas.graph import Graph, Node
 from nas.layers import Shape
-from nas.morphisms.channels import Channels, Index, Reading, follow, reading
+from nas.morphisms.channels import Channels, Reading, follow, reading, span
 from nas.morphisms.morphism import STEPS
 from nas.weights import Array, Weights, generator, starts
 
@@ -153,13 +153,7 @@ def _portion(values: Array, share: Shares) -> Array:
     return found
 
 
-def span(index: Index) -> slice | Index:
-    """A run of consecutive numbers as a slice, with which numpy is many times faster."""
-    if len(index) and (np.diff(index) == 1).all():
-        return slice(int(index[0]), int(index[-1]) + 1)
-    return index
-
-
 def _type(weights: Weights) -> np.dtype[Any]:
+    """The number type of the weights, which is one for all."""
     found: np.dtype[Any] = next(iter(weights.values())).dtype
     return found

@@ -82,6 +82,8 @@ class DeepenBottleneck(Morphism):
 
 
 def _width(graph: Graph, name: str) -> int:
+    """The channels of the image behind which a block is put. Raises MorphismError for what a block cannot
+    follow."""
     known(graph, name)
     shape = graph.shapes[name]
     if len(shape) != 3:
@@ -92,6 +94,8 @@ def _width(graph: Graph, name: str) -> int:
 
 
 def _edit(graph: Graph, after: str, convolutions: list[Conv2d], seed: int) -> Edit:
+    """A block of these convolutions, each with its batch norm, and a ReLU behind all but the last; its sum
+    with what it reads ends in a ReLU."""
     block, last, nodes = unused(graph, "block"), after, []
     area = graph.shapes[after][1:]
     for number, convolution in enumerate(convolutions, start=1):

@@ -81,6 +81,7 @@ def _convolution(graph: Graph, name: str) -> Conv2d | DepthwiseConv2d:
 
 
 def _larger(name: str, layer: Conv2d | DepthwiseConv2d, kernel: int) -> Conv2d | DepthwiseConv2d:
+    """The layer with the larger kernel, padded so that its windows stand around the same pixels."""
     if not isinstance(layer.kernel, int):
         raise MorphismError(f"{name} has a kernel of {layer.kernel}; only square ones are enlarged")
     more = kernel - layer.kernel

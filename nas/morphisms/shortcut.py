@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from nas.graph import Graph, Node
-from nas.layers import Add, BatchNorm, Concat, Conv2d
+from nas.layers import Add, BatchNorm, Concat, Conv2d, Shape
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import NEW, Channels, MorphismError
 from nas.morphisms.morphism import Morphism
@@ -46,18 +46,10 @@ class Skip(Morphism):
     def propose(cls, graph: Graph, rng: random.Random) -> Skip:
         """To what a ReLU will read, from what a ReLU gave, over at most one halving of the area."""
         sites = [name for name in images(graph) if isinstance(graph.node[name].layer, (BatchNorm, Add))]
-        rng.shuffle(sites)
-        sources = non_negative_images(graph)
-        for node in sites:
-            area = graph.shapes[node][1:]
-            above = [
-                name
-                for name in _above(graph, node, sources)
-                if _stride(graph.shapes[name][1:], area) in (1, 2)
-            ]
-            if above:
-                return cls(rng.choice(above), node, seed_from(rng))
-        raise MorphismError("the graph has no two places for a shortcut")
+        pair = _pair(graph, rng, sites, lambda area, wanted: _stride(area, wanted) in (1, 2))
+        if pair is None:
+            raise MorphismError("the graph has no two places for a shortcut")
+        return cls(*pair, seed_from(rng))
 
 
 @dataclass(frozen=True)
@@ -84,15 +76,28 @@ class ConcatSkip(Morphism):
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> ConcatSkip:
-        free, sources = unmixed(graph), non_negative_images(graph)
-        sites = [name for name in sources if name in free]
-        rng.shuffle(sites)
-        for node in sites:
-            area = graph.shapes[node][1:]
-            above = [name for name in _above(graph, node, sources) if graph.shapes[name][1:] == area]
-            if above:
-                return cls(rng.choice(above), node, seed_from(rng))
-        raise MorphismError("the graph has no two tensors of one area to concatenate")
+        free = unmixed(graph)
+        sites = [name for name in non_negative_images(graph) if name in free]
+        pair = _pair(graph, rng, sites, lambda area, wanted: area == wanted)
+        if pair is None:
+            raise MorphismError("the graph has no two tensors of one area to concatenate")
+        return cls(*pair, seed_from(rng))
+
+
+Fits = Callable[[Shape, Shape], bool]
+"""Whether a tensor of the first area can be the source of a shortcut to one of the second."""
+
+
+def _pair(graph: Graph, rng: random.Random, sites: list[str], fits: Fits) -> tuple[str, str] | None:
+    """A source that no ReLU changes, and one of the sites below it, both drawn."""
+    rng.shuffle(sites)
+    sources = non_negative_images(graph)
+    for node in sites:
+        area = graph.shapes[node][1:]
+        above = [name for name in _above(graph, node, sources) if fits(graph.shapes[name][1:], area)]
+        if above:
+            return rng.choice(above), node
+    return None
 
 
 def _above(graph: Graph, node: str, names: Sequence[str]) -> list[str]:
@@ -102,6 +107,7 @@ def _above(graph: Graph, node: str, names: Sequence[str]) -> list[str]:
 
 
 def _earlier(graph: Graph, source: str, node: str) -> None:
+    """Raises MorphismError unless both are images and the source comes first, so that there is no cycle."""
     known(graph, node)
     if source not in graph.shapes or not _above(graph, node, [source]):
         raise MorphismError(f"{source!r} is not above {node}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, lcm
 from typing import TypeVar
 
@@ -16,16 +16,31 @@ T = TypeVar("T")
 
 
 def choose(rng: random.Random, sites: Sequence[T], what: str) -> T:
+    """One of the places, drawn. Raises MorphismError if there is none."""
     if not sites:
         raise MorphismError(f"the graph has no {what}")
     return rng.choice(sites)
 
 
+def possible(graph: Graph, check: Callable[[Graph, str], object]) -> list[str]:
+    """The nodes for which `check` raises no MorphismError."""
+    found = []
+    for node in graph.nodes:
+        try:
+            check(graph, node.name)
+        except MorphismError:
+            continue
+        found.append(node.name)
+    return found
+
+
 def seed_from(rng: random.Random) -> int:
+    """A seed for new weights, of 31 bits: every reader of JSON takes it as a whole number."""
     return rng.randrange(1 << 31)
 
 
 def known(graph: Graph, name: str) -> Node:
+    """The node of that name. Raises MorphismError: a morphism may come from a record of another graph."""
     if name not in graph.node:
         raise MorphismError(f"the graph has no node {name!r}")
     return graph.node[name]

@@ -92,6 +92,8 @@ def unmixed(graph: Graph) -> set[str]:
 
 
 def _takes_more(reader: Node, unmixed: set[str]) -> bool:
+    """Whether a reader can read more channels: it mixes all of them, or passes them on to readers that
+    can."""
     if reader.layer.mixes_channels or reader.layer.runs > 1:
         return reader.layer.runs == 1
     ties = len(reader.inputs) > 1 and not isinstance(reader.layer, Concat)

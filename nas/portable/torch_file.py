@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nas.graph import Graph, Node
 from nas.layers import Shape
-from nas.layers.torch_line import TorchLine
+from nas.layers.layer import TorchLine
 from nas.portable.names import identifiers
 from nas.portable.preparation import Preparation
 from nas.weights import Array, Weights
@@ -96,6 +96,7 @@ def torch_state(graph: Graph, weights: Weights) -> dict[str, Array]:
 
 
 def _computed(graph: Graph, node: Node, line: TorchLine, names: Mapping[str, str]) -> str:
+    """The line of a node in `forward`, with the new shape as a comment if it changes."""
     own = names[node.name]
     table = names.get(graph.tables.get(node.name, ""), "")
     read = [names[name] for name in node.inputs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nas.search.bayesian import Bayesian
-from nas.search.bounds import Bounds, Size
+from nas.search.bounds import Size
 from nas.search.evolution import Evolution, Foresight
 from nas.search.growth import typical
 from nas.search.halving import Halving
@@ -18,7 +18,6 @@ from nas.search_names import OWN_SEARCHES, search_names
 __all__ = [
     "SEARCHES",
     "Bayesian",
-    "Bounds",
     "Candidate",
     "Evolution",
     "Exhausted",

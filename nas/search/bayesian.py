@@ -67,6 +67,7 @@ class Bayesian(Search):
         self._schedule, self._best = 0, math.inf
 
     def child_of_living(self, rng: random.Random, round_: int) -> Candidate | None:
+        """The one of all children that are ready with the greatest expected improvement."""
         living = list(self._living.values())
         rivals = rng.sample(living, min(RIVALS, len(living)))
         seen = [child for rival in rivals for child in self._seen_of(rival, rng, round_)]
@@ -121,9 +122,9 @@ class Bayesian(Search):
             yield from (_Seen(child, self._row(child)) for child in grown)
             return
         number = parent.observation.number
-        drawn = [child for child in self._drawn.get(number, []) if not self._is_known(child.candidate.graph)]
+        drawn = [child for child in self._drawn.get(number, []) if self._is_new(child.candidate.graph)]
         while len(drawn) < CHILDREN and (child := next(parent.children, None)) is not None:
-            if not self._is_known(child.graph):
+            if self._is_new(child.graph):
                 drawn.append(_Seen(child, self._row(child)))
         self._drawn[number] = drawn
         yield from drawn

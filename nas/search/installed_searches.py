@@ -47,6 +47,7 @@ def installed_search(name: str) -> type[Search]:
 
 
 def _entry(name: str) -> EntryPoint:
+    """The entry point of that name. Raises SearchError if there is none, or two that differ."""
     from importlib.metadata import entry_points  # and with it the parsers of email
 
     found = list(entry_points(group=SEARCHES_OF_OTHERS, name=name))

@@ -161,7 +161,7 @@ class Search:
         for _ in range(min(PARENTS, len(remaining))):
             parent = self.choose(rng, remaining)
             for child in self.children_of(parent, rng, round_):
-                if not self._is_known(child.graph):
+                if self._is_new(child.graph):
                     return child
             remaining.remove(parent)
         return None
@@ -240,14 +240,13 @@ class Search:
     def _is_legal(self, graph: Graph) -> bool:
         return Size.of(graph).within(self.bounds, self._seed_size)
 
-    def _is_known(self, graph: Graph) -> bool:
-        return _digest(graph) in self._known
-
     def _is_new(self, graph: Graph) -> bool:
-        return not self._is_known(graph)
+        """Whether no trial had this architecture."""
+        return _digest(graph) not in self._known
 
 
 def _digest(graph: Graph) -> bytes:
+    """Half of the key, as bytes: 16 for each architecture that is known."""
     return bytes.fromhex(graph.key)[:16]
 
 

@@ -14,8 +14,6 @@ __all__ = [
     "SPACE",
     "TUNERS",
     "Dimension",
-    "NniTuner",
-    "OptunaTuner",
     "Point",
     "Space",
     "Tuner",

@@ -62,6 +62,7 @@ class NniTuner(Tuner):
 
 
 def _spec(dimension: Dimension) -> dict[str, Any]:
+    """A dimension as NNI describes it."""
     if dimension.choices:
         return {"_type": "choice", "_value": list(dimension.choices)}
     kind = "loguniform" if dimension.log else "uniform"

@@ -55,6 +55,7 @@ class OptunaTuner(Tuner):
 
 
 def _distribution(optuna: Any, dimension: Dimension) -> Any:
+    """A dimension as Optuna describes it."""
     if dimension.choices:
         return optuna.distributions.CategoricalDistribution(dimension.choices)
     return optuna.distributions.FloatDistribution(dimension.low, dimension.high, log=dimension.log)

@@ -73,20 +73,23 @@ class Tuner:
             raise ValueError(f"trial {number} ends, but it is not running")
 
     def _within(self, point: Point) -> Values:
+        """The values of a point, moved into the space if they are outside: no library takes others."""
         return {name: dimension.nearest(getattr(point, name)) for name, dimension in self.space.items()}
 
     def _proposal(self, random_seed: int) -> Values:
         """Values for the whole space; the same after the same calls and for the same seed."""
         raise NotImplementedError
 
+    # What a library is told of a trial, whose values lie within the space.
+
     def _began(self, number: int, values: Values) -> None:
-        raise NotImplementedError
+        pass
 
     def _ended(self, number: int, values: Values, loss: float) -> None:
-        raise NotImplementedError
+        pass
 
     def _forgotten(self, number: int) -> None:
-        raise NotImplementedError
+        pass
 
 
 class Untuned(Tuner):
@@ -95,19 +98,12 @@ class Untuned(Tuner):
     def ask(self, number: int, start: Point) -> Point:
         return start
 
-    def _began(self, number: int, values: Values) -> None:
-        pass
-
-    def _ended(self, number: int, values: Values, loss: float) -> None:
-        pass
-
-    def _forgotten(self, number: int) -> None:
-        pass
-
 
 def installed(library: str) -> bool:
+    """Whether a library can be imported; it is not imported for this."""
     return not library or find_spec(library) is not None
 
 
 def _rounded(value: float) -> float:
+    """The value with so many digits as count."""
     return float(f"{value:.{DIGITS}g}")

@@ -24,8 +24,9 @@ from aiperf.journal.file import VERSION, JournalWriter, read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.proposing.jobs import Jobs
 from aiperf.ranks.world import Gone
+from aiperf.run.handler import Audience
 from aiperf.run.ledger import Ledger
-from aiperf.run.master import Audience, Master
+from aiperf.run.master import Master
 from aiperf.tasks.images.tally import Classified
 from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading

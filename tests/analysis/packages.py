@@ -12,12 +12,16 @@ from typing import Any
 from aiperf.files import RunFiles
 from analysis.readings.judgement import read_run
 from analysis.submissions.canonical import canonical, parse
+from analysis.submissions.keys import Register
 from analysis.submissions.package import Contact, write_package
+from analysis.submissions.ranking import rank
+from analysis.submissions.standing import Standing
 from analysis.submissions.system import fields, from_journal
 
 CONTACT = Contact("Example University", "A. Person", "person@example.org")
 CREATED = "2026-05-04T10:00:00+00:00"
 Contents = dict[str, bytes]
+Pages = dict[str, str]
 
 
 def described(run: RunFiles, **given: str) -> dict[str, str]:
@@ -31,6 +35,12 @@ def make(path: Path, *runs: RunFiles, key: Path | None = None, redact: bool = Fa
     system = described(runs[0], **given)
     write_package(path, runs, system, CONTACT, "CC-BY-4.0", CREATED, key, lambda text: None, redact=redact)
     return path
+
+
+def ranked(*packages: Path, register: Register | None = None, **asked: Any) -> tuple[Standing, Pages]:
+    """The ranking of these packages, and its files by name. `asked`: as `rank` takes it."""
+    pages: Pages = {}
+    return rank(packages, register or {}, pages.__setitem__, lambda text: None, **asked), pages
 
 
 def contents(path: Path) -> Contents:

@@ -11,10 +11,9 @@ from typing import Any
 
 from aiperf.files import RunFiles
 from analysis.submissions.keys import Register
-from analysis.submissions.ranking import rank
 from analysis.submissions.signature import make_key
 from analysis.submissions.standing import Standing
-from tests.analysis.packages import make
+from tests.analysis.packages import make, ranked
 from tests.journals import CIFAR, Machine, resized, write_run
 
 Record = dict[str, Any]
@@ -56,8 +55,7 @@ class Bench:
         return files
 
     def ranked(self, *packages: Path, register: Register | None = None) -> Standing:
-        known = self.register if register is None else register
-        return rank(packages, known, lambda name, text: None, lambda text: None)
+        return ranked(*packages, register=self.register if register is None else register)[0]
 
 
 def rechained(records: list[Record]) -> str:

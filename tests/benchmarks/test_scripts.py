@@ -55,7 +55,7 @@ def shape(line: str) -> str:
 
 def started(script: str, *words: object) -> str:
     """What a script prints that a user starts from the checkout. Fails with all that it said."""
-    command = [sys.executable, f"benchmarks/{script}", *map(str, words)]
+    command = [sys.executable, "-m", f"benchmarks.{script}", *map(str, words)]
     # Short vectors: with them oneDNN had killed the bare loop, `nas.layers.convolutions.TOO_FEW_CHANNELS`.
     environment = environ(ONEDNN_MAX_CPU_ISA="AVX2")
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -100,7 +100,7 @@ def test_the_page_of_scaling_has_the_columns_of_searches_and_says_how_far_one_ca
 
 @pytest.mark.slow
 def test_the_page_of_scaling_has_the_columns_of_pretending_workers() -> None:
-    output = started("pretending.py", 2, "--minutes", 0.05)
+    output = started("pretending", 2, "--minutes", 0.05)
     (table,) = tables(output)
     assert table[0] in [each[0] for each in of_page("scaling.md")]
     assert len(table[1]) == len(table[0])
@@ -111,7 +111,7 @@ def test_the_page_of_scaling_has_the_columns_of_pretending_workers() -> None:
 @pytest.mark.torch
 def test_the_page_of_scaling_has_the_rows_of_dispatching_programs() -> None:
     """The tests' own environment has one of the other programs, mpi4py."""
-    output = started("dispatch.py", "--groups", 2, "--rounds", 1, "--seconds", 1.0, "--others", sys.prefix)
+    output = started("dispatch", "--groups", 2, "--rounds", 1, "--seconds", 1.0, "--others", sys.prefix)
     (table,) = tables(output)
     assert column(table) in map(column, of_page("scaling.md"))
     assert [cell == "–" for cell in column(table, 1)[1:]] == [False, False, False, True, True, True]
@@ -183,7 +183,7 @@ def test_the_page_of_performance_has_the_parts_of_a_device() -> None:
 @pytest.mark.slow
 @pytest.mark.torch
 def test_the_programs_work_is_compared_with_bare_loops() -> None:
-    run, median = started("overhead.py", "--repeats", 1, "--trials", 1, "--seconds", 0.05).splitlines()
+    run, median = started("overhead", "--repeats", 1, "--trials", 1, "--seconds", 0.05).splitlines()
     assert shape(run) == (
         "run #: efficiency #, bare loops' own spread ±#%, #% of the span neither training nor validating"
     )
@@ -197,7 +197,7 @@ def test_the_programs_work_is_compared_with_bare_loops() -> None:
 def test_a_text_is_learned_by_the_program_and_by_a_loop_of_its_own(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_bytes(bundled_text_of(20_000))
-    seed, mean = started("text/outside.py", text, "--repeats", 1, "--steps", 6).splitlines()
+    seed, mean = started("text.outside", text, "--repeats", 1, "--steps", 6).splitlines()
     assert shape(seed) == "seed #: program # nats per byte in # s, loop # in # s"
     assert shape(mean) == "mean difference # nats per byte; the program is # times as fast (medians)"
 
@@ -221,7 +221,7 @@ def test_a_budget_of_operations_ends_a_trial_and_not_before() -> None:
 @pytest.mark.slow
 @pytest.mark.torch
 def test_the_page_of_search_has_the_rows_of_searches_against_their_seed() -> None:
-    (table,) = tables(started("quality.py", "--seeds", 1, "--seconds", 3))
+    (table,) = tables(started("quality", "--seeds", 1, "--seconds", 3))
     (page,) = (each for each in of_page("search.md") if table[0][1] in each[0])
     assert column(table) == column(page)
 

@@ -18,10 +18,10 @@ REASON = re.compile(r"\bone\s+file\b|\bfile\s+is\s+long\b", re.IGNORECASE)
 
 # Where an exception of any kind may be caught: the boundary to foreign code. It is recorded there.
 BOUNDARIES: Mapping[str, str] = {
-    "nas/families.py": "a layer of somebody else's is foreign code; what it raises becomes an ImportError",
+    "nas/reader.py": "a layer of somebody else's is foreign code; what it raises becomes an ImportError",
     "aiperf/proposing/foreign_search.py": "the same of a search that runs, which becomes a SearchFailed",
     "nas/search/installed_searches.py": "the same of a search, which becomes a SearchError",
-    "aiperf/tasks/installed_tasks.py": "the same of a task, which becomes a ConfigError",
+    "aiperf/tasks/data.py": "the same of a task, which becomes a ConfigError",
     "analysis/submissions/ranking.py": "a package is anybody's; whatever it provokes is shown as the reason",
     "aiperf/data/decode.py": "Pillow raises what it likes on a damaged file; it becomes a DataError",
     "aiperf/data/decoding_process.py": "the same in a decoding process, which passes it on as a line",
@@ -30,8 +30,8 @@ BOUNDARIES: Mapping[str, str] = {
     "aiperf/telemetry/sensor.py": "a vendor's library is foreign code; what it raises stands in the record",
     "aiperf/training/train.py": "a first step that fails is made known to the group, then raised",
     "aiperf/training/worker.py": "a trial is foreign code; the master is told whatever it raises",
-    "aiperf/conduct/driver.py": "what another thread cannot handle is raised again on that of the work",
-    "aiperf/ranks/post.py": "the thread that hears the master must not end unseen; its rank ends with it",
+    "aiperf/training/driver.py": "what another thread cannot handle is raised again on that of the work",
+    "aiperf/ranks/relay.py": "the thread that hears the master must not end unseen; its rank ends with it",
     "aiperf/ranks/pretender.py": "what would end a worker's process ends its thread, as the master hears",
 }
 

@@ -269,10 +269,7 @@ aiperf-hpc: its length: 1 h on each of 4, 8 nodes: 4 + 8 = 12 node-hours; reques
     ("words", "length"),
     [
         ("slurm", "1 h on 1 node: 1 node-hour; requested: 1.5 node-hours"),
-        (
-            "slurm --nodes 2 --repeats 5",
-            "1 h on 2 nodes, 5 times: 10 node-hours; requested: 15 node-hours",
-        ),
+        ("slurm --nodes 2 --repeats 5", "1 h on 2 nodes, 5 times: 10 node-hours; requested: 15 node-hours"),
         (
             "scaling --nodes 1,2 --one-job --hours 0.5",
             "0.5 h on each of 1, 2 nodes, in one job of 2 nodes: 2 node-hours; requested: 4 node-hours",

@@ -26,11 +26,9 @@ npu|32|192|npu:16|1-00:00:00|up
 """
 
 
-def test_an_empty_site_has_defaults() -> None:
+def test_every_key_is_read_and_has_a_default() -> None:
     assert site_from_toml("", "s") == Site()
-
-
-def test_every_key_is_read() -> None:
+    assert Site().node_price is None
     text = """
 modules = ["gcc"]
 setup = ["source x"]
@@ -38,14 +36,20 @@ queue = { account = "a", partition = "p", options = ["--qos=x"] }
 devices = { per_node = 4, request = "npu", cores_per_node = 64 }
 mpi = { launcher = "mpiexec", plugin = "pmi2", options = ["-v"] }
 environment = { A = "1" }
+doctor_seconds = 300
+price = "3/node-hour"
 """
-    assert site_from_toml(text, "s") == Site(
+    site = site_from_toml(text, "s")
+    assert site.node_price == Price(3.0)
+    assert site == Site(
         Queue("a", "p", ("--qos=x",)),
         Devices(4, "npu", 64),
         Mpi("mpiexec", "pmi2", ("-v",)),
         modules=("gcc",),
         setup=("source x",),
         environment={"A": "1"},
+        doctor_seconds=300,
+        price="3/node-hour",
     )
 
 
@@ -88,6 +92,11 @@ environment = { A = "1" }
         ("mpi = { options = ['-x ${A'] }", "s: mpi.options is '-x ${A'; a ${ in it is not closed"),
         ('mpi = { options = ["-v #\'"] }', "s: mpi.options is"),
         ('modules = ["gcc\\u202e"]', "s: modules is"),
+        ('price = "three"', "s: price is 'three'"),
+        *(
+            (f"doctor_seconds = {wrong}", f"doctor_seconds is {wrong}; it must be 0, or 1 to 1200 seconds")
+            for wrong in ("0.5", "-1", "1201", "inf", "nan")
+        ),
     ],
 )
 def test_a_wrong_site_is_refused(text: str, told: str) -> None:
@@ -188,23 +197,14 @@ GPU = "gpu*|4|64|{}|1-00:00:00|up"
 @pytest.mark.parametrize(
     ("sinfo", "line"),
     [
-        (
-            GPU.format("gpu:a100:4(S:0),gpu:a100:4(S:1),shard:16"),
-            f"per_node = 8 # {RANKS}",
-        ),
+        (GPU.format("gpu:a100:4(S:0),gpu:a100:4(S:1),shard:16"), f"per_node = 8 # {RANKS}"),
         (
             GPU.format("gpu:a100:4,gpu:h100:2"),
             f"per_node = 6 # {GUESSED}; {RANKS}; 4 x a100 + 2 x h100 of different kinds: {ONE_KIND}",
         ),
         (GPU.format("gpu:4,npu:2"), f"per_node = 4 # {RANKS}"),
-        (
-            f"{GPU.format('gpu:a100:4')}\n{GPU.format('gpu:h100:8')}",
-            f"per_node = 4 # {GUESSED}; {RANKS}",
-        ),
-        (
-            GPU.format("gpu:\u00b2,gpu:" + "9" * 5000),
-            f"per_node = 1 # {GUESSED}; {RANKS}",
-        ),
+        (f"{GPU.format('gpu:a100:4')}\n{GPU.format('gpu:h100:8')}", f"per_node = 4 # {GUESSED}; {RANKS}"),
+        (GPU.format("gpu:\u00b2,gpu:" + "9" * 5000), f"per_node = 1 # {GUESSED}; {RANKS}"),
     ],
 )
 def test_devices_of_several_kinds_are_all_counted_and_marked(sinfo: str, line: str) -> None:
@@ -253,19 +253,3 @@ def test_a_price_is_read_and_written(text: str, price: Price, words: str) -> Non
 def test_what_is_no_price_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^--price is .*; give an amount above 0, such as 12\.5/node-hour"):
         parse_price("--price", text)
-
-
-def test_a_site_gives_the_doctor_more_time() -> None:
-    assert site_from_toml("doctor_seconds = 300", "s").doctor_seconds == 300
-    for wrong in ("0.5", "-1", "1201", "inf", "nan"):
-        with pytest.raises(
-            ConfigError, match=r"^s: .*doctor_seconds is .*; it must be 0, or 1 to 1200 seconds"
-        ):
-            site_from_toml(f"doctor_seconds = {wrong}", "s")
-
-
-def test_a_site_states_a_price_or_none() -> None:
-    assert Site().node_price is None
-    assert site_from_toml('price = "3/node-hour"', "s").node_price == Price(3.0)
-    with pytest.raises(ConfigError, match=r"^s: .*price is 'three'"):
-        site_from_toml('price = "three"', "s")

@@ -11,7 +11,7 @@ from aiperf.rules.verdict import judge
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
 from tests.mpi.executed import tensor_operations
-from tests.mpi.jobs import told
+from tests.mpi.jobs import Job, told
 
 
 def seen_by_witnesses(directory: Path) -> str:
@@ -31,3 +31,10 @@ def checked(directory: Path) -> Replay:
     assert credited == tensor_operations(replay, directory)
     assert credited > 0
     return replay
+
+
+def finished(job: Job) -> Replay:
+    """The run of a job, whose end is waited for and must be good; checked."""
+    assert job.end() == 0, job.text()
+    assert " VALID, class smoke" in job.text()
+    return checked(job.directory)

@@ -18,7 +18,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay
 from aiperf.trial import State
-from tests.mpi.checked import checked
+from tests.mpi.checked import checked, finished
 from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, TINY_TEXT, Job, Mpi, started, told
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
@@ -126,9 +126,7 @@ def test_after_a_killed_master_resume_loses_only_what_was_in_flight(
     again_ranks, again_devices = chance.choice(LAYOUTS)
     words = ("resume", directory, "--devices-per-trial", again_devices)
     with started(OPEN_MPI.run(again_ranks, *words), directory) as job:
-        assert job.end() == 0, job.text()
-        assert " VALID, class smoke" in job.text()
-    replay = checked(directory)
+        replay = finished(job)
     report(
         capsys,
         f"KILL_SEED={seed}: master of {ranks} ranks ({' '.join(options) or 'no ft'}) killed after "
@@ -171,8 +169,7 @@ def test_without_fault_tolerance_a_killed_rank_ends_the_job_at_once(mpi: Mpi, tm
     assert ENDED_BY_LAUNCHER[mpi.name] in " ".join(text.split()), text
     before = complete(told(directory))
     with started(mpi.run(2, "resume", directory), directory) as job:
-        assert job.end() == 0, job.text()
-    kept(before, checked(directory))
+        kept(before, finished(job))
 
 
 DIES = """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.trial import State
-from tests.mpi.checked import checked, seen_by_witnesses
+from tests.mpi.checked import checked, finished, seen_by_witnesses
 from tests.mpi.hosts import two_hosts
 from tests.mpi.jobs import TINY, started, told
 
@@ -32,15 +32,13 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
     words += ["--max-trials", 16]
     with two_hosts(tmp_path, hidden=runs) as hosts, started(hosts.run(*words), tmp_path / "job") as job:
         job.directory = directory
-        assert job.end() == 0, job.text()
+        replay = finished(job)
         text = job.text()
     assert (
         f"{directory} is not shared with beta: weights, and at the end rank logs, are sent over MPI" in text
     )
-    assert " VALID, class smoke" in text
     own, log = tmp_path / "beta" / "run", "logs/beta.rank2.steps.jsonl"
     assert (directory / log).read_bytes() == (own / log).read_bytes(), "it was handed over at the end"
-    replay = checked(directory)
     same = "2 rank logs agree with the journal and with the hash of each validation; none missing"
     assert seen_by_witnesses(directory) == same
     assert [(event.ready.rank, event.ready.host) for event in sorted(replay.ranks, key=_rank)] == [

@@ -18,7 +18,7 @@ from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.trial import State
 from aiperf.wire.clocks import CLOCK_SECONDS
-from tests.mpi.checked import checked
+from tests.mpi.checked import finished
 from tests.mpi.jobs import MPICH, OPEN_MPI, TINY, Job, Mpi, started, stop
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
@@ -36,10 +36,9 @@ def command(mpi: Mpi, directory: Path, trials: int, *words: object) -> list[str]
     return mpi.run(3, *run, "--set", "limits.minutes=0", "--max-trials", trials, *words)
 
 
-def finished(job: Job, directory: Path) -> Replay:
-    assert job.end() == 0, job.text()
-    assert " VALID, class smoke" in job.text()
-    replay = checked(directory)
+def repeated(job: Job) -> Replay:
+    """The run of a job that lost an attempt."""
+    replay = finished(job)
     assert State.LOST not in {story.state for story in replay.trials.values()}, "what was lost is done again"
     return replay
 
@@ -52,7 +51,7 @@ def test_a_segmentation_fault_costs_one_attempt(mpi: Mpi, tmp_path: Path) -> Non
         job.wait_for('"Closed"')
         job.worker(1).send_signal(signal.SIGSEGV)
         job.wait_for('"GroupLost"', 10.0)
-        replay = finished(job, directory)
+        replay = repeated(job)
     (loss,) = replay.leg.losses
     killed = r"rank 1 on \S+: the worker \(process \d+\) was killed by signal 11; error: .*"
     assert re.fullmatch(killed, loss.reason)
@@ -66,7 +65,7 @@ def test_the_out_of_memory_killer_costs_one_attempt(tmp_path: Path) -> None:
         job.wait_for('"Closed"')
         with out_of_memory(job.worker(2)):
             job.wait_for('"GroupLost"', 30.0)
-        replay = finished(job, directory)
+        replay = repeated(job)
     (loss,) = replay.leg.losses
     assert "was killed by signal 9" in loss.reason
 
@@ -105,36 +104,9 @@ def test_a_silent_group_is_lost_and_what_it_says_later_is_refused(tmp_path: Path
         for process in hung:
             process.resume()
         job.wait_for('"clock_offset_seconds"', 60.0, count=3)
-        replay = finished(job, directory)
+        replay = repeated(job)
     (loss,) = replay.leg.losses
     assert re.fullmatch(r"was silent for \d+ s", loss.reason)
     assert all(event.clock.known and event.clock.least_seconds == 0.0 for event in replay.ranks)
     # What the first incarnation did meanwhile stands in its own log alone; `checked` has summed without it.
     assert RunFiles(directory).witness(replay.ranks[0].ready.host, 1).exists()
-
-
-@pytest.mark.slow
-def test_a_trial_that_cannot_read_its_parent_fails_alone(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    files = RunFiles(directory)
-    with started(command(OPEN_MPI, directory, 30), directory) as job:
-        job.wait_for('"COMPLETE"')
-        whole: dict[Path, bytes] = {}
-        while '"FAILED"' not in job.journal():  # the first children may come from memory
-            for path in files.kept_weights():
-                if path not in whole:
-                    whole[path] = path.read_bytes()
-                    path.write_bytes(b"not weights")
-            job.wait_for('"Ended"', count=job.journal().count('"Ended"') + 1)
-        for path, content in whole.items():
-            if path.exists():  # and was not dropped meanwhile, as the weights of those without children are
-                path.write_bytes(content)
-        replay = finished(job, directory)
-    failed = [attempt.ended for attempt in replay.attempts if attempt.state is State.FAILED]
-    for ended in failed:
-        assert ended is not None
-        told = r"rank \d on \S+: DataError: \S+/weights/\d+\.safetensors: the kept weights cannot be read .*"
-        assert re.fullmatch(told, ended.finished.reason)
-        assert "Traceback" in ended.finished.traceback
-    assert failed
-    assert replay.leg.losses == []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nas.head import NextSymbol
+from nas.head import Classes, NextSymbol
 from nas.layers import (
     GELU,
     AdaptiveAveragePool,
@@ -44,7 +44,6 @@ from nas.layers import (
     ShapeError,
     Upsample,
     Windows,
-    softmax_cross_entropy,
 )
 from nas.ops import Cost, Ops
 from tests.nas.graphs import IMAGE, LAYERS, SAMPLES
@@ -72,6 +71,19 @@ def each(**numbers: int) -> Ops:
     """Operations of 5 positions, from those of one."""
     return Ops(**numbers) * 5
 
+
+def attended(pairs: int, rows: int, width: int, shared: int = 0) -> dict[str, Cost]:
+    """For each pair two products of a head's width forward and four backward; `shared`: sums of the gradients
+    of keys and values that several heads read."""
+    softmax = Ops(mul=pairs, cmp=pairs - rows, add=2 * pairs - rows, exp=pairs, div=pairs)
+    backward = Ops(mac=4 * pairs * width, mul=3 * pairs, add=2 * pairs - rows + shared)
+    return of("attention", softmax + Ops(mac=2 * pairs * width), backward)
+
+
+TURNED = of("rotary", Ops(mul=160, add=80), Ops(mul=160, add=80))
+NORMED = of(
+    "head_norm", Ops(mul=240, add=80, div=40, sqrt=20), Ops(mul=320, add=140, div=20), Ops(mul=80, add=80)
+)
 
 # (4, 6, 5) has 120 elements on areas of 30; strides of 2 leave (3, 3), windows of 2 leave (3, 2).
 BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
@@ -185,59 +197,15 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
         ),
     ),
     # 3 heads of 4 features: 45 pairs in 15 rows
-    "attention": (
-        TEXT,
-        of("attention", Ops(mac=360, mul=45, cmp=30, add=75, exp=45, div=45), Ops(mac=720, mul=135, add=75)),
-    ),
+    "attention": (TEXT, attended(45, 15, 4)),
     # 6 heads of 2 features: 90 pairs in 30 rows; 4 further heads, 2 · 4 · 5 · 2 sums
-    "attention, grouped": (
-        TEXT,
-        of(
-            "attention", Ops(mac=360, mul=90, cmp=60, add=150, exp=90, div=90), Ops(mac=720, mul=270, add=230)
-        ),
-    ),
+    "attention, grouped": (TEXT, attended(90, 30, 2, shared=80)),
     # 3 heads read one group: 2 · 2 · 5 · 4 sums; 80 elements are turned
-    "attention, rotary": (
-        TEXT,
-        {
-            **of(
-                "attention",
-                Ops(mac=360, mul=45, cmp=30, add=75, exp=45, div=45),
-                Ops(mac=720, mul=135, add=155),
-            ),
-            **of("rotary", Ops(mul=160, add=80), Ops(mul=160, add=80)),
-        },
-    ),
+    "attention, rotary": (TEXT, {**attended(45, 15, 4, shared=80), **TURNED}),
     # 1 + 2 + 2 + 2 + 2 pairs in each of 3 heads: 27 in 15 rows; the rest as before
-    "attention, windowed": (
-        TEXT,
-        {
-            **of(
-                "attention",
-                Ops(mac=216, mul=27, cmp=12, add=39, exp=27, div=27),
-                Ops(mac=432, mul=81, add=119),
-            ),
-            **of("rotary", Ops(mul=160, add=80), Ops(mul=160, add=80)),
-        },
-    ),
+    "attention, windowed": (TEXT, {**attended(27, 15, 4, shared=80), **TURNED}),
     # 4 heads at 5 positions are 20 rows of 4 features: "RMSNorm"
-    "attention, head norm": (
-        TEXT,
-        {
-            **of(
-                "attention",
-                Ops(mac=360, mul=45, cmp=30, add=75, exp=45, div=45),
-                Ops(mac=720, mul=135, add=155),
-            ),
-            **of("rotary", Ops(mul=160, add=80), Ops(mul=160, add=80)),
-            **of(
-                "head_norm",
-                Ops(mul=240, add=80, div=40, sqrt=20),
-                Ops(mul=320, add=140, div=20),
-                Ops(mul=80, add=80),
-            ),
-        },
-    ),
+    "attention, head norm": (TEXT, {**attended(45, 15, 4, shared=80), **TURNED, **NORMED}),
     # Router of 60: 5 + 3 add, 4 + 3 cmp, 2 exp, 2 div; 4 mul, 3 add. Experts of 3 · 6 · 12: 24 mul, 12 add;
     # 48 mul, 22 + 48 add; SiLU and product of 12: 12 exp, 12 add, 12 div, 24 mul; 60 mul, 24 add.
     "experts": (
@@ -303,9 +271,34 @@ def test_shape_and_operations_by_hand(name: str) -> None:
 
 def test_losses_by_hand() -> None:
     forward, gradient = Ops(cmp=9, add=21, exp=11, div=10), Ops(add=10, mul=10)
-    assert softmax_cross_entropy(10) == Cost(forward, gradient, Ops(), Ops(cmp=9))
+    assert Classes().loss((10,)) == Cost(forward, gradient, Ops(), Ops(cmp=9))
     asked = Ops(cmp=27, add=60, exp=33)
     assert NextSymbol().loss((3, 10)) == Cost(forward * 3, gradient * 3, Ops(), asked)
+
+
+@pytest.mark.parametrize(
+    ("window", "rotary", "head_norm"), [(0, 100.0, False), (2, 0.0, True), (9, 0.0, False)]
+)
+@pytest.mark.parametrize(("heads", "groups", "width"), [(1, 1, 2), (4, 2, 2), (6, 1, 4)])
+@pytest.mark.parametrize("positions", [1, 2, 7])
+def test_attention_costs_what_its_pairs_do(
+    positions: int, heads: int, groups: int, width: int, window: int, rotary: float, head_norm: bool
+) -> None:
+    """Pairs are counted one by one; a window as long as the text makes no difference."""
+    layer = Attention(heads, groups, rotary, window=window, head_norm=head_norm)
+    queries, keys = (positions, heads * width), (positions, groups * width)
+    pairs = heads * sum(
+        0 <= i - j < (window or positions) for i in range(positions) for j in range(positions)
+    )
+    rows, shared = heads * positions, 2 * (heads - groups) * positions * width
+    costs = layer.costs(queries, keys, keys)
+    counted = attended(pairs, rows, width, shared)["attention"]
+    assert costs["attention"] == counted
+    masked = layer.masked(queries, keys, keys)
+    assert counted.forward.mac + masked.forward.mac == 2 * heads * positions**2 * width
+    assert counted.input_grad.mac + masked.input_grad.mac == 4 * heads * positions**2 * width
+    assert masked.evaluate == masked.forward
+    assert costs.keys() == {"attention", *["rotary"] * bool(rotary), *["head_norm"] * head_norm}
 
 
 def test_weights_and_statistics() -> None:

@@ -20,7 +20,7 @@ from math import prod
 import torch
 from nas.layers import Layer
 from nas.modules import module_of
-from nas.layers.initial_values import Constant
+from nas.layers.layer import Constant
 from nas.ops import Cost, Ops
 
 @dataclass(frozen=True)

@@ -308,7 +308,7 @@ def test_two_members_of_one_name_are_refused() -> None:
 
 def test_a_broken_package_of_layers_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "nas.families.import_layers_of_others", Mock(side_effect=ImportError("the layers of own fail"))
+        "nas.reader.import_layers_of_others", Mock(side_effect=ImportError("the layers of own fail"))
     )
     with pytest.raises(RecordError, match="the layers of own fail"):
         decode(Layer, {"type": "Unheard"})

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from nas.graph import Graph
-from nas.layers import Conv2d, Shape, ShapeError
-from nas.ops import OPS, TENSOR_OPS, Cost, Ops
+from nas.layers import Shape, ShapeError
+from nas.ops import OPS, TENSOR_OPS
 from nas.products import all_pairs, least_products
 from nas.record import graph_to_json
 from nas.seeds import SEEDS, SeedError, residual, resnet18, resnet50, resnet50_v1, resolve_seed
@@ -23,47 +22,6 @@ def test_the_names() -> None:
     assert list(TEXT_SEEDS) == [*llamas, "gpt-4x128", "gpt2-small-bytes"]
 
 
-def strides(graph: Graph, kernel: int) -> list[str]:
-    asked = (2, kernel)
-    layers = {node.name: node.layer for node in graph.nodes}
-    return [
-        name
-        for name, each in layers.items()
-        if isinstance(each, Conv2d) and (each.stride, each.kernel) == asked
-    ]
-
-
-def test_where_the_stride_of_a_bottleneck_stands() -> None:
-    shortcuts = [f"stage{stage}.block1.shortcut.conv" for stage in (2, 3, 4)]
-    assert strides(resnet50(), 3) == [f"stage{stage}.block1.2.conv" for stage in (2, 3, 4)]
-    assert strides(resnet50(), 1) == shortcuts
-    assert strides(resnet50_v1(), 3) == []
-    first = [f"stage{stage}.block1.1.conv" for stage in (2, 3, 4)]
-    assert sorted(strides(resnet50_v1(), 1)) == sorted(first + shortcuts)
-
-
-@pytest.mark.parametrize(
-    ("graph", "parameters", "convolutions"),
-    [
-        # 25,557,032 and 11,689,512: torchvision's model cards.
-        (resnet50(), 25_557_032, 53),
-        (resnet50_v1(), 25_557_032, 53),
-        (resnet18(), 11_689_512, 20),
-        # convolutions 36 + 2·144 + 288 + 576 + 32 + 1,152 + 2,304 + 128; norms 2·84; classifier 170
-        (residual(), 5_142, 9),
-    ],
-)
-def test_parameters_and_convolutions(graph: Graph, parameters: int, convolutions: int) -> None:
-    assert graph.num_parameters == parameters
-    assert graph.rows["conv"].num == graph.rows["bn"].num == convolutions
-
-
-def test_stages_of_the_small_seed() -> None:
-    graph = residual((1, 28, 28))
-    shapes = Counter(graph.shapes[node.name] for node in graph.nodes if node.name.endswith(".add"))
-    assert shapes == {(4, 28, 28): 1, (8, 14, 14): 1, (16, 7, 7): 1}
-
-
 @pytest.mark.parametrize("name", SEEDS)
 def test_every_seed_takes_images_and_classes(name: str) -> None:
     graph = SEEDS[name]((3, 64, 48), 7)
@@ -71,87 +29,27 @@ def test_every_seed_takes_images_and_classes(name: str) -> None:
     assert SEEDS[name]((1, 1, 1), 1).classes == 1
 
 
-def test_gpt2_small_by_hand() -> None:
-    """12 blocks of 12 heads and width 768 = 12 · 64, MLPs of 3,072, at 1,024 positions of 256 symbols."""
-    graph, positions, d, blocks, heads, symbols = gpt2_small_bytes(), 1024, 768, 12, 12, 256
-    matrices = blocks * (4 * d * d + 2 * d * 4 * d) + d * symbols
-    biases = blocks * (4 * d + 4 * d + d)
-    norms = 2 * blocks + 1
+def test_parameters_of_resnets() -> None:
+    """25,557,032 and 11,689,512: torchvision's model cards. 5,142: convolutions 36 + 2·144 + 288 + 576 + 32 +
+    1,152 + 2,304 + 128, norms 2·84, classifier 170."""
+    graphs = (resnet50(), resnet50_v1(), resnet18(), residual())
+    assert [graph.num_parameters for graph in graphs] == [25_557_032, 25_557_032, 11_689_512, 5_142]
+
+
+def test_figures_of_text_networks() -> None:
+    """By arithmetic, from the figures of each layer in test_layers. GPT-2 small: 12 blocks of 12 heads, width
+    768 and MLPs of 3,072, at 1,024 positions. The small Llama: 4 blocks of 4 heads of 32 in 2 groups and MLPs
+    of 352, at 256."""
+    gpt2, llama = gpt2_small_bytes(), llama_4x128()
+    d, symbols = 768, 256
+    matrices, biases = 12 * (4 * d * d + 2 * d * 4 * d) + d * symbols, 12 * (4 * d + 4 * d + d)
+    assert gpt2.num_parameters == symbols * d + 1024 * d + matrices + biases + 25 * 2 * d == 86_235_648
+    assert gpt2.cost.train.price(TENSOR_OPS) == 581_085_167_616
+    assert gpt2.operations == gpt2.cost.train.price(OPS) == 584_240_935_936
     assert (
-        graph.num_parameters == symbols * d + positions * d + matrices + biases + norms * 2 * d == 86_235_648
+        llama.num_parameters == 256 * 128 + 4 * (2 * 128 * (128 + 64) + 3 * 128 * 352) + 128 * 256 + 9 * 128
     )
-    pairs, rows, x = heads * positions * (positions + 1) // 2, heads * positions, positions * d
-    assert pairs == 6_297_600
-    linear = matrices * positions
-    forward = Ops(
-        mac=linear + blocks * 2 * pairs * 64,
-        # positions, biases, norms, softmax, residuals, GELU, loss
-        add=x
-        + positions * biases
-        + norms * positions * (4 * d - 1)
-        + blocks * (2 * pairs - rows)
-        + 2 * blocks * x
-        + blocks * 4 * x
-        + positions * (2 * symbols + 1),
-        # norms, scale of the scores, GELU
-        mul=norms * 3 * x + blocks * pairs + blocks * 3 * 4 * x,
-        # norms, softmax, loss
-        div=norms * 3 * positions + blocks * pairs + positions * symbols,
-        sqrt=norms * positions,
-        # softmax, erf, loss
-        exp=blocks * pairs + blocks * 4 * x + positions * (symbols + 1),
-        cmp=blocks * (pairs - rows) + positions * (symbols - 1),
-    )
-    input_grad = Ops(
-        mac=linear + blocks * 4 * pairs * 64,
-        # norms, softmax, GELU, loss; and where the trunk (both norms, both sums) or a norm (q, k, v) is read
-        # by several: 2 in front of each of 24 sums, 3 behind each first norm
-        add=norms * positions * (4 * d - 2)
-        + blocks * (2 * pairs - rows)
-        + blocks * 4 * x
-        + positions * symbols
-        + blocks * (1 + 1 + 2) * x,
-        mul=norms * 4 * x + blocks * 3 * pairs + blocks * 5 * 4 * x + positions * symbols,
-        div=norms * 2 * positions,
-        exp=blocks * 4 * x,
-    )
-    weight_grad = Ops(
-        mac=linear,
-        # embedding, positions, biases, norms
-        add=x + x + positions * biases + norms * 2 * x,
-        mul=norms * x,
-    )
-    # The loss is not computed, but log p is: no division, and a sum less.
-    evaluate = forward + Ops(add=-positions, div=-positions * symbols)
-    assert graph.cost == Cost(forward, input_grad, weight_grad, evaluate)
-    assert graph.cost.train.price(TENSOR_OPS) == 581_085_167_616
-    assert graph.operations == graph.cost.train.price(OPS) == 584_240_935_936
-
-
-def test_grouped_keys_and_a_gated_mlp_by_hand() -> None:
-    """4 blocks, 4 heads of 32 in 2 groups, MLPs of 352, at 256 positions of 256 symbols."""
-    graph, positions, d, blocks = llama_4x128(), 256, 128, 4
-    attention = 2 * d * d + 2 * d * 64
-    mlp = 3 * d * 352
-    matrices = blocks * (attention + mlp) + d * 256
-    assert graph.num_parameters == 256 * d + matrices + 9 * d == 803_968
-    pairs, rows = 4 * 256 * 257 // 2, 4 * 256
-    assert graph.rows["linear"].cost.forward == Ops(mac=positions * matrices)
-    assert graph.rows["attention"].cost == Cost(
-        Ops(mac=2 * pairs * 32, mul=pairs, add=2 * pairs - rows, cmp=pairs - rows, exp=pairs, div=pairs) * 4,
-        Ops(mac=4 * pairs * 32, mul=3 * pairs, add=2 * pairs - rows + 2 * 2 * positions * 32) * 4,
-        Ops(),
-        Ops(mac=2 * pairs * 32, mul=pairs, add=2 * pairs - rows, cmp=pairs - rows, exp=pairs, div=pairs) * 4,
-    )
-    turned = (4 + 2) * positions * 32
-    turn = Ops(mul=2 * turned, add=turned) * 4
-    assert graph.rows["rotary"].cost == Cost(turn, turn, Ops(), turn)
-    hidden = positions * 352
-    silu = Ops(exp=hidden, add=hidden, div=hidden, mul=hidden) * 4
-    assert graph.rows["silu"].cost == Cost(silu, Ops(mul=3 * hidden, add=2 * hidden) * 4, Ops(), silu)
-    product = Ops(mul=hidden) * 4
-    assert graph.rows["product"].cost == Cost(product, product * 2, Ops(), product)
-    assert graph.cost.train.price(TENSOR_OPS) == 1_384_906_752
+    assert llama.cost.train.price(TENSOR_OPS) == 1_384_906_752
 
 
 def test_what_published_mfu_counts() -> None:

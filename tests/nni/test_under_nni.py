@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from aiperf.trial import State
 pytestmark = [pytest.mark.nni, pytest.mark.torch, pytest.mark.timeout(1500)]
 
 TRIALS = 3
+BEGUN_SECONDS = 240  # for the journal; NNI's manager gives up its tuner if that does not answer in ten
 SECONDS = 1200  # on a busy machine; a quiet one needs a minute and a half
 STOP_SECONDS = 300  # likewise; a quiet one needs seconds
 COMMAND = str(Path(sys.executable).parent / "aiperf-hpc")
@@ -68,7 +69,16 @@ class Nni:
         config = self.folder / "config.yml"
         config.write_text(self.run(COMMAND, "nni", "config", *options, *where), encoding="utf-8")
         self.ctl("create", "--config", str(config), "--port", str(self.port))
+        self.wait(files.journal.exists, BEGUN_SECONDS)
         return files
+
+    def wait(self, holds: Callable[[], bool], seconds: float = SECONDS) -> None:
+        """Fails as soon as NNI has given up, as where its tuner came too late."""
+        until = time.monotonic() + seconds
+        while not holds():
+            assert self.shown("check-status")["status"] != "ERROR", self.logs()
+            assert time.monotonic() < until, self.logs()
+            time.sleep(0.5)
 
     def is_gone(self) -> bool:
         """Whether no process of it is left some time after it was stopped."""
@@ -116,12 +126,7 @@ def nni(tmp_path: Path) -> Iterator[Nni]:
 
 def test_its_trials_are_those_of_the_journal(nni: Nni) -> None:
     files = nni.begin("--set", "training.epochs=[1]", "--max-trials", str(TRIALS))
-    until = time.monotonic() + SECONDS
-    while (status := nni.shown("check-status")["status"]) not in ("DONE", "ERROR", "STOPPED"):
-        assert time.monotonic() < until, nni.logs()
-        time.sleep(2)
-    assert status == "DONE", nni.logs()
-
+    nni.wait(lambda: nni.shown("check-status")["status"] == "DONE")
     jobs = nni.shown("trial-jobs")
     assert [job["status"] for job in jobs] == ["SUCCEEDED"] * TRIALS
     told = {
@@ -130,9 +135,7 @@ def test_its_trials_are_those_of_the_journal(nni: Nni) -> None:
         )
         for job in jobs
     }
-    while files.socket_address.exists():  # the best network is tested after the last trial
-        assert time.monotonic() < until, nni.logs()
-        time.sleep(1)
+    nni.wait(lambda: not files.socket_address.exists())  # the best network is tested after the last trial
     found = replay(read_journal(files.journal))
     assert not found.faults
     assert found.leg.ended is not None
@@ -167,11 +170,7 @@ def test_stopped_it_has_what_was_done(
 ) -> None:
     """`state`: of the first trial, if it began. The master outlives NNI's manager where it is slow."""
     files = nni.begin(*options)
-    until = time.monotonic() + SECONDS
-    while f'"{word}"' not in (text := files.journal.read_text("utf-8") if files.journal.exists() else ""):
-        assert '"LegEnded"' not in text, text
-        assert time.monotonic() < until, nni.logs()
-        time.sleep(0.2)
+    nni.wait(lambda: f'"{word}"' in files.journal.read_text("utf-8"))
     assert nni.is_gone(), nni.logs()
     found = replay(read_journal(files.journal))
     assert not found.faults

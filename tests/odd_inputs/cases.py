@@ -126,11 +126,13 @@ def _learnt(environment: Environment) -> object:
 
 def _reproduced(environment: Environment) -> object:
     """The file of a validation that was interrupted, written and read again."""
-    so_far: Any = called("aiperf.rules.reproduced_so_far:SoFar.of", SimpleNamespace(last_chain="x", lines=1))
-    refusal = so_far.keep(3)
+    saved: Any = called(
+        "aiperf.rules.reproduction:SavedProgress.of", SimpleNamespace(last_chain="x", lines=1)
+    )
+    refusal = saved.keep(3)
     if refusal:
         raise AiperfError(refusal)
-    return so_far.read()
+    return saved.read()
 
 
 def _ascend(environment: Environment) -> object:
@@ -144,7 +146,7 @@ def _compiler(_: Environment) -> object:
 
 def _visible(environment: Environment) -> object:
     names = ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES")
-    return called("aiperf.hardware.unseen:_hides_all", names, environment)
+    return called("aiperf.hardware.host_accelerators:_hides_all", names, environment)
 
 
 def _host(environment: Environment) -> object:
@@ -200,7 +202,9 @@ VARIABLE_CASES = (
         _host,
     ),
     VariableCase(
-        ("aiperf/hardware/unseen.py name",), ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"), _visible
+        ("aiperf/hardware/host_accelerators.py name",),
+        ("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES"),
+        _visible,
     ),
     VariableCase(
         _in("aiperf/hidden_text.py", "'HOME'", "name"), ("HOME", "USER", "LOGNAME", "SUDO_USER"), _learnt
@@ -217,9 +221,9 @@ VARIABLE_CASES = (
     ),
     VariableCase(("aiperf/own_files.py 'XDG_CACHE_HOME'",), ("XDG_CACHE_HOME",), _reproduced),
     VariableCase(
-        ("aiperf/parallel/meeting.py INTERFACES[0]",),
+        ("aiperf/parallel/ddp.py INTERFACES[0]",),
         ("GLOO_SOCKET_IFNAME",),
-        lambda _: called("aiperf.parallel.meeting:meet_across_hosts", "127.0.0.1", 1, True),
+        lambda _: called("aiperf.parallel.ddp:meet_across_hosts", "127.0.0.1", 1, True),
     ),
     VariableCase(
         ("aiperf/device/dynamo.py CACHE", "aiperf/engines/compiled.py CACHE"),
@@ -251,9 +255,9 @@ VARIABLE_CASES = (
         "aiperf.device.surroundings:read_settings",
     ),
     VariableCase(
-        _in("aiperf/engines/fused/build.py", "'CC'", "'HOME'", "'PATH'", "'XDG_CACHE_HOME'", "name"),
+        _in("aiperf/engines/fused/kernels.py", "'CC'", "'HOME'", "'PATH'", "'XDG_CACHE_HOME'", "name"),
         COMPILERS,
-        "aiperf.engines.fused.build:built",
+        "aiperf.engines.fused.kernels:built",
         {"CC": "none", "PATH": "/nowhere"},
     ),
     VariableCase(("aiperf/engines/compiled.py 'CXX'",), ("CXX",), "aiperf.engines.compiled:compilers"),
@@ -313,7 +317,7 @@ def _time_left(folder: Path) -> object:
 
 def _compiled(folder: Path) -> object:
     environment = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(folder)}
-    return called("aiperf.engines.fused.build:built", environment)
+    return called("aiperf.engines.fused.kernels:built", environment)
 
 
 DRIVERS = ("nvidia-smi", "rocm-smi", "npu-smi", "xpu-smi")
@@ -334,12 +338,12 @@ PROCESS_CASES = (
         _first_site,
     ),
     ProcessCase(
-        ("aiperf/hardware/unseen.py _ask_tool",),
+        ("aiperf/hardware/host_accelerators.py _ask_tool",),
         DRIVERS,
-        lambda _: called("aiperf.hardware.unseen:refuse_unseen", "2.6", {}, {}),
+        lambda _: called("aiperf.hardware.host_accelerators:refuse_unseen", "2.6", {}, {}),
     ),
     ProcessCase(("aiperf/doctor/host_report.py _ask",), DRIVERS, _drivers),
-    ProcessCase(_in("aiperf/engines/fused/build.py", "_version", "_compile"), ("cc",), _compiled),
+    ProcessCase(_in("aiperf/engines/fused/kernels.py", "_version", "_compile"), ("cc",), _compiled),
 )
 
 
@@ -377,7 +381,7 @@ def _answers(folder: Path) -> object:
 
 
 def _packing(folder: Path) -> object:
-    lines = called("aiperf.data.packed.packing_record:PackingRecord.lines", folder / "packing")
+    lines = called("aiperf.data.packed.packing_plan:PackingRecord.lines", folder / "packing")
     return list(lines)  # type: ignore[call-overload]
 
 
@@ -426,7 +430,7 @@ PACKAGE_READERS = {
 WRITE_JOB = "launch slurm -- --preset digits"
 FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
     (
-        "analysis/readings/references.py _own",
+        "analysis/readings/references.py references",
         "references.toml",
         lambda _: called("analysis.readings.references:references"),
     ),
@@ -477,7 +481,7 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
         lambda folder: called("aiperf.journal.file:positions", folder / "run/journal.jsonl", {1, 2}),
     ),
     (
-        "aiperf/journal/file.py JournalReader.new_lines, aiperf/journal/place.py never_begun",
+        "aiperf/journal/file.py JournalReader.new_lines, aiperf/journal/file.py never_begun",
         "run/journal.jsonl",
         "status run",
     ),
@@ -520,9 +524,9 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
         "aiperf.training.kept_network:read_any_kept",
     ),
     (
-        "aiperf/training/probe.py sees_run",
+        "aiperf/training/driver.py sees_run",
         "run/.probe",
-        lambda folder: called("aiperf.training.probe:sees_run", RunFiles(folder / "run"), "nonce"),
+        lambda folder: called("aiperf.training.driver:sees_run", RunFiles(folder / "run"), "nonce"),
     ),
     (
         "aiperf/inference/loadgen.py logged_answers",
@@ -535,8 +539,8 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
         "images/train/cat/1.png",
         "aiperf.data.decode:check_file",
     ),
-    (f"{DATA}/packed/shards.py mapped", "shard", "aiperf.data.packed.shards:mapped"),
-    (f"{DATA}/packed/packing_record.py PackingRecord.lines", "packing", _packing),
+    (f"{DATA}/packed/shards.py map_file", "shard", "aiperf.data.packed.shards:map_file"),
+    (f"{DATA}/packed/packing_plan.py PackingRecord.lines", "packing", _packing),
 )
 """Places, the file that is read there, and what reads it: see `FileCase`."""
 IMAGE_FILES = (
@@ -579,13 +583,13 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     ),
     "tests/analysis/submissions/test_archive.py": (
         "analysis/submissions/unpacking.py _sealed",
-        "analysis/submissions/verify.py _run",
+        "analysis/submissions/verify.py _wrong_config",
     ),
 }
 """Places that a test of their own feeds with odd things."""
 OWN: Mapping[str, tuple[str, ...]] = {
     "its answer is not read": (
-        "aiperf/ranks/connect.py _ended_after",
+        "aiperf/ranks/connect.py _after",
         "aiperf/ranks/connect.py abort",
         "aiperf/ranks/ranks.py run_for_this",
         "aiperf/ranks/start_guard.py guarded",
@@ -593,13 +597,13 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "it answers over a socket, a pipe or a file of its own": (
         "aiperf/telemetry/recorder.py Recorder.__init__",
         "aiperf/data/decoders.py server",
-        "aiperf/data/packed/packing_process.py packing_processes",
+        "aiperf/data/packed/packing.py packing_processes",
         "aiperf/on_nni/tuner.py SearchTuner.update_search_space",
         "aiperf/profiling/local_ranks.py _start",
         "aiperf/ranks/process.py WorkerProcess.__init__",
-        "aiperf/rules/side_by_side.py _started",
+        "aiperf/rules/reproduction.py _started",
     ),
-    "this Python, without any file of a site": ("aiperf/hardware/unseen.py _try_files",),
+    "this Python, without any file of a site": ("aiperf/hardware/host_accelerators.py _try_files",),
     "a file of this program or of a library": (
         "aiperf/clash.py _again",
         "aiperf/code.py code_hash",
@@ -609,15 +613,14 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/data/digits.py _digits",
         "aiperf/data/digits.py _pinned",
         "aiperf/data/texts/loading.py bundled_text",
-        "aiperf/engines/fused/build.py _digest",
-        "aiperf/engines/fused/build.py _kind",
+        "aiperf/engines/fused/kernels.py _digest",
+        "aiperf/engines/fused/kernels.py _kind",
         "analysis/comparing/published.py published",
         "analysis/pages/page.py _text",
-        "analysis/readings/references.py references",
         "analysis/submissions/schema.py schema",
     ),
     "a file that this program has written a moment before, or is about to": (
-        "aiperf/data/packed/packing_record.py PackingRecord.__init__",
+        "aiperf/data/packed/packing_plan.py PackingRecord.__init__",
         "aiperf/data/packed/shards.py to_disk",
         "aiperf/journal/file.py JournalWriter.begin",
         "aiperf/profiling/local_ranks.py _read",

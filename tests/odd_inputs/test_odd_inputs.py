@@ -135,7 +135,7 @@ def test_a_file_may_hold_anything(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", "")
-    for name in ("aiperf.doctor.host_report.PROBE_SECONDS", "aiperf.training.probe.PROBE_SECONDS"):
+    for name in ("aiperf.doctor.host_report.PROBE_SECONDS", "aiperf.training.driver.PROBE_SECONDS"):
         if case.places[0].startswith(name.rpartition(".")[0].replace(".", "/")):
             monkeypatch.setattr(name, 0.0)
     path = folder / case.name

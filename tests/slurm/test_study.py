@@ -47,10 +47,15 @@ def table(cluster: Cluster, study: str) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-def test_a_study_of_two_sizes_makes_its_table(cluster: Cluster, site: Path) -> None:
+def test_a_study_of_two_sizes_makes_its_table_beside_a_single_job(cluster: Cluster, site: Path) -> None:
     words = ("--nodes", "1,2", "--hours", 0.004, "--directory", "study", "--submit", "--", "--preset", TINY)
     cluster.aiperf("launch", "scaling", *words)
+    once = ("--nodes", 2, "--hours", 0.003, "--name", "first", "--submit", "--", "--preset", TINY)
+    told = cluster.aiperf("launch", "slurm", *once)  # a single script, beside the study
     rows = table(cluster, "study")
+    job = Job(cluster, re.findall(r"job (\d+)", told)[0])
+    assert job.end() == "COMPLETED", (cluster.work / f"first-{job.id}.out").read_text()
+    assert "VALID, class smoke" in (cluster.work / f"first-{job.id}.out").read_text()
     assert [row["nodes"] for row in rows] == ["1", "2"]
     assert all(row["verdict"].startswith("VALID") for row in rows)
     answer = status(cluster)
@@ -88,11 +93,3 @@ def test_workers_that_pretend_make_a_study_of_sixteen_nodes(cluster: Cluster, si
     assert status(cluster, study="pretended").returncode == 0
     (page,) = (cluster.work / "pretended" / "table").glob("*.html")
     assert "16-nodes" in page.read_text(encoding="utf-8")
-
-
-def test_a_script_is_written_and_submitted(cluster: Cluster, site: Path) -> None:
-    words = ("--nodes", 2, "--hours", 0.003, "--name", "first", "--submit", "--", "--preset", TINY)
-    told = cluster.aiperf("launch", "slurm", *words)
-    job = Job(cluster, re.findall(r"job (\d+)", told)[0])
-    assert job.end() == "COMPLETED", (cluster.work / f"first-{job.id}.out").read_text()
-    assert "VALID, class smoke" in (cluster.work / f"first-{job.id}.out").read_text()

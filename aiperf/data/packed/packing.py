@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
-from aiperf.data.packed.folder_lock import alone
-from aiperf.data.packed.packing_plan import PackingPlan, Planned, with_finished, with_undamaged
-from aiperf.data.packed.packing_process import decode_into
-from aiperf.data.packed.packing_record import PackingRecord
-from aiperf.data.packed.shards import PACKING, Packed, Shard, to_disk, write_manifest
+import numpy as np
+
+from aiperf.data.decode import decode_whole
+from aiperf.data.decoders import server
+from aiperf.data.decoding_process import end_with_parent
+from aiperf.data.packed.packing_plan import (
+    PackingPlan,
+    PackingRecord,
+    PlannedShard,
+    with_finished,
+    with_undamaged,
+)
+from aiperf.data.packed.shards import PACKING, Packed, Shard, alone, to_disk, write_manifest
 from aiperf.errors import DataError
 from aiperf.os_error import unwritable
+from aiperf.scheduler_warning import outlive
 from aiperf.wording import first_few
 from nas.bounded import file_digest
 
@@ -32,8 +45,8 @@ def pack(
 ) -> Packed | None:
     """Makes the shards that are not there yet, then the manifest. `show` is given the images done so far.
 
-    What is there is looked at again, for since the plan was made another packing may have been at work;
-    None where it has made all. Raises DataError, which names the files that cannot be decoded once all
+    The target is looked at again, because another packing may have written there since the plan was made;
+    returns None if it has made all. Raises DataError, which names the files that cannot be decoded once all
     other shards are made: with these replaced, the next call makes only theirs.
     """
     try:
@@ -43,8 +56,8 @@ def pack(
                 return None
             return _packed(with_undamaged(now, HASHERS), processes, workers, show)
     except OSError as error:
-        told = unwritable(error, error.filename or plan.target, "fix this")
-        raise DataError(f"{told}, then run the same command to continue") from None
+        reason = unwritable(error, error.filename or plan.target, "fix this")
+        raise DataError(f"{reason}, then run the same command to continue") from None
     except BrokenProcessPool:
         raise DataError(
             "a packing process was killed, perhaps because memory ran out; run the same command with fewer "
@@ -53,7 +66,8 @@ def pack(
 
 
 def _packed(plan: PackingPlan, processes: Executor, workers: int, show: Callable[[int], object]) -> Packed:
-    with PackingRecord(plan.target / PACKING) as record:
+    """Packs what is left. The record goes last: a packing that is killed before can be continued."""
+    with closing(PackingRecord(plan.target / PACKING)) as record:
         hashes = plan.finished | _made(plan, processes, workers, record, show)
         train, test = (
             tuple(Shard(shard.images, hashes[shard.name]) for shard in part) for part in plan.parts
@@ -69,23 +83,23 @@ def _made(
     plan: PackingPlan, processes: Executor, workers: int, record: PackingRecord, show: Callable[[int], object]
 ) -> dict[str, str]:
     """SHA-256 of the shards that were made, by name."""
-    left = {shard.name: -(-shard.images // PIECE) for shard in plan.left}
+    left = {shard.name: -(-shard.images // PIECE) for shard in plan.left}  # pieces that are not decoded
     done, faults = plan.images_finished, list[str]()
-    hashes, decoding = dict[str, Future[str]](), dict[Future[tuple[int, str]], Planned]()
+    hashes, decoding = dict[str, Future[str]](), dict[Future[tuple[int, str]], PlannedShard]()
     pieces = _pieces(plan)
     # In threads, because they wait for the disk while the processes decode.
-    with ThreadPoolExecutor(HASHERS) as hashers:
+    with futures.ThreadPoolExecutor(HASHERS) as hashers:
         while True:
             while len(decoding) < AHEAD * workers and (piece := next(pieces, None)) is not None:
                 decoding[processes.submit(piece[1])] = piece[0]
             if not decoding:
                 break
-            for future in wait(decoding, return_when=FIRST_COMPLETED).done:
-                shard, (images, told) = decoding.pop(future), future.result()
+            for future in futures.wait(decoding, return_when=futures.FIRST_COMPLETED).done:
+                shard, (images, line) = decoding.pop(future), future.result()
                 done += images
                 show(done)
-                if told:
-                    faults.append(told)
+                if line:
+                    faults.append(line)
                     continue  # one of its pieces stays left, so its shard is not finished
                 left[shard.name] -= 1
                 if not left[shard.name]:
@@ -98,7 +112,7 @@ def _made(
     return made
 
 
-def _pieces(plan: PackingPlan) -> Iterator[tuple[Planned, Callable[[], tuple[int, str]]]]:
+def _pieces(plan: PackingPlan) -> Iterator[tuple[PlannedShard, Callable[[], tuple[int, str]]]]:
     """Shard by shard. The file of a shard has its whole length before its first piece is written."""
     side, channels = plan.result.side, plan.result.channels
     for shard in plan.left:
@@ -111,7 +125,7 @@ def _pieces(plan: PackingPlan) -> Iterator[tuple[Planned, Callable[[], tuple[int
             yield shard, partial(decode_into, str(path), offset, files, channels, side)
 
 
-def _finish(plan: PackingPlan, shard: Planned, record: PackingRecord) -> str:
+def _finish(plan: PackingPlan, shard: PlannedShard, record: PackingRecord) -> str:
     """The SHA-256 of a whole shard, which is on the disk before it has its name and stands in the record."""
     target = plan.target
     unfinished = target / shard.unfinished
@@ -126,3 +140,33 @@ def _finish(plan: PackingPlan, shard: Planned, record: PackingRecord) -> str:
     to_disk(target)
     record.add(json.dumps({"shard": shard.name, "source": shard.source, "sha256": digest}))
     return digest
+
+
+def packing_processes(processes: int) -> ProcessPoolExecutor:
+    """Processes that outlive Ctrl-C, for the one that started them ends them, and never outlive that one."""
+    return ProcessPoolExecutor(processes, mp_context=server(__name__), initializer=_begin)
+
+
+def decode_into(path: str, offset: int, files: Sequence[str], channels: int, side: int) -> tuple[int, str]:
+    """Decodes files into the shard at `path`, from this byte on. Returns how many were decoded, and a line on
+    the first that could not be; then nothing is written."""
+    pixels = np.empty((len(files), side, side, channels), np.uint8)
+    for index, file in enumerate(files):
+        try:
+            pixels[index] = decode_whole(file, channels, side)
+        except DataError as error:
+            return index, str(error)
+    shard = os.open(path, os.O_WRONLY)
+    try:
+        content, written = memoryview(pixels.data).cast("B"), 0
+        while written < len(content):
+            written += os.pwrite(shard, content[written:], offset + written)
+    finally:
+        os.close(shard)
+    return len(files), ""
+
+
+def _begin() -> None:
+    """What a packing process does before its first piece."""
+    outlive()
+    threading.Thread(target=end_with_parent, daemon=True).start()

@@ -3,11 +3,14 @@ describes them."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,13 +25,19 @@ from nas.bounded import file_digest, read_text
 from nas.record import RecordError, decode, encode
 
 MANIFEST = "manifest.json"
+"""Written last: a folder with it holds a whole set."""
 PACKING = "packing.jsonl"
 """The finished shards of a packing that is not finished; removed when the manifest is written."""
+LOCK = ".lock"
+"""A file that is locked by the one process that writes in a folder. It is never removed: whoever opened it
+before would then hold a lock that nobody else sees."""
 FORMS = "aiperf-hpc/packed/"
 FORM = f"{FORMS}1"
+"""The form of the folder, with its version: other ones are refused."""
 SIDE = 256
 """Customary shorter side of ImageNet's images before a crop of 224 (Krizhevsky et al., NIPS 2012)."""
 FILTER = "bilinear, with antialiasing"
+"""How pixels are scaled, as the manifest records it."""
 # Each shard is mapped, and keeps a file open: 256 leave room below the usual limit of 1,024 for the shards
 # of test and whatever else a rank opens. Small sets have small shards, so that a packing that was killed
 # loses little of its work.
@@ -54,6 +63,7 @@ class PackedPart:
 
     @property
     def labels(self) -> NDArray[np.int64]:
+        """The label of each image (n,), in the order of the images."""
         return np.repeat(np.arange(len(self.images_by_class)), self.images_by_class)
 
 
@@ -70,6 +80,7 @@ class Packed:
     resize: str
     filter: str
     decoder: str
+    """The library that decoded the files: another version may give other pixels."""
     train: PackedPart
     test: PackedPart
 
@@ -91,18 +102,22 @@ class Packed:
 
     @property
     def image_bytes(self) -> int:
+        """Size of one image, a byte for each channel of a pixel."""
         return self.side * self.side * self.channels
 
     @property
     def images(self) -> int:
+        """Number of images of both parts."""
         return sum(shard.images for _, shard in self.shards)
 
     @property
     def total_bytes(self) -> int:
+        """Size of all shards."""
         return self.images * self.image_bytes
 
 
 def shard_name(part: str, number: int) -> str:
+    """File name of a shard of `train` or `test`."""
     return f"{part}-{number:05}.shard"
 
 
@@ -112,10 +127,12 @@ def images_a_shard(images: int) -> int:
 
 
 def resize_text(side: int) -> str:
+    """How images become squares of this side, as the manifest records it."""
     return f"shorter side to {side} and centre crop, in one step"
 
 
 def write_manifest(folder: Path, packed: Packed) -> None:
+    """Writes the manifest with its own SHA-256, which shows later changes."""
     write_durably(folder / MANIFEST, json.dumps({**encode(packed), "sha256": packed.sha256}, indent=1) + "\n")
 
 
@@ -126,6 +143,27 @@ def write_durably(path: Path, text: str) -> None:
     to_disk(unfinished)
     unfinished.rename(path)
     to_disk(path.parent)
+
+
+@contextmanager
+def alone(folder: Path, busy: str = "") -> Iterator[None]:
+    """Waits for another process that holds the folder; with `busy` raises DataError of these words instead.
+
+    Makes the folder. Raises DataError if the file system has no locks, and OSError for a folder that
+    cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except OSError as error:
+            if busy and error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+                raise DataError(busy) from None
+            raise DataError(
+                f"{folder / LOCK}: cannot be locked ({error.strerror}); use a file system with locks "
+                f"(Lustre: mount it with -o flock)"
+            ) from None
+        yield
 
 
 def to_disk(path: Path) -> None:
@@ -166,27 +204,27 @@ def read_manifest(folder: Path) -> Packed:
         raise DataError(
             f"{path}: is not a manifest of packed images ({error}); pack the images again"
         ) from None
-    told = next(_contradictions(packed), "")
-    if not told and digest != packed.sha256:
-        told = "its SHA-256 does not match its content, so it was changed or damaged"
-    if told:
-        raise DataError(f"{path}: {told}; pack the images again")
+    wrong = next(_contradictions(packed), "")
+    if not wrong and digest != packed.sha256:
+        wrong = "its SHA-256 does not match its content, so it was changed or damaged"
+    if wrong:
+        raise DataError(f"{path}: {wrong}; pack the images again")
     return packed
 
 
 def check_sizes(folder: Path, packed: Packed) -> None:
     """Raises DataError, which names the shards that are missing or of another size."""
-    if told := wrong_sizes(folder, packed):
-        raise DataError(f"{first_few(told)}; copy the shards again, or pack the images again")
+    if lines := wrong_sizes(folder, packed):
+        raise DataError(f"{first_few(lines)}; copy the shards again, or pack the images again")
 
 
 def wrong_sizes(folder: Path, packed: Packed) -> list[str]:
     """A line for each shard that is missing or of another size than the manifest says."""
-    return [told for name, shard in packed.shards if (told := wrong_size(folder / name, packed, shard))]
+    return [line for name, shard in packed.shards if (line := wrong_size(folder / name, packed, shard))]
 
 
 def wrong_size(path: Path, packed: Packed, shard: Shard) -> str:
-    """Empty where the size is right."""
+    """What is wrong with the size of a shard, or why it cannot be known; empty if it is right."""
     expected = shard.images * packed.image_bytes
     try:
         found = path.stat().st_size
@@ -196,6 +234,8 @@ def wrong_size(path: Path, packed: Packed, shard: Shard) -> str:
 
 
 def _contradictions(packed: Packed) -> Iterator[str]:
+    """Yields what in a manifest cannot be. Anybody may have written it, and the loader relies on its
+    numbers."""
     if packed.form != FORM:
         yield f"its form is {packed.form!r}, and {FORM!r} is read"
     if packed.side < 1 or packed.channels not in (1, 3):
@@ -221,7 +261,7 @@ class Maps:
         self._shape = (packed.side, packed.side, packed.channels)
         self._bytes = packed.image_bytes
         self._images = images_a_shard(len(part.labels))
-        self._maps = [mapped(folder / shard_name(name, number)) for number in range(len(part.shards))]
+        self._maps = [map_file(folder / shard_name(name, number)) for number in range(len(part.shards))]
         self._arrays = [np.frombuffer(each, np.uint8).reshape(-1, *self._shape) for each in self._maps]
 
     def __getitem__(self, image: int) -> NDArray[np.uint8]:
@@ -244,7 +284,7 @@ class Maps:
             self._maps[shard].madvise(mmap.MADV_WILLNEED, aligned, first + self._bytes - aligned)
 
 
-def mapped(path: Path) -> mmap.mmap:
+def map_file(path: Path) -> mmap.mmap:
     """To be read only: what may be written counts as memory of each rank, however large. Raises DataError."""
     try:
         with path.open("rb") as file:
@@ -261,19 +301,19 @@ def damaged(folder: Path, packed: Packed, threads: int, show: Callable[[int], ob
     def look(shard: tuple[str, Shard]) -> str:
         return fault(folder / shard[0], packed, shard[1])
 
-    told, seen = list[str](), 0
+    lines, images = list[str](), 0
     with ThreadPoolExecutor(threads) as pool:
         for (_, shard), line in zip(packed.shards, pool.map(look, packed.shards)):
-            seen += shard.images
-            show(seen)
-            told += [line] if line else []
-    return told
+            images += shard.images
+            show(images)
+            lines += [line] if line else []
+    return lines
 
 
 def fault(path: Path, packed: Packed, shard: Shard) -> str:
-    """What is wrong with a shard; empty where it is whole and its SHA-256 right."""
-    if told := wrong_size(path, packed, shard):
-        return told
+    """What is wrong with a shard; empty if it is whole and its SHA-256 is right."""
+    if line := wrong_size(path, packed, shard):
+        return line
     try:
         found = file_digest(path)
     except OSError as error:

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
-from aiperf.data.packed.folder_lock import alone
 from aiperf.data.packed.shards import (
     MANIFEST,
     Packed,
     Shard,
+    alone,
     fault,
     read_manifest,
     write_manifest,
@@ -27,14 +27,15 @@ from aiperf.wording import bytes_text
 COPIERS = 8
 """Threads that wait for the shared file system and for the disk."""
 BLOCK_BYTES = 4 << 20
+"""Bytes that are read, hashed and written at a time."""
 
 
-def staged(folder: Path, packed: Packed, disk: Path) -> Path:
+def stage_shards(folder: Path, packed: Packed, disk: Path) -> Path:
     """The folder on this disk, one for each user, that holds the same shards.
 
-    The first rank of a host copies, the others wait for it. What is there is used again: as it is where
-    nothing was written since it was checked, else by its SHA-256. Raises DataError, also for a folder that
-    other users can write to.
+    The first rank of a host copies, the others wait for it. An earlier copy is used again: as it is if
+    nothing was written since it was checked, else if its SHA-256 is right. Raises DataError, also for a
+    folder that other users can write to.
     """
     target = disk / f"aiperf-packed-{os.getuid()}-{packed.sha256[:16]}"
     try:
@@ -64,17 +65,19 @@ def _unchanged(target: Path, packed: Packed) -> bool:
 
 
 def _fill(folder: Path, target: Path, packed: Packed) -> None:
+    """Copies the shards that the target lacks or has damaged, then the manifest. Raises DataError."""
     with ThreadPoolExecutor(COPIERS) as copiers:
         faults = copiers.map(lambda one: fault(target / one[0], packed, one[1]), packed.shards)
-        left = [one for one, told in zip(packed.shards, faults) if told]
+        left = [one for one, found in zip(packed.shards, faults) if found]
         _refuse_no_room(target, packed, left)
-        told = [*filter(None, copiers.map(lambda one: _copied(folder, target, *one), left))]
-    if told:
-        raise DataError(f"{told[0]}; `aiperf-hpc data verify {folder}` lists all damaged shards")
+        failed = [*filter(None, copiers.map(lambda one: _copied(folder, target, *one), left))]
+    if failed:
+        raise DataError(f"{failed[0]}; `aiperf-hpc data verify {folder}` lists all damaged shards")
     write_manifest(target, packed)
 
 
 def _refuse_no_room(target: Path, packed: Packed, left: list[tuple[str, Shard]]) -> None:
+    """Raises DataError before anything is copied, if the disk has less room than these shards."""
     needed = sum(shard.images for _, shard in left) * packed.image_bytes
     free = shutil.disk_usage(target).free
     if free < needed:
@@ -85,7 +88,7 @@ def _refuse_no_room(target: Path, packed: Packed, left: list[tuple[str, Shard]])
 
 
 def _copied(folder: Path, target: Path, name: str, shard: Shard) -> str:
-    """Empty where the copy is whole and right; else what is wrong with the shard."""
+    """What is wrong with the source of a shard that was copied; empty if its copy is whole and right."""
     digest, unfinished = sha256(), target / f".{name}.part"
     with unfinished.open("wb") as copy:
         for block in _blocks(folder / name):

@@ -1,9 +1,9 @@
 """Generated text of any length: learnable, the same for a seed on every machine, nothing on disk.
 
-The symbols are 16 of the 256 bytes, in a circle. Each is a step further round than the one before. In half of
-all cases the step is that of the symbol before, else one of eight is drawn, some of them oftener. So a byte
-depends on the two before it: a chain of order 2. It takes 4 bits without them, 1.98 bits where the last one
-is known, and 1.48 where both are, which is all that can be known.
+The symbols are 16 of the 256 bytes, in a circle. Each symbol is some steps further round than the one before.
+In half of all cases it is as many steps as before, else one of eight numbers is drawn, some of them more
+often. So a byte depends on the two before it: a chain of order 2. It takes 4 bits without them, 1.98 bits if
+the last one is known, and 1.48 if both are, which is all that can be known.
 
 All is made of whole numbers, a window at once and each by itself, so that devices agree to the bit.
 """
@@ -16,19 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aiperf.data.manifest import text_manifest
-from aiperf.data.splits import Data
+from aiperf.data.splits import Data, text_manifest
+from aiperf.data.synthetic import generated_parts
 from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
-from aiperf.errors import DataError
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.language.facts import MOST_GENERATED
 from nas.head import BYTES
 from nas.modules import to_device
 
 SYMBOLS = 16
+"""A power of two, so that a step round the circle is a sum and a mask."""
 SHARES = (128, 64, 32, 16, 8, 4, 2, 2)
 """How often each of eight steps is drawn, of 256 times."""
 WORD = (1 << 32) - 1
+"""The mask of a word of 32 bits; words are held in int64, which every device has."""
 FACTOR = 0x45D9F3B
 """Odd, and so small that its product with a word fits into 64 bits. Of `mixed`, a customary hash."""
 
@@ -72,23 +73,8 @@ def mixed(words: Tensor) -> Tensor:
 
 def load_synthetic_text(config: DataConfig, device: torch.device, seed: int) -> Data:
     """Training, validation and test windows follow one another in the generated text: none is in two."""
-    lengths = (config.training_examples, config.validation_examples, config.test_examples)
-    if min(lengths) < 1:
-        raise DataError(
-            "synthetic text: data.training_examples, data.validation_examples and data.test_examples must "
-            "all be set in the configuration"
-        )
-    if sum(lengths) > MOST_GENERATED:
-        raise DataError(
-            f"synthetic text: {sum(lengths):,} windows requested, but only {MOST_GENERATED:,} differ; lower "
-            "data.training_examples"
-        )
+    parts = generated_parts(config, "text", "windows", MOST_GENERATED)
     windows = GeneratedWindows(seed, config.size, device)
-    grids = []
-    first = 0
-    for length in lengths:
-        grids.append(Grid(length, first, step=1))
-        first += length
-    told = text_manifest(config, lengths, windows.sha256, sum(lengths[:2]), synthetic=True)
-    train, validation, test = (WindowSplit(grid, windows) for grid in grids)
-    return Data(train, validation, test, {**told, "bytes_left_out": 0})
+    train, validation, test = (WindowSplit(Grid(len(part), part.start, step=1), windows) for part in parts)
+    manifest = text_manifest(config, config.part_examples, windows.sha256, parts[2].start)
+    return Data(train, validation, test, {**manifest, "bytes_left_out": 0})

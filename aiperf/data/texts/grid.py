@@ -12,9 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from aiperf.data.order import Order
 from aiperf.data.resident import BLOCK_BYTES
-from aiperf.data.splits import Batch, Split, Stage, share, share_of_step
+from aiperf.data.splits import Batch, Order, Split, Stage, share_of_step
 
 
 class Grid(NamedTuple):
@@ -60,11 +59,8 @@ class WindowSplit(Split):
             yield from zip(symbols.split(size), targets.split(size))
 
     def sweep(self, batch_size: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        mine = share(self.num_examples, rank, ranks)
-        size = max(1, batch_size // ranks)
-        for start in range(mine.start, mine.stop, size):
-            windows = torch.arange(start, min(start + size, mine.stop))
-            yield self._batch(self._grid.first + windows * self._grid.step)
+        for batch in self.sweep_batches(batch_size, rank, ranks):
+            yield self._batch(self._grid.first + torch.arange(batch.start, batch.stop) * self._grid.step)
 
     def stages(self, examples: int) -> Sequence[Stage]:
         if not self._windows.read:
@@ -78,6 +74,7 @@ class WindowSplit(Split):
         return 2 * 8 * self._windows.size
 
     def _batch(self, places: Tensor) -> Batch:
+        """The symbols of the windows at these places, and the byte after each symbol."""
         shown = self._windows.show(places)
         return shown[:, :-1].to(torch.int64), shown[:, 1:].to(torch.int64)
 

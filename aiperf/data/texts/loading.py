@@ -13,8 +13,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aiperf.data.manifest import text_manifest
-from aiperf.data.splits import Data
+from aiperf.data.splits import Data, text_manifest
 from aiperf.data.texts.grid import Grid, WindowSource, WindowSplit
 from aiperf.data.texts.reading import Text, text_at
 from aiperf.errors import DataError
@@ -31,6 +30,7 @@ LIMITED = ("training", "validation")
 
 WHERE = "the bundled text"
 PACKED = "python_docs.txt.xz"
+"""The file of the bundled text, next to this one."""
 
 
 class HeldWindows(WindowSource):
@@ -66,20 +66,20 @@ def is_held(device: torch.device, num_bytes: int) -> bool:
 
 
 def load_text(config: DataConfig, device: torch.device) -> Data:
-    """Divided by position. Raises DataError where a part has no window, or fewer than are configured."""
+    """A text divided by position. Raises DataError if a part has no window, or fewer than are configured."""
     text = text_at(Path(config.path)) if config.path else bundled_text()
     found = TextWindows(text.bytes, config.size)
     counts = _counts(config, text.where, found)
     digest, windows = _windows(text, config, device)
-    told = text_manifest(config, counts, digest, found.official_training, synthetic=False)
-    told |= {"bytes": text.bytes, "bytes_left_out": found.left_out(sum(counts))}
+    manifest = text_manifest(config, counts, digest, found.official_training)
+    manifest |= {"bytes": text.bytes, "bytes_left_out": found.left_out(sum(counts))}
     starts = [part.start for part in found.parts]
     # However short an epoch is, epochs together go through all windows.
     whole = Grid(found.training, starts[0], config.size, offsets=config.size)
     held_out = (Grid(number, start, config.size) for number, start in zip(counts[1:], starts[1:]))
     validation, test = (WindowSplit(grid, windows) for grid in held_out)
     train = WindowSplit(whole, windows, counts[0])
-    return Data(train, validation, test, told, text.note, TextPreparation(config.size))
+    return Data(train, validation, test, manifest, text.note, TextPreparation(config.size))
 
 
 def _counts(config: DataConfig, where: str, found: TextWindows) -> list[int]:
@@ -104,7 +104,7 @@ def _counts(config: DataConfig, where: str, found: TextWindows) -> list[int]:
 
 
 def _remedies(wanted: Mapping[str, int], found: TextWindows) -> str:
-    """Each of them is all that is needed: who follows it is not refused again."""
+    """Two remedies, of which each is enough: whoever follows one is not refused again."""
     enough = found.enough_bytes(*(max(1, number) for number in wanted.values()))
     longer = f"give a text of at least {enough:,} bytes"
     lower = _to_lower(wanted, found)
@@ -115,7 +115,8 @@ def _remedies(wanted: Mapping[str, int], found: TextWindows) -> str:
 
 
 def _to_lower(wanted: Mapping[str, int], found: TextWindows) -> dict[str, int]:
-    """What this text needs lower, by key of `data`; nothing where it is too short for any window."""
+    """The largest values with which this text fits, by key of `data`, for those that are too large; empty if
+    it is too short for any window."""
     lower = {}
     if found.longest < found.size:
         if found.longest < 2:

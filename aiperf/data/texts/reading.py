@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.data.folder_contents import FolderRule, LeftOut, beginning, contents, is_text, text_of, unpacking
-from aiperf.data.packed.shards import mapped
+from aiperf.data.packed.shards import map_file
 from aiperf.errors import DataError
 from aiperf.os_error import unreadable
 
 CHUNK_BYTES = 4 << 20
+"""Bytes that are read at a time when a text is hashed or copied."""
 MOST_MAPPED = 256
 """Files that are mapped at once, each of which holds a file open: systems allow 1,024 to a process."""
 
@@ -40,6 +41,8 @@ class Text(Protocol):
 
 
 class TextFile(NamedTuple):
+    """A file of a text."""
+
     path: Path
     bytes: int
 
@@ -69,6 +72,7 @@ class MappedText:
                 _refuse_changed(path, length, done)
 
     def windows(self, places: NDArray[np.int64], length: int) -> NDArray[np.uint8]:
+        # A window may begin in one file and end in another, even some files later.
         shown = np.empty((len(places), length), np.uint8)
         numbers = np.searchsorted(self._ends, places, side="right")
         for window, place, number in zip(shown, places.tolist(), numbers.tolist()):
@@ -83,8 +87,9 @@ class MappedText:
         return shown
 
     def _mapped(self, number: int) -> NDArray[np.uint8]:
+        """The bytes of a file (n,), by its number. Raises DataError."""
         path, length = self._files[number]
-        found: NDArray[np.uint8] = np.frombuffer(mapped(path), np.uint8)
+        found: NDArray[np.uint8] = np.frombuffer(map_file(path), np.uint8)
         if len(found) != length:  # a read beyond the end of a map kills
             _refuse_changed(path, length, len(found))
         return found
@@ -152,6 +157,8 @@ def _refuse_kind(path: Path, mode: int) -> NoReturn:
 
 
 def _refuse_changed(path: Path, expected: int, found: int) -> NoReturn:
+    """Raises DataError for a file that was changed: its hash would not be that of the bytes that are
+    trained on."""
     raise DataError(
         f"{path}: had {expected:,} bytes and now has {found:,}; do not change it while it is being read"
     )

@@ -4,6 +4,6 @@
 """
 
 from aiperf.engines.fused.fusion import Fused, fuse
-from aiperf.engines.fused.library import unavailable
+from aiperf.engines.fused.kernels import unavailable
 
 __all__ = ["Fused", "fuse", "unavailable"]

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.fused.folding import Folded, is_worth_folding
-from aiperf.engines.fused.image_steps import Gated, Mean, OfPixels, Pixels
-from aiperf.engines.fused.library import hold_memory, unavailable
+from aiperf.engines.fused.image_steps import Folded, Gated, Mean, OfPixels, Pixels, is_worth_folding
+from aiperf.engines.fused.kernels import hold_memory, unavailable
 from aiperf.engines.fused.norm_steps import Activation, Normalise
 from nas.layers import Add, BatchNorm, Conv2d, Gate, GlobalPool, Layer, ReLU, ReLU6
 from nas.modules import Network
@@ -26,6 +25,9 @@ in training."""
 
 
 class Fused(Engine):
+    """Makes the same steps with fewer passes over memory, on CPUs only. The kernels are
+    the same for all networks, so steps are compared with eager ones before the span only."""
+
     name: ClassVar[str] = "fused"
 
     def __init__(self, passes: Passes) -> None:
@@ -52,8 +54,12 @@ ACTIVATIONS: dict[type[Layer], Activation] = {ReLU: Activation.RELU, ReLU6: Acti
 
 @dataclass(frozen=True)
 class _Step:
+    """A step of a network's plan: what it runs, the places of the tensors that it reads, and the place of its
+    result."""
+
     run: Callable[..., Any]
     reads: tuple[int, ...]
+    """Places of the tensors that it takes, in their order."""
     place: int
     layer: Layer | None
     """The layer that the step computes; None if it computes several, or a part of one."""
@@ -128,7 +134,9 @@ class _Merges:
 
     steps: list[_Step]
     readers: dict[int, list[int]] = field(init=False)
+    """Indices of the steps that read each place."""
     gone: set[int] = field(default_factory=set)
+    """Indices of the steps that are a part of another one."""
     made: dict[int, _Step] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -160,6 +168,8 @@ class _Merges:
         self.made[last] = _Step(whole, reads, self.steps[last].place, None)
 
     def _follows(self, members: list[int], kinds: tuple[type[Layer], ...]) -> bool:
+        """Adds the only reader of the last member to the members if its layer is of one of these kinds; says
+        whether it did."""
         following = self.only_reader(members[-1])
         if following is None or type(self.steps[following].layer) not in kinds:
             return False
@@ -168,6 +178,7 @@ class _Merges:
 
 
 def _joined(steps: list[_Step]) -> list[_Step]:
+    """The steps with every batch norm merged with what follows it."""
     merges = _Merges(steps)
     # From the last to the first: if two batch norms feed one addition, the later one takes it, because the
     # output of the earlier one is computed by then.

@@ -1,4 +1,8 @@
-"""Batch norm together with the addition of a residual and the ReLU that follow it."""
+"""Batch norm together with the addition of a residual and the ReLU that follow it.
+
+Forward there is one pass over memory for the sums and one for the rest, and backward the same. Torch makes
+passes of its own for the norm, the sum and the activation, and memory limits these layers on a CPU.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from aiperf.engines.fused.library import call
+from aiperf.engines.fused.kernels import call
 from aiperf.engines.fused.tensors import (
     Unfit,
     address,
@@ -39,6 +43,7 @@ class Normalise:
     module: nn.BatchNorm2d
     activation: Activation = Activation.NOTHING
     readers: int = 1
+    """Number of steps that read the result; each gets a tensor of its own."""
 
     def __post_init__(self) -> None:
         if not is_own(self.module):
@@ -58,6 +63,8 @@ class Normalise:
         return found if self.readers > 1 else found[0]
 
     def _refuse(self, images: Tensor, residual: Tensor | None) -> None:
+        """Raises Unfit for what the kernels do not support, and ValueError as torch does for one value per
+        channel."""
         norm = self.module
         refuse_unfit(images)
         if residual is not None:
@@ -74,6 +81,8 @@ class Normalise:
 
 
 class _Normalised(torch.autograd.Function):
+    """The merged layers as one operation of autograd."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -85,6 +94,7 @@ class _Normalised(torch.autograd.Function):
         activation: Activation,
         readers: int,
     ) -> tuple[Tensor, ...]:
+        # Mean and 1 / deviation of each channel, for the backward pass: (2 · channels,).
         statistics = weight.new_empty(2 * len(weight))
         out = _forward(images, residual, module, activation, statistics)
         # For a ReLU without a residual, the sign is computed again from the images, which saves reading the
@@ -92,6 +102,7 @@ class _Normalised(torch.autograd.Function):
         by_images = residual is None and activation is Activation.RELU
         kept = None if by_images or not activation else out
         ctx.save_for_backward(images, kept, weight, bias, statistics)
+        # The gradient of a reader that has none is then None, and not a tensor of zeros to be added.
         ctx.set_materialize_grads(False)
         ctx.activation, ctx.has_residual = activation, residual is not None
         return for_readers(out, readers)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from aiperf.engines.fused.library import TYPES
+# Formats that the kernels read: fp32, and bf16, which has the same exponent.
+TYPES = (torch.float32, torch.bfloat16)
 
 
 class Unfit(RuntimeError):

@@ -14,6 +14,7 @@ class ImageData(DataConfig):
 
     names = ("digits", "idx", "cifar10", "imagefolder", "packed", "synthetic")
     without_files = ("digits", "synthetic")
+    generated = ("synthetic",)
 
     def refuse_no_folder(self) -> None:
         if not self.path and self.name not in self.without_files:

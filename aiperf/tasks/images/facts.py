@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aiperf.tasks.data import DataConfig
+from aiperf.tasks.data import PARTS, DataConfig
 from aiperf.tasks.images.known_sets import DIGITS, FIXED_FORMS, KNOWN, known_set
-from aiperf.tasks.recognition import differences
-from aiperf.tasks.task import DataFacts, Manifest
+from aiperf.tasks.task import DataFacts, Manifest, differences
 
-PARTS = ("training", "validation", "test")
 MOST_GENERATED = 1 << 21
 """Generated images whose noise differs. More would show images of the training part in the test once more."""
 
 
 def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
+    """Yields what cannot be in a manifest of images, by the configuration, by arithmetic, and by what is
+    known of the set."""
     for check in (_against_configuration, _by_class, _of_its_set):
         yield from check(config, manifest)
 
 
 def is_known(manifest: Manifest) -> bool:
+    """Whether the number of images is known here. The test images of a known set are like those of its
+    training part, so this holds for `has_like_parts`, too."""
     return manifest.get("synthetic") is True or known_set(manifest) is not None
 
 
@@ -37,12 +39,7 @@ def foreseen(data: DataConfig) -> dict[str, Any]:
         "test": known.test_examples if known else data.test_examples,
     }
     return {
-        "name": data.name,
-        "synthetic": data.name == "synthetic",
-        "channels": data.channels,
-        "size": data.size,
-        "classes": data.classes,
-        "sha256": known.sha256 if known else "",
+        **data.manifest(known.sha256 if known else ""),
         "official_training_examples": official,
         **{f"{part}_examples": number for part, number in images.items()},
         **{f"{part}_examples_per_class": _a_class(number, data.classes) for part, number in images.items()},
@@ -51,6 +48,7 @@ def foreseen(data: DataConfig) -> dict[str, Any]:
 
 
 def summary(manifest: Manifest) -> str:
+    """In one line: the set, its classes, the shape of an image, and how many images each part has."""
     counts = ", ".join(f"{manifest[f'{part}_examples']:,} {part}" for part in PARTS)
     side, channels = manifest["size"], manifest["channels"]
     shape = f"{side} x {side}, {channels} channel{'s' * (channels > 1)}"
@@ -66,31 +64,29 @@ def _a_class(images: int, classes: int) -> list[int]:
 
 
 def _against_configuration(config: DataConfig, manifest: Manifest) -> Iterator[str]:
-    for what in _declared(config):
-        if manifest.get(what) != getattr(config, what):
-            yield f"data.{what} is {manifest.get(what)!r}, but {getattr(config, what)!r} is configured"
-    if manifest.get("synthetic") != (config.name == "synthetic"):
-        yield f"data.synthetic is {manifest.get('synthetic')!r} for {config.name}"
+    """What a manifest has otherwise than configured, and whether as many images are used as the
+    configuration leaves."""
+    yield from config.disagreements(manifest, *_fixed_examples(config))
     used = manifest.get("training_examples", 0) + manifest.get("validation_examples", 0)
     official = manifest.get("official_training_examples", used)
     # What validation leaves is trained on, but of the digits a list.
-    all_used = not config.training_examples and config.name not in (DIGITS.name, "synthetic")
+    all_used = not (config.training_examples or config.is_generated or config.name == DIGITS.name)
     if used > official or (all_used and used < official):
         yield f"{used} images are used for training and validation, but the set has {official}"
 
 
-def _declared(config: DataConfig) -> Iterator[str]:
-    """The keys of a manifest that the configuration fixes."""
-    yield from ("name", "channels", "size", "classes", "validation_examples")
+def _fixed_examples(config: DataConfig) -> Iterator[str]:
+    """The numbers of examples that the configuration fixes, by their keys."""
+    yield "validation_examples"
     if config.training_examples:
         yield "training_examples"
-    if config.name == "synthetic":
+    if config.is_generated:
         yield "test_examples"
 
 
 def _by_class(config: DataConfig, manifest: Manifest) -> Iterator[str]:
     """The smallest and the largest class leave room for all images of a part, and no more."""
-    others = config.classes - 1
+    others = config.classes - 1  # each of them is at least as large as the smallest, at most as the largest
     for part in PARTS:
         images, sizes = manifest.get(f"{part}_examples", 0), manifest.get(f"{part}_examples_per_class")
         if images < 1:
@@ -104,7 +100,9 @@ def _by_class(config: DataConfig, manifest: Manifest) -> Iterator[str]:
 
 
 def _of_its_set(config: DataConfig, manifest: Manifest) -> Iterator[str]:
-    if config.name == "synthetic":
+    """What contradicts the set that a manifest claims to be. Its files may hold another number of images
+    only if the form allows it."""
+    if config.is_generated:
         yield from _of_the_generated(config, manifest)
     elif (known := known_set(manifest) or FIXED_FORMS.get(config.name)) is not None:
         yield from differences(manifest, known)
@@ -117,9 +115,9 @@ def _of_the_generated(config: DataConfig, manifest: Manifest) -> Iterator[str]:
     if manifest.get("official_training_examples") != config.training_examples + config.validation_examples:
         official = manifest.get("official_training_examples")
         yield f"official_training_examples is {official!r}, which generated images do not have"
-    if (num := sum(getattr(config, f"{part}_examples") for part in PARTS)) > MOST_GENERATED:
+    if (num := sum(config.part_examples)) > MOST_GENERATED:
         yield f"there are {num:,} generated images, but only {MOST_GENERATED:,} differ"
-    for part in PARTS:
-        each, more = divmod(getattr(config, f"{part}_examples"), config.classes)
+    for part, images in zip(PARTS, config.part_examples):
+        each, more = divmod(images, config.classes)
         if manifest.get(f"{part}_examples_per_class") != [each, each + bool(more)]:
             yield f"{part}_examples_per_class does not fit generated images"

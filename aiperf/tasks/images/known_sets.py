@@ -1,6 +1,6 @@
-"""Sets of images that everybody has: how much they hold, and the fingerprint where it is known.
+"""Sets of images that everybody has: how many images they have, and the fingerprint if it is known.
 
-A fingerprint stands here only where it was computed from the set itself, as `aiperf.data` does.
+A fingerprint is listed here only if it was computed from the set itself, as `aiperf.data` does.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aiperf.tasks.recognition import recognised
+from aiperf.tasks.task import recognise
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class KnownSet:
     name: str
     """What `data.name` is."""
     sha256: str
-    """The fingerprint of all images and labels; empty where nobody has reported it."""
+    """The fingerprint of all images and labels; empty if no site has reported it."""
     channels: int | None
-    """None where they may be shown in either number."""
+    """None if the images can be shown with one channel or with three."""
     classes: int
     official_training_examples: int
     """From which validation is taken."""
@@ -32,14 +32,14 @@ class KnownSet:
 
     def facts(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """By the keys of a manifest, which are the same in every manifest of this set."""
-        told = {
+        entries = {
             "channels": self.channels,
             "classes": self.classes,
             "official_training_examples": self.official_training_examples,
             "test_examples": self.test_examples,
             "test_examples_per_class": list(self.test_examples_per_class),
         }
-        return {key: value for key, value in told.items() if value is not None}
+        return {key: value for key, value in entries.items() if value is not None}
 
 
 DIGITS = KnownSet(  # aiperf/presets/digits_split.json
@@ -89,12 +89,13 @@ IMAGENET_1K = KnownSet(
 PACKED = "packed"
 """`data.name` of an image folder whose images were decoded beforehand."""
 KNOWN = (DIGITS, CIFAR_10, FASHION_MNIST, IMAGENET_1K)
+"""The sets that are recognised in a manifest."""
 FIXED_FORMS: Mapping[str, KnownSet] = {each.name: each for each in (DIGITS, CIFAR_10)}
-"""By `data.name`, where its files hold so many images whatever they show."""
+"""By `data.name`: sets whose form fixes the number of images, whatever they show."""
 
 
 def unpacked(manifest: Mapping[str, Any]) -> str:
-    """What the images are, however they lie on the disk: packed images are those of an image folder."""
+    """The `data.name` of the images before they were packed: packed images are those of an image folder."""
     return IMAGENET_1K.name if manifest.get("name") == PACKED else str(manifest.get("name"))
 
 
@@ -107,4 +108,4 @@ def packed_side(manifest: Mapping[str, Any]) -> int:
 
 def known_set(manifest: Mapping[str, Any]) -> KnownSet | None:
     """Which of them a manifest is of, packed or not; None for a set that is not listed here."""
-    return recognised({**manifest, "name": unpacked(manifest)}, KNOWN)
+    return recognise({**manifest, "name": unpacked(manifest)}, KNOWN)

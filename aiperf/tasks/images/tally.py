@@ -46,17 +46,19 @@ class Classified(Tally):
 
     @property
     def is_possible(self) -> bool:
+        """Whether no more answers are right than were given."""
         return 0 <= self.correct <= self.of
 
     def agrees(self, recorded: Tally) -> bool:
         """One answer may differ, or 0.2 % of all, but no more than a tenth of the wrong ones: the score
-        depends on these alone, and few examples lie near the boundary where few are wrong."""
+        depends on these alone, and few examples lie near the boundary if few are wrong."""
         if not isinstance(recorded, Classified) or recorded.of != self.of:
             return False
         most_wrong = TOLERATED_SHARE_OF_WRONG * max(self.wrong, recorded.wrong)
         return abs(self.correct - recorded.correct) <= max(1, min(TOLERATED_SHARE * self.of, most_wrong))
 
     def too_good_after(self, validated: Tally) -> str:
+        """Why a test is too good to be honest after this validation; empty if it is not."""
         if not isinstance(validated, Classified):
             return ""
         too_few = chance_of_so_few(self, validated) < FIVE_SIGMA
@@ -90,4 +92,5 @@ def chance_of_so_few(tested: Classified, validated: Classified) -> float:
 
 
 def _log_choose(total: int, chosen: int) -> float:
+    """The logarithm of a binomial coefficient, whose own value would overflow."""
     return lgamma(total + 1) - lgamma(chosen + 1) - lgamma(total - chosen + 1)

@@ -1,4 +1,4 @@
-"""How networks are trained on images: where these are read, and their objective."""
+"""How networks are trained on images: their loader and their objective."""
 
 from __future__ import annotations
 

@@ -11,11 +11,10 @@ from nas.head import BYTES
 
 @dataclass(frozen=True)
 class TextData(DataConfig):
-    """Windows of a text, or generated ones. The text that comes with this program is read where no path is
-    given."""
+    """Windows of a text, or generated ones. Without a path, the text that comes with this program is read."""
 
     names = ("text", "synthetic-text")
-    without_files = ("synthetic-text",)
+    without_files = generated = ("synthetic-text",)
     least_validation = 0
 
     def check(self) -> None:

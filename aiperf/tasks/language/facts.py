@@ -6,15 +6,12 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
-from aiperf.tasks.data import DataConfig
+from aiperf.tasks.data import PARTS, DataConfig
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT, KNOWN_TEXTS, KnownText, known_text
 from aiperf.tasks.language.tally import BITS_OF_A_BYTE
 from aiperf.tasks.language.text_windows import TextWindows
-from aiperf.tasks.recognition import differences
-from aiperf.tasks.task import DataFacts, ErrorLimit, Manifest
+from aiperf.tasks.task import DataFacts, ErrorLimit, Manifest, differences
 
-SYNTHETIC = "synthetic-text"
-PARTS = ("training", "validation", "test")
 MOST_GENERATED = (1 << 32) - 1
 """Generated windows that differ: each is made of a word of 32 bits."""
 GENERATED_BITS = 1.484
@@ -26,19 +23,17 @@ bytes, the easiest has 0.86 times the bits of the hardest (aiperf/tasks/language
 
 
 def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
-    for what in ("name", "channels", "size", "classes"):
-        if manifest.get(what) != getattr(config, what):
-            yield f"data.{what} is {manifest.get(what)!r}, but {getattr(config, what)!r} is configured"
-    if manifest.get("synthetic") != (config.name == SYNTHETIC):
-        yield f"data.synthetic is {manifest.get('synthetic')!r} for {config.name}"
+    """Yields what cannot be in a manifest of a text: every number of windows follows from its bytes and the
+    configuration."""
+    yield from config.disagreements(manifest)
     if (known := known_text(manifest)) is not None:
         yield from differences(manifest, known)
-    if config.name != SYNTHETIC and not config.path and manifest.get("sha256") != BUNDLED_TEXT.sha256:
+    if not (config.is_generated or config.path) and manifest.get("sha256") != BUNDLED_TEXT.sha256:
         yield f"the SHA-256 is not that of {BUNDLED_TEXT.title}"
     num_bytes = manifest.get("bytes")
-    if config.name == SYNTHETIC:
+    if config.is_generated:
         expected = _generated(config)
-        if (num := sum(expected[f"{part}_examples"] for part in PARTS)) > MOST_GENERATED:
+        if (num := sum(config.part_examples)) > MOST_GENERATED:
             yield f"there are {num:,} generated windows, but only {MOST_GENERATED:,} differ"
     elif type(num_bytes) is int and num_bytes > 0:
         expected = _windows(TextWindows(num_bytes, config.size), config)
@@ -54,6 +49,7 @@ def contradictions(config: DataConfig, manifest: Manifest) -> Iterator[str]:
 
 
 def is_known(manifest: Manifest) -> bool:
+    """Whether the number of bytes is known here."""
     return manifest.get("synthetic") is True or known_text(manifest) is not None
 
 
@@ -67,24 +63,15 @@ def foreseen(data: DataConfig) -> dict[str, Any]:
     """What a rank would find: a text on the disk is known by its name; else it is as the configuration
     says."""
     known = _of_file(data)
-    if data.name == SYNTHETIC:
-        counts = _generated(data)
-    elif known is not None:
+    if known is not None:
         counts = {"bytes": known.bytes, **_windows(TextWindows(known.bytes, data.size), data)}
     else:
-        counts = {"bytes": 0, **_generated(data)}
-    return {
-        "name": data.name,
-        "synthetic": data.name == SYNTHETIC,
-        "channels": data.channels,
-        "size": data.size,
-        "classes": data.classes,
-        "sha256": known.sha256 if known else "",
-        **counts,
-    }
+        counts = {**({} if data.is_generated else {"bytes": 0}), **_generated(data)}
+    return {**data.manifest(known.sha256 if known else ""), **counts}
 
 
 def summary(manifest: Manifest) -> str:
+    """In one line: the text, the length of a window, and how many windows each part has."""
     counts = ", ".join(f"{manifest[f'{part}_examples']:,} {part}" for part in PARTS)
     return f"{manifest['name']}, windows of {manifest['size']:,} bytes: {counts}"
 
@@ -102,7 +89,9 @@ TEXT_FACTS = DataFacts(contradictions, is_known, has_like_parts, foreseen, summa
 
 
 def _of_file(data: DataConfig) -> KnownText | None:
-    if data.name == SYNTHETIC:
+    """The known text that a configuration names: the bundled one without a path, else by the name of the
+    file; None for any other."""
+    if data.is_generated:
         return None
     if not data.path:
         return BUNDLED_TEXT
@@ -110,9 +99,9 @@ def _of_file(data: DataConfig) -> KnownText | None:
 
 
 def _generated(config: DataConfig) -> dict[str, int]:
-    parts = {f"{part}_examples": int(getattr(config, f"{part}_examples")) for part in PARTS}
-    official = parts["training_examples"] + parts["validation_examples"]
-    return {"official_training_examples": official, **parts, "bytes_left_out": 0}
+    """What a manifest says of generated text: its parts are as configured, and no byte is left out."""
+    parts = {f"{part}_examples": number for part, number in zip(PARTS, config.part_examples)}
+    return {"official_training_examples": sum(config.part_examples[:2]), **parts, "bytes_left_out": 0}
 
 
 def _windows(found: TextWindows, config: DataConfig) -> dict[str, int]:
@@ -127,4 +116,5 @@ def _windows(found: TextWindows, config: DataConfig) -> dict[str, int]:
 
 
 def _least(key: str) -> int:
+    """The smallest value of a key that a run can work with."""
     return 0 if key == "bytes_left_out" else 1

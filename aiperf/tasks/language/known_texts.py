@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiperf.tasks.language.text_windows import TextWindows
-from aiperf.tasks.recognition import recognised
-from aiperf.tasks.task import ErrorLimit
+from aiperf.tasks.task import ErrorLimit, recognise
 from nas.head import BYTES
 
 
@@ -71,8 +70,9 @@ ENWIK9 = KnownText(
     ),
 )
 KNOWN_TEXTS = (BUNDLED_TEXT, ENWIK9)
+"""The texts that are recognised in a manifest."""
 
 
 def known_text(manifest: Mapping[str, Any]) -> KnownText | None:
     """Which of them a manifest is of; None for a text that is not listed here."""
-    return recognised(manifest, KNOWN_TEXTS)
+    return recognise(manifest, KNOWN_TEXTS)

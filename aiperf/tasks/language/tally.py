@@ -44,6 +44,8 @@ class Predicted(Tally):
 
     @property
     def error(self) -> float:
+        """The bits per byte, of eight: a text that is predicted worse than by chance counts as an error of
+        1."""
         return min(1.0, self.unbounded)
 
     @property
@@ -66,10 +68,12 @@ class Predicted(Tally):
 
     @property
     def asked(self) -> tuple[int, ...]:
+        """What must be equal in two tallies of the same examples."""
         return self.of, self.bytes
 
     @property
     def is_possible(self) -> bool:
+        """Whether no window is empty, and no byte has more bits than are counted."""
         return 0 <= self.of <= self.bytes and 0 <= self.units <= MOST_BITS * UNIT * self.bytes
 
     def agrees(self, recorded: Tally) -> bool:
@@ -79,11 +83,13 @@ class Predicted(Tally):
         return abs(self.units - recorded.units) <= TOLERATED_SHARE * max(self.units, recorded.units)
 
     def too_good_after(self, validated: Tally) -> str:
+        """Why a test is too good to be honest after this validation; empty if it is not."""
         too_low = isinstance(validated, Predicted) and self.error < LEAST_OF_VALIDATION * validated.error
         return f"less than {LEAST_OF_VALIDATION:g} times as much" if too_low else ""
 
     @property
     def can_convict(self) -> bool:
+        """Whether there are enough bytes for `too_good_after` to be evidence."""
         return self.bytes >= FEWEST_BYTES
 
     def text(self) -> str:

@@ -20,6 +20,7 @@ from nas.tuning import text_space
 WINDOW = 1_024
 """Bytes of a window in a ranked run and in the control on an accelerator: as long as GPT-2's context."""
 CLIMB = ((WINDOW, 1), (WINDOW, 4))
+"""On a processor: window and windows per step."""
 SMALLER_CLIMB = ((64, 12),)
 """The climb of gpt-4x128: nanoGPT's window and batch on a processor, and no others, so that rates compare."""
 WINDOWS = "windows of {:,} bytes"
@@ -30,45 +31,23 @@ MOST_ERROR = 0.20
 Compression Benchmark"."""
 
 
-def _examples(data: DataConfig) -> Examples:
-    return Examples((data.size,), data.classes, NextSymbol())
-
-
-def _reads(data: DataConfig) -> str:
-    return f"windows of {data.size} bytes of {data.name}, as numbers from 0 to 255"
-
-
 def _generated(graph: Graph, parts: tuple[int, int, int]) -> DataConfig:
+    """Generated text for an architecture. Raises ConfigError for one with another number of symbols."""
     if graph.classes != BYTES:
         raise ConfigError(f"generated text has {BYTES} symbols, and this seed {graph.classes}")
-    training, validation, test = parts
-    return TextData(
-        name="synthetic-text",
-        channels=1,
-        size=graph.input[0],
-        classes=BYTES,
-        training_examples=training,
-        validation_examples=validation,
-        test_examples=test,
-    )
+    return TextData("synthetic-text", 1, graph.input[0], BYTES, "", *parts)
 
 
 def _tally(examples: int, size: int, error: float) -> Predicted:
+    """The tally of a network with this error, as if all bytes were equally hard."""
     num_bytes = examples * size
     return Predicted(examples, round(error * BITS_OF_A_BYTE * UNIT * num_bytes), num_bytes)
 
 
 def _error_text(error: float) -> str:
+    """An error of 1 is shown as a bound, because a worse one counts as 1 as well."""
     bits = f"{error * BITS_OF_A_BYTE:.3f} bits per byte"
     return f"{percent(error)}, {bits}{' or more' if error >= 1 else ''}"
-
-
-def _control(size: int) -> Graph:
-    return gpt2_small_bytes((size,), BYTES)
-
-
-def _smaller_control(size: int) -> Graph:
-    return gpt_4x128((size,), BYTES)
 
 
 def _unlike_enwik9(manifest: Manifest) -> list[str]:
@@ -96,8 +75,8 @@ LANGUAGE = Task(
     amount=Amount("bytes", lambda size: size),
     data_class=TextData,
     head=NextSymbol,
-    examples=_examples,
-    reads=_reads,
+    examples=lambda data: Examples((data.size,), data.classes, NextSymbol()),
+    reads=lambda data: f"windows of {data.size} bytes of {data.name}, as numbers from 0 to 255",
     generated=_generated,
     optimizer="adamw",
     data=TEXT_FACTS,
@@ -119,7 +98,7 @@ LANGUAGE = Task(
         size_text=WINDOWS,
         examples_text=WINDOWS,
         examples="windows",
-        graph=_control,
+        graph=lambda size: gpt2_small_bytes((size,), BYTES),
         batch_size=CONTROL_BATCH,
         climb=CLIMB,
         smaller=ControlNetwork(
@@ -129,7 +108,7 @@ LANGUAGE = Task(
             size_text=WINDOWS,
             examples_text=WINDOWS,
             examples="windows",
-            graph=_smaller_control,
+            graph=lambda size: gpt_4x128((size,), BYTES),
             batch_size=SMALLER_CLIMB[0][1],
             climb=SMALLER_CLIMB,
         ),

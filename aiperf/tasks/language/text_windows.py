@@ -34,10 +34,12 @@ class TextWindows:
 
     @property
     def validation(self) -> int:
+        """Windows of the validation part."""
         return self._adjoining(self.parts[1])
 
     @property
     def test(self) -> int:
+        """Windows of the test part."""
         return self._adjoining(self.parts[2])
 
     @property
@@ -61,4 +63,5 @@ class TextWindows:
         return self.bytes - windows * self.size - len(self.parts)
 
     def _adjoining(self, part: range) -> int:
+        """Windows that fit into a part if each begins at the last byte of the one before."""
         return max(0, (len(part) - 1) // self.size)

@@ -1,4 +1,4 @@
-"""How networks are trained on text: where it is read, and their objective."""
+"""How networks are trained on text: its loader and their objective."""
 
 from __future__ import annotations
 
@@ -56,6 +56,8 @@ class Prediction:
         return torch.stack([known.sum(), torch.ones_like(known).sum(), (~finite).sum()])
 
     def tally(self, examples: int, *judged: int) -> Tally:
+        """Raises NotFinite for bytes without a finite probability: their bits are not known, so no sum
+        would be right."""
         units, of_bytes, unknown = judged
         if unknown:
             raise NotFinite(
@@ -69,6 +71,7 @@ class Prediction:
         return torch.stack([self.judged(*each) for each in zip(outputs.split(1), targets.split(1))])
 
     def judged_answer(self, answer: Numbers, target: Tensor) -> Numbers:
+        """The logged answer itself, which `answers` made in the form of `judged`."""
         return answer
 
     def random(self, shape: tuple[int, ...], answers: int, generator: torch.Generator) -> Batch:

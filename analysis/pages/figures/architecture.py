@@ -10,8 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from analysis.pages.figures.picture import Drawing, Key, Marks, Picture
-from analysis.pages.figures.style import COLOURS, Frame, canvas
+from aiperf.wording import counted
+from analysis.pages.figures.picture import COLOURS, Drawing, Frame, Key, Marks, Picture, canvas
 from analysis.readings.architecture import SEED, Architecture, LayerUnit, Repeated, UnitBlock
 from analysis.table import Table
 from nas.layers import Shape
@@ -21,6 +21,7 @@ ROW, BOX = 25.0, 18.0
 GAP, INSET = 11.0, 6.0
 """Distance between two blocks, in which their line shows, and margin around the units of one."""
 HALF = (ROW - BOX) / 2
+"""Distance from the edge of a row to its box, in which lines turn."""
 LINES_APART, MOST_BESIDE = 6, 3
 """Distance between lines that pass next to all boxes of a block, and number of their places; more lines share
 places."""
@@ -76,6 +77,7 @@ def architecture_picture(found: Architecture, best: int) -> Picture:
 
 
 def _all(found: Architecture) -> Iterator[LayerUnit]:
+    """Every unit of the network, each repeated part once, in the order in which the boxes are drawn."""
     for part in found.parts:
         for block in part.blocks:
             yield from block.units
@@ -92,6 +94,7 @@ def _label(unit: LayerUnit) -> str:
 
 
 def _says(found: Architecture, best: int) -> str:
+    """How many boxes there are, and how the network differs from its parent."""
     num = sum(part.times * sum(len(block.units) for block in part.blocks) for part in found.parts)
     text = f"The network of trial {best}: {num} boxes, each a layer with the norm and activation after it"
     if any(part.times > 1 for part in found.parts):
@@ -100,13 +103,14 @@ def _says(found: Architecture, best: int) -> str:
         return f"{text}. It is the seed itself."
     last = found.steps[-1]
     parts = [(len(last.new), "new layer"), (len(last.changed), "changed layer")]
-    seen = " and ".join(f"{num} {what}{'' if num == 1 else 's'}" for num, what in parts if num)
+    seen = " and ".join(counted(num, what) for num, what in parts if num)
     changed = f"has {seen}" if seen else "has the same architecture"
     kinds = ", ".join(last.morphisms) or "trained on"
     return f"{text}. Compared with its parent ({kinds}) it {changed}."
 
 
 def _steps(found: Architecture) -> Table:
+    """One row per ancestor, from the seed on, with what its morphisms changed."""
     rows = [
         [
             str(step.trial),
@@ -132,6 +136,7 @@ class Layout:
     right: float
     """Right limit of the blocks; shapes are written to the right of a block."""
     lanes: int
+    """Most boxes side by side in any block: all blocks have room for as many."""
 
     @property
     def lane(self) -> float:
@@ -164,6 +169,7 @@ def places_of(block: UnitBlock) -> list[tuple[int, int]]:
 
 
 def height_of(part: Repeated, layout: Layout) -> float:
+    """Height of a part in units of the drawing, with the heading above it in a narrow frame."""
     rows = [max(row for row, _ in places_of(block)) + 1 for block in part.blocks]
     inside = GAP * (len(rows) - 1)
     return sum(ROW * num + 2 * INSET for num in rows) + inside + layout.heading
@@ -200,6 +206,8 @@ def draw_part(axes: Axes, part: Repeated, top: float, layout: Layout, best: int)
 def _block(
     axes: Axes, block: UnitBlock, top: float, right: float, layout: Layout, best: int
 ) -> tuple[float, list[Box]]:
+    """Draws one block below `top` with the lines between its boxes; returns its lower edge and its boxes. A
+    line that would cross other boxes passes to the right of them all."""
     places = places_of(block)
     height = ROW * (max(row for row, _ in places) + 1) + 2 * INSET
     ground = (layout.left, top), right - layout.left, height
@@ -239,6 +247,8 @@ def _block(
 
 
 def _box(axes: Axes, unit: LayerUnit, x: float, y: float, layout: Layout, best: int) -> None:
+    """Draws the box of a unit: amber if trial `best` made or changed it, sky if an ancestor did. Its text is
+    the fullest that fits."""
     touch, width = unit.touch, layout.lane - 10
     colour = None if touch.trial == SEED else "amber" if touch.trial == best else "sky"
     edge, line = COLOURS["soft" if colour is None else colour], 0.8 if colour is None else 2.0
@@ -272,10 +282,12 @@ def _texts(unit: LayerUnit, is_last: bool) -> Sequence[str]:
 
 
 def centre(layout: Layout, lane: int) -> float:
+    """The middle of a lane, from the left edge of the drawing."""
     return layout.left + INSET + layout.lane * (lane + 0.5)
 
 
 def _name(part: Repeated) -> str:
+    """The name of a part; of equal blocks in a row, their number and the range of their names."""
     first = part.blocks[0].name
     if part.times == 1:
         return first
@@ -287,6 +299,7 @@ def _name(part: Repeated) -> str:
 
 
 def shown(shape: Shape) -> str:
+    """The sides of a tensor without the batch, as 64 × 32 × 32."""
     return " × ".join(f"{side:,}" for side in shape)
 
 

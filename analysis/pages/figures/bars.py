@@ -1,4 +1,4 @@
-"""Bars side by side: of each row one for each series."""
+"""Bars side by side: one per row and series."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
-from analysis.pages.figures.style import COLOURS, Frame, canvas
+from analysis.pages.figures.picture import COLOURS, Drawing, Frame, Key, Picture, canvas, pointed
 from analysis.table import Table
 
 ROOM = 1.16
-"""Times the longest bar: its figure stands behind it."""
+"""Length of the axis, relative to the longest bar, next to which its figure is written."""
+GAP = 0.006
+"""Distance from a bar to its figure, relative to the longest bar."""
 
 
 def bars(
@@ -22,45 +23,42 @@ def bars(
     series: Mapping[str, tuple[str, Sequence[float | None]]],
     worded: Callable[[float], str],
     table: Table | None = None,
+    room: float = ROOM,
+    gap: float | None = None,
+    hovered: Callable[[float], str] | None = None,
 ) -> Picture:
-    """`series`: by its name a colour of style.COLOURS and a value for each row; None draws no bar."""
+    """`series`: by its name a name in COLOURS and a value for each row; None draws no bar. `worded`: the text
+    of a value; `hovered`: the same for a pointer, if it is another. `gap`: as `GAP`, in the unit of the
+    values."""
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 30 + (15 * len(series) + 8) * len(rows))
         axes.grid(visible=False)
         axes.spines["bottom"].set_visible(False)
         axes.set_xticks([])
-        height = 0.8 / len(series)
-        widths, heights = [], []
+        thickness = 0.8 / len(series)
+        widths, heights = list[float](), list[float]()
         for place, (colour, values) in enumerate(series.values()):
-            at = np.arange(len(rows)) + (place - (len(series) - 1) / 2) * height
-            own = np.array([value or 0.0 for value in values])
-            axes.barh(at, own, height=0.92 * height, color=COLOURS[colour], lw=0)
-            widths += own.tolist()
+            at = np.arange(len(rows)) + (place - (len(series) - 1) / 2) * thickness
+            own = [value or 0.0 for value in values]
+            axes.barh(at, own, height=0.92 * thickness, color=COLOURS[colour], lw=0)
+            widths += own
             heights += at.tolist()
         longest = max([*widths, 1e-12])
-        said = [value for _, values in series.values() for value in values]
-        for value, width, y in zip(said, widths, heights):
+        distance = GAP * longest if gap is None else gap
+        every = [value for _, values in series.values() for value in values]
+        for value, width, y in zip(every, widths, heights):
             text = "" if value is None else worded(value)
-            axes.text(
-                width + 0.006 * longest,
-                y,
-                text,
-                va="center",
-                fontsize=frame.font_size - 1,
-                color=COLOURS["soft"],
-            )
+            size = frame.font_size - 1
+            axes.text(width + distance, y, text, va="center", fontsize=size, color=COLOURS["soft"])
         axes.set_yticks(range(len(rows)), rows)
         axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlim(0, ROOM * longest)
-        ends = np.array(widths)
-        return Drawing(
-            figure,
-            lambda: Marks(marks_of(axes, np.zeros(len(ends)), ends, np.array(heights)), range(len(ends))),
-        )
+        axes.set_xlim(0, room * longest)
+        return pointed(figure, axes, np.zeros(len(widths)), heights, right=widths)
 
+    tip = hovered or worded
     labels = [
-        f"{row}, {one}\n{'unknown' if value is None else worded(value)}"
+        f"{row}, {one}\n{'unknown' if value is None else tip(value)}"
         for one, (_, values) in series.items()
         for row, value in zip(rows, values)
     ]

@@ -1,4 +1,4 @@
-"""Parameters, operations and epochs to an error of every trial, beside the control network.
+"""Parameters, operations and epochs to an error of every trial, compared with the control network.
 
 After AIBench Training (Tang et al., ISPASS 2021), which places each of its 19 networks so: docs/beyond.md.
 """
@@ -15,12 +15,9 @@ from numpy.typing import NDArray
 
 from aiperf.tasks.task import Task
 from aiperf.wording import figure, percent, plain, scaled
-from analysis.comparing.characteristics import Trained, spread_table, thirds
-from analysis.pages.figures.named_trials import name_trials, named_key
-from analysis.pages.figures.pareto import RASTERISED, operations_axis
-from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
-from analysis.pages.figures.style import COLOURS, Frame, canvas, round_ticks
-from analysis.readings.hosts import ControlNetworkCost
+from analysis.comparing.characteristics import ControlNetworkCost, Trained, spread_table, thirds
+from analysis.pages.figures.picture import COLOURS, Drawing, Frame, Key, Picture, canvas, pointed, round_ticks
+from analysis.pages.figures.trial_dots import draw_dots, name_trials, named_key, operations_axis
 
 THIRDS = (("sky", 6.0), ("blue", 7.5), ("plum", 9.0))
 """Colour and size of those that reached the error: the more epochs, the darker and larger."""
@@ -46,16 +43,19 @@ def characterisation(
     parts = thirds(found)
 
     def draw(frame: Frame) -> Drawing:
-        canvas_, (axes,) = canvas(frame, 300 if frame.narrow else 420)
-        x, y = _places(shown)
+        figure, (axes,) = canvas(frame, 300 if frame.narrow else 420)
+        x = np.array([float(one.operations) for one in shown])
+        y = np.array([float(one.parameters) for one in shown])
         epochs = np.array([inf if one.epochs is None else one.epochs for one in shown])
-        _dots(axes, x, y, ~np.isfinite(epochs), "soft", 4.5, len(shown))
+        parts_shown = [(~np.isfinite(epochs), "soft", 4.5)]
         for (low, high), (colour, size) in zip(parts, THIRDS):
-            _dots(axes, x, y, (epochs >= low) & (epochs <= high), colour, size, len(shown))
+            parts_shown.append(((epochs >= low) & (epochs <= high), colour, size))
+        for chosen, colour, size in parts_shown:
+            draw_dots(axes, x[chosen], y[chosen], colour, size, len(shown))
         _axes(axes, x, y, control, task, frame)
-        named = {one.row.number: at for one, *at in zip(found, *_places(found))}
-        name_trials(axes, {name: named[number] for number, name in names.items() if number in named}, frame)
-        return Drawing(canvas_, lambda: Marks(marks_of(axes, x, x, y), range(len(shown))))
+        places = {one.row.number: (float(one.operations), float(one.parameters)) for one in found}
+        name_trials(axes, names, places, frame)
+        return pointed(figure, axes, x, y)
 
     return Picture(
         name="characterisation",
@@ -69,35 +69,6 @@ def characterisation(
     )
 
 
-def _places(found: Sequence[Trained]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return (
-        np.array([float(one.operations) for one in found]),
-        np.array([float(one.parameters) for one in found]),
-    )
-
-
-def _dots(
-    axes: Axes,
-    x: NDArray[np.float64],
-    y: NDArray[np.float64],
-    chosen: NDArray[np.bool_],
-    colour: str,
-    size: float,
-    num: int,
-) -> None:
-    axes.plot(
-        x[chosen],
-        y[chosen],
-        "o",
-        color=COLOURS[colour],
-        ms=size,
-        mec=COLOURS["paper"],
-        mew=0.5,
-        alpha=0.9,
-        rasterized=num > RASTERISED,
-    )
-
-
 def _axes(
     axes: Axes,
     x: NDArray[np.float64],
@@ -106,6 +77,8 @@ def _axes(
     task: Task,
     frame: Frame,
 ) -> None:
+    """Sets both logarithmic axes, and draws the control: at its place, or in the corner next to it if it is
+    so far away that the trials would be one dot."""
     place = None
     if control is not None:
         ranges = ((control.operations, x), (control.parameters, y))
@@ -158,6 +131,7 @@ def _legend(
 def _says(
     found: Sequence[Trained], error: float | None, why: str, task: Task, control: ControlNetworkCost | None
 ) -> str:
+    """How many trials reached the error and after how many epochs, and what the networks cost."""
     if not found or error is None:
         return "No trial has both a validation and a counted architecture."
     reached = [one.epochs for one in found if one.epochs is not None]
@@ -182,11 +156,13 @@ def _says(
 
 
 def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
+    """The least and the greatest value as text; one text if they are shown alike."""
     low, high = text(min(values)), text(max(values))
     return low if low == high else f"{low} to {high}"
 
 
 def _label(one: Trained, error: float, task: Task) -> str:
+    """The text of the tooltip; the run is named if there are several."""
     row = one.row
     lines = [f"{plain(one.run)}, trial {row.number}" if one.run else f"Trial {row.number}", row.origin]
     lines.append(f"{one.operations:,} operations per {task.example}, {one.parameters:,} parameters")

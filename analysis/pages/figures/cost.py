@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from aiperf.wording import clock, figure, percent, plain
+from aiperf.wording import clock, counted, figure, percent, plain
 from analysis.comparing.cost import CostStudy, RunCost
-from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of, stamped
-from analysis.pages.figures.quality import error_axis
-from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis
+from analysis.pages.figures.picture import (
+    COLOURS,
+    Drawing,
+    Frame,
+    Key,
+    Picture,
+    canvas,
+    clock_axis,
+    error_axis,
+    pointed,
+    stamped,
+)
 from analysis.readings.progress import Fall
-from analysis.table import Table
+from analysis.table import Cell, Table
 
 LEAST_ERROR = 1e-4
 """Where an error of 0 is drawn, which has no place on a logarithmic axis."""
@@ -30,15 +38,26 @@ class _Scale:
     name: str
     title: str
     at: Callable[[Fall], float]
+    """The quantity at a fall of the best error."""
     end: Callable[[RunCost], float]
+    """The quantity at the end of a run, to which its line is drawn."""
     text: Callable[[float], str]
     axis: Callable[[Axes, float, Frame], None]
+    """Sets the lower axis, from 0 to the given end."""
 
 
 def cost_pictures(found: CostStudy) -> list[Picture]:
     """Figures of the best error over time and, with a price, over money."""
-    over = "Best error over time"
-    scales = [_Scale("over-time", over, _seconds, lambda run: run.whole.seconds, clock, clock_axis)]
+    scales = [
+        _Scale(
+            "over-time",
+            "Best error over time",
+            lambda fall: fall.seconds,
+            lambda run: run.whole.seconds,
+            clock,
+            clock_axis,
+        )
+    ]
     if found.price is not None:
         price = found.price
         scales.append(
@@ -55,6 +74,8 @@ def cost_pictures(found: CostStudy) -> list[Picture]:
 
 
 def _over(found: CostStudy, scale: _Scale) -> Picture:
+    """The best error of each run over one quantity. A dot marks where the error was reached; it is filled if
+    the test confirmed it."""
     drawn = [(run, colour) for run, colour in zip(found.runs, _colours(len(found.runs))) if run.falls]
     points = [(run, fall) for run, _ in drawn for fall in run.falls]
 
@@ -80,24 +101,30 @@ def _over(found: CostStudy, scale: _Scale) -> Picture:
         axes.axhline(found.error, color=COLOURS["soft"], lw=1.0, dashes=(5, 3))
         error_axis(axes)
         scale.axis(axes, max([scale.end(run) for run in found.runs] + [1e-9]), frame)
-        places = np.array([[scale.at(fall), max(fall.error, LEAST_ERROR)] for _, fall in points])
-        return Drawing(
-            canvas_,
-            lambda: Marks(marks_of(axes, places[:, 0], places[:, 0], places[:, 1]), range(len(points))),
+        times, errors = (
+            [scale.at(fall) for _, fall in points],
+            [max(fall.error, LEAST_ERROR) for _, fall in points],
         )
+        return pointed(canvas_, axes, times, errors)
 
-    rows = [[plain(run.run), scale.text(scale.at(f)), percent(f.error), str(f.trial)] for run, f in points]
-    keys: list[list[float | str | None]] = [
-        [run.run, scale.at(fall), fall.error, float(fall.trial)] for run, fall in points
+    cells: list[list[Cell]] = [
+        [
+            (plain(run.run), run.run),
+            (scale.text(scale.at(fall)), scale.at(fall)),
+            (percent(fall.error), fall.error),
+            (str(fall.trial), float(fall.trial)),
+        ]
+        for run, fall in points
     ]
+    table = Table.of(("run", "at", "best validation error", "trial"), cells, (False, True, True, True))
     return Picture(
         name=scale.name,
         title=scale.title,
         says=_says(found, scale),
         draw=draw,
-        table=Table(("run", "at", "best validation error", "trial"), rows, (False, True, True, True), keys),
+        table=table,
         legend=_legend(found, drawn),
-        labels=["\n".join([row[0], f"{row[2]} at {row[1]}", f"trial {row[3]}"]) for row in rows],
+        labels=[f"{run}\n{error} at {time}\ntrial {trial}" for run, time, error, trial in table.rows],
         empty=not points,
     )
 
@@ -111,12 +138,13 @@ def _legend(found: CostStudy, drawn: Sequence[tuple[RunCost, str]]) -> list[Key]
 
 
 def _says(found: CostStudy, scale: _Scale) -> str:
+    """In how many runs the error was reached, and between which two values of the quantity."""
     if not any(run.falls for run in found.runs):
         return "No trial has been validated."
     asked, num = found.error_text, len(found.runs)
     first = [(scale.at(run.first), run) for run in found.reached if run.first is not None]
     if not first:
-        return f"An error of {asked} was not reached in any of {num} run{'' if num == 1 else 's'}."
+        return f"An error of {asked} was not reached in any of {counted(num, 'run')}."
     low, high = (scale.text(end(first, key=lambda one: one[0])[0]) for end in (min, max))
     between = f"at {low}" if low == high else f"between {low} and {high}"
     whose = "" if num == 1 else f" in {len(first)} of {num} runs"
@@ -124,14 +152,13 @@ def _says(found: CostStudy, scale: _Scale) -> str:
 
 
 def _colours(num: int) -> Sequence[str]:
+    """A colour per run, as long as there are enough that can be told apart."""
     return RUN_COLOURS if num <= len(RUN_COLOURS) else ["blue"] * num
 
 
-def _seconds(fall: Fall) -> float:
-    return fall.seconds
-
-
 def _money_axis(unit: str) -> Callable[[Axes, float, Frame], None]:
+    """A function that sets an axis of amounts, with the unit as its label."""
+
     def drawn(axes: Axes, end: float, frame: Frame) -> None:
         axes.set_xlim(0, end)
         axes.locator_params(axis="x", nbins=4 if frame.narrow else 9)

@@ -10,19 +10,30 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from aiperf.wording import clock, percent
-from analysis.pages.figures.named_trials import name_trials, named_key, names_of
-from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
-from analysis.pages.figures.quality import MOST_ERROR, error_axis
-from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis
+from aiperf.wording import clock, counted, percent
+from analysis.pages.figures.picture import (
+    COLOURS,
+    MOST_ERROR,
+    Drawing,
+    Frame,
+    Key,
+    Picture,
+    canvas,
+    clock_axis,
+    error_axis,
+    least_error,
+    pointed,
+)
+from analysis.pages.figures.trial_dots import draw_dots, name_trials, named_key, names_of
 from analysis.readings.trial_rows import TrialRow, line_of_descent
-from analysis.table import Table
+from analysis.table import Cell, Table
 
 SIZES = ((0.75, 3.6), (1.5, 4.6), (2.5, 5.8), (4.0, 7.0), (8.0, 8.2), (float("inf"), 9.6))
 """Pairs of a multiple of the first trial's operations and the width of a dot below it."""
 Edge = tuple[tuple[float, float], tuple[float, float]]
+"""Both ends of a line, each as time and error."""
 Places = Mapping[int, tuple[float, float]]
-RASTERISED = 4_000
+"""Time in seconds and error, by the number of the trial."""
 
 
 def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_seconds: float) -> Picture:
@@ -36,7 +47,7 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 300 if frame.narrow else 460)
-        floor = _floor(placed)
+        floor = least_error([row.error or 0.0 for row in placed])
         where = {row.number: (row.ended or 0.0, max(row.error or 0.0, floor)) for row in placed}
         edges = [
             (where[row.parent], where[row.number])
@@ -47,8 +58,8 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
         on_path = [where[row.number] for row in path if row.number in where]
         axes.add_artist(_joined(list(itertools.pairwise(on_path)), COLOURS["amber"], 2.0, 1.0))
         scale = 0.7 if frame.narrow else 1.0
-        _dots(axes, placed, where, COLOURS["blue"], base, scale)
-        _dots(axes, [row for row in path if row.number in where], where, COLOURS["amber"], base, scale)
+        _dots(axes, placed, where, "blue", base, scale)
+        _dots(axes, [row for row in path if row.number in where], where, "amber", base, scale)
         error_axis(axes)
         if placed:
             errors = [error for _, error in where.values()]
@@ -64,16 +75,13 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
             clip_on=False,
             in_layout=False,
         )
-        clock_axis(axes, max(span_seconds, 1e-9), frame)
+        clock_axis(axes, span_seconds, frame)
         axes.set_xlim(0, 1.01 * max(span_seconds, 1e-9))
-        name_trials(axes, {name: where[number] for number, name in names.items() if number in where}, frame)
+        name_trials(axes, names, where, frame)
         every = [*placed, *failed]
-        times = np.array([row.ended or 0.0 for row in every])
-        heights = np.array([*(where[row.number][1] for row in placed), *(top / 1.06 for _ in failed)])
-        return Drawing(
-            figure,
-            lambda: Marks(marks_of(axes, times, times, heights), [row.number for row in every]),
-        )
+        times = [row.ended or 0.0 for row in every]
+        heights = [*(where[row.number][1] for row in placed), *(top / 1.06 for _ in failed)]
+        return pointed(figure, axes, times, heights, [row.number for row in every])
 
     legend = [
         Key("blue", "a trial; larger dots have more operations", "dot"),
@@ -97,27 +105,26 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
 def descent_table(path: Sequence[TrialRow]) -> Table:
     """The best network's line, from the seed on."""
     base = next((row.operations for row in path if row.operations), None)
-    rows = [
+
+    def relative(operations: int | None) -> str:
+        return "unknown" if operations is None or base is None else f"{operations / base:.2f}"
+
+    cells: list[list[Cell]] = [
         [
             str(row.number),
             row.origin,
-            "none" if row.error is None else percent(row.error),
-            "unknown" if row.operations is None or base is None else f"{row.operations / base:.2f}",
-            "" if row.ended is None else clock(row.ended),
+            ("none" if row.error is None else percent(row.error), row.error),
+            (relative(row.operations), row.operations),
+            ("" if row.ended is None else clock(row.ended), row.ended),
         ]
         for row in path
     ]
-    keys = [[None, None, row.error, row.operations, row.ended] for row in path]
-    return Table(
-        ("trial", "morphism", "validation error", "operations, relative to the first", "ended"),
-        rows,
-        (True, False, True, True, True),
-        keys,
-    )
+    columns = ("trial", "morphism", "validation error", "operations, relative to the first", "ended")
+    return Table.of(columns, cells, (True, False, True, True, True))
 
 
 def _says(shown: Sequence[TrialRow], total: int, path: Sequence[TrialRow]) -> str:
-    text = f"{total:,} trial{'' if total == 1 else 's'}"
+    text = counted(total, "trial")
     if total > len(shown):
         text += f"; {len(shown):,} are drawn: the best, others at even distances, and the ancestors of both"
     if path:
@@ -126,9 +133,9 @@ def _says(shown: Sequence[TrialRow], total: int, path: Sequence[TrialRow]) -> st
         if path[-1].error is not None:
             text += f", validation error {percent(path[-1].error)}"
         if steps:
-            text += f", {steps} generation{'' if steps == 1 else 's'} below trial {path[0].number}"
             text += (
-                ". Look for the amber line from the seed to it: each step down is what a generation gained"
+                f", {counted(steps, 'generation')} below trial {path[0].number}. Look for the amber line "
+                "from the seed to it: each step down is what a generation gained"
             )
     return text + "."
 
@@ -141,20 +148,9 @@ def _dots(axes: Axes, rows: Sequence[TrialRow], where: Places, colour: str, base
         size = next((size for bound, size in SIZES if ratio < bound), SIZES[-1][1])
         by_size.setdefault(size, []).append(where[row.number])
     for size, places in sorted(by_size.items(), reverse=True):
-        axes.plot(
-            [x for x, _ in places],
-            [y for _, y in places],
-            "o",
-            color=colour,
-            ms=size * scale,
-            mec=COLOURS["paper"],
-            mew=0.5,
-            alpha=0.9,
-            zorder=3,
-            clip_on=False,
-            in_layout=False,
-            rasterized=len(rows) > RASTERISED,
-        )
+        x, y = zip(*places)
+        size *= scale
+        draw_dots(axes, x, y, colour, size, len(rows), zorder=3, clip_on=False, in_layout=False)
 
 
 def _joined(edges: Sequence[Edge], colour: str, width: float, alpha: float) -> PathPatch:
@@ -171,8 +167,3 @@ def _joined(edges: Sequence[Edge], colour: str, width: float, alpha: float) -> P
         capstyle="round",
         in_layout=False,
     )
-
-
-def _floor(placed: Sequence[TrialRow]) -> float:
-    above = [row.error for row in placed if row.error is not None and row.error > 0]
-    return min(above) / 2 if above else 1e-4

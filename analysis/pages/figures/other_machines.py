@@ -1,4 +1,4 @@
-"""A run beside other machines, as bars."""
+"""A run next to other machines, as bars."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from analysis.readings.run_tables import devices_and_hosts
 from analysis.readings.score_figures import num_devices
 from analysis.table import Cell, Table
 
+NAME_SHOWN = 34
+"""Most characters of a name next to a bar."""
 COLUMNS = ("machine", "devices", "OPS", "OPS per device")
 
 
@@ -58,15 +60,13 @@ def beside_published(name: str, run: Judged, others: Sequence[Published]) -> Pic
 def _picture(
     name: str, title: str, says: str, rows: Sequence[tuple[str, int, float]], per_device: bool = False
 ) -> Picture:
-    values = [ops / max(1, devices) if per_device else ops for _, devices, ops in rows]
+    """A bar per machine, from its name, its devices and its OPS. `per_device`: the bars are OPS per device;
+    the table has both."""
+    of_one = [ops / max(1, devices) for _, devices, ops in rows]
+    values = of_one if per_device else [ops for _, _, ops in rows]
     cells: list[list[Cell]] = [
-        [
-            machine,
-            (f"{devices:,}", devices),
-            (rate(ops), ops),
-            (rate(ops / max(1, devices)), ops / max(1, devices)),
-        ]
-        for machine, devices, ops in rows
+        [machine, (f"{devices:,}", devices), (rate(ops), ops), (rate(one), one)]
+        for (machine, devices, ops), one in zip(rows, of_one)
     ]
     return bars(
         name,
@@ -80,11 +80,8 @@ def _picture(
 
 
 def _short(name: str) -> str:
+    """The name as it is written next to a bar; a longer one is cut."""
     return name if len(name) <= NAME_SHOWN else f"{name[: NAME_SHOWN - 1]}…"
-
-
-NAME_SHOWN = 34
-"""Most characters of a name next to a bar."""
 
 
 def _refuse(run: Judged, other: Judged) -> None:

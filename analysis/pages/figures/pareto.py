@@ -6,21 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter
-from numpy.typing import NDArray
 
 from aiperf.tasks.task import Task
-from aiperf.wording import percent, scaled
-from analysis.pages.figures.named_trials import name_trials, named_key
-from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of
-from analysis.pages.figures.quality import MOST_ERROR, error_axis
-from analysis.pages.figures.style import COLOURS, Frame, canvas, round_text, round_ticks
+from aiperf.wording import counted, percent, scaled
+from analysis.pages.figures.picture import (
+    COLOURS,
+    MOST_ERROR,
+    Drawing,
+    Frame,
+    Key,
+    Picture,
+    canvas,
+    error_axis,
+    least_error,
+    pointed,
+)
+from analysis.pages.figures.trial_dots import draw_dots, name_trials, named_key, operations_axis
 from analysis.readings.trial_rows import TrialRow
 from analysis.table import Cell, Table
-
-RASTERISED = 4_000
-"""More dots than this are drawn as an image."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,13 @@ class Dot:
     """A trial with a validation whose architecture could be counted."""
 
     operations: int
+    """Operations per training example."""
     error: float
     row: TrialRow
 
 
 def dots(found: Sequence[TrialRow]) -> list[Dot]:
+    """The trials that have a place in the figure; one without a validation or without a count has none."""
     return [
         Dot(row.operations, row.error, row)
         for row in found
@@ -56,39 +61,25 @@ def pareto(found: Sequence[TrialRow], task: Task, names: Mapping[int, str]) -> P
     """`names`: of the trials that are named in the figure."""
     placed = dots(found)
     best = front(placed)
-    numbers = {dot.row.number for dot in best}
-    above = [dot.error for dot in placed if dot.error > 0]
-    floor = min(above) / 2 if above else 1e-4
+    numbers = [dot.row.number for dot in placed]
+    on_front = np.isin(numbers, [dot.row.number for dot in best])
+    x = np.array([float(dot.operations) for dot in placed])
+    floor = least_error([dot.error for dot in placed])
+    y = np.array([max(dot.error, floor) for dot in placed])
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 280 if frame.narrow else 400)
-        x, y = _places(placed, floor)
-        line_x, line_y = _places(best, floor)
-        axes.step(line_x, line_y, where="post", color=COLOURS["amber"], lw=2.0, zorder=2)
-        on_front = np.array([dot.row.number in numbers for dot in placed], bool)
+        line = [(dot.operations, max(dot.error, floor)) for dot in best]
+        axes.step(*zip(*line), where="post", color=COLOURS["amber"], lw=2.0, zorder=2)
         for chosen, colour in ((~on_front, "blue"), (on_front, "amber")):
-            axes.plot(
-                x[chosen],
-                y[chosen],
-                "o",
-                color=COLOURS[colour],
-                ms=4 if frame.narrow else 5.5,
-                mec=COLOURS["paper"],
-                mew=0.5,
-                alpha=0.9,
-                zorder=3,
-                rasterized=len(placed) > RASTERISED,
-            )
+            size = 4 if frame.narrow else 5.5
+            draw_dots(axes, x[chosen], y[chosen], colour, size, len(placed), zorder=3)
         error_axis(axes)
         axes.set_ylim(y.min() * 0.7, min(MOST_ERROR, float(y.max()) * 1.5))
         operations_axis(axes, x, frame)
-        name_trials(
-            axes,
-            {names[dot.row.number]: at for dot, *at in zip(placed, x, y) if dot.row.number in names},
-            frame,
-        )
+        name_trials(axes, names, dict(zip(numbers, zip(x, y))), frame)
         axes.set_xlabel(f"operations per training {task.example}")
-        return Drawing(figure, lambda: Marks(marks_of(axes, x, x, y), [dot.row.number for dot in placed]))
+        return pointed(figure, axes, x, y, numbers)
 
     return Picture(
         name="pareto",
@@ -105,26 +96,11 @@ def pareto(found: Sequence[TrialRow], task: Task, names: Mapping[int, str]) -> P
     )
 
 
-def _places(found: Sequence[Dot], floor: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """An error of nothing has no place on a logarithmic axis; it is drawn a little below the lowest."""
-    return np.array([float(dot.operations) for dot in found]), np.array(
-        [max(dot.error, floor) for dot in found]
-    )
-
-
-def operations_axis(axes: Axes, x: NDArray[np.float64], frame: Frame) -> None:
-    """Logarithmic, and named at round numbers within what there is."""
-    axes.set_xscale("log")
-    low, high = x.min() * 0.93, x.max() * 1.07
-    axes.set_xlim(low, high)
-    round_ticks(axes.xaxis, 4 if frame.narrow else 8)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: round_text(value, "OP")))
-
-
 def _says(placed: Sequence[Dot], best: Sequence[Dot], task: Task) -> str:
+    """Where the front begins and ends; without a front, why there is none."""
     if not best:
         return "No trial has both a validation and a counted architecture."
-    num = f"{len(placed):,} trial{'' if len(placed) == 1 else 's'}"
+    num = counted(len(placed), "trial")
     ends = [
         f"trial {dot.row.number} ({scaled(dot.operations, 'OP')}, {percent(dot.error)})"
         for dot in (best[0], best[-1])
@@ -140,6 +116,7 @@ def _says(placed: Sequence[Dot], best: Sequence[Dot], task: Task) -> str:
 
 
 def _table(best: Sequence[Dot], task: Task) -> Table:
+    """The networks of the front, by rising operations."""
     base = best[0].operations
     cells: list[list[Cell]] = [
         [

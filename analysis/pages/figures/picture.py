@@ -1,18 +1,80 @@
-"""A figure before it is drawn, and the result of drawing it."""
+"""A figure before it is drawn, the result of drawing it, and how every figure looks.
+
+Each figure is drawn at two widths, for a desk and for a telephone, and a style sheet chooses. The hues hold
+for colour-blind readers, by day and by night: they are those of Okabe and Ito, "Color Universal Design",
+2008, somewhat muted. In a page each colour becomes a variable of its style sheet; in a file it is what is
+written here.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, Locator, MaxNLocator, NullLocator
+from numpy.typing import ArrayLike, NDArray
 
 from aiperf.journal.mark import Mark, marked
-from analysis.pages.figures.style import WIDE, Frame, stamp
+from aiperf.wording import clock, scaled
 from analysis.table import Table
+
+COLOURS: Mapping[str, str] = {
+    "ink": "#1c2128",
+    "soft": "#5d6672",
+    "faint": "#e1e5ea",
+    "paper": "#fefefe",
+    "blue": "#2b66a5",
+    "sky": "#8ab6de",
+    "amber": "#d29a1e",
+    "red": "#c4472f",
+    "plum": "#7a4f8b",
+    "green": "#2c8368",
+}
+"""ink writes, soft is for what is less important, faint for grids, paper is the ground; the others are
+hues."""
+POINTS_PER_INCH = 72
+"""Resolution at which a unit of a drawing is one point, and in a page one pixel."""
+MOST_EVEN = 6
+"""Most ticks at even distances on a logarithmic axis: further ones would overlap where it is dense."""
+LEAST_TICKS = 3
+"""Ticks below which an axis cannot be read as a scale."""
+STAMP_SHADE = 0.3
+"""Opacity of a stamp: read at a glance, and the figure below it is read all the same."""
+MOST_ERROR = 1.15
+"""Top of an axis of errors, of which none is above 1: there is room for a name above a dot."""
+CLOCK_STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400)
+"""Distances in seconds of the ticks of an axis of time: what people count in, up to a day."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A width to draw for, in units that are pixels where the page is at least so wide."""
+
+    name: str
+    """Class of its SVG element, by which the style sheet shows it."""
+    width: int
+    font_size: float
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it is so narrow that there is no room for texts at the sides."""
+        return self.width < 600
+
+
+WIDE, NARROW = Frame("wide", 1040, 12.5), Frame("narrow", 360, 11.0)
+"""The widths at which every figure is drawn: of a column on a desk, and of a telephone."""
+BESIDE = Frame("wide", 720, 12.5)
+"""As WIDE, for a figure with a column of figures next to it."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +82,7 @@ class Key:
     """An entry of a figure's legend; the page writes it, so that it wraps and can be read aloud."""
 
     colour: str
-    """A name of style.COLOURS."""
+    """A name in COLOURS."""
     text: str
     shape: str = "square"
     """square, line, dashed, points (a line with dots), dot, ring, diamond, cross or hatch."""
@@ -38,6 +100,8 @@ class Marks:
 
 @dataclass(frozen=True)
 class Drawing:
+    """A figure that was drawn at one width."""
+
     figure: Figure
     marks: Callable[[], Marks] | None = None
     """Called after the figure was written, because only then its layout is known."""
@@ -53,6 +117,7 @@ class Picture:
     says: str
     """The text alternative: what a reader would see, in a sentence or two with the figures that matter."""
     draw: Callable[[Frame], Drawing]
+    """Draws it at a width; called once for each."""
     table: Table | None = None
     legend: Sequence[Key] = ()
     labels: Sequence[str] | None = None
@@ -67,30 +132,203 @@ class Picture:
     """Whether the ancestors of the trial that is pointed at are to be joined by a line."""
 
 
+def pointed(
+    figure: Figure,
+    axes: Axes,
+    left: ArrayLike,
+    height: ArrayLike,
+    names: Sequence[int] | None = None,
+    right: ArrayLike | None = None,
+) -> Drawing:
+    """A drawing with one mark per place, in the coordinates of the data.
+
+    `names`: as in `Marks`; None: the marks are labelled in their order. `right`: the other end of marks that
+    are not points.
+    """
+    ends = left if right is None else right
+
+    def marks() -> Marks:
+        place = _placed(axes, left, ends, height)
+        return Marks(place, range(len(place)) if names is None else names)
+
+    return Drawing(figure, marks)
+
+
+def _placed(axes: Axes, left: ArrayLike, right: ArrayLike, height: ArrayLike) -> NDArray[np.float64]:
+    """Places of marks, from the coordinates of the data to those of the drawing."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    top = figure.get_figheight() * figure.dpi
+    if not np.size(left):
+        return np.zeros((0, 3))
+    first = axes.transData.transform(np.column_stack([left, height]))
+    second = axes.transData.transform(np.column_stack([right, height]))
+    return np.column_stack([first[:, 0], second[:, 0], top - first[:, 1]])
+
+
 def stamped(picture: Picture, mark: Mark | None, behind: bool = False) -> Picture:
     """The picture with the mark in its title, in its words and all over its drawing: what is cut out of a
-    page, or saved alone, says what it is. `behind`: as `stamp` takes it."""
+    page, or saved alone, says what it is. `behind`: the mark is below what is drawn, for a figure of lines
+    and dots, which do not hide it."""
     if mark is None:
         return picture
 
     def draw(frame: Frame) -> Drawing:
         drawing = picture.draw(frame)
-        stamp(drawing.figure, mark.word.upper(), frame, behind)
+        _stamp(drawing.figure, mark.word.upper(), frame, behind)
         return drawing
 
     says = f"{mark.word.capitalize()}. {picture.says}"
     return replace(picture, title=marked(picture.title, mark), says=says, draw=draw)
 
 
-def marks_of(
-    axes: Axes, left: NDArray[np.float64], right: NDArray[np.float64], height: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The places of marks, from the data's coordinates to the drawing's."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    top = figure.get_figheight() * figure.dpi
-    if not len(left):
-        return np.zeros((0, 3))
-    first = axes.transData.transform(np.column_stack([left, height]))
-    second = axes.transData.transform(np.column_stack([right, height]))
-    return np.column_stack([first[:, 0], second[:, 0], top - first[:, 1]])
+def _stamp(figure: Figure, word: str, frame: Frame, behind: bool) -> None:
+    """Writes the word all over the figure, so that no part that tells something lacks it."""
+    wide, high = (160, 90) if frame.narrow else (260, 110)
+    columns = max(2, round(figure.get_figwidth() * POINTS_PER_INCH / wide))
+    rows = max(2, round(figure.get_figheight() * POINTS_PER_INCH / high))
+    places = itertools.product(range(rows), range(columns))
+    for row, column in places:  # every other row a little aside, and all clear of the figures at the left
+        across = (column + (0.75 if row % 2 else 0.25)) / columns
+        figure.text(
+            0.1 + 0.84 * across,
+            (row + 0.5) / rows,
+            word,
+            ha="center",
+            va="center",
+            rotation=15,
+            color=COLOURS["red"],
+            alpha=STAMP_SHADE,
+            fontsize=1.7 * frame.font_size,
+            fontweight="bold",
+            in_layout=False,
+            zorder=-1 if behind else 3,
+        )
+
+
+@contextmanager
+def styled(salt: str = "") -> Iterator[None]:
+    """matplotlib's settings, for drawing as for writing; `salt` sets the names inside an SVG apart."""
+    with mpl.rc_context(_settings(salt)):
+        yield
+
+
+def _settings(salt: str) -> Any:
+    return {
+        "svg.fonttype": "none",  # text stays text, which a reader can select and a browser can scale
+        "svg.hashsalt": salt,
+        "font.family": "DejaVu Sans",
+        "text.color": COLOURS["ink"],
+        "axes.edgecolor": COLOURS["soft"],
+        "axes.labelcolor": COLOURS["soft"],
+        "xtick.color": COLOURS["soft"],
+        "ytick.color": COLOURS["soft"],
+        "axes.facecolor": "none",
+        "figure.facecolor": "none",
+        "axes.linewidth": 0.8,
+        "grid.color": COLOURS["faint"],
+        "grid.linewidth": 0.8,
+        "hatch.color": COLOURS["plum"],
+        "hatch.linewidth": 0.8,
+        "path.simplify": True,
+    }
+
+
+def canvas(frame: Frame, height: float, rows: int = 1, **layout: Any) -> tuple[Figure, list[Axes]]:
+    """A figure of this height with `rows` axes above one another, sharing their x: no box, no ticks, a faint
+    grid across."""
+    figure = Figure(
+        figsize=(frame.width / POINTS_PER_INCH, height / POINTS_PER_INCH),
+        dpi=POINTS_PER_INCH,
+        layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.03, hspace=0.06, wspace=0.04),
+    )
+    every = list(figure.subplots(rows, 1, sharex=True, squeeze=False, **layout)[:, 0])
+    for axes in every:
+        axes.tick_params(length=0, labelsize=frame.font_size, pad=5)
+        axes.tick_params(axis="x", pad=9)  # clear of the lowest label next to it
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.grid(axis="y")
+        axes.set_axisbelow(True)
+        axes.xaxis.label.set_fontsize(frame.font_size)
+        axes.yaxis.label.set_fontsize(frame.font_size)
+    for axes in every[:-1]:
+        axes.xaxis.set_visible(False)  # it says nothing, and would be laid out all the same
+    return figure, every
+
+
+class RoundTicks(Locator):
+    """Ticks of a logarithmic axis at 1, 2 and 5 times the powers of ten.
+
+    Where these are more than `most`, only the powers of ten; where they are fewer than three, because the
+    axis spans little, at the numbers between them as well, or at even distances.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def __call__(self) -> list[float]:
+        assert self.axis is not None
+        return self.tick_values(*self.axis.get_view_interval())
+
+    def tick_values(self, vmin: float, vmax: float) -> list[float]:
+        """The ticks between two ends of the axis, as matplotlib asks for them."""
+        low, high = sorted((vmin, vmax))
+        if low <= 0 or high == low:
+            return [high]
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+
+        def within(*factors: float) -> list[float]:
+            found = [factor * 10.0**power for power in powers for factor in factors]
+            return [value for value in found if low <= value <= high]
+
+        kept = within(1, 2, 5)
+        if len(kept) > self.most:
+            kept = within(1)
+        elif len(kept) < LEAST_TICKS:
+            kept = within(1, 1.5, 2, 3, 5, 7)
+        if len(kept) < LEAST_TICKS:
+            even = MaxNLocator(min(self.most, MOST_EVEN), steps=[1, 2, 5, 10], min_n_ticks=LEAST_TICKS)
+            kept = [float(value) for value in even.tick_values(low, high) if low <= value <= high]
+        return kept[:: math.ceil(len(kept) / self.most)] if kept else kept
+
+
+def round_ticks(axis: Axis, most: int) -> None:
+    """Sets an axis that is logarithmic to ticks at round numbers and to no others."""
+    axis.set_major_locator(RoundTicks(most))
+    axis.set_minor_locator(NullLocator())
+
+
+def round_text(value: float, unit: str) -> str:
+    """A round number with an SI prefix and its unit, without zeros that say nothing: "20 MOP"."""
+    number, space, rest = scaled(value, unit, 3).partition(" ")
+    return (number.rstrip("0").rstrip(".") if "." in number else number) + space + rest
+
+
+def clock_axis(axes: Axes, span_seconds: float, frame: Frame) -> None:
+    """Sets the axis of time from 0 to the end of the span, with ticks at round minutes or hours."""
+    span = max(span_seconds, 1e-9)  # an axis must have a length, also before the span has begun
+    axes.set_xlim(0, span)
+    most = 4 if frame.narrow else 9
+    step = next((step for step in CLOCK_STEPS if span / step <= most), span / most)
+    axes.set_xticks([step * i for i in range(int(span / step + 0.01) + 1)])
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: clock(value)))
+
+
+def rate_axis(axes: Axes, rates: ArrayLike) -> None:
+    """Sets the axis of rates from 0 to a little above the highest of these, in OPS with an SI prefix."""
+    axes.set_ylim(0, 1.12 * max(np.nanmax(rates, initial=0.0), 1e-9))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value, "OPS", 3) if value else "0"))
+
+
+def error_axis(axes: Axes) -> None:
+    """Errors on a logarithmic axis, ticked at 1, 2 and 5 times each power of ten."""
+    axes.set_yscale("log")
+    round_ticks(axes.yaxis, 12)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+
+
+def least_error(errors: ArrayLike) -> float:
+    """Where an error of 0 is drawn, which has no place on a logarithmic axis: a little below the lowest."""
+    above = np.asarray(errors, np.float64)
+    above = above[above > 0]
+    return float(above.min()) / 2 if len(above) else 1e-4

@@ -9,22 +9,35 @@ import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from aiperf.rules.ending import Answer
-from aiperf.wording import percent, plain, rate
+from aiperf.wording import counted, percent, plain, rate
 from analysis.comparing.published import Published
 from analysis.comparing.scaling import Scaling
-from analysis.pages.figures.picture import Drawing, Key, Marks, Picture, marks_of, stamped
-from analysis.pages.figures.style import COLOURS, LEAST_TICKS, Frame, canvas, round_text, round_ticks
+from analysis.pages.figures.picture import (
+    COLOURS,
+    LEAST_TICKS,
+    Drawing,
+    Frame,
+    Key,
+    Picture,
+    canvas,
+    pointed,
+    round_text,
+    round_ticks,
+    stamped,
+)
 
 ABOVE_ONE = 1.005
 """An efficiency that is more than rounding above 100 %."""
 
 
 def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
-    """Log-log OPS with the ideal line; the efficiency below. `others`: drawn beside, as such."""
+    """Log-log OPS with the ideal line; the efficiency below. `others`: drawn as points of their own."""
     devices = np.array([point.devices for point in found.points], dtype=np.float64)
     rates = np.array([point.ops_per_second for point in found.points])
     efficiencies = np.array([point.efficiency for point in found.points])
-    ends = [*devices, *(float(other.devices) for other in others)]
+    other_devices = [float(other.devices) for other in others]
+    other_rates = [other.ops_per_second for other in others]
+    ends = [*devices, *other_devices]
 
     def draw(frame: Frame) -> Drawing:
         figure, (upper, lower) = canvas(
@@ -44,13 +57,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
                 upper.plot([point.devices] * 2, point.interval, color=COLOURS["blue"], lw=1.4)
         upper.plot(devices, rates, "o-", color=COLOURS["blue"], lw=1.4, ms=6, mec=COLOURS["paper"])
         upper.plot(
-            [other.devices for other in others],
-            [other.ops_per_second for other in others],
-            "D",
-            color=COLOURS["amber"],
-            ms=6,
-            mec=COLOURS["paper"],
-            ls="none",
+            other_devices, other_rates, "D", color=COLOURS["amber"], ms=6, mec=COLOURS["paper"], ls="none"
         )
         upper.set_xscale("log")
         upper.set_yscale("log")
@@ -68,13 +75,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         lower.set_xlabel("devices")
         lower.set_xlim(*ideal)
-        every = [(point.devices, point.ops_per_second) for point in found.points]
-        every += [(other.devices, other.ops_per_second) for other in others]
-        places = np.array(every, dtype=np.float64)
-        return Drawing(
-            figure,
-            lambda: Marks(marks_of(upper, places[:, 0], places[:, 0], places[:, 1]), range(len(places))),
-        )
+        return pointed(figure, upper, ends, [*rates, *other_rates])
 
     legend = [
         Key("blue", f"{found.origin.value}, with the 95 % interval", "points"),
@@ -91,17 +92,14 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         f"{other.system}\n{rate(other.ops_per_second)}\npublished under AIPerf 1.0 rules" for other in others
     ]
     picture = Picture(
-        name="scaling",
-        title="Weak scaling",
-        says=_says(found),
-        draw=draw,
-        legend=legend,
-        labels=labels,
+        name="scaling", title="Weak scaling", says=_says(found), draw=draw, legend=legend, labels=labels
     )
     return stamped(picture, found.mark, behind=True)
 
 
 def _says(found: Scaling) -> str:
+    """The rates and the efficiency of the largest run, relative to the smallest one, and which runs must not
+    be believed."""
     last = found.points[-1]
     warning = ""
     for answer in (Answer.INVALID.value, Answer.INCOMPLETE.value):
@@ -109,8 +107,8 @@ def _says(found: Scaling) -> str:
             warning += f" Not to be believed, for {answer}: {', '.join(runs)}."
     return (
         f"From {found.base_devices:,} to {last.devices:,} devices: {rate(found.base_ops_per_second)} to "
-        f"{rate(last.ops_per_second)}, weak scaling efficiency {percent(last.efficiency, 1)} against "
-        f"N0 = {found.base_devices:,} devices. At {last.devices:,} devices the groups trained "
+        f"{rate(last.ops_per_second)}, weak scaling efficiency {percent(last.efficiency, 1)} relative to "
+        f"{counted(found.base_devices, 'device')}. At {last.devices:,} devices the groups trained "
         f"{percent(last.training_share, 1)} of their time, with validations "
         f"{percent(last.busy_share, 1)}.{_above_one(found)}{warning}"
     )

@@ -14,10 +14,20 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.pages.figures.picture import Key, Marks, Picture
-from analysis.pages.figures.style import COLOURS, NARROW, POINTS_PER_INCH, WIDE, Frame, styled
+from analysis.pages.figures.picture import (
+    COLOURS,
+    NARROW,
+    POINTS_PER_INCH,
+    WIDE,
+    Frame,
+    Key,
+    Marks,
+    Picture,
+    styled,
+)
 
 TITLE_HEIGHT = 24
+"""Room above a figure in a file for its title, in points; a page writes the title itself."""
 _LINES: Mapping[str, tuple[Literal["-", "--"], str]] = {
     "line": ("-", ""),
     "dashed": ("--", ""),
@@ -25,12 +35,15 @@ _LINES: Mapping[str, tuple[Literal["-", "--"], str]] = {
 }
 _MARKERS = {"dot": "o", "ring": "o", "diamond": "D", "cross": "x"}
 _VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
+"""Variables of the style sheet by colour, which change by day and by night."""
 _ALIKE = re.compile(r'(<g[^>]*)>\s*((?:<use [^>]*style="([^"]*)"/>\s*)(?:<use [^>]*style="\3"/>\s*)+)</g>')
+"""Dots of one group that all have the same style."""
 _TAG = re.compile(r"<[^>]*>")
 _DIGITS = re.compile(r"(\d\.\d{2})\d+")
 """Digits of coordinates beyond the second decimal. They are cut inside tags only, so that texts keep
 theirs."""
 _COLOUR = re.compile("|".join(_VARIABLES))
+"""Any colour that has a variable."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,7 @@ class Inline:
 
 
 def inline(picture: Picture) -> Inline:
+    """The picture at both widths, each with the marks of that width; empty if there is nothing to draw."""
     if picture.empty:
         return Inline("", "", None, None)
     wide, wide_marks = _drawn(picture, picture.wide)
@@ -91,6 +105,7 @@ def _legend(figure: Figure, picture: Picture) -> float:
 
 
 def _handle(key: Key) -> Artist:
+    """matplotlib's artist for an entry of the legend."""
     colour = COLOURS[key.colour]
     if key.shape in _LINES:
         style, marker = _LINES[key.shape]
@@ -104,6 +119,7 @@ def _handle(key: Key) -> Artist:
 
 
 def _drawn(picture: Picture, frame: Frame) -> tuple[str, Marks | None]:
+    """The picture at one width as an SVG element, and its marks, which are known once it was written."""
     name = f"{picture.name}-{frame.name}"
     with styled(name):
         drawing = picture.draw(frame)
@@ -147,4 +163,5 @@ def _hoisted(found: re.Match[str]) -> str:
 
 
 def _renamed(own: str, referred: set[str], name: str) -> str:
+    """The id of an element, made unique in the page; nothing if no other element refers to it."""
     return f' id="{name}-{own}"' if own in referred else ""

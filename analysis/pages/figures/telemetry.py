@@ -6,11 +6,10 @@ import numpy as np
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
-from aiperf.wording import scaled
-from analysis.pages.figures.picture import Drawing, Key, Picture
-from analysis.pages.figures.style import COLOURS, Frame, canvas, clock_axis
+from aiperf.wording import counted, scaled
+from analysis.pages.figures.picture import COLOURS, Drawing, Frame, Key, Picture, canvas, clock_axis
 from analysis.readings.telemetry import Quantity, Telemetry
-from analysis.table import Table
+from analysis.table import Cell, Table
 
 
 def telemetry(found: Telemetry) -> Picture:
@@ -37,31 +36,25 @@ def telemetry(found: Telemetry) -> Picture:
         clock_axis(axes[-1], float(found.edges[-1]), frame)
         return Drawing(figure)
 
-    keys = [[None, *map(_mean, (one.lowest, one.median, one.highest))] for one in found.quantities]
-    rows = [
-        [_name(quantity), *("unknown" if mean is None else scaled(mean, "", 4).strip() for mean in means)]
-        for quantity, (_, *means) in zip(found.quantities, keys)
+    cells: list[list[Cell]] = [
+        [_name(one), _mean(one.lowest), _mean(one.median), _mean(one.highest)] for one in found.quantities
     ]
-    hosts = f"{found.hosts} host{'' if found.hosts == 1 else 's'}"
+    columns = ("quantity", "mean of the lowest host", "median", "mean of the highest host")
     left_out = f" Always zero: {'; '.join(map(_name, zero))}." if zero else ""
     unread = f" {found.unread:,} lines could not be read." if found.unread else ""
     return Picture(
         name="telemetry",
         title="What the hosts measured",
-        says=f"Sampled once per second on {hosts}.{left_out}{unread}",
+        says=f"Sampled once per second on {counted(found.hosts, 'host')}.{left_out}{unread}",
         draw=draw,
-        table=Table(
-            ("quantity", "mean of the lowest host", "median", "mean of the highest host"),
-            rows,
-            (False, True, True, True),
-            keys,
-        ),
+        table=Table.of(columns, cells, (False, True, True, True)),
         empty=not shown,
         legend=(Key("blue", "median of the hosts", "line"), Key("sky", "lowest to highest")),
     )
 
 
 def _name(quantity: Quantity) -> str:
+    """The name of a quantity in words: power_watts becomes power watts."""
     return quantity.name.replace("_", " ").replace(".", ", ")
 
 
@@ -71,5 +64,9 @@ def _is_zero(quantity: Quantity) -> bool:
     return len(known) > 0 and not known.any()
 
 
-def _mean(values: NDArray[np.float64]) -> float | None:
-    return float(np.nanmean(values)) if np.isfinite(values).any() else None
+def _mean(values: NDArray[np.float64]) -> Cell:
+    """The mean over the span as text and as a key to sort by; unknown if nothing was measured."""
+    if not np.isfinite(values).any():
+        return "unknown"
+    mean = float(np.nanmean(values))
+    return scaled(mean, "", 4).strip(), mean

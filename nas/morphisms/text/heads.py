@@ -13,7 +13,7 @@ from nas.morphisms.channels import NEW, Index, MorphismError, refuse_many
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, known, replaced, seed_from
 from nas.morphisms.text.tensor_sources import Growth, Taken, more, resized, spread
-from nas.morphisms.text.tied import attentions, check_text, heads_of
+from nas.morphisms.text.text_ties import attentions, check_text, heads_of
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,9 @@ from nas.graph import Graph, Node
 from nas.layers import Linear, Product
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
-from nas.morphisms.sites import choose, inserted, known, replaced, rounded, seed_from, unused
+from nas.morphisms.sites import choose, inserted, known, possible, replaced, seed_from, unused
 from nas.morphisms.text.tensor_sources import Growth, more, resized
-from nas.morphisms.text.tied import ACTIVATIONS, TextTie, check_text, hidden, tie_of
-
-FACTORS = (1.5, 2.0)
+from nas.morphisms.text.text_ties import ACTIVATIONS, check_text, hidden, tie_of, wider_width
 
 
 @dataclass(frozen=True)
@@ -74,18 +72,7 @@ class GateMLP(Morphism):
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> GateMLP:
         check_text(graph)
-        sites = []
-        for node in graph.nodes:
-            try:
-                _gateable(graph, node.name)
-            except MorphismError:
-                continue
-            sites.append(node.name)
-        return cls(choose(rng, sites, "plain MLP"))
-
-
-def wider_width(tie: TextTie, rng: random.Random) -> int:
-    return rng.choice(sorted({rounded(factor * tie.width) for factor in FACTORS}))
+        return cls(choose(rng, possible(graph, _gateable), "plain MLP"))
 
 
 def _gateable(graph: Graph, name: str) -> tuple[str, ...]:

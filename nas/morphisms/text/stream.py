@@ -11,9 +11,8 @@ from nas.layers import Embedding, Layer, Linear, RMSNorm
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.sites import choose, replaced, seed_from
-from nas.morphisms.text.mlp import wider_width
 from nas.morphisms.text.tensor_sources import Growth, Taken, more, resized
-from nas.morphisms.text.tied import streams, tie_of
+from nas.morphisms.text.text_ties import streams, tie_of, wider_width
 
 
 @dataclass(frozen=True)

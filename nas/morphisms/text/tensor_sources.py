@@ -17,8 +17,7 @@ import numpy as np
 
 from nas.graph import Graph, Node
 from nas.layers import Embedding, Experts, Linear, Shape
-from nas.morphisms.carry import span
-from nas.morphisms.channels import NEW, Index, refuse_many
+from nas.morphisms.channels import NEW, Index, refuse_many, span
 from nas.morphisms.morphism import STEPS
 from nas.weights import Array, Weights, generator, starts
 
@@ -116,6 +115,7 @@ class Growth:
         return found
 
     def _tensors(self, with_statistics: bool = False) -> Iterator[tuple[Node, str, Shape]]:
+        """Each node of the child with each of its tensors."""
         for node in self.child.nodes:
             reads = self.child.reads(node)
             statistics = node.layer.statistics(*reads) if with_statistics else {}
@@ -123,6 +123,7 @@ class Growth:
                 yield node, tensor, shape
 
     def _grown(self, node: Node, tensor: str, shape: Shape, weights: Weights) -> Array:
+        """The tensor: first what is new along each axis, the last axis first, then what is taken."""
         name = f"{node.name}.{tensor}"
         taken, rng = self.taken[name], generator(self.seed, name)
         values = taken.source(name, weights)
@@ -195,6 +196,7 @@ def _grid(axes: list[Index]) -> tuple[slice | Index, ...]:
 
 
 def _times(values: Array, factor: float) -> Array:
+    """The product in fp64, rounded once."""
     if factor == 1:
         return values
     found: Array = (values.astype(np.float64) * factor).astype(values.dtype)

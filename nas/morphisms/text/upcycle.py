@@ -12,9 +12,9 @@ from nas.graph import INPUT, Graph, Node
 from nas.layers import GELU, Experts, Linear, Product, SiLU
 from nas.morphisms.channels import MorphismError, refuse_many
 from nas.morphisms.morphism import Morphism
-from nas.morphisms.sites import choose, known, seed_from
+from nas.morphisms.sites import choose, known, possible, seed_from
 from nas.morphisms.text.tensor_sources import Growth, Taken
-from nas.morphisms.text.tied import check_text
+from nas.morphisms.text.text_ties import check_text
 
 NUMBERS = (4, 8)  # of experts that are proposed: 8 in Mixtral, arXiv:2401.04088
 CHOSEN = 2  # as there; of one alone the router would get no gradient
@@ -60,19 +60,14 @@ class Upcycle(Morphism):
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> Upcycle:
         check_text(graph)
-        sites = []
-        for node in graph.nodes:
-            try:
-                _mlp(graph, node.name)
-            except MorphismError:
-                continue
-            sites.append(node.name)
-        site = choose(rng, sites, "MLP that experts can be made of")
+        site = choose(rng, possible(graph, _mlp), "MLP that experts can be made of")
         return cls(site, rng.choice(NUMBERS), CHOSEN, seed_from(rng))
 
 
 @dataclass(frozen=True)
 class _MLP:
+    """An MLP that experts can be made of."""
+
     read: str
     hidden: int
     linears: Mapping[str, str]

@@ -16,7 +16,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 @pytest.fixture(autouse=True)
 def described(monkeypatch: pytest.MonkeyPatch) -> None:
     """No process is started to look at this host's devices."""
-    monkeypatch.setattr("aiperf.ranks.rank_worker.describe_device", lambda place, kind: PROCESSOR)
+    monkeypatch.setattr("aiperf.ranks.process.describe_device", lambda place, kind: PROCESSOR)
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_without_the_data_a_line_says_that_prepare_is_missing(
     def refuse(run: object) -> None:
         raise DataError("/data is not a folder")
 
-    monkeypatch.setattr("aiperf.training.kept_trial.preparation_of", refuse)
+    monkeypatch.setattr("aiperf.training.found_network.preparation_of", refuse)
     assert typed("graph", RUN, "--torch", tmp_path / "best.py") == 0
     assert typed.err == (
         "aiperf-hpc: no prepare() in the file, for the data cannot be read here: /data is not a folder\n"

@@ -8,13 +8,12 @@ from typing import Any
 
 import simpy
 
-from aiperf.conduct.driver import Driver
 from aiperf.pretending.assumptions import Spread, StartUp, Storage, Trials
 from aiperf.pretending.group_model import Learnt, Pretended
 from aiperf.ranks.world import ALONE
-from aiperf.simulation.shared_storage import SharedStorage
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
-from aiperf.simulation.simulated_machine import SimulatedMachine
+from aiperf.simulation.simulated_machine import SharedStorage, SimulatedMachine
+from aiperf.training.driver import Driver
 from aiperf.training.pretending_worker import PretendingWorker
 from aiperf.wire.messages import FromGroup, Setup
 from nas.record import graph_to_json

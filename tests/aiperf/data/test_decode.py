@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from aiperf.data.augment import Augmentation, augmentation
-from aiperf.data.decode import check_file, decode, decode_whole, evaluation_box, header, random_box
+from aiperf.data.decode import check_file, decode, decode_whole, header, random_box
+from aiperf.data.resident import Augmentation, augmentation
 from aiperf.errors import DataError
 from aiperf.os_error import MORE_MEMORY
 from tests.aiperf.data.sets import pictures
@@ -25,16 +25,6 @@ SIDES = st.integers(1, 4000)
 
 def picture(width: int, height: int) -> Image.Image:
     return Image.fromarray(pictures(1, 12, 3)[0]).resize((width, height), Image.Resampling.BICUBIC)
-
-
-@given(SIDES, SIDES)
-def test_the_evaluation_crop_is_the_centred_square_inside(width: int, height: int) -> None:
-    left, upper, right, lower = evaluation_box(width, height)
-    assert right - left == pytest.approx(min(width, height) * 0.875)
-    assert lower - upper == pytest.approx(min(width, height) * 0.875)
-    assert left == pytest.approx(width - right)
-    assert upper == pytest.approx(height - lower)
-    assert min(left, upper) >= 0
 
 
 @given(SIDES, SIDES, st.integers())
@@ -146,11 +136,6 @@ AGAIN = "install it again: pip install --force-reinstall Pillow"
 @pytest.mark.parametrize(
     ("raised", "expected"),
     [
-        (
-            OSError(errno.EMFILE, "Too many open files"),
-            "{}: Too many open files; raise the limit on open files of a process (ulimit -n)",
-        ),
-        (PermissionError(errno.EACCES, "Permission denied"), "{}: Permission denied; make it readable"),
         (FileNotFoundError(errno.ENOENT, "No such file"), "{}: No such file; put it back"),
         (MemoryError(), f"{{}}: there is not enough memory to decode it; {MORE_MEMORY}"),
         (CANNOT_IMPORT, f"Pillow cannot be used (ImportError: {CANNOT_IMPORT}); {AGAIN}"),
@@ -203,24 +188,12 @@ def test_a_block_is_moved_as_each_image_would_be(how: Augmentation, channels: in
     assert len({shown.numpy().tobytes() for shown in expected}) > 5
 
 
-def test_all_places_are_reached_and_none_beyond() -> None:
-    how = Augmentation(2)
-    image = torch.arange(1, 37, dtype=torch.uint8).view(1, 6, 6, 1)
-    ends = torch.tensor([0.0, 1 - 2**-24])  # the least and the greatest that torch.rand draws
-    draws = torch.cartesian_prod(ends, ends, torch.tensor([0.5]))
-    corners = how.crop(how.border(image), torch.zeros(4, dtype=torch.int64), draws)[:, :, :, 0]
-    assert corners[0, 2:, 2:].tolist() == image[0, :4, :4, 0].tolist()
-    assert corners[3, :4, :4].tolist() == image[0, 2:, 2:, 0].tolist()
-
-
 @pytest.mark.parametrize(
     ("name", "size", "expected"),
     [
         ("none", 32, Augmentation()),
-        ("shift", 32, Augmentation(2)),
         ("shift", 64, Augmentation(4)),
         ("shift", 8, Augmentation(1)),
-        ("crop-flip", 32, Augmentation(4, flip=True)),
         ("crop-flip", 28, Augmentation(4, flip=True)),
     ],
 )

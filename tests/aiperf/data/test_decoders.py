@@ -25,7 +25,7 @@ from aiperf.data import Data, imagefolder, load
 from aiperf.data.decode import decode, decoder_name
 from aiperf.data.decoders import Decoders
 from aiperf.data.decoding_process import ClassFolders, DecodeRequest, Decoding
-from aiperf.data.order import Order
+from aiperf.data.splits import Order
 from aiperf.errors import DataError
 from tests.aiperf.data.sets import CPU, write_folders
 
@@ -91,7 +91,7 @@ def test_memory_is_not_used_again_before_the_device_has_copied_it(
     monkeypatch.setattr(torch.cuda, "Event", Copying)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
-    listing, _ = imagefolder.listed(Path(written.path))
+    listing, _ = imagefolder.list_files(Path(written.path))
     folders = [ClassFolders(str(listing.root), listing.classes)]
     decoders = Decoders(Decoding(folders, 3, 16, listing.names.itemsize, False), 1, torch.device("cuda"))
     plan = (
@@ -205,7 +205,7 @@ def test_each_image_of_a_step_is_that_of_its_place_however_many_decode_it(
     """A request is at most 128 images: many small steps, or a part of a step."""
     config = replace(written, augmentation="resized-crop-flip", loader_processes=processes)
     train = load(config, CPU, 1).train
-    listing, _ = imagefolder.listed(Path(config.path))
+    listing, _ = imagefolder.list_files(Path(config.path))
     order = Order(30, 5).take(0, steps * batch_size)[0]
     mine = slice(batch_size // 3, 2 * batch_size // 3)
     for step, (images, labels) in enumerate(islice(train.stream(batch_size, 5, 1, 3), steps)):

@@ -14,12 +14,11 @@ from PIL import Image
 
 from aiperf.config import DataConfig, load_preset, with_overrides
 from aiperf.data import load
-from aiperf.data.contradictions import Found, Look
 from aiperf.data.file_list import FileList
 from aiperf.data.image_files import look
-from aiperf.data.imagefolder import listed
+from aiperf.data.imagefolder import list_files
 from aiperf.data.own_images import MOST_PASSES, inferred
-from aiperf.data.stratify import Indices, stratified, take_validation
+from aiperf.data.parts import Indices, PartFacts, SetFacts, stratified, take_validation
 from aiperf.errors import DataError
 from aiperf.tasks.images.data import ImageData
 from tests.aiperf.data.sets import CPU, refusal, write_cifar10, write_folders, write_idx, write_undivided
@@ -56,7 +55,7 @@ def test_what_is_inferred_is_read(
 def test_a_set_without_parts_is_divided_by_the_names_of_its_files(tmp_path: Path) -> None:
     """The same on every machine, whatever order its file system has."""
     write_undivided(tmp_path)
-    training, test = listed(tmp_path)
+    training, test = list_files(tmp_path)
 
     def names(part: FileList) -> set[str]:
         return {str(Path(part.path(index)).relative_to(tmp_path)) for index in range(len(part.names))}
@@ -84,10 +83,10 @@ def test_of_a_folder_of_large_grey_images(tmp_path: Path) -> None:
     assert (found["data.channels"], found["data.size"]) == (1, 64)
 
 
-def found_of(by_class: list[int]) -> Look:
+def found_of(by_class: list[int]) -> SetFacts:
     labels = np.repeat(np.arange(len(by_class)), by_class)
-    part = Found("idx", "files", labels, (1,), ("none",))
-    return Look(part, part, 1, 28)
+    part = PartFacts("idx", "files", labels, (1,), ("none",))
+    return SetFacts(part, part, 1, 28)
 
 
 @pytest.mark.parametrize(
@@ -188,19 +187,15 @@ def of_parts(training: int, validation: int) -> DataConfig:
     return ImageData("idx", 1, 8, 4, training_examples=training, validation_examples=validation)
 
 
-def test_without_a_limit_training_is_all_that_validation_leaves() -> None:
+def test_validation_is_the_same_however_many_images_are_trained_on() -> None:
     labels = np.repeat(np.arange(4), 25)
     training, validation = take_validation(labels, of_parts(0, 20), "here")
+    few, same = take_validation(labels, of_parts(8, 20), "here")
+    assert same.tolist() == validation.tolist()
+    assert set(few) < set(training)
     assert sorted([*training, *validation]) == list(range(100))
     assert np.bincount(labels[validation]).tolist() == [5, 5, 5, 5]
     assert (np.diff(np.flatnonzero(labels[validation] == 0)) > 0).all()
-
-
-def test_validation_does_not_depend_on_how_much_is_trained_on() -> None:
-    labels = np.repeat(np.arange(4), 25)
-    few, many = (take_validation(labels, of_parts(training, 20), "here") for training in (8, 80))
-    assert few[1].tolist() == many[1].tolist()
-    assert not set(few[0]) & set(few[1])
 
 
 def refused_split(labels: Indices, training: int, validation: int) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import runpy
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
@@ -18,8 +16,6 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors.numpy import save_file
-from torch.nn.functional import cross_entropy
 
 from aiperf.data import Data, load
 from aiperf.data.file_list import scan
@@ -27,12 +23,10 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.language.data import TextData
-from aiperf.training.kept_trial import preparation_of
-from nas.layers import Conv2d, Dense, Flatten, GlobalPool, ReLU
-from nas.modules import Network
+from aiperf.training.found_network import preparation_of
+from nas.layers import Dense, GlobalPool
 from nas.portable.preparation import ImagePreparation, TextPreparation
-from nas.portable.torch_file import torch_file, torch_state
-from nas.weights import initial
+from nas.portable.torch_file import torch_file
 from tests.aiperf.data.packed.pack import packed
 from tests.aiperf.data.sets import CPU, pictures, write_folders, write_idx
 from tests.house.tree import ROOT
@@ -65,6 +59,18 @@ def test_images_of_arrays(tmp_path: Path, size: int) -> None:
     by_words = [by_metadata(Image.fromarray(each), told) for each in raw[..., 0].numpy()]
     # Pillow's weights are whole numbers, so a pixel may be rounded to the next byte.
     assert np.abs(np.stack(by_words) - shown(data).numpy()).max() < 1.5 / min(json.loads(told["deviation"]))
+
+
+def test_digits(tmp_path: Path) -> None:
+    """From scikit-learn's own file: ink of 17 levels, as bytes."""
+    data = load(DIGITS, CPU, 1)
+    library = find_spec("sklearn")
+    assert library is not None
+    table = np.loadtxt(Path(str(library.origin)).parent / "datasets/data/digits.csv.gz", delimiter=",")
+    split = json.loads((ROOT / "aiperf/presets/digits_split.json").read_text())
+    ink = table[split["indices"]["test"], :-1].reshape(-1, 8, 8, 1)
+    raw = torch.from_numpy(np.round(ink * (255 / 16)).astype(np.uint8))
+    torch.testing.assert_close(prepare_of(data, tmp_path)(raw), shown(data), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("size", "side", "channels"), [(16, 0, 3), (24, 0, 1), (14, 16, 3), (16, 32, 3)])
@@ -136,57 +142,3 @@ def test_of_a_journal_that_does_not_record_it_the_data_are_read() -> None:
 def test_generated_examples_have_none() -> None:
     config = ImageData("synthetic", 1, 8, 2, training_examples=8, validation_examples=4, test_examples=4)
     assert load(config, CPU, 1).preparation is None
-
-
-ALONE = """
-import sys; sys.path = [each for each in sys.path if each]
-import csv, gzip, json, torch, network
-rows = torch.tensor([[float(number) for number in row] for row in csv.reader(gzip.open(sys.argv[1], "rt"))])
-rows = rows[json.loads(open(sys.argv[2]).read())["indices"]["test"]]
-images = (rows[:, :-1] * (255 / 16)).round().to(torch.uint8).view(-1, 8, 8, 1)
-nearest = images.repeat_interleave(4, 1).repeat_interleave(4, 2)
-ours = {"nas", "aiperf", "analysis", "launch"} & {name.partition(".")[0] for name in sys.modules}
-loaded = network.load()
-with torch.inference_mode():
-    answers = [loaded(network.prepare(each)).argmax(1) for each in (images, nearest)]
-print(json.dumps([sorted(ours), *(int((each == rows[:, -1]).sum()) for each in answers)]))
-"""
-
-
-def test_an_exported_network_has_the_accuracy_of_its_run_on_raw_images(tmp_path: Path) -> None:
-    """In a process without this program, from scikit-learn's own file."""
-    data = load(DIGITS, CPU, 1)
-    graph = chain(Conv2d(8, 3, 2), ReLU(), Conv2d(16, 3, 2), ReLU(), Flatten(), Dense(10), input=(1, 32, 32))
-    network = Network(graph)
-    network.load(initial(graph, 1))
-    optimizer = torch.optim.Adam(network.parameters(), 0.01)
-    for _, (images, labels) in zip(range(80), data.train.stream(32, 1)):
-        optimizer.zero_grad()
-        cross_entropy(network(images), labels).backward()
-        optimizer.step()
-    network.eval()
-    with torch.inference_mode():
-        right = sum(
-            int((network(images).argmax(1) == labels).sum()) for images, labels in data.test.sweep(64)
-        )
-    assert right > 800  # of 1,197: it has learned something, so that other steps would be seen
-
-    (tmp_path / "network.py").write_text(torch_file(graph, {}, data.preparation), encoding="utf-8")
-    weights = {name: tensor.detach().numpy().copy() for name, tensor in network.tensors().items()}
-    save_file(torch_state(graph, weights), tmp_path / "network.safetensors")
-    library = find_spec("sklearn")
-    assert library is not None
-    csv = Path(str(library.origin)).parent / "datasets/data/digits.csv.gz"
-    split = ROOT / "aiperf/presets/digits_split.json"
-    ran = subprocess.run(
-        [sys.executable, "-c", ALONE, str(csv), str(split)],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert ran.returncode == 0, ran.stderr
-    ours, prepared, nearest = json.loads(ran.stdout)
-    assert (ours, prepared) == ([], right)
-    assert nearest < prepared

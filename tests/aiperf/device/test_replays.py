@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from aiperf.device import bind, cuda
-from aiperf.device.replays import REPLAYS, WARM_UP, replay_fault
+from aiperf.device.cuda import REPLAYS, WARM_UP, replay_fault
 from aiperf.engines.graphed import Graphed
 from tests.aiperf.device import vendors
 from tests.aiperf.engines.recording import Again, recording

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from aiperf.device.surroundings import LONGEST_VALUE, container, read_settings
-from tests.house.tree import ROOT
 
 
 def put(path: Path, text: str = "") -> None:
@@ -37,25 +33,15 @@ def test_all_that_there_is_is_named(tmp_path: Path) -> None:
     assert {name: found[name] for name in named} == named
 
 
-def test_a_lowered_instruction_set_is_seen() -> None:
-    """In a process of its own: torch looks once."""
-    program = (
-        "import os; from aiperf.device.surroundings import read_settings as read; print(read(os.environ))"
-    )
-    lowered = {**os.environ, "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
-    words = [sys.executable, "-c", program]
-    answer = subprocess.run(words, cwd=ROOT, env=lowered, capture_output=True, text=True, timeout=60)
-    for pair in ("'ISA': 'DEFAULT'", "'ATEN_CPU_CAPABILITY': 'default'", "'ONEDNN_MAX_CPU_ISA': 'SSE41'"):
-        assert pair in answer.stdout, answer.stderr
-
-
 def test_only_the_variables_of_the_list_are_recorded(tmp_path: Path) -> None:
     recorded = {
+        "ATEN_CPU_CAPABILITY": "default",
         "GOMP_CPU_AFFINITY": "0-3",
         "KMP_BLOCKTIME": "0",
         "MKL_NUM_THREADS": "4",
         "NCCL_IB_HCA": "mlx5_0",
         "OMP_NUM_THREADS": "4",
+        "ONEDNN_MAX_CPU_ISA": "SSE41",
         "OPENBLAS_NUM_THREADS": "4",
     }
     secret = {"MY_OMP_TOKEN": "1", "OMPI_MCA_key": "2", "MKL_SECRET": "3", "NNI_KEY": "4", "HOME": "5"}

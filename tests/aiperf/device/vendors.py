@@ -168,7 +168,7 @@ def install_rocm(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
 
 def install_npu(monkeypatch: pytest.MonkeyPatch) -> FakeNpu:
-    fake = FakeNpu(("Ascend910B3", "Ascend910B3"))
+    fake = FakeNpu(("Ascend910B3", "Ascend910B3\u200b"))
     if torch._C._get_privateuse1_backend_name() != "npu":
         # For good: torch allows one name a process. So later tests find a module for it, with no device.
         torch.utils.rename_privateuse1_backend("npu")

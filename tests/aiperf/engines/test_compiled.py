@@ -22,7 +22,8 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore"),  # those of inductor itself
 ]
-SEED = residual((1, 8, 8), 3)
+SEED = residual((1, 8, 8), 3, (4,))
+"""With one stage, because each further one would be compiled, too."""
 
 
 def test_a_compiled_step_is_the_eager_one_and_a_last_smaller_step_is_eager() -> None:

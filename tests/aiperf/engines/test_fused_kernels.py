@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from itertools import product
 
 import pytest
@@ -11,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
 from aiperf.engines.fused import unavailable
-from aiperf.engines.fused.folding import Folded, is_worth_folding
-from aiperf.engines.fused.image_steps import Gated, Mean, OfPixels, Pixels
+from aiperf.engines.fused.image_steps import Folded, Gated, Mean, OfPixels, Pixels, is_worth_folding
 from aiperf.engines.fused.norm_steps import Activation, Normalise
 from aiperf.engines.fused.tensors import Unfit
 from aiperf.parallel.batchnorm import synchronise
@@ -111,7 +111,7 @@ def expect_training(
     outs = found if readers > 1 else (found,)
     torch.autograd.backward(outs, gradients)
 
-    x64, r64 = (tensor.detach().double().requires_grad_() for tensor in (x, r))
+    x64, r64 = in_fp64(x, r)
     before = batch_norm(x64, wide.running_mean, wide.running_var, wide.weight, wide.bias, True, 0.1, 1e-5)
     before = before + r64 if added else before
     expected = before.clamp(min=0) if activation else before
@@ -250,35 +250,41 @@ def test_gradients_in_another_order_of_memory_are_taken() -> None:
     torch.testing.assert_close(given, expected)
 
 
+def in_fp64(*tensors: Tensor) -> list[Tensor]:
+    return [tensor.detach().double().requires_grad_() for tensor in tensors]
+
+
+def expect_alike(
+    outs: Sequence[Tensor], reads: Sequence[Tensor], expected: Tensor, of: Sequence[Tensor]
+) -> None:
+    """The same outputs, one for each reader, and the same gradients as those of the fp64 tensors `of`."""
+    dtype = reads[0].dtype
+    gradients = [torch.randn(expected.shape).to(dtype) for _ in outs]
+    torch.autograd.backward(list(outs), gradients)
+    expected.backward(sum(gradient.double() for gradient in gradients))
+    assert {out.dtype for out in outs} == {dtype}
+    for found, right in (
+        *((out, expected) for out in outs),
+        *zip([x.grad for x in reads], [x.grad for x in of]),
+    ):
+        expect_close(found, right, 2 * BOUNDS[dtype])
+
+
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize("shape", OTHERS, ids=str)
 def test_mean(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     x = seeded(shape, dtype)
-    x64 = x.detach().double().requires_grad_()
-    found, expected = Mean()(x), x64.mean(dim=(2, 3))
-    gradient = torch.randn(shape[:2]).to(dtype)
-    found.backward(gradient)
-    expected.backward(gradient.double())
-    assert found.dtype == dtype
-    expect_close(found, expected, BOUNDS[dtype])
-    expect_close(x.grad, x64.grad, BOUNDS[dtype])
+    (x64,) = in_fp64(x)
+    expect_alike([Mean()(x)], [x], x64.mean(dim=(2, 3)), [x64])
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
 @pytest.mark.parametrize(("shape", "readers"), [*zip(OTHERS, (1, 2, 3) * 3), (OTHERS[2], 1)], ids=str)
 def test_gate(shape: tuple[int, ...], readers: int, dtype: torch.dtype) -> None:
     x, z = seeded(shape, dtype), torch.randn(shape[:2]).to(dtype).requires_grad_()
-    module = module_of(Gate(), shape[1:], shape[1:2])
-    x64, z64 = (tensor.detach().double().requires_grad_() for tensor in (x, z))
-    found, expected = Gated(readers)(x, z), module(x64, z64)
-    outs = found if readers > 1 else (found,)
-    gradients = [torch.randn(shape).to(dtype) for _ in outs]
-    torch.autograd.backward(outs, gradients)
-    expected.backward(sum(gradient.double() for gradient in gradients))
-    for out in outs:
-        expect_close(out, expected, 2 * BOUNDS[dtype])
-    expect_close(x.grad, x64.grad, 2 * BOUNDS[dtype])
-    expect_close(z.grad, z64.grad, 2 * BOUNDS[dtype])
+    module, found = module_of(Gate(), shape[1:], shape[1:2]), Gated(readers)(x, z)
+    x64, z64 = in_fp64(x, z)
+    expect_alike(found if readers > 1 else (found,), [x, z], module(x64, z64), [x64, z64])
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
@@ -290,15 +296,10 @@ def test_pixels_are_those_of_a_strided_convolution(
 ) -> None:
     x = seeded(shape, dtype)
     conv = nn.Conv2d(shape[1], 5, 1, stride, bias=False).to(dtype)
-    expected_x = x.detach().double().requires_grad_()
-    expected = nn.functional.conv2d(expected_x, conv.weight.detach().double(), None, stride)
-    found = OfPixels(conv)(Pixels(stride)(x))
-    gradient = torch.randn(expected.shape).to(dtype)
-    found.backward(gradient)
-    expected.backward(gradient.double())
+    (x64,) = in_fp64(x)
+    expected = nn.functional.conv2d(x64, conv.weight.detach().double(), None, stride)
     assert torch.equal(Pixels(stride)(x), x[:, :, :: stride[0], :: stride[1]])
-    expect_close(found, expected, 2 * BOUNDS[dtype])
-    expect_close(x.grad, expected_x.grad, 2 * BOUNDS[dtype])
+    expect_alike([OfPixels(conv)(Pixels(stride)(x))], [x], expected, [x64])
 
 
 def test_what_other_kernels_do_not_take_is_refused() -> None:
@@ -391,10 +392,7 @@ def test_it_is_the_convolution(
 )
 def test_others_stay_as_they_are(conv: nn.Conv2d) -> None:
     assert not is_worth_folding(conv, 8)
-
-
-def test_a_convolution_that_a_hook_belongs_to_stays_as_it_is() -> None:
-    conv = nn.Conv2d(8, 8, 5, padding=2)
-    assert is_worth_folding(conv, 8)
-    conv.register_forward_pre_hook(lambda module, inputs: None)  # dropout, where it is the last layer
-    assert not is_worth_folding(conv, 8)
+    hooked = nn.Conv2d(8, 8, 5, padding=2)
+    assert is_worth_folding(hooked, 8)
+    hooked.register_forward_pre_hook(lambda module, inputs: None)  # dropout, if it is the last layer
+    assert not is_worth_folding(hooked, 8)

@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from aiperf.device import bind
 from aiperf.engines.agreement import difference
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.graphed import WARM_UP, WARM_UP_WRAPPED, Graphed
 from nas.seeds import residual
-from tests.aiperf.engines.recording import Recording, batch_of, passes_of, recording
+from tests.aiperf.engines.recording import Recording, batch_of, passes_of
 
 SEED = residual((1, 8, 8), 3)
 
@@ -85,13 +84,6 @@ def test_a_last_smaller_step_is_eager() -> None:
     assert len(gradients(passes)) == len(list(passes.network.parameters()))
 
 
-def test_the_memory_of_a_graph_is_given_back() -> None:
-    engine = begun(passes_of(SEED))
-    engine.release()
-    assert engine._capture is None
-    assert engine._gradients == []
-
-
 def test_after_a_move_it_is_captured_anew_and_lends_no_memory() -> None:
     """Horovod lays the parameters out anew, and gives gradients other memory."""
     passes = passes_of(SEED)
@@ -139,8 +131,3 @@ def test_a_graph_that_is_replayed_with_old_images_is_seen() -> None:
     passes = passes_of(SEED)
     assert difference(Engine(passes), Graphed(passes), *batch_of(SEED, 4)) == ""
     assert difference(Engine(passes), Forgetful(passes), *batch_of(SEED, 4)) != ""
-
-
-def test_a_processor_cannot_capture() -> None:
-    assert "cannot be captured" in Graphed.why_not(bind("cpu", 0))
-    assert Graphed.why_not(recording()) == ""

@@ -13,8 +13,7 @@ from aiperf.config import load_preset
 from aiperf.data import load
 from aiperf.data.splits import Split
 from aiperf.device import bind
-from aiperf.inference.samples import SampleLibrary
-from aiperf.inference.systems import AnsweringNetwork
+from aiperf.inference.systems import AnsweringNetwork, SampleLibrary
 from aiperf.parallel.parallel import Solo
 from aiperf.training.built_trial import Rank
 from aiperf.training.evaluation import evaluate

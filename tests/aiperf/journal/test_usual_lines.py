@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import JournalError
-from aiperf.journal.file import JournalReader, Line
+from aiperf.journal.events import Line
+from aiperf.journal.file import JournalReader
 from aiperf.journal.usual_lines import UsualLines
 from aiperf.names import Names
 

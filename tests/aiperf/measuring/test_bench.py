@@ -15,11 +15,21 @@ import torch
 from aiperf.config import load_preset
 from aiperf.data import Batch, Split, load
 from aiperf.device import bind
-from aiperf.measuring.bench import PASSES, LoaderRate, bottleneck, cores_text, measure_loaders
+from aiperf.measuring.bench import (
+    PASSES,
+    LoaderRate,
+    bench_text,
+    bottleneck,
+    cores_text,
+    measure_loaders,
+)
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.language.data import TextData
+from nas.seeds import residual
 from tests.aiperf.data.packed.pack import call, packed
 from tests.aiperf.data.sets import write_folders
+
+DIGITS = load_preset("digits")
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +111,7 @@ def test_no_loader_is_measured_cold_beside_one_that_is_not() -> None:
     ],
 )
 def test_a_stream_is_timed_with_its_parts(folder: Path, name: str, stages: list[str]) -> None:
-    config = load_preset("digits").data
+    config = DIGITS.data
     if name == "text":
         config = TextData(name, 1, 16, 256, path=__file__)
     elif name == "synthetic-text":
@@ -115,40 +125,34 @@ def test_a_stream_is_timed_with_its_parts(folder: Path, name: str, stages: list[
     assert all(rate > 0 for rate in (found.examples_per_second, found.first_pass, *found.stages.values()))
 
 
+ROWS = ["images", "loader", "  first pass", "  reading alone", "  augmenting alone", "  normalising alone"]
+ROWS += ["the device needs", "bottleneck", "cores of the host", "beside it", "loader", "  first pass"]
+
+
 @pytest.mark.slow
-def test_the_command_says_what_is_slower(folder: Path) -> None:
+def test_the_command_says_what_is_slower(folder: Path, tmp_path: Path) -> None:
     """Which it is, is known beforehand: ResNet-50 on a processor needs less than any loader gives."""
-    examples = ("--data", folder / "packed", "--set", "data.size=32", "--set", "training.format=fp32")
-    done = call(
-        "data", "bench", *examples, "--seed", "resnet50", "--beside", folder / "folders", "--seconds", 1
-    )
-    assert done.returncode == 0, done.stderr
-    names = [line.split(" .")[0] for line in done.stdout.splitlines()]
-    assert names == [
-        "images",
-        "loader",
-        "  first pass",
-        "  reading alone",
-        "  augmenting alone",
-        "  normalising alone",
-        "the device needs",
-        "bottleneck",
-        "cores of the host",
-        "beside it",
-        "loader",
-        "  first pass",
-    ]
-    assert done.stdout.count(" from the file cache, median of 3 passes") == 2
-    assert re.search(r"passes; (the first|this) loader is \d+\.\d times as fast", done.stdout)
-    assert "none: the loader is " in done.stdout
-    assert "other images" not in done.stdout
-
-
-@pytest.mark.slow
-def test_other_images_beside_are_told(folder: Path, tmp_path: Path) -> None:
     write_folders(tmp_path / "set")
     (tmp_path / "set/train/class0/0.jpg").unlink()
     examples = ("--data", folder / "packed", "--set", "data.size=32", "--set", "training.format=fp32")
-    done = call("data", "bench", *examples, "--beside", tmp_path / "set", "--seconds", 1)
+    done = call(
+        "data", "bench", *examples, "--seed", "resnet50", "--beside", tmp_path / "set", "--seconds", 1
+    )
     assert done.returncode == 0, done.stderr
+    assert [line.split(" .")[0] for line in done.stdout.splitlines()] == ROWS
+    assert done.stdout.count(" from the file cache, median of 3 passes") == 2
+    assert re.search(r"passes; (the first|this) loader is \d+\.\d times as fast", done.stdout)
+    assert "none: the loader is " in done.stdout
     assert "; these are other images\n" in done.stdout
+
+
+def test_packed_images_are_those_of_their_folder(folder: Path) -> None:
+    data = ImageData(
+        "packed", 3, 16, 3, path=str(folder / "packed"), validation_examples=6, loader_processes=1
+    )
+    packed = replace(DIGITS, data=data, training=replace(DIGITS.training, format="fp32"))
+    folders = replace(packed, data=replace(data, name="imagefolder", path=str(folder / "folders")))
+    seed = residual((3, 16, 16), 3, (4,))
+    told = bench_text([packed, folders], seed, bind("cpu", 0), {"fp32": 1e9}, 1, 0.5)
+    assert [line.split(" .")[0] for line in told.splitlines()] == ROWS
+    assert "other images" not in told

@@ -15,7 +15,7 @@ from aiperf.device import Device, bind
 from aiperf.errors import WorldError
 from aiperf.measuring import before_span, ceiling
 from aiperf.measuring.before_span import RankWork, measure, network_seconds
-from aiperf.measuring.ceiling import measure_copy, measure_products, measure_upload
+from aiperf.measuring.ceiling import measure_copy, measure_products
 from aiperf.measuring.network_times import measure_network
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Ceiling
@@ -32,7 +32,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
     monkeypatch.setattr(ceiling, "TALL", (256, 64))  # that fits where bf16 is emulated, too
     monkeypatch.setattr(ceiling, "COPY_BYTES", {"cpu": 4 << 20})
     monkeypatch.setattr(ceiling, "WINDOW_SECONDS", 0.004)
-    monkeypatch.setattr(ceiling, "SECONDS", 0.02)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     yield bind("cpu", 0)
     torch.set_float32_matmul_precision(before[0])
@@ -81,7 +80,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, seconds: Callable[[torch.Tensor], flo
 def test_a_rate_is_work_over_time(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """A product takes a tenth of a millisecond on this clock; its operations are twice side³."""
     clock(monkeypatch, lambda left: 1e-4)
-    small, large, *_ = measure_products(device, "fp32")
+    small, large, *_ = measure_products(device, "fp32", 0.02)
     assert small.rate.fastest == pytest.approx(2 * 64**3 / 1e-4)
     assert large.rate.fastest == pytest.approx(2 * 128**3 / 1e-4)
     assert small.rate.spread == pytest.approx(0.0, abs=1e-9)
@@ -92,7 +91,7 @@ def test_a_side_that_would_take_all_the_time_is_left_out(
 ) -> None:
     """As in bf16 on a CPU that has no instructions for it: four milliseconds, then 32 of twenty."""
     now = clock(monkeypatch, lambda left: 4e-3 * len(left) * left.shape[1] ** 2 / 64**3)
-    assert [product.side for product in measure_products(device, "bf16")] == [64]
+    assert [product.side for product in measure_products(device, "bf16", 0.02)] == [64]
     assert now[0] < 0.1
 
 
@@ -142,16 +141,7 @@ def test_the_fastest_product_with_each_number_of_threads(
 
 
 def test_without_a_choice_of_threads_products_are_those_in_use(device: Device) -> None:
-    assert ceiling.measure_by_threads(device, "fp32", measure_products(device, "fp32"), {}, 0.1) == {}
-
-
-def test_a_copy_is_read_and_written(device: Device) -> None:
-    found = measure_copy(device)
-    assert 1e7 < found.typical <= found.fastest < 1e13
-
-
-def test_where_the_host_is_the_device_nothing_is_uploaded(device: Device) -> None:
-    assert measure_upload(device) is None
+    assert ceiling.measure_by_threads(device, "fp32", measure_products(device, "fp32", 0.02), {}, 0.1) == {}
 
 
 Step = Callable[[], None]
@@ -168,6 +158,8 @@ def test_the_message_holds_the_fastest_product_and_the_seed(device: Device) -> N
     found = measured(device)
     assert (found.rank, found.host, found.format, found.all_reduce) == (3, "node1", "bf16", None)
     assert found.side in (64, 128, 0)
+    assert 1e7 < found.copy.typical <= found.copy.fastest < 1e13
+    assert found.upload is None, "the host is the device"
     assert found.seed is not None
     assert found.fastest == max(found.product.fastest, found.seed.fastest)
 
@@ -201,11 +193,6 @@ def test_the_batch_of_the_seed_grows_as_long_as_it_fits(
     assert batches == [2, 8]
 
 
-def test_a_format_that_is_not_there_is_refused(device: Device) -> None:
-    with pytest.raises(WorldError, match=r"training\.format is fp16"):
-        measured(device, replace(WORK, format="fp16"))
-
-
 def full(*words: object, **options: object) -> torch.Tensor:
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
@@ -217,10 +204,10 @@ def test_a_device_that_others_fill_is_told_in_one_line(
     with pytest.raises(
         WorldError, match=r"has no memory for two blocks of 4 MiB: stop other programs that use it"
     ):
-        measure_copy(device)
+        measure_copy(device, 0.02)
     monkeypatch.setattr(torch, "randn", full)
     with pytest.raises(WorldError, match=r"has no memory for the smallest matrices"):
-        measure_products(device, "fp32")
+        measure_products(device, "fp32", 0.02)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 
 from aiperf.device import Device, bind
 from aiperf.measuring.precision import used_formats
-from aiperf.rules.participants import misdeclared
+from aiperf.rules.participants import format_faults
 from tests.journals import READY
 
 
@@ -67,7 +67,7 @@ def test_narrow_formats_are_told_apart(device: Device, monkeypatch: pytest.Monke
 )
 def test_what_contradicts_a_declaration(declared: str, seen: str, wrong: bool) -> None:
     ready = replace(READY, multiplies={"matrix product": declared, "convolution": seen})
-    found = misdeclared(declared, ready)
+    found = format_faults(declared, ready)
     assert bool(found) == wrong
     if wrong:
         assert found == [

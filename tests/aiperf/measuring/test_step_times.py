@@ -45,7 +45,7 @@ def test_engines_are_timed_and_the_others_have_a_reason() -> None:
 
 def test_an_engine_that_makes_another_step_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = "the loss is 2 instead of 1"
-    monkeypatch.setattr(step_times, "prepare_and_check", lambda name, eager, *others: (eager, reason))
+    monkeypatch.setattr(step_times, "prepare_and_check", lambda kind, eager, *others: (eager, reason))
     found = measure_steps(recording(), WORK, FAST, asked())["graphed"]
     assert (found.seconds, found.why_not) == (0.0, reason)
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from aiperf.device import bind
-from aiperf.measuring import threads
-from aiperf.measuring.threads import Contender, Times, chosen, of_typical, time_in_turn
+from aiperf.measuring import network_times
+from aiperf.measuring.network_times import Contender, Times, chosen, of_typical, time_in_turn
 from aiperf.proposing.thread_choice import reliability
 from aiperf.ranks.process import environment
 from aiperf.wire.messages import SEED, TYPICAL
@@ -35,7 +35,7 @@ class Cores:
         return took
 
     def timed(self, monkeypatch: pytest.MonkeyPatch, seconds: float) -> Times:
-        monkeypatch.setattr(threads, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(network_times, "perf_counter", lambda: self.now)
         return time_in_turn([Contender(*each) for each in self.seconds], self.step, seconds)
 
 

@@ -147,11 +147,7 @@ def test_a_tuner_that_waits_for_a_trial_sees_that_nni_stops(tmp_path: Path) -> N
     ],
 )
 def test_what_is_no_message_closes_its_connection_alone(
-    sent: bytes,
-    said: str,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    sent: bytes, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And nobody calls a socket of another user."""
     world, files = NniWorld(RunFiles(tmp_path), (), "cpu"), RunFiles(tmp_path)

@@ -8,7 +8,7 @@ from math import exp
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aiperf.conduct.actions import Action, Close, Keep, Say, Train
@@ -42,18 +42,16 @@ def trial(epochs: int = 6, batch_size: int = 50, number: int = 3) -> Trial:
 class Followed:
     """A trial to its end on a virtual clock."""
 
-    def __init__(
-        self, of: Pretended, trial: Trial, deadline: float = float("inf"), stop: float = 1e9
-    ) -> None:
+    def __init__(self, of: Pretended, trial: Trial, deadline: float = float("inf")) -> None:
         self.now, self.said = 0.0, list[tuple[float, Steps | Validated]]()
-        self.trial, pace = PretendedTrial(of, trial, 0, Learnt(of.seed)), Pace(deadline=deadline)
-        course = Course(trial.number, 0, self.trial.built, pace)
+        self.trial = PretendedTrial(of, trial, 0, Learnt(of.seed))
+        course = Course(trial.number, 0, self.trial.built, Pace(deadline=deadline))
         works = deque[Action]([course.first()])
         while not isinstance(work := works.popleft(), Close):
             if isinstance(work, Keep):
                 self.trial.keep()
                 continue
-            for action in course.take(self.event(work, pace, stop), self.now):
+            for action in course.take(self.event(work), self.now):
                 if isinstance(action, Say):
                     assert isinstance(action.message, Steps | Validated)
                     self.said.append((self.now, action.message))
@@ -61,15 +59,13 @@ class Followed:
                     works.append(action)
         self.end = work
 
-    def event(self, work: Action, pace: Pace, stop: float) -> BlockDone | ValidationDone:
+    def event(self, work: Action) -> BlockDone | ValidationDone:
         """What comes of a work, and the clock after it."""
         if isinstance(work, Train):
             seconds = self.trial.train_seconds(work.steps)
             self.now += seconds
-            pace.halted = self.now >= stop
             return self.trial.trained(work.steps, seconds, self.now)
         self.now += self.trial.validate_seconds
-        pace.halted = self.now >= stop
         return self.trial.validated(self.now)
 
     @property
@@ -87,6 +83,7 @@ class Followed:
     every=st.integers(1, 5000),
     ranks=st.sampled_from([1, 2, 8]),
 )
+@settings(max_examples=25)
 def test_all_steps_of_the_plan_are_made_and_each_segment_closed(
     epochs: int, batch_size: int, every: int, ranks: int
 ) -> None:
@@ -108,6 +105,7 @@ def test_all_steps_of_the_plan_are_made_and_each_segment_closed(
 
 
 @given(deadline=st.floats(1.0, 300.0), epochs=st.integers(1, 400))
+@settings(max_examples=25)
 def test_the_closing_validation_is_over_before_the_deadline(deadline: float, epochs: int) -> None:
     """But for the first one of all, before which nobody knows how long one takes."""
     followed = Followed(group(), trial(epochs), deadline)
@@ -117,27 +115,9 @@ def test_the_closing_validation_is_over_before_the_deadline(deadline: float, epo
     assert followed.end.state is (State.COMPLETE if followed.now < deadline - 4 else followed.end.state)
 
 
-def test_a_stop_closes_the_trial_with_a_validation() -> None:
-    followed = Followed(group(), trial(epochs=120), stop=5.0)
-    assert followed.end.state is State.STOPPED
-    assert isinstance(followed.said[-1][1], Validated)
-    assert followed.now < 5.0 + 2.2 + 1.5 * followed.validations[-1][1].segment.validate_seconds
-    assert followed.trial.kept == Learnt(SEED, sum(said.block.examples for said in followed.blocks))
-
-
 def test_the_same_trial_takes_the_same_course_and_another_one_another() -> None:
     assert Followed(group(), trial()).said == Followed(group(), trial()).said
     assert Followed(group(), trial()).now != Followed(group(), trial(number=4)).now
-
-
-def test_it_stops_where_no_validation_is_better() -> None:
-    """The error falls with every image, but answers are whole numbers: in the end none is better."""
-    config = with_overrides(DIGITS, {"training.patience": 2, "data.validation_examples": 100})
-    followed = Followed(group(config), trial(epochs=100_000))
-    assert followed.end.reason == "no better error in 2 validations"
-    *_, third, second, last = (said.segment.tally.correct for _, said in followed.validations)
-    assert second <= third
-    assert last <= third
 
 
 def test_an_error_falls_with_images_and_is_one_network_s_own() -> None:

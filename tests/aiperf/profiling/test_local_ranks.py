@@ -16,14 +16,15 @@ import pytest
 from aiperf.errors import ConfigError, WorldError
 from aiperf.profiling import local_ranks, rank_process
 from aiperf.profiling.local_ranks import profile_locally
-from aiperf.profiling.work import ANSWER, MEETING, WORK, ProfileWork, of_seed
+from aiperf.profiling.work import ANSWER, MEETING, WORK, ProfileWork
 from aiperf.wire.profile_records import Ceilings, Recorded
-from analysis.readings.profile.profile import Profile
-from analysis.readings.profile.spans import BESIDE
+from analysis.readings.profile import Profile
+from analysis.readings.profile_spans import BESIDE
 from nas.record import decode, encode
 from tests.aiperf.profiling.trials import BATCH, IMAGES, TEXT, work_of
 
 pytestmark = pytest.mark.torch
+MEMORY = "probably because memory ran out"
 CEILINGS = Ceilings(1e11, 1e10)
 PASSES = {"load", "forward", "loss", "backward", "optimizer", "between phases"}
 
@@ -65,15 +66,32 @@ def test_one_rank_of_text_measures_its_ceilings(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_batch_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert in_this_process(replace(of_seed(IMAGES, 1 << 30), device="cpu"), tmp_path, monkeypatch) == 1
+    assert in_this_process(work_of(IMAGES, examples=1 << 30), tmp_path, monkeypatch) == 1
     said = local_ranks._reason(tmp_path, 0, 1)
     assert re.match(r"a step of 1073741824 images needs about .* use a smaller --batch", said)
 
 
-def test_a_process_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None:
-    work = replace(work_of(IMAGES), graph={"input": [1]})
-    with pytest.raises(WorldError, match=r"the profiling process of rank 0 ended with code 1; error: "):
-        profile_locally(work, tmp_path)
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("exit 1", "the profiling process of rank 0 ended with code 1; error: last words"),
+        (
+            "kill -9 $$",
+            "the profiling process was killed, probably because memory ran out; use a smaller --batch",
+        ),
+    ],
+)
+def test_a_process_that_dies_is_reported(
+    end: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell script stands for the process, since only its end counts."""
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho first\necho last words\necho\n{end}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(WorldError) as refused:
+        profile_locally(work_of(IMAGES), tmp_path)
+    assert str(refused.value) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,8 +99,9 @@ def test_a_process_that_dies_is_told_with_its_last_words(tmp_path: Path) -> None
     [(8, 3, "use --batch 6"), (3, 2, "use --batch 4"), (2, 2, "use --batch 4")],
 )
 def test_a_batch_that_ranks_cannot_share(batch: int, ranks: int, remedy: str) -> None:
+    work = work_of(IMAGES)
     with pytest.raises(ConfigError, match=remedy):
-        replace(of_seed(IMAGES, 8), ranks=ranks, hyper=replace(of_seed(IMAGES, 8).hyper, batch_size=batch))
+        replace(work, ranks=ranks, hyper=replace(work.hyper, batch_size=batch))
 
 
 def test_no_rank_outlives_the_command(tmp_path: Path) -> None:

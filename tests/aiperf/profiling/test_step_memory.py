@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from aiperf.conduct.actions import Keep
 from aiperf.device import bind
 from aiperf.errors import WorldError
-from aiperf.profiling.step_memory import measure_memory, predict_memory
-from aiperf.profiling.work import of_seed, refuse_too_large
+from aiperf.profiling.rank_process import refuse_too_large
+from aiperf.profiling.steps import measure_memory, predict_memory
 from aiperf.proposing.memory_model import step_parts, training_bytes
-from aiperf.training.train import _Keeper
+from aiperf.training.train import TrainedTrial
+from aiperf.wire.profile_records import PredictedMemory
 from nas.graph import Graph, Node
 from nas.head import NextSymbol
 from nas.layers import Attention, Conv2d, Dense, Embedding, Experts, GlobalPool, Layer, Linear, ReLU
@@ -60,10 +62,15 @@ def test_a_network_whose_memory_is_known_by_hand() -> None:
     assert known + output <= found.peak <= known + 3.5 * output
 
 
+def predicted_of(graph: Graph, format: str = "fp32") -> PredictedMemory | None:
+    work = work_of(graph, format)
+    return predict_memory(graph, work.training, work.hyper, bind("cpu", 0), EXAMPLES)
+
+
 @pytest.mark.parametrize(("name", "format"), [("images", "bf16"), ("text", "fp32")])
 def test_the_prediction_without_a_device_is_near(name: str, format: str) -> None:
     graph = NETWORKS[name]
-    predicted = predict_memory(graph, work_of(graph, format), bind("cpu", 0), EXAMPLES)
+    predicted = predicted_of(graph, format)
     measured = measure_memory(steps_of(graph, format, EXAMPLES))
     assert predicted is not None
     assert (predicted.weights, predicted.statistics) == (measured.weights, measured.statistics)
@@ -114,9 +121,9 @@ def test_the_model_of_the_dry_run_is_what_is_measured(name: str, format: str) ->
 def test_only_what_is_known_not_to_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     seed = residual()
     with pytest.raises(WorldError, match=r"use a smaller --batch$"):
-        refuse_too_large(seed, of_seed(seed, 8), device_bytes=1)
+        refuse_too_large(seed, work_of(seed), device_bytes=1)
     monkeypatch.setattr(ReLU, "footprint", Layer.footprint)
-    refuse_too_large(seed, of_seed(seed, 8), device_bytes=1)
+    refuse_too_large(seed, work_of(seed), device_bytes=1)
 
 
 def test_experts_are_not_predicted() -> None:
@@ -126,16 +133,18 @@ def test_experts_are_not_predicted() -> None:
         Node("symbols", Linear(256), ("experts",)),
     )
     graph = Graph((16,), nodes, head=NextSymbol())
-    assert predict_memory(graph, work_of(graph), bind("cpu", 0), BATCH) is None
+    assert predicted_of(graph) is None
     assert measure_memory(steps_of(graph)).peak > 0
 
 
 def test_a_rank_holds_the_best_network_as_the_model_says() -> None:
     steps = steps_of(IMAGES)
     steps.plain_step()
-    keeper = _Keeper(steps.attempt)
-    keeper.keep()
-    held = [*keeper.tensors.values(), *(each for kind in keeper.state.values() for each in kind.values())]
+    trial = TrainedTrial(steps.rank, steps.attempt, lambda event: None)
+    trial.do(Keep(0))
+    kept = trial.kept()
+    assert kept is not None
+    held = [array for arrays in (kept.weights, *kept.state.values()) for array in arrays.values()]
     work = work_of(IMAGES)
     more = training_bytes(IMAGES, work.training, 4, 1) - sum(step_parts(IMAGES, work.training, 4, 1).values())
-    assert more == sum(tensor.nbytes for tensor in held)
+    assert more == sum(array.nbytes for array in held)

@@ -11,6 +11,7 @@ from aiperf.device import bind
 from aiperf.parallel.parallel import Solo
 from aiperf.profiling.steps import TrialSteps
 from aiperf.profiling.work import ProfileWork, of_seed
+from aiperf.tasks.registry import task_of_graph
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.kept_network import Kept
 from aiperf.trial import Trial
@@ -28,7 +29,7 @@ BATCH = 4
 
 def work_of(graph: Graph, format: str = "fp32", ranks: int = 1, examples: int = BATCH) -> ProfileWork:
     """`examples`: of each rank."""
-    work = of_seed(graph, examples * ranks)
+    work = of_seed(task_of_graph(graph), graph, examples * ranks)
     return replace(work, training=replace(work.training, format=format), device="cpu", ranks=ranks, rounds=2)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aiperf.config import TrainingConfig
-from aiperf.proposing.hyper import Memory, configured, halved, hyper_parameters, point
+from aiperf.proposing.hyper import Memory, configured_point, halved, hyper_parameters, point
 from nas.seeds import residual
 
 TRAINING = TrainingConfig(
@@ -27,7 +27,7 @@ PLENTY = 10**12
 def test_the_configurations_own_point_gives_the_configurations_own_numbers(
     ranks: int, is_child: bool
 ) -> None:
-    found = hyper_parameters(configured(TRAINING), TRAINING, is_child, ranks)
+    found = hyper_parameters(configured_point(TRAINING), TRAINING, is_child, ranks)
     assert found.learning_rate == (0.1 if is_child else 0.4)
     assert found.batch_size == 64
     assert (found.momentum, found.weight_decay) == (TRAINING.momentum, TRAINING.weight_decay)
@@ -36,7 +36,7 @@ def test_the_configurations_own_point_gives_the_configurations_own_numbers(
 @pytest.mark.parametrize("batch", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("ranks", [1, 3, 8])
 def test_there_and_back(batch: float, ranks: int) -> None:
-    chosen = replace(configured(TRAINING), rate=1.7, batch=batch, dropout=0.2)
+    chosen = replace(configured_point(TRAINING), rate=1.7, batch=batch, dropout=0.2)
     found = hyper_parameters(chosen, TRAINING, True, ranks)
     again = point(found, TRAINING, True)
     assert again.rate == 1.7
@@ -49,7 +49,7 @@ def test_there_and_back(batch: float, ranks: int) -> None:
 def test_half_the_batch_leaves_the_point_within_the_space(ranks: int) -> None:
     """Were the learning rate left as it is, each lack of memory in a lineage would double it for its
     children, which take their batch from the tuner."""
-    chosen = replace(configured(TRAINING), rate=4.0, batch=2.0)
+    chosen = replace(configured_point(TRAINING), rate=4.0, batch=2.0)
     smaller = halved(hyper_parameters(chosen, TRAINING, True, ranks), ranks)
     assert smaller is not None
     assert smaller.batch_size <= 64
@@ -58,18 +58,11 @@ def test_half_the_batch_leaves_the_point_within_the_space(ranks: int) -> None:
 
 def test_no_rank_is_left_with_one_image() -> None:
     small = replace(TRAINING, batch_size=16)
-    assert hyper_parameters(replace(configured(small), batch=0.5), small, True, 8).batch_size == 16
-
-
-def test_a_larger_batch_must_fit_by_the_model() -> None:
-    large = replace(configured(TRAINING), batch=2.0)
-    memory = Memory()
-    assert memory.bounded(large, GRAPH, TRAINING, 1, PLENTY) == large
-    assert memory.bounded(large, GRAPH, TRAINING, 1, 1000) == replace(large, batch=1.0)
+    assert hyper_parameters(replace(configured_point(small), batch=0.5), small, True, 8).batch_size == 16
 
 
 def test_what_ran_out_of_memory_bounds_what_comes_after_it() -> None:
-    large = replace(configured(TRAINING), batch=2.0)
+    large = replace(configured_point(TRAINING), batch=2.0)
     memory = Memory()
     memory.ran_out(GRAPH, 129)
     assert memory.bounded(large, GRAPH, TRAINING, 1, PLENTY) == large

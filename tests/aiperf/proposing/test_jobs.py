@@ -23,7 +23,7 @@ from aiperf.journal.events import (
     RankReady,
 )
 from aiperf.journal.replay import Replay
-from aiperf.proposing.jobs import ATTEMPTS, Jobs
+from aiperf.proposing.jobs import ATTEMPTS, InFlight, Jobs, OpenTrial
 from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import UNIT, Predicted
@@ -32,7 +32,7 @@ from aiperf.wire.messages import NOTHING_KEPT, Finished, Started
 from nas.seeds import residual
 from nas.tuning import SPACE, Point, Untuned
 from tests.aiperf.presets import resolved_preset
-from tests.aiperf.rules.forged import one
+from tests.aiperf.rules.forged import one, proposed
 from tests.journals import Scene, told
 
 LEAST = [f"search.bounds.min_{what}" for what in ("operations", "activations", "layers")]
@@ -112,7 +112,7 @@ def test_numbers_follow_one_another_and_rounds_follow_the_groups() -> None:
 def test_only_completed_trials_become_parents() -> None:
     story = Story()
     story.play(State.COMPLETE, State.FAILED, State.COMPLETE, State.STOPPED)
-    assert {job.trial.parent for job in story.play(*[State.FAILED] * 20)} == {0, 2}
+    assert {job.trial.parent for job in story.play(*[State.FAILED] * 9)} == {0, 2}
 
 
 @pytest.mark.parametrize("schedule", ["rounds", "halving"])
@@ -151,29 +151,23 @@ def test_out_of_memory_is_tried_again_with_half_the_batch() -> None:
     story.end(story.dispatch(), State.FAILED, out_of_memory=True)
     assert story.dispatch().trial.number == 1  # after ATTEMPTS it is given up
     assert len(story.replay.trials[0].attempts) == ATTEMPTS
-
-
-def test_a_batch_is_not_halved_below_two() -> None:
-    story = Story(**{"training.batch_size": 2})
+    story = Story(**{"training.batch_size": 2})  # which is not halved
     story.end(story.dispatch(), State.FAILED, out_of_memory=True)
     assert story.dispatch().trial.number == 1
 
 
-def test_trials_of_a_lost_group_are_given_out_again_first() -> None:
+def test_trials_of_a_lost_group_are_given_out_again_first_until_they_are_given_up() -> None:
     story = Story()
     lost = [story.dispatch(), story.dispatch()]
     story.tell(GroupLost(0, "killed"))
     again = [story.dispatch(), story.dispatch(), story.dispatch()]
     assert [(job.trial, job.attempt) for job in again[:2]] == [(job.trial, 2) for job in lost]
     assert again[2].trial.number == 2
-
-
-def test_a_trial_that_kills_its_group_is_given_up() -> None:
-    story = Story()
-    for attempt in range(1, ATTEMPTS + 1):
-        assert story.dispatch().attempt == attempt
+    for attempt in range(3, ATTEMPTS + 1):
         story.tell(GroupLost(0, "killed"))
-    assert story.dispatch().trial.number == 1
+        assert [story.dispatch().attempt for _ in again] == [attempt, attempt, attempt - 1]
+    story.tell(GroupLost(0, "killed"))
+    assert [story.dispatch().trial.number for _ in range(2)] == [2, 3]
 
 
 def test_the_limit_of_trials_holds() -> None:
@@ -277,7 +271,7 @@ def test_a_trial_is_compared_with_its_parent_even_if_that_one_died_meanwhile() -
     assert tuner.heard[-1] == (2, 0.0)
 
 
-@pytest.mark.parametrize("ends", [[State.FAILED] * 30, [0.0, 1.0] * 2], ids=["failures", "extremes"])
+@pytest.mark.parametrize("ends", [[State.FAILED] * 6, [0.0, 1.0] * 2], ids=["failures", "extremes"])
 def test_failures_only_stop_nobody_and_all_are_told_as_finite_losses(ends: list[State | float]) -> None:
     story = Story()
     tuner = listened(story)
@@ -357,21 +351,25 @@ def test_a_proposed_batch_is_bounded_by_the_memory_that_there_is_and_by_what_ran
     assert [story.dispatch().trial.hyper.batch_size for _ in range(4)] == [50] * 4
     story, _ = doubled({})
     assert [story.dispatch().trial.hyper.batch_size for _ in range(3)] == [50, 50, 100]
-    (large,) = [story.replay.trials[2].attempts[-1].dispatched]
-    story.end(large, State.FAILED, out_of_memory=True)
+    story.end(story.replay.trials[2].attempts[-1].dispatched, State.FAILED, out_of_memory=True)
     again = story.dispatch()
     assert (again.trial.number, again.trial.hyper.batch_size) == (2, 50)
-    later = [story.dispatch() for _ in range(12)]
+    later = [story.dispatch() for _ in range(7)]
     assert 50 in {job.trial.hyper.batch_size for job in later}
-    assert all(
-        (job.trial.hyper.batch_size == 100) is (graph_of(story, job) < graph_of(story, large))
-        for job in later
-    )
+    sizes = {number: each.graph.num_activations for number, each in story.jobs._in_flight._each.items()}
+    assert all((job.trial.hyper.batch_size == 100) is (sizes[job.trial.number] < sizes[2]) for job in later)
 
 
-def graph_of(story: Story, job: Dispatched) -> int:
-    """Elements of all its outputs."""
-    return story.jobs._in_flight._each[job.trial.number].graph.num_activations
+def test_what_one_group_has_is_not_what_all_have() -> None:
+    """As of group 0, which is as much a group as any other."""
+    found, job = InFlight(), one(Dispatched)
+    for number, group in ((0, 0), (1, 1), (2, 0)):
+        found.put(OpenTrial(replace(proposed(job, number=number), group=group), residual()))
+    assert (found.numbers(), found.numbers(0), found.numbers(1)) == ([0, 1, 2], [0, 2], [1])
+    assert found.numbers(2) == []
+    assert found.take(0).job.group == 0
+    assert (found.numbers(), found.numbers(0)) == ([1, 2], [2])
+    assert 0 not in found
 
 
 def test_a_further_attempt_that_stands_in_the_journal_is_not_handed_out_again() -> None:

@@ -27,7 +27,7 @@ def unneeded(story: Story) -> tuple[set[int], frozenset[int]]:
     return set(story.jobs.unneeded(max(best, default=None))), story.jobs.needed() | best
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(
     moves=st.lists(
         st.tuples(st.sampled_from(WHATS), st.integers(0, 9), st.booleans()), min_size=40, max_size=80

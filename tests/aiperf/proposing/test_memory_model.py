@@ -8,7 +8,7 @@ from math import prod
 import pytest
 
 from aiperf.proposing.forecast import forecast
-from aiperf.proposing.hyper import Memory, configured
+from aiperf.proposing.hyper import Memory, configured_point
 from aiperf.proposing.memory_model import step_parts, training_bytes
 from nas.layers import Layer, MissingReading, ReLU
 from nas.matrices import hidden_matrices
@@ -37,7 +37,7 @@ def test_terms_by_hand() -> None:
 
 def test_memory_is_unknown_where_a_layer_does_not_state_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Then no larger batch is tried, and the plan of a run says so."""
-    seed, twice = residual(), replace(configured(TRAINING), batch=2.0)
+    seed, twice = residual(), replace(configured_point(TRAINING), batch=2.0)
     assert Memory().bounded(twice, seed, TRAINING, 1, 1e12).batch == 2
     config = resolved_preset("digits")
     assert forecast(config, seed, (100, 10), 1.0).memory_bytes is not None

@@ -10,7 +10,7 @@ import pytest
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import ConfigError
 from aiperf.journal.events import Dispatched
-from aiperf.proposing.proposals import drawn
+from aiperf.proposing.proposals import morphism_mix
 from aiperf.tasks.images.task import IMAGES
 from nas.morphisms import MIX
 from nas.record import encode
@@ -48,8 +48,8 @@ def test_the_same_run_is_proposed_the_same_trials(name: str) -> None:
 
 def test_kinds_that_are_omitted_are_not_drawn() -> None:
     config = load_preset("digits")
-    left = drawn(with_overrides(config, {"search.omit": ["Widen", "BranchSplit"]}))
-    assert {kind.__name__ for kind in drawn(config)} - {kind.__name__ for kind in left} == {
+    left = morphism_mix(with_overrides(config, {"search.omit": ["Widen", "BranchSplit"]}))
+    assert {kind.__name__ for kind in morphism_mix(config)} - {kind.__name__ for kind in left} == {
         "Widen",
         "BranchSplit",
     }
@@ -59,4 +59,4 @@ def test_kinds_that_are_omitted_are_not_drawn() -> None:
         ([kind.__name__ for kind in MIX], "search.omit names every kind of morphism; leave one"),
     ]:
         with pytest.raises(ConfigError, match=said):
-            drawn(with_overrides(config, {"search.omit": omitted}))
+            morphism_mix(with_overrides(config, {"search.omit": omitted}))

@@ -22,12 +22,7 @@ def one_each(num: int, hosts: str) -> Seen:
 
 
 def nan(trial: int, loss: str, steps: int) -> tuple[str, int, str, str]:
-    return (
-        str(trial),
-        0,
-        "a",
-        f"rank 0 on a: NotFinite: the loss is {loss} in {steps} steps; lower it",
-    )
+    return (str(trial), 0, "a", f"rank 0 on a: NotFinite: the loss is {loss} in {steps} steps; lower it")
 
 
 IN_VALIDATION = ("2", 0, "a", "rank 0 on a: NotFinite: 7 of 9 bytes are predicted with a probability")

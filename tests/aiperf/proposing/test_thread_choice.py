@@ -103,7 +103,7 @@ Rounds = Mapping[Pair, Sequence[float]]
 
 
 def test_a_choice_is_made_again_as_often_as_it_says() -> None:
-    """By 400 processors, with 2 threads up to 40 % faster than 1, each measured twice with a noise of 5 %."""
+    """By 200 processors, with 2 threads up to 40 % faster than 1, each measured twice with a noise of 5 %."""
     rng = random.Random(1)
 
     def measured(ratio: float) -> tuple[int, float]:
@@ -112,12 +112,12 @@ def test_a_choice_is_made_again_as_often_as_it_says() -> None:
         count, _ = best_pair({pair: median(each) for pair, each in times.items()})
         return count, reliability(times)[0]
 
-    twice = [(measured(1 + place / 1000), measured(1 + place / 1000)) for place in range(400)]
+    twice = [(measured(1 + place / 500), measured(1 + place / 500)) for place in range(200)]
     alike = [first == again for (first, _), (again, _) in twice]
     said = [share for (_, share), _ in twice]
     assert fmean(alike) == pytest.approx(fmean(said), abs=0.03)
     sure = [same for same, share in zip(alike, said) if share >= 0.99]
-    assert len(sure) > 200
+    assert len(sure) > 100
     assert fmean(sure) > 0.98
     assert fmean(same for same, share in zip(alike, said) if share < 0.8) < 0.8
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import deque
 from dataclasses import dataclass, field, replace
@@ -19,18 +20,8 @@ from aiperf.ranks.shipping import is_piece, log_pieces, pieces
 from aiperf.ranks.tree import HEAD, MISSING, goes_to_all, split
 from aiperf.ranks.world import Gone
 from aiperf.trial import HyperParameters, State, Trial
-from aiperf.wire.clocks import ROUND_TRIPS, TimeOfDay
-from aiperf.wire.layout import (
-    Bye,
-    Describe,
-    Described,
-    Disband,
-    Hello,
-    Lost,
-    MasterBeat,
-    ToAll,
-    layout,
-)
+from aiperf.wire.clocks import ROUND_TRIPS
+from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, MasterBeat, ToAll, layout
 from aiperf.wire.messages import (
     Assign,
     Evaluate,
@@ -40,6 +31,7 @@ from aiperf.wire.messages import (
     Release,
     Setup,
     Stop,
+    TimeOfDay,
     ToGroup,
     pack,
     unpack,
@@ -148,6 +140,15 @@ def test_ranks_that_say_nothing_are_named(wire: Wire, monkeypatch: pytest.Monkey
     wire.arrive(1, 0, Described(1, "a device"))
     with pytest.raises(WorldError, match="3 ranks did not say what device they have"):
         describe(linked(wire), PLACES)
+
+
+def test_a_rank_that_dies_before_it_reports_is_named_when_the_launcher_warns_the_others(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mpi, "WARNED_SECONDS", 0.0)
+    monkeypatch.setattr(mpi, "noted", lambda: [signal.SIGTERM])
+    with pytest.raises(WorldError, match=r"^no message from the ranks \[1, 2, 3, 4\] of 5; see their output"):
+        gather(linked(wire))
 
 
 def test_a_group_is_spoken_to_by_its_leader_and_any_rank_of_it_is_heard(wire: Wire, world: MpiWorld) -> None:

@@ -11,14 +11,13 @@ import pytest
 
 from aiperf.errors import WorldError
 from aiperf.files import RunFiles
-from aiperf.ranks import post
+from aiperf.ranks import relay
 from aiperf.ranks.link import Received
-from aiperf.ranks.post import MpiChannel, Post
+from aiperf.ranks.relay import MpiChannel, Post
 from aiperf.ranks.shipping import is_piece, pieces
 from aiperf.trial import State
-from aiperf.wire.clocks import AskTime, TimeOfDay
 from aiperf.wire.layout import Describe, Described, Disband, Hello, Place
-from aiperf.wire.messages import Assign, Finished, FromGroup, Quit, Release, unpack
+from aiperf.wire.messages import AskTime, Assign, Finished, FromGroup, Quit, Release, TimeOfDay, unpack
 from tests.aiperf.ranks.test_mpi import PLACES, TRIAL, Wire, linked, setup
 from tests.journals import READY
 
@@ -171,14 +170,14 @@ def failing(seconds: float, beside: object = None) -> Received | None:
 def test_a_rank_notices_that_the_master_or_mpi_is_gone(
     sign: str, wire: Wire, leader: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(post, "LISTEN_SECONDS", 0.01)
+    monkeypatch.setattr(relay, "LISTEN_SECONDS", 0.01)
     assert leader.receive(0) is None
     if sign == "dead":
         wire.failed = frozenset({0})
     elif sign == "orphaned":
         wire.orphaned = True
     elif sign == "silent":
-        monkeypatch.setattr(post, "MASTER_SILENCE_SECONDS", -1.0)
+        monkeypatch.setattr(relay, "MASTER_SILENCE_SECONDS", -1.0)
     else:
         monkeypatch.setattr(leader.link, "receive", failing)
     with pytest.raises(WorldError if sign == "failing" else EOFError):
@@ -193,7 +192,7 @@ def test_a_rank_notices_that_the_master_or_mpi_is_gone(
 def test_a_rank_that_is_asked_looks_at_its_device(
     wire: Wire, leader: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(post, "device_at", lambda place, kind, pretend: Described(place.rank, kind))
+    monkeypatch.setattr(relay, "device_at", lambda place, kind, pretend: Described(place.rank, kind))
     wire.arrive(0, 0, Describe())
     assert leader.receive(0) is None
     assert wire.said(FromGroup) == [(0, 0, Described(3, "cpu"))]
@@ -203,7 +202,7 @@ def test_a_rank_that_is_asked_looks_at_its_device(
 def test_a_worker_in_the_rank_hears_until_the_end_of_the_run(
     wire: Wire, leader: Post, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(post, "LISTEN_SECONDS", 0.01)
+    monkeypatch.setattr(relay, "LISTEN_SECONDS", 0.01)
     for message in (setup(tmp_path), Release(1.0), Quit()):
         wire.arrive(0, 1, message)
     channel = MpiChannel(leader)

@@ -23,7 +23,8 @@ from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks
 from aiperf.ranks.world import ALONE
 from aiperf.rules.ending import Answer
-from aiperf.run.run import resume, starting_graph
+from aiperf.run.checks import starting_graph
+from aiperf.run.run import resume
 from aiperf.training.pretending_worker import read_learnt
 from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.layout import Place
@@ -39,10 +40,7 @@ from aiperf.wire.messages import (
     Release,
     Setup,
     Started,
-    Steps,
-    Stop,
     ToGroup,
-    Validated,
     pack,
     unpack,
 )
@@ -68,18 +66,32 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return Typed(monkeypatch, capsys)
 
 
-def test_a_run_goes_the_whole_path_without_torch(typed: Typed, tmp_path: Path) -> None:
+def test_a_pretended_run_goes_the_whole_path_without_torch_and_goes_on_as_it_began(
+    typed: Typed, tmp_path: Path
+) -> None:
     directory = tmp_path / "run"
-    words = command("run", "--pretend", "laptop", "--minutes", "0.25", "--directory", directory)
-    run = subprocess.run(words, env=environ(), capture_output=True, text=True, timeout=100)
-    assert run.returncode == Answer.SIMULATED.exit_code, run.stderr
-    assert run.stdout.splitlines()[-1] == "False"
-    assert (
-        'NOTHING IS TRAINED: each worker waits as long as the machine model "laptops" predicts' in run.stderr
-    )
+    words = ("run", "--pretend", "laptop", "--minutes", "0.15", "--directory", directory)
+    with started(command(*words), directory) as job:
+        job.wait_for('"COMPLETE"')
+        job.process.kill()
+        job.process.wait()
+    changed = tmp_path / "changed.toml"
+    laptop = assumed("laptop")
+    changed.write_text(assumptions_toml(replace(laptop, speed=replace(laptop.speed, validation=2.0))))
+    another = "its workers pretended with another machine model"
+    for model, why in (("", "its workers pretended to train"), ("h100", another), (changed, another)):
+        assert typed("resume", directory, *(("--pretend", model) if model else ())) == 1
+        go_on = f"resume it with --pretend {directory}/assumptions.toml"
+        assert typed.err == f"aiperf-hpc: {directory}/journal.jsonl: {why}; {go_on}\n"
+    resume = command("resume", directory, "--pretend", directory / "assumptions.toml")
+    again = subprocess.run(resume, env=environ(), capture_output=True, text=True, timeout=100)
+    assert again.returncode == Answer.SIMULATED.exit_code, again.stderr
+    assert again.stdout.splitlines()[-1] == "False"
+    notice = 'NOTHING IS TRAINED: each worker waits as long as the machine model "laptops" predicts'
+    assert notice in again.stderr
     replay = checked(directory)
-    assert replay.opened.origin is Origin.PRETENDED
-    assert [a.state for a in replay.attempts][:2] == [State.COMPLETE] * 2
+    assert (replay.opened.origin, replay.num_legs) == (Origin.PRETENDED, 2)
+    assert replay.attempts[0].state is State.COMPLETE
     assert replay.tested is not None
     assert replay.best is not None
     assert read_learnt(RunFiles(directory).weights(replay.best.number)).examples > 0
@@ -88,27 +100,6 @@ def test_a_run_goes_the_whole_path_without_torch(typed: Typed, tmp_path: Path) -
     assert ranks.split(None, 2)[2] == "all ranks were ready"  # there were no weights to begin with
     typed("resume", directory, "--pretend", "laptop")
     assert "is complete; this is its result" in typed.err
-
-
-def test_what_was_pretended_goes_on_pretending_and_nothing_else_does(typed: Typed, tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    words = ("run", "--pretend", "laptop", "--minutes", "0.15", "--directory", directory)
-    with started(command(*words), directory) as job:
-        job.wait_for('"Ended"')
-        job.process.kill()
-        job.process.wait()
-    changed = tmp_path / "changed.toml"
-    laptop = assumed("laptop")
-    changed.write_text(assumptions_toml(replace(laptop, speed=replace(laptop.speed, validation=2.0))))
-    another = "its workers pretended with another machine model"
-    refused = [("", "its workers pretended to train"), ("h100", another), (changed, another)]
-    for model, why in refused:
-        assert typed("resume", directory, *(("--pretend", model) if model else ())) == 1
-        go_on = f"resume it with --pretend {directory}/assumptions.toml"
-        assert typed.err == f"aiperf-hpc: {directory}/journal.jsonl: {why}; {go_on}\n"
-    code = typed("resume", directory, "--pretend", directory / "assumptions.toml")
-    assert code == Answer.SIMULATED.exit_code
-    assert checked(directory).num_legs == 2
 
 
 def test_a_measured_run_is_not_pretended_on(tmp_path: Path) -> None:
@@ -200,17 +191,6 @@ def test_a_trial_that_fails_ends_by_itself(tmp_path: Path) -> None:
     assert "read_learnt" in failed.traceback
     done = asked.hear(Finished)
     assert (done.trial, done.state) == (2, State.COMPLETE)
-    asked.worker.kill()
-
-
-def test_a_stop_closes_what_runs_and_drops_what_was_assigned(tmp_path: Path) -> None:
-    asked = Asked(tmp_path).ready()
-    asked.say(Release(None), Assign(trial(0, epochs=1000), 0), Assign(trial(1), 0))
-    asked.hear(Steps)
-    asked.say(Stop())
-    asked.hear(Validated)
-    ends = [asked.hear(Finished), asked.hear(Finished)]  # the file of the first is written beside
-    assert {end.trial: end.state for end in ends} == {0: State.STOPPED, 1: State.WAITING}
     asked.worker.kill()
 
 

@@ -56,7 +56,7 @@ class Worker:
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    monkeypatch.setattr("aiperf.ranks.rank_worker.WorkerProcess", Worker)
+    monkeypatch.setattr("aiperf.ranks.process.WorkerProcess", Worker)
     monkeypatch.setattr(Worker, "says", deque())
     monkeypatch.setattr(Worker, "started", [])
     wire = Wire(rank=4)
@@ -119,7 +119,7 @@ def test_a_worker_that_cannot_be_started_is_told(
     def refuse(place: Place, device: str, log: Path) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr("aiperf.ranks.rank_worker.WorkerProcess", refuse)
+    monkeypatch.setattr("aiperf.ranks.process.WorkerProcess", refuse)
     assert served(wire, (1, setup(tmp_path))) == [Lost("no worker can be started: no more processes"), Bye()]
 
 

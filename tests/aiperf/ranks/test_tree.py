@@ -10,20 +10,10 @@ from typing import cast
 import pytest
 
 from aiperf.ranks.link import Link, Received, Waited
-from aiperf.ranks.post import Post
+from aiperf.ranks.relay import Post
 from aiperf.ranks.tree import FAN_OUT, Announcer, after, children, goes_to_all, split
 from aiperf.wire.layout import Disband, Hello, Place
-from aiperf.wire.messages import (
-    Join,
-    MeasureCeiling,
-    Observe,
-    Quit,
-    Release,
-    Setup,
-    Stop,
-    ToGroup,
-    pack,
-)
+from aiperf.wire.messages import Join, MeasureCeiling, Observe, Quit, Release, Setup, Stop, ToGroup, pack
 from tests.aiperf.training.test_worker import CONFIG
 
 SETUP = Setup(CONFIG, {}, "/a/run")

@@ -3,7 +3,7 @@ computes the chain again, so that only what he wrote can contradict what else is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -197,6 +197,11 @@ def worked(factor: float) -> Edit:
         each(Stepped, lambda e: within(e, seconds=e.block.seconds * factor)),
         each(Closed, lambda e: within(e, train_seconds=e.segment.train_seconds * factor)),
     )
+
+
+def rows(table: Mapping[str, Sequence[tuple[Edit, str]]]) -> list[tuple[str, Edit, str]]:
+    """The rows of a table of forgeries: a rule, an edit, and what the rule says of it."""
+    return [(rule, edit, says) for rule, forgeries in table.items() for edit, says in forgeries]
 
 
 # Further legs

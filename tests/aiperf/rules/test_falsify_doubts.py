@@ -20,6 +20,7 @@ from tests.aiperf.rules.forged import (
     judged,
     of,
     places,
+    rows,
     together,
     with_config,
     with_control,
@@ -66,21 +67,21 @@ def a_longer_last_validation(timed: list[Timed]) -> list[Timed]:
     return changed(timed, place, within(closed, validate_seconds=seconds))
 
 
+A_MOMENT, SIX_MILLISECONDS = told(Scene(minutes=0.007)), with_config(**{"limits.minutes": 0.0001})
+
+
 def with_rank_2(**fields: object) -> Edit:
     return each(RankReady, lambda e: within(e, **fields) if e.ready.rank % 2 == 0 else e)
 
 
 DOUBTS: dict[str, list[tuple[Edit, str]]] = {
     "times": [
-        (
-            of(told(Scene(minutes=0.007)), in_six_milliseconds, with_config(**{"limits.minutes": 0.0001})),
-            "more than the span of 0.006 s has",
-        ),
+        (of(A_MOMENT, in_six_milliseconds, SIX_MILLISECONDS), "more than the span of 0.006 s has"),
         (of(TWO_LONG_LEGS, worked_in_each_leg(1.012, 1.0079)), "more than the span of 30 s has"),
         (together(worked(0.98), a_longer_last_validation), "0.0298 s more than the span of 15 s has"),
     ],
     "measurements": [
-        (with_control(examples_per_second=58e3, seconds=5120 / 58e3), "the control of 2 ranks was faster"),
+        (with_control(examples_per_second=58e3, seconds=5120 / 58e3), "the control of 2 ranks was faster")
     ],
     "speed": [
         (of(PAIRS, with_rank_2(device="Abacus 9")), "Abacus 9: neither a listed peak in bf16 nor"),
@@ -88,10 +89,9 @@ DOUBTS: dict[str, list[tuple[Edit, str]]] = {
         (together(with_ready(device="Ascend910A"), with_config(**{"training.format": "bf16"})), "in bf16"),
     ],
 }
-CASES = [(rule, edit, says) for rule, forgeries in DOUBTS.items() for edit, says in forgeries]
 
 
-@pytest.mark.parametrize(("rule", "edit", "says"), CASES)
+@pytest.mark.parametrize(("rule", "edit", "says"), rows(DOUBTS))
 def test_what_may_be_honest_costs_the_class(rule: str, edit: Edit, says: str) -> None:
     verdict = judged(edit(TIMED))
     finding = found(verdict, rule)

@@ -28,6 +28,8 @@ from tests.aiperf.rules.forged import (
     with_manifest,
 )
 
+FAILED, PASSED, UNKNOWN = Outcome.FAILED, Outcome.PASSED, Outcome.UNKNOWN
+
 
 def with_test(of: int, correct: int) -> Edit:
     return said(events.Tested, tally=Classified(of, correct))
@@ -75,56 +77,36 @@ def seven_times(known: KnownSet) -> Edit:
     ("edit", "rule", "outcome", "says"),
     [
         # Weights that were trained on the test images; one's own test part may be the easier one.
-        (with_test(1197, 1197), "accuracy", Outcome.FAILED, "better by more than five standard deviations"),
-        (together(OWN_IMAGES, with_test(1197, 1197)), "accuracy", Outcome.UNKNOWN, ""),
-        (said(events.Tested, top5=1198), "accuracy", Outcome.FAILED, "1198 top-5 answers are correct in the"),
-        (said(events.Tested, top5=0), "accuracy", Outcome.FAILED, "0 top-5 answers"),
-        (said(events.Tested, top5=1197), "accuracy", Outcome.PASSED, ""),
+        (with_test(1197, 1197), "accuracy", FAILED, "better by more than five standard deviations"),
+        (together(OWN_IMAGES, with_test(1197, 1197)), "accuracy", UNKNOWN, ""),
+        (said(events.Tested, top5=1198), "accuracy", FAILED, "1198 top-5 answers are correct in the"),
+        (said(events.Tested, top5=0), "accuracy", FAILED, "0 top-5 answers"),
+        (said(events.Tested, top5=1197), "accuracy", PASSED, ""),
         # How many images there are.
-        (more_tested(2), "data", Outcome.FAILED, "test_examples is"),
-        (more_tested(10**9), "data", Outcome.FAILED, "test_examples is"),
-        (together(OWN_IMAGES, MANY), "speed", Outcome.FAILED, "the test of 0.900000 s did more work"),
-        (of_known(CIFAR_10), "data", Outcome.PASSED, ""),
-        (of_known(FASHION_MNIST), "data", Outcome.PASSED, ""),
-        (of_known(IMAGENET_1K), "data", Outcome.PASSED, ""),
-        (seven_times(CIFAR_10), "data", Outcome.FAILED, ""),
-        (seven_times(FASHION_MNIST), "data", Outcome.FAILED, ""),
+        (more_tested(2), "data", FAILED, "test_examples is"),
+        (more_tested(10**9), "data", FAILED, "test_examples is"),
+        (together(OWN_IMAGES, MANY), "speed", FAILED, "the test of 0.900000 s did more work"),
+        (of_known(CIFAR_10), "data", PASSED, ""),
+        (of_known(FASHION_MNIST), "data", PASSED, ""),
+        (of_known(IMAGENET_1K), "data", PASSED, ""),
+        (seven_times(CIFAR_10), "data", FAILED, ""),
+        (seven_times(FASHION_MNIST), "data", FAILED, ""),
         # ImageNet's training images may be tested with others, which are not the official ones.
-        (seven_times(IMAGENET_1K), "data", Outcome.UNKNOWN, ""),
-        (together(FEWER, with_config(**{"data.training_examples": 1000})), "data", Outcome.PASSED, ""),
-        (
-            of_known(CIFAR_10, training_examples=49_000),
-            "data",
-            Outcome.FAILED,
-            "49400 images are used for training and validation, but the set has 50000",
-        ),
+        (seven_times(IMAGENET_1K), "data", UNKNOWN, ""),
+        (together(FEWER, with_config(**{"data.training_examples": 1000})), "data", PASSED, ""),
+        (of_known(CIFAR_10, training_examples=49_000), "data", FAILED, "49400 images are used for training"),
         # What a manifest says agrees with itself.
-        (with_manifest(training_examples=0), "data", Outcome.FAILED, "there are 0 training images"),
-        (with_manifest(sha256="0" * 64), "data", Outcome.FAILED, "the SHA-256 is not that of scikit-learn's"),
+        (with_manifest(training_examples=0), "data", FAILED, "there are 0 training images"),
+        (with_manifest(sha256="0" * 64), "data", FAILED, "the SHA-256 is not that of scikit-learn's"),
         (
             with_manifest(training_examples_per_class=[5, 10]),
             "data",
-            Outcome.FAILED,
-            "200 training images do not fit 10 classes of 5 to 10",
+            FAILED,
+            "200 training images do not fit",
         ),
-        (
-            with_manifest(validation_examples_per_class=[0, 10**9]),
-            "data",
-            Outcome.FAILED,
-            "400 validation images do not fit 10 classes",
-        ),
-        (
-            with_manifest(training_examples_per_class=None),
-            "data",
-            Outcome.FAILED,
-            "examples_per_class is None",
-        ),
-        (
-            with_manifest(official_training_examples=10**9),
-            "data",
-            Outcome.FAILED,
-            "official_training_examples is 1000000000",
-        ),
+        (with_manifest(validation_examples_per_class=[0, 10**9]), "data", FAILED, "400 validation images do"),
+        (with_manifest(training_examples_per_class=None), "data", FAILED, "examples_per_class is None"),
+        (with_manifest(official_training_examples=10**9), "data", FAILED, "training_examples is 1000000000"),
     ],
 )
 def test_images_and_answers_are_those_of_the_set(edit: Edit, rule: str, outcome: Outcome, says: str) -> None:

@@ -22,6 +22,7 @@ from tests.aiperf.rules.forged import (
     found,
     judged,
     recorded,
+    rows,
     said,
     together,
     with_config,
@@ -66,10 +67,7 @@ CANNOT_BE = {
         (with_tested(units=-1), "in the test, but the test set has 525 windows"),
         (with_validated(of=99), "99 windows, but the validation set has 100"),
         (with_validated(bytes=25_601), "of 25,601 bytes, does not fit 100 windows of 256"),
-        (
-            said(events.Tested, tally=Classified(525, 500)),
-            "25 of 525 wrong: the task language counts differently in the test",
-        ),
+        (said(events.Tested, tally=Classified(525, 500)), "25 of 525 wrong: the task language counts differ"),
         # A twentieth of the bits, for a four times higher regulated score.
         (with_test_of(0.05), "in its best validation: less than 0.75 times as much"),
     ],
@@ -82,17 +80,12 @@ CANNOT_BE = {
         (with_control(network="gpt-9x9"), "used the network 'gpt-9x9', which the task does not"),
         (with_control(size=128), "used windows of 128 bytes; possible sizes are 64"),
         (with_control(examples_per_second=9.0), "is 9.00 windows/s, but"),
-        (
-            with_control(steps=10**9, seconds=1.0, examples_per_second=1e9),
-            "is more than Intel(R) Xeon(R) Processor can do",
-        ),
+        (with_control(steps=10**9, seconds=1.0, examples_per_second=1e9), "is more than Intel(R) Xeon(R) P"),
     ],
 }
 
 
-@pytest.mark.parametrize(
-    ("rule", "edit", "says"), [(rule, *case) for rule, cases in CANNOT_BE.items() for case in cases]
-)
+@pytest.mark.parametrize(("rule", "edit", "says"), rows(CANNOT_BE))
 def test_what_cannot_be_is_invalid(rule: str, edit: Edit, says: str) -> None:
     finding = found(edit(REAL), rule)
     assert finding.outcome is Outcome.FAILED

@@ -1,20 +1,46 @@
-"""Legs that were never worked in, put before or behind a good journal: nothing is read from them."""
+"""Legs without work, put before or behind a good journal, from which nothing is read; and legs that never
+were: a resumed run told as one leg, a deadline moved.
+
+What a careful forger can still do is tested too, and is in the table of docs/score.md.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from aiperf.journal.events import CeilingMeasured, ControlMeasured, Event, RankReady
+from aiperf.journal.events import (
+    CeilingMeasured,
+    Closed,
+    ControlMeasured,
+    Ended,
+    Event,
+    GroupLost,
+    LegBegan,
+    LegEnded,
+    RankReady,
+    Released,
+    Stepped,
+)
+from aiperf.trial import State
+from aiperf.wire.messages import Finished
 from tests.aiperf.rules.forged import (
     TIMED,
+    each,
     evidence,
     failed,
     found,
+    judged,
     one,
+    places,
+    together,
+    with_config,
     with_leg_before,
     with_leg_for_the_test,
+    without,
 )
-from tests.journals import Timed, within
+from tests.journals import RELEASE, Scene, Timed, replayed, told, within
 
 READY, CONTROL, CEILING = one(RankReady), one(ControlMeasured), one(CeilingMeasured)
 FAST = within(CONTROL, examples_per_second=3.2e7, seconds=5120 / 3.2e7)
@@ -56,3 +82,76 @@ def test_the_test_is_made_in_a_leg_whose_clock_started() -> None:
     forged = with_leg_for_the_test(FALSE_READY, released=False)(TIMED)
     assert figures(forged) == figures(TIMED)
     assert "Tested comes in a leg whose clock never started" in found(forged, "order").text
+
+
+# Of one group: what several had in flight was given out again in another order than after losses of groups.
+TWO_LEGS = told(Scene(minutes=0.4, killed_at=20.0, groups=1))
+
+
+def merged(gap: float, careful_clock: bool) -> list[Timed]:
+    """Two legs told as one, in which all groups were lost for `gap` seconds and started again."""
+    place = places(TWO_LEGS, LegBegan)[1]
+    first, second = (
+        TWO_LEGS[:place],
+        without(TWO_LEGS[place + 1 :], CeilingMeasured, ControlMeasured, Released),
+    )
+    before, after = replayed(TWO_LEGS).legs
+    assert before.deadline is not None
+    assert after.deadline is not None
+    died, shift = before.last, before.deadline - after.deadline
+    later: list[Timed] = [(died, GroupLost(0, "was silent for 61 s"))]
+    for t, event in second:
+        if isinstance(event, RankReady):
+            wall = event.ready.wall_seconds - 3600 + died + gap - t
+            later.append((died + gap, within(event, wall_seconds=wall) if careful_clock else event))
+        elif hasattr(event, "end"):
+            later.append((t + shift, replace(event, end=event.end + shift)))  # type: ignore[call-arg]
+        else:
+            later.append((t + shift, event))
+    return [*first, *later]
+
+
+def test_a_resumed_run_told_as_one_leg_has_ranks_of_another_time_of_day() -> None:
+    """As where an honest host's clock was set: the class is lost, and the run stays valid."""
+    assert failed(merged(gap=8.0, careful_clock=False)) == {}
+    verdict = judged(merged(gap=8.0, careful_clock=False))
+    (doubt,) = [finding for finding in verdict.unmet if finding.rule == "clocks"]
+    assert "rank 1 was ready 35" in doubt.text
+    assert "later by the time of day than by leg 0" in doubt.text
+
+
+def test_nobody_is_ready_sooner_than_it_takes() -> None:
+    text = "rank 1 was ready 0.5 s after its start, but its initialisation took 1.5 s"
+    assert failed(merged(gap=0.5, careful_clock=True)) == {"ranks": text}
+
+
+def test_whoever_moves_the_time_of_day_too_is_not_seen() -> None:
+    """It has cost him the time that groups need to start again. See the table of docs/score.md."""
+    assert failed(merged(gap=8.0, careful_clock=True)) == {}
+
+
+def cut_to_a_deadline(seconds: float) -> list[Timed]:
+    """A run that was killed after so many seconds of its span, told as one that was to last so long. What
+    was in flight was stopped, it says, and is left where it last validated."""
+    long = told(Scene(minutes=2.0, epochs=5000, changes=(("training.validate_every_examples", 60_000),)))
+    deadline = RELEASE + seconds
+    lines = [(t, event) for t, event in long if t <= deadline]
+    validated = {event.segment.trial: event.segment.index for _, event in lines if isinstance(event, Closed)}
+    kept = [
+        (t, event)
+        for t, event in lines
+        if not isinstance(event, Stepped) or event.block.segment <= validated.get(event.block.trial, -1)
+    ]
+    for attempt in replayed(lines).running.values():
+        stopped = Finished(attempt.trial.number, attempt.number, State.STOPPED, "the run ended")
+        kept.append((deadline, Ended(stopped, deadline)))
+    edit = together(
+        with_config(**{"limits.minutes": seconds / 60}), each(Released, lambda _: Released(deadline))
+    )
+    return edit([*kept, (deadline, LegEnded("deadline", deadline))])
+
+
+def test_a_killed_run_told_as_one_that_reached_its_deadline_does_not_work_up_to_it() -> None:
+    text = failed(cut_to_a_deadline(58.0))["examples"]
+    assert "trial 0 was closed at " in text
+    assert ", too early in leg 0" in text

@@ -13,24 +13,14 @@ from aiperf.errors import AiperfError
 from aiperf.journal.events import Dispatched, Ended, Opened
 from aiperf.rules import reproduction
 from aiperf.rules.ending import Answer
-from aiperf.rules.reproduced_so_far import SoFar
-from aiperf.rules.reproduction import asked_numbers, search
-from aiperf.rules.rule import Evidence, Outcome, Seen
+from aiperf.rules.reproduction import SavedProgress, repeated_numbers, search
+from aiperf.rules.rule import Evidence, Inspection, Outcome
 from aiperf.trial import State
 from aiperf.wire.messages import Finished
-from tests.aiperf.rules.forged import (
-    LOST,
-    Edit,
-    each,
-    evidence,
-    found,
-    judged,
-    proposed,
-    with_config,
-)
+from tests.aiperf.rules.forged import LOST, Edit, each, evidence, found, judged, proposed, with_config
 from tests.journals import Scene, Simulation, Timed, replayed, told
 
-MANY = told(Scene(groups=8, minutes=0, max_trials=200, epochs=2))
+MANY = told(Scene(groups=8, minutes=0, max_trials=80, epochs=2))
 
 
 def with_another_seed(*trials: int) -> Edit:
@@ -46,13 +36,13 @@ def test_all_proposals_of_a_cheap_search_are_repeated_and_a_new_sample_of_a_dear
     """A sample that followed from the journal was ground: its last line was changed until it fitted."""
     monkeypatch.setattr(reproduction, "MOST_ASKED", 20)
     for name in ("evolution", "random"):
-        assert asked_numbers(replayed(with_config(**{"search.name": name})(MANY))) == range(200)
+        assert repeated_numbers(replayed(with_config(**{"search.name": name})(MANY))) == range(80)
     for dear in ({"search.name": "foresight"}, {"search.name": "bayesian"}, {"tuning.name": "optuna"}):
         run = replayed(with_config(**dear)(MANY))
-        first, second = asked_numbers(run), asked_numbers(run)
+        first, second = repeated_numbers(run), repeated_numbers(run)
         assert len(set(first)) == len(set(second)) == 20
         assert first != second
-    every_odd = found(with_another_seed(*range(1, 200, 2))(MANY), "search")
+    every_odd = found(with_another_seed(*range(1, 80, 2))(MANY), "search")
     assert every_odd.text.startswith("trial 1: from the results so far the search proposes")
 
 
@@ -63,7 +53,7 @@ def test_proposals_that_take_more_work_than_is_done_are_unknown(monkeypatch: pyt
     seen = found(MANY, "search")
     assert (seen.outcome, seen.text) == (
         Outcome.UNKNOWN,
-        "its proposals take more work than is done to repeat 200: more than 4,000 readings of a tensor",
+        "its proposals take more work than is done to repeat 80: more than 1,600 readings of a tensor",
     )
 
 
@@ -80,30 +70,30 @@ def shared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Evidence:
 def test_processes_share_them_and_find_the_same(shared: Evidence) -> None:
     texts: list[str] = []
     seen = search(replace(shared, progress=texts.append))
-    assert (seen.text, seen.contradictions) == ("200 of 200 proposals reproduced", ())
+    assert (seen.text, seen.contradictions) == ("80 of 80 proposals reproduced", ())
     numbers = [int(text.split()[0]) for text in texts]
     assert numbers == sorted(numbers)
-    assert numbers[-1] == 200
-    assert not SoFar.of(shared.replay).path.exists()
-    forged = replace(evidence(with_another_seed(130)(MANY)), progress=texts.append)
+    assert numbers[-1] == 80
+    assert not SavedProgress.of(shared.replay).path.exists()
+    forged = replace(evidence(with_another_seed(50)(MANY)), progress=texts.append)
     (wrong,) = search(forged).contradictions
-    assert wrong.startswith("trial 130: from the results so far")
+    assert wrong.startswith("trial 50: from the results so far")
 
 
 def test_an_interrupted_validation_is_resumed_by_the_same_user_for_the_same_journal(shared: Evidence) -> None:
     def interrupt(text: str) -> None:
-        if int(text.split()[0]) >= 60:
+        if int(text.split()[0]) >= 30:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         search(replace(shared, progress=interrupt))
-    kept = SoFar.of(shared.replay)
-    assert 60 <= kept.read() < 200
-    assert SoFar.of(replayed(with_another_seed(3)(MANY)[:-1])).read() == 0
+    kept = SavedProgress.of(shared.replay)
+    assert 30 <= kept.read() < 80
+    assert SavedProgress.of(replayed(with_another_seed(3)(MANY)[:-1])).read() == 0
     texts: list[str] = []
-    assert search(replace(shared, progress=texts.append)).text == "200 of 200 proposals reproduced"
-    assert texts[0].endswith("of 200 proposals were reproduced by an earlier validation")
-    kept.keep(150)
+    assert search(replace(shared, progress=texts.append)).text == "80 of 80 proposals reproduced"
+    assert texts[0].endswith("of 80 proposals were reproduced by an earlier validation")
+    kept.keep(50)
     kept.path.chmod(0o666)
     assert kept.read() == 0, "others could have written it"
 
@@ -117,12 +107,12 @@ def test_what_cannot_be_kept_is_said(shared: Evidence, tmp_path: Path) -> None:
 
 def test_a_master_checks_alone(shared: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have threads and MPI, and must not be forked."""
-    monkeypatch.setattr(reproduction, "told_by", None)
-    assert search(replace(shared, progress=None)).text == "200 of 200 proposals reproduced"
+    monkeypatch.setattr(reproduction, "shared_answers", None)
+    assert search(replace(shared, progress=None)).text == "80 of 80 proposals reproduced"
 
 
 def test_a_process_that_dies_is_no_answer(shared: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dies(*given: object) -> Seen | None:
+    def dies(*given: object) -> Inspection | None:
         os._exit(9)
 
     monkeypatch.setattr(reproduction, "_repeated", dies)

@@ -13,9 +13,9 @@ from aiperf.errors import MissingExtra
 from aiperf.journal.events import Dispatched, Opened
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import Jobs
-from aiperf.proposing.proposals import libraries, new_tuner, resolved
+from aiperf.proposing.proposals import libraries, new_tuner, with_tuner
 from aiperf.rules.reproduction import search
-from aiperf.rules.rule import Seen
+from aiperf.rules.rule import Inspection
 from aiperf.rules.verdict import evidence_of
 from aiperf.trial import Trial
 from nas.seeds import residual
@@ -43,7 +43,7 @@ def trials(run: Replay) -> list[Trial]:
     return [story.attempts[0].trial for story in run.trials.values()]
 
 
-def seen_in(lines: list[Timed]) -> Seen:
+def seen_in(lines: list[Timed]) -> Inspection:
     """What the rule `search` sees."""
     return search(evidence_of(replayed(lines), None))
 
@@ -162,9 +162,9 @@ def test_auto_takes_what_is_there_and_says_so(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(
             "aiperf.proposing.proposals.installed", lambda library, there=there: library in there
         )
-        config, said = resolved(config_with("auto"))
+        config, said = with_tuner(config_with("auto"))
         assert config.tuning.name == name
         assert words in said
-    assert resolved(config_with("none")) == (config_with("none"), "")
+    assert with_tuner(config_with("none")) == (config_with("none"), "")
     assert installed("")
     assert not installed("a_library_that_nobody_wrote")

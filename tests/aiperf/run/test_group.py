@@ -24,10 +24,7 @@ OPERATIONS = 50 * 2 * (JOB.forward[0] + JOB.backward[0])
         ([SLOW], OPERATIONS / 2e6),
         ([SLOW, replace(SLOW, rank=2)], OPERATIONS / 4e6),
         ([SLOW, SLOWEST], OPERATIONS / 2e6),  # the slowest rank of a group decides
-        (
-            [replace(SLOW, seed=None)],
-            OPERATIONS / (8e9 / SLOWER),
-        ),  # too slow for a step
+        ([replace(SLOW, seed=None)], OPERATIONS / (8e9 / SLOWER)),  # too slow for a step
         ([], 0.0),
     ],
 )

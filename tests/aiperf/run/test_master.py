@@ -133,15 +133,14 @@ def test_a_whole_run(tmp_path: Path) -> None:
     assert told.blocks.column("examples").sum() == 9 * STEPS * BATCH
 
 
-def test_the_second_trial_begins_with_what_the_first_one_learnt(tmp_path: Path) -> None:
-    told = lead(tmp_path, FakeWorld(Obedient), max_trials=4)
+@pytest.mark.parametrize(("changes", "begins"), [({}, "DEDDEDEE"), ({"search.prepared": 0}, "DE" * 4)])
+def test_the_second_trial_begins_with_what_the_first_one_learnt(
+    changes: dict[str, object], begins: str, tmp_path: Path
+) -> None:
+    """And each trial with what the one before learnt, where nothing is prepared."""
+    told = lead(tmp_path, FakeWorld(Obedient), max_trials=4, changes=changes)
     assert told.trials[1].attempts[0].trial.parent == 0
-    assert order(told.decisions) == "DEDDEDEE"
-
-
-def test_where_nothing_is_prepared_a_trial_is_proposed_when_the_one_before_has_ended(tmp_path: Path) -> None:
-    told = lead(tmp_path, FakeWorld(Obedient), max_trials=5, changes={"search.prepared": 0})
-    assert order(told.decisions) == "DE" * 5
+    assert order(told.decisions) == begins
 
 
 @pytest.mark.parametrize(("ahead", "begins"), [(AHEAD, AHEAD * 8 * "D" + 8 * "E"), (1, 8 * "D" + "ED")])

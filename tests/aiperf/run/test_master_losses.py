@@ -16,7 +16,8 @@ from aiperf.journal.replay import replay
 from aiperf.pretending.assumptions import Assumptions, assumed
 from aiperf.ranks.world import Gone
 from aiperf.run.group import RESTARTS
-from aiperf.run.master import READY_SECONDS, STOP_SECONDS, Master
+from aiperf.run.initialisation import READY_SECONDS
+from aiperf.run.master import STOP_SECONDS, Master
 from aiperf.simulation.simulated_machine import SimulatedMachine
 from aiperf.trial import State
 from aiperf.wire.messages import Assign, Ceiling, Evaluate, HostUse, Rate, Working

@@ -13,7 +13,8 @@ from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks
-from aiperf.run.run import _refuse_secrets, _removed_if_refused, begin
+from aiperf.run.checks import refuse_secrets
+from aiperf.run.run import _removed_if_refused, begin
 from tests.aiperf.commands.typed import Typed
 from tests.aiperf.groups import FakeWorld, Refuses
 from tests.aiperf.presets import resolved_preset
@@ -44,7 +45,7 @@ def test_a_secret_in_the_configuration_is_refused(tmp_path: Path) -> None:
             lambda replay, t: None,
         )
     assert not (tmp_path / "run").exists()
-    _refuse_secrets(replace(digits, data=replace(data, path=f"mine/{'9f86d081' * 4}")))
+    refuse_secrets(replace(digits, data=replace(data, path=f"mine/{'9f86d081' * 4}")))
 
 
 def test_what_was_in_the_directory_stays(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,9 @@ def processor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ranks, "devices", lambda self, config: (PROCESSOR,))
 
 
-def rehearsed(config: Config) -> dict[str, str]:
+def rehearsed(config: Config, ranks: Ranks = RANKS) -> dict[str, str]:
     """Each line by its name."""
-    lines = (line.split(" ", 1) for line in _named(rehearsal_text(config, RANKS, 1000.0)))
+    lines = (line.split(" ", 1) for line in _named(rehearsal_text(config, ranks, 1000.0)))
     return {name: text.lstrip(". ") for name, text in lines}
 
 
@@ -72,6 +73,18 @@ def test_packed_images_are_rehearsed_without_staging_them(tmp_path: Path) -> Non
         "packed, 3 classes, 16 x 16, 3 channels; 30 training, 6 validation, 15 test images"
     )
     assert not disk.exists()
+
+
+def test_the_layout_of_several_ranks_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    link: Any = object()
+    ranks = Ranks(RankOptions("cpu", devices_per_trial=2), link, ("node1",) * 3 + ("node2",) * 2)
+    described = tuple(replace(PROCESSOR, rank=rank) for rank in range(1, 5))
+    for name in ("devices", "first_devices"):
+        monkeypatch.setattr(Ranks, name, lambda self, config: described)
+    told = rehearsed(load_preset("digits"), ranks)
+    assert told["hosts"] == "node1: the master, node1: 2 ranks, node2: 2 ranks"
+    assert told["groups"] == "2 of 2; ranks 1 2 on node1; 3 4 on node2"
+    assert (told["backend"], told["devices"]) == ("ddp", "4 × a processor (cpu), 8 GiB")
 
 
 def test_a_set_that_cannot_be_ranked_has_no_least_span() -> None:

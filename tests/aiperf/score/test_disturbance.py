@@ -54,61 +54,48 @@ def test_it_is_told_over_the_span_of_all_legs_by_host() -> None:
     assert others_over_time(run([])) is None
 
 
+A_FIFTEENTH = ["6.7 % of this host's CPU time went to other programs, of it 1.7 % to the hypervisor"]
+STOPPED = [
+    "6.7 % of this host's CPU time went to other programs, of it 0.83 % to the hypervisor",
+    "processes of the run were stopped for 10 s",
+]
+ALL = ["100.0 % of this host's CPU time went to other programs, of it 100.0 % to the hypervisor"]
+TOO_LITTLE = ["unknown (too little of the span was looked at)"]
+THIRDS = [(110.0, QUIET), (120.0, QUIET), (130.0, QUIET)]
+BUSY_AND_STOPPED = [(110.0, BUSY), (120.0, replace(BUSY, stolen=0.0, stopped=9.6))]
+
+
 @pytest.mark.parametrize(
-    ("found", "seen", "others", "stolen", "lines"),
+    ("legs", "shares", "lines"),
     [
-        (
-            run([(110.0, BUSY), (120.0, QUIET), (130.0, QUIET)]),
-            *(1.0, 4 / 60, 1 / 60),
-            ["6.7 % of this host's CPU time went to other programs, of it 1.7 % to the hypervisor"],
-        ),
+        ([[(110.0, BUSY), *THIRDS[1:]]], (1.0, 4 / 60, 1 / 60), A_FIFTEENTH),
         # Half of the first lies before the span, and half of the last behind it.
         (
-            run([(105.0, BUSY), (115.0, QUIET), (125.0, QUIET), (135.0, BUSY)]),
-            *(1.0, 4 / 60, 1 / 60),
-            ["6.7 % of this host's CPU time went to other programs, of it 1.7 % to the hypervisor"],
+            [[(105.0, BUSY), (115.0, QUIET), (125.0, QUIET), (135.0, BUSY)]],
+            (1.0, 4 / 60, 1 / 60),
+            A_FIFTEENTH,
         ),
+        ([THIRDS[1:]], (2 / 3, 0.0, 0.0), TOO_LITTLE),
         (
-            run([(120.0, QUIET), (130.0, QUIET)]),
-            *(2 / 3, 0.0, 0.0),
-            ["unknown (too little of the span was looked at)"],
-        ),
-        (
-            run(
-                [
-                    (110.0, BUSY),
-                    (120.0, replace(BUSY, stolen=0.0, stopped=9.6)),
-                    (128.0, replace(QUIET, seconds=8.0)),
-                ],
-                [(110.0, QUIET), (120.0, QUIET), (130.0, QUIET)],
-            ),
-            *(58 / 60, 8 / 120, 1 / 120),
-            [
-                "6.7 % of this host's CPU time went to other programs, of it 0.83 % to the hypervisor",
-                "processes of the run were stopped for 10 s",
-            ],
+            [[*BUSY_AND_STOPPED, (128.0, replace(QUIET, seconds=8.0))], THIRDS],
+            (58 / 60, 8 / 120, 1 / 120),
+            STOPPED,
         ),
         # A moment counts once, and a second report of it is none of the next ones.
-        (
-            run([(110.0, BUSY), (112.0, QUIET), (112.0, QUIET), (110.0, QUIET), (120.0, QUIET)]),
-            *(2 / 3, 4 / 40, 1 / 40),
-            ["unknown (too little of the span was looked at)"],
-        ),
-        (run([], rules=1), 0.0, 0.0, 0.0, []),
+        ([[(110.0, BUSY), *[(112.0, QUIET)] * 2, *THIRDS[:2]]], (2 / 3, 4 / 40, 1 / 40), TOO_LITTLE),
         # More than there is, as counters of a container may say, is bounded.
-        (
-            run([(130.0, HostUse(1, 30.0, 60.0, -5.0, -1.0, 99.0, 0.0))]),
-            *(1.0, 1.0, 1.0),
-            ["100.0 % of this host's CPU time went to other programs, of it 100.0 % to the hypervisor"],
-        ),
+        ([[(130.0, HostUse(1, 30.0, 60.0, -5.0, -1.0, 99.0, 0.0))]], (1.0, 1.0, 1.0), ALL),
     ],
 )
 def test_of_each_interval_what_lies_in_the_span_counts(
-    found: Replay, seen: float, others: float, stolen: float, lines: list[str]
+    legs: list[list[tuple[float, HostUse]]], shares: tuple[float, float, float], lines: list[str]
 ) -> None:
+    """`shares`: what was seen of the span, and what others and the hypervisor took."""
+    found = run(*legs)
     (host,) = disturbances(found)
-    assert (host.seen, host.others, host.stolen) == pytest.approx((seen, others, stolen))
+    assert (host.seen, host.others, host.stolen) == pytest.approx(shares)
     assert disturbance_text(found) == lines
+    assert disturbance_text(run([], rules=1)) == [], "an older run measured nothing"
 
 
 def test_nothing_is_known_of_a_host_before_it_happened() -> None:

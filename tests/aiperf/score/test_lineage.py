@@ -11,11 +11,10 @@ import pytest
 from aiperf.errors import JournalError
 from aiperf.journal.events import Beat, Dispatched
 from aiperf.score import lineage
-from aiperf.score.example_counts import counted, recorded
+from aiperf.score.example_counts import recorded
 from aiperf.score.lineage import rebuild, rebuilt, recount
 from nas.graph import Graph
 from nas.morphisms import Widen
-from nas.ops import Cost
 from tests.aiperf.rules.forged import each, proposed
 from tests.journals import Scene, replayed, told
 
@@ -47,13 +46,6 @@ def test_a_longer_journal_buys_no_more_work_than_any_may_take(monkeypatch: pytes
     monkeypatch.setattr(lineage, "MOST_WORK", 1000)
     with pytest.raises(JournalError, match="takes more than 1,000 steps"):
         recount(longer)
-
-
-def test_the_count_is_the_sum_of_the_rows_of_the_table() -> None:
-    graph = rebuild(replayed(TIMED), 9)
-    total = sum((row.cost for row in graph.rows.values()), Cost())
-    assert graph.cost == total
-    assert counted(graph).train == total.train
 
 
 @pytest.mark.slow

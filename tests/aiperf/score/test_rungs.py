@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from aiperf.score.rungs import Controls, at_common_rung, comparable
@@ -16,18 +18,8 @@ def controls(*ranks: list[Timed]) -> Controls:
     found = {}
     for rank, timed in enumerate(ranks, 1):
         *others, own = [Rung(size, batch, 3, 3.0, network) for network, size, batch in timed]
-        found[rank] = Control(
-            rank,
-            "node1",
-            "a CPU",
-            own.batch_size,
-            3,
-            3.0,
-            own.batch_size,
-            own.size,
-            own.network,
-            tuple(others),
-        )
+        control = Control(rank, "node1", "a CPU", own.batch_size, 3, 3.0, own.batch_size)
+        found[rank] = replace(control, size=own.size, network=own.network, others=tuple(others))
     return found
 
 

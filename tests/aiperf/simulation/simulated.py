@@ -10,9 +10,9 @@ from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.pretending.assumptions import Assumptions, Failures, assumed
-from aiperf.run.run import play, virtual_config
-from aiperf.simulation.shared_storage import SimulatedFiles
-from aiperf.simulation.simulated_machine import SimulatedMachine
+from aiperf.run.checks import virtual_config
+from aiperf.run.run import play
+from aiperf.simulation.simulated_machine import SimulatedFiles, SimulatedMachine
 from aiperf.simulation.simulated_world import SimulatedWorld
 
 NEVER = Failures(0.0, 0.0, 2.0)

@@ -12,7 +12,7 @@ from aiperf.errors import JournalError
 from aiperf.journal.file import read_journal
 from aiperf.pretending.assumptions import Speed, Spread, StartUp, Trials, assumed
 from aiperf.simulation.calibrate import calibrate
-from aiperf.simulation.least_squares import fitted_errors, not_negative
+from aiperf.simulation.fits import fitted_errors, not_negative
 from aiperf.simulation.prediction import machine_of, prediction_rows, throughput, work_seconds
 from aiperf.simulation.simulated_machine import SimulatedMachine
 from tests.aiperf.simulation.simulated import Played, config, steady

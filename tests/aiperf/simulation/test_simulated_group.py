@@ -9,16 +9,14 @@ import simpy
 
 from aiperf.pretending.assumptions import Speed, Spread, StartUp, Storage, Trials
 from aiperf.pretending.group_model import Learnt, Pretended
-from aiperf.simulation.shared_storage import SharedStorage
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
-from aiperf.simulation.simulated_machine import SimulatedMachine
+from aiperf.simulation.simulated_machine import SharedStorage, SimulatedMachine
 from aiperf.trial import HyperParameters, Trial
 from aiperf.wire.messages import (
     Assign,
     Finished,
     FromGroup,
     Ready,
-    Release,
     Started,
     Steps,
     Validated,
@@ -131,12 +129,3 @@ def test_in_a_long_validation_it_says_that_it_works() -> None:
     (trained, _), *_ = reversed([each for each in alone.of(Steps) if each[0] < alone.of(Validated)[0][0]])
     assert [t - trained for t, _ in alone.of(Working)[:2]] == pytest.approx([5.0, 10.0])
     assert alone.of(Validated)[0][0] - trained == pytest.approx(12.0)
-
-
-def test_blocks_are_as_long_as_the_release_says() -> None:
-    alone = Alone(speed=Speed(1e18, step_seconds=0.5)).ready()
-    alone.group.hear(Release(None, block_seconds=1.2))
-    alone.assign(0, None)
-    alone.env.run()
-    first, second, *_ = [message.block for _, message in alone.of(Steps)]
-    assert (first.steps, second.steps, second.seconds) == (1, 2, pytest.approx(1.0)), "three are left"

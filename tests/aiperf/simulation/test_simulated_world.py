@@ -11,8 +11,12 @@ from aiperf.config import load_preset
 from aiperf.errors import ConfigError, WorldError
 from aiperf.pretending.assumptions import Messages, StartUp, Storage
 from aiperf.ranks.world import Gone
-from aiperf.simulation.shared_storage import SharedStorage
-from aiperf.simulation.simulated_machine import SimulatedMachine, node_speed, seconds_to_failure
+from aiperf.simulation.simulated_machine import (
+    SharedStorage,
+    SimulatedMachine,
+    node_speed,
+    seconds_to_failure,
+)
 from aiperf.simulation.simulated_world import MasterClock, SimulatedWorld
 from aiperf.wire.messages import Ceiling, FromGroup, MeasureCeiling, Ready, Release, Setup
 from nas.record import graph_to_json

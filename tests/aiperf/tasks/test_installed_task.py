@@ -19,10 +19,9 @@ from aiperf.journal.file import read_journal
 from aiperf.rules.eligibility import foreseen
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import Answer
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
 from aiperf.tasks import registry
-from aiperf.tasks.data import data_names
-from aiperf.tasks.installed_tasks import installed
+from aiperf.tasks.data import data_names, installed
 from aiperf.tasks.registry import task_of, task_of_graph
 from analysis.exports.counts import count_text
 from analysis.exports.summary import summary_text

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from aiperf.config import load_preset
 from aiperf.tasks.images.known_sets import CIFAR_10, DIGITS, IMAGENET_1K, known_set
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT, ENWIK9, known_text
-from aiperf.tasks.recognition import differences
+from aiperf.tasks.language.task import LANGUAGE
+from aiperf.tasks.task import differences
 from tests.journals import DATA
 
-# As `aiperf.data` states it of enwik9 in windows of 1,024 bytes.
-MANIFEST: dict[str, Any] = {
-    "name": "text",
-    "synthetic": False,
-    "channels": 1,
-    "size": 1024,
-    "classes": 256,
-    "sha256": "159b85351e5f76e60cbe32e04c677847a9ecba3adc79addab6f4c6c7aa3744bc",
-    "official_training_examples": 927_733,
-    "training_examples": 878_905,
-    "validation_examples": 48_828,
-    "test_examples": 48_828,
-    "bytes": 1_000_000_000,
-    "bytes_left_out": 1_533,
-}
+MANIFEST = LANGUAGE.data.foreseen(load_preset("ranked-text").data)
 
 
 def test_a_text_is_recognised_by_its_bytes() -> None:
@@ -42,20 +28,11 @@ def test_the_number_of_windows_follows_from_their_size() -> None:
     assert differences(longer, ENWIK9) == []
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"test_examples": 48_829}, ["test_examples is 48829, but enwik9 has 48828"]),
-        ({"bytes": 10**8}, ["bytes is 100000000, but enwik9 has 1000000000"]),
-        ({"official_training_examples": 1}, ["official_training_examples is 1, but enwik9 has 927733"]),
-        (
-            {"classes": 255, "channels": 3},
-            ["channels is 3, but enwik9 has 1", "classes is 255, but enwik9 has 256"],
-        ),
-    ],
-)
-def test_other_numbers_are_told(changed: dict[str, Any], told: list[str]) -> None:
-    assert differences({**MANIFEST, **changed}, ENWIK9) == told
+def test_other_numbers_are_told() -> None:
+    assert differences({**MANIFEST, "classes": 255, "test_examples": 48_829}, ENWIK9) == [
+        "classes is 255, but enwik9 has 256",
+        "test_examples is 48829, but enwik9 has 48828",
+    ]
 
 
 @pytest.mark.parametrize("size", [None, 0, -1, "1024", 10**12])

@@ -12,7 +12,7 @@ import pytest
 from aiperf.config import ConfigError, DataConfig, load_preset, preset_names, with_overrides
 from aiperf.pretending.rank_report import pretended_manifest, refuse_no_examples
 from aiperf.rules.eligibility import unrankable
-from aiperf.run.run import starting_graph
+from aiperf.run.checks import starting_graph
 from aiperf.tasks.data import data_names
 from aiperf.tasks.images.task import IMAGES
 from aiperf.tasks.language.known_texts import BUNDLED_TEXT, ENWIK9

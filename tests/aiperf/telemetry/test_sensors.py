@@ -13,7 +13,7 @@ import pytest
 
 from aiperf.telemetry import amd, ascend, host, nvidia, sensor
 from aiperf.telemetry.host import open_host
-from aiperf.telemetry.sensor import plausible
+from aiperf.telemetry.sensor import each, plausible
 from tests.aiperf.telemetry.fakes import pynvml as fake
 
 SERIAL = "0x2F5C3A4B1D6E7F80"
@@ -280,15 +280,6 @@ def test_a_value_that_nvml_cannot_read_hides_no_other(monkeypatch: pytest.Monkey
     assert not {"energy_joules", "utilisation"} & found.keys()
 
 
-def test_a_device_of_which_nvml_reads_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {name for name in vars(fake) if name.startswith("nvmlDeviceGet")} - {"nvmlDeviceGetHandleByUUID"}
-    lost = dict.fromkeys(asked, fake.NVMLError_GpuIsLost("GPU is lost"))
-    monkeypatch.setitem(sys.modules, "pynvml", Nvml(**lost))
-    read = nvidia.open_device(fake.UUID)
-    with pytest.raises(fake.NVMLError_GpuIsLost):
-        read()
-
-
 def test_a_slice_of_a_device_is_found_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA tells the UUID of a slice, and torch hands it on without NVML's prefix."""
     nvml = Nvml()
@@ -337,15 +328,13 @@ def test_what_a_container_hides_of_its_host_hides_nothing_else(monkeypatch: pyte
     assert not [name for name in found if name.endswith("_per_second")]
 
 
-def test_a_host_that_tells_nothing_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = open_host()
-    for name in ("virtual_memory", "cpu_times", "disk_io_counters", "net_io_counters"):
-        monkeypatch.setattr(host.psutil, name, hidden)
-    with pytest.raises(PermissionError, match="/proc/net/dev"):
-        read()
-
-
 # Any of them
+
+
+def test_where_nothing_can_be_read_the_last_fault_is_raised() -> None:
+    assert each({"a": lambda: 1, "b": hidden}, OSError) == {"a": 1, "b": None}
+    with pytest.raises(PermissionError, match="/proc/net/dev"):
+        each({"a": lambda: 1 / 0, "b": hidden}, (OSError, ArithmeticError))
 
 
 def test_a_sensor_that_failed_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from tests.aiperf.training.two_ranks import alone
 
 SECONDS = 300.0
 """Each waits for the other in an all-reduce where they do not agree."""
-TRAINED = ("sgd", "adamw", "muon", "captured", "clipped", "clipped in fp16")
+TRAINED = ("sgd", "adamw", "captured", "clipped", "clipped in fp16")
 
 
 @pytest.fixture(scope="module")
@@ -58,26 +58,25 @@ def test_a_group_captures_its_steps_and_learns_what_an_eager_one_learns(
     assert [rank["async errors"] for rank in printed] == ["0", "0"]
     for one in images:
         assert one["captured"] == [[], images[0]["eager"][1]]
-        assert one["captured in bf16"] == [[], images[0]["eager in bf16"][1]]
 
 
 def test_what_is_not_captured_on_one_rank_is_eager_on_all(images: list[dict[str, list[Any]]]) -> None:
-    learnt = images[0]["eager in bf16"][1]
+    learnt = images[0]["eager"][1]
     assert images[0]["not captured"] == [[ELSEWHERE], learnt]
     assert images[1]["not captured"] == [["RuntimeError: no capture here"], learnt]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "eager", "said"),
+    ("wrong", "said"),
     [
-        ("another loss", "eager", "the loss is "),
-        ("other gradients", "eager in bf16", "the gradient of "),  # from the mean of both ranks
+        ("another loss", "the loss is "),
+        ("other gradients", "the gradient of "),  # from the mean of both ranks
     ],
 )
 def test_a_check_that_fails_on_one_rank_fails_on_all(
-    wrong: str, eager: str, said: str, images: list[dict[str, list[Any]]]
+    wrong: str, said: str, images: list[dict[str, list[Any]]]
 ) -> None:
-    learnt = images[0][eager][1]
+    learnt = images[0]["eager"][1]
     assert images[0][wrong] == [[ELSEWHERE], learnt]
     (reason,), own = images[1][wrong]
     assert reason.startswith(said)

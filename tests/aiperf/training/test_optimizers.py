@@ -56,8 +56,25 @@ def copies(network: Network) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in network.tensors().items()}
 
 
-def optimizer_of(name: str, network: Network, hyper: HyperParameters = HYPER) -> torch.optim.Optimizer:
-    return make_optimizer(name, network, hyper, bind("cpu", 0), "fp32")
+def optimizer_of(
+    name: str, network: Network, hyper: HyperParameters = HYPER, format: str = "fp32"
+) -> torch.optim.Optimizer:
+    return make_optimizer(name, network, hyper, bind("cpu", 0), format)
+
+
+def stepped(optimizer: torch.optim.Optimizer, network: Network, steps: range, clip: float = 0.0) -> None:
+    for step in steps:
+        set_gradients(network, step)
+        make_step(optimizer, SCALER, clip)
+
+
+def arrays(network: Network, optimizer: torch.optim.Optimizer) -> Kept:
+    """What would be kept of them."""
+    state = {
+        kind: {name: tensor.numpy() for name, tensor in tensors.items()}
+        for kind, tensors in state_of(network, optimizer).items()
+    }
+    return Kept(network.graph, {name: each.numpy() for name, each in copies(network).items()}, state)
 
 
 def test_adamw_by_its_formula() -> None:
@@ -86,24 +103,14 @@ def test_a_state_that_was_kept_is_gone_on_with(name: str) -> None:
     whole, first = network_of(), network_of()
     optimizer, before = optimizer_of(name, whole), optimizer_of(name, first)
     assert state_of(whole, optimizer) == {}
-    for step in range(6):
-        set_gradients(whole, step)
-        make_step(optimizer, SCALER, 1.0)
-    for step in range(3):
-        set_gradients(first, step)
-        make_step(before, SCALER, 1.0)
-    weights = {tensor: values.numpy() for tensor, values in copies(first).items()}
-    state = {
-        kind: {tensor: values.numpy() for tensor, values in tensors.items()}
-        for kind, tensors in state_of(first, before).items()
-    }
-    assert set(state) == STATE[name]
-    second = network_of(weights=weights)
+    stepped(optimizer, whole, range(6), clip=1.0)
+    stepped(before, first, range(3), clip=1.0)
+    kept = arrays(first, before)
+    assert set(kept.state) == STATE[name]
+    second = network_of(weights=kept.weights)
     after = optimizer_of(name, second)
-    set_state(second, after, state)
-    for step in range(3, 6):
-        set_gradients(second, step)
-        make_step(after, SCALER, 1.0)
+    set_state(second, after, kept.state)
+    stepped(after, second, range(3, 6), clip=1.0)
     for tensor, values in copies(whole).items():
         assert torch.equal(values, second.tensors()[tensor]), tensor
 
@@ -176,10 +183,6 @@ def test_what_is_new_makes_no_longer_step_than_the_rate(momentum: float, steps: 
 OTHERS = {"embedding.weight", "symbols.weight"}
 
 
-def muon_of(network: Network, format: str = "fp32") -> torch.optim.Optimizer:
-    return make_optimizer("muon", network, HYPER, bind("cpu", 0), format)
-
-
 def drawn(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
@@ -238,11 +241,8 @@ def test_experts_are_matrices_each_by_itself() -> None:
 def test_what_is_no_hidden_matrix_is_stepped_by_adamw() -> None:
     """To the last bit: embedding, logits and norms; all others otherwise."""
     by_muon, by_adamw = network_of(), network_of()
-    optimizers = muon_of(by_muon), make_optimizer("adamw", by_adamw, HYPER, bind("cpu", 0), "fp32")
-    for step in range(3):
-        for network, optimizer in zip((by_muon, by_adamw), optimizers):
-            set_gradients(network, step)
-            make_step(optimizer, SCALER, 0.0)
+    stepped(optimizer_of("muon", by_muon), by_muon, range(3))
+    stepped(optimizer_of("adamw", by_adamw), by_adamw, range(3))
     expected = copies(by_adamw)
     alike = {name for name, tensor in copies(by_muon).items() if torch.equal(tensor, expected[name])}
     assert alike == OTHERS | {name for name in GRAPH.weights if "norm" in name}
@@ -251,11 +251,9 @@ def test_what_is_no_hidden_matrix_is_stepped_by_adamw() -> None:
 
 def test_matrices_of_images_are_those_of_dense_convolutions() -> None:
     graph = residual()
-    network = Network(graph)
-    network.load(initial(graph, 1))
-    set_gradients(network, 1)
-    before, optimizer = copies(network), muon_of(network)
-    optimizer.step()
+    network = network_of(graph, initial(graph, 1))
+    before = copies(network)
+    stepped(optimizer_of("muon", network), network, range(1, 2))
     rate = HYPER.learning_rate
     name = "stage1.block1.1.conv.weight"
     moved = (network.tensors()[name].detach() - before[name] * (1 - rate * HYPER.weight_decay)).flatten(1)
@@ -268,22 +266,15 @@ def test_matrices_of_images_are_those_of_dense_convolutions() -> None:
 def test_a_child_gets_momentum_for_its_matrices_and_moments_for_the_rest() -> None:
     """Through experts, whose matrices are new, and a wider stream, whose γ has a factor."""
     network = network_of()
-    optimizer = muon_of(network)
-    for step in range(3):
-        set_gradients(network, step)
-        make_step(optimizer, SCALER, 0.0)
-    state = {
-        kind: {name: tensor.numpy() for name, tensor in tensors.items()}
-        for kind, tensors in state_of(network, optimizer).items()
-    }
+    optimizer = optimizer_of("muon", network)
+    stepped(optimizer, network, range(3))
+    parent = arrays(network, optimizer)
+    state = parent.state
     assert state["momentum"].keys() == hidden_matrices(GRAPH).keys()
     assert state["exp_avg"].keys() == state["step"].keys() == GRAPH.weights.keys() - state["momentum"].keys()
-    weights = {name: tensor.numpy() for name, tensor in copies(network).items()}
-    parent = Kept(GRAPH, weights, state)
     child = parent.grown(Upcycle("block1.mlp.out", 4, 2, 0)).grown(WidenStream("embedding", 48, 0))
-    grown = Network(child.graph)
-    grown.load(child.weights)
-    after = muon_of(grown)
+    grown = network_of(child.graph, child.weights)
+    after = optimizer_of("muon", grown)
     set_state(grown, after, child.state)
     found, matrices = state_of(grown, after), hidden_matrices(child.graph)
     assert found["momentum"].keys() == matrices.keys()
@@ -303,10 +294,8 @@ def test_a_child_gets_momentum_for_its_matrices_and_moments_for_the_rest() -> No
 
 
 def test_muon_multiplies_in_bf16_where_training_does() -> None:
-    formats = {format: muon_of(network_of(), format).param_groups[-1] for format in ("fp32", "bf16", "fp16")}
-    assert {format: group["multiplied"] for format, group in formats.items()} == {
-        "fp32": torch.float32,
-        "bf16": torch.bfloat16,
-        "fp16": torch.float32,
-    }
-    assert len(START.weights) == sum(len(group["params"]) for group in muon_of(network_of()).param_groups)
+    expected = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float32}
+    for format, kind in expected.items():
+        groups = optimizer_of("muon", network_of(), format=format).param_groups
+        assert groups[-1]["multiplied"] is kind
+        assert len(START.weights) == sum(len(group["params"]) for group in groups)

@@ -18,7 +18,7 @@ from aiperf.training.built_trial import LOSS_SCALE, Rank, build
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
 from aiperf.trial import State, Trial
-from aiperf.wire.messages import NOTHING_KEPT, Steps, Validated
+from aiperf.wire.messages import Steps
 from nas.modules import Network
 from nas.weights import initial
 from tests.aiperf.training.test_worker import CLASSES, CONFIG, SEED, trial
@@ -84,29 +84,10 @@ def test_a_trial_is_trained_as_its_hyper_parameters_say() -> None:
     assert difference(trained(chosen()), by_hand(chosen())) < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [("learning_rate", 0.02), ("momentum", 0.6), ("weight_decay", 0.0), ("label_smoothing", 0.0)],
-)
-def test_another_hyper_parameter_makes_another_network(name: str, other: float) -> None:
-    """So the comparison above would see it left out. Of the batch and of dropout it is seen otherwise."""
-    assert difference(trained(chosen()), by_hand(chosen(**{name: other}))) > 1e-4
-
-
 def test_validations_in_between_leave_the_training_alone() -> None:
     """Statistics of batch norm included: training goes on with those of each batch."""
     once, often = trained(chosen()), trained(chosen(), validate_every_examples=16)
     assert difference(once, often) == 0
-
-
-def test_a_network_validated_after_the_deadline_is_not_kept() -> None:
-    """It is not used to choose the best network either, so what is kept is what was best in time."""
-    rank, told = alone(), list[object]()
-    late = Pace(deadline=perf_counter())
-    end = train(rank, build(rank, chosen(), 1, START), late, told.append)
-    assert end.state is State.STOPPED
-    assert [message.segment.steps for message in told if isinstance(message, Validated)] == [1]
-    assert (end.kept, end.segment) == (None, NOTHING_KEPT)
 
 
 def test_the_rate_falls_before_the_deadline() -> None:
@@ -126,35 +107,10 @@ def test_the_rate_falls_before_the_deadline() -> None:
     assert rates[-1] < 0.2
 
 
-def test_equal_errors_are_no_better_ones() -> None:
-    """A rate at which nothing changes: the first network is kept, and patience runs out."""
-    rank, told = alone(patience=2, validate_every_examples=16), list[object]()
-    still = replace(chosen(learning_rate=1e-30, momentum=0.0), epochs=3)
-    network = build(rank, still, 1, START)
-    for layer in network.network.layers:
-        if isinstance(layer, torch.nn.BatchNorm2d):
-            layer.momentum = 0.0
-    end = train(rank, network, Pace(), told.append)
-    assert (end.state, end.reason) == (State.COMPLETE, "no better error in 2 validations")
-    assert end.segment == 0
-    assert len([message for message in told if isinstance(message, Validated)]) == 3
-
-
 def test_dropout_follows_the_trial_and_not_what_was_drawn_before() -> None:
     one = trained(chosen(dropout=0.5))
     torch.rand(7)
     assert difference(one, trained(chosen(dropout=0.5))) == 0
-
-
-def test_a_slow_segment_is_closed_before_its_planned_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One is credited whole, so it must not grow for ever."""
-    monkeypatch.setattr("aiperf.proposing.pace.SEGMENT_SECONDS", 1e-9)
-    rank, told = alone(), list[object]()
-    train(rank, build(rank, chosen(), 1, START), Pace(), told.append)
-    closed = [message.segment.steps for message in told if isinstance(message, Validated)]
-    assert sum(closed) == STEPS
-    assert closed[0] == 1
-    assert len(closed) > 1
 
 
 def test_an_overflow_is_counted_in_its_own_segment() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.wire.clocks import MOST_ROUND_TRIPS, ROUND_TRIPS, SAME_CLOCK, RoundTrips, TimeOfDay
+from aiperf.wire.clocks import MOST_ROUND_TRIPS, ROUND_TRIPS, SAME_CLOCK, RoundTrips
 
 WALL = 1.7e9
 QUICK, STOPPED, CUT = (0.002, 0.001), (30.0, 0.001), (0.001, 25.0)
@@ -16,10 +16,9 @@ def compared(ahead: float, *delays: tuple[float, float]) -> RoundTrips:
     last delays are repeated."""
     trips, now = RoundTrips(), 5.0
     for there, back in [*delays, *delays[-1:] * MOST_ROUND_TRIPS]:
-        request = trips.ask(WALL + now, now)
-        answer = TimeOfDay(request.number, WALL + now + there + ahead)
+        number, wall = trips.ask(WALL + now, now), WALL + now + there + ahead
         now += there + back
-        trips.hear(answer, now)
+        trips.hear(number, wall, now)
         if trips.enough:
             break
     return trips
@@ -47,17 +46,17 @@ def test_the_true_difference_lies_within_the_uncertainty(
     assert best.uncertainty_seconds == pytest.approx(quickest / 2)
     assert abs(best.offset_seconds - ahead) <= best.uncertainty_seconds + 1e-6
     assert best.least_seconds <= abs(ahead) + 1e-6
-    assert (best.known, trips.ask(0.0, 0.0).number) == (known, number + 1)
+    assert (best.known, trips.ask(0.0, 0.0)) == (known, number + 1)
 
 
 def test_a_late_answer_counts_for_its_own_request_and_others_for_none() -> None:
     trips = RoundTrips()
     first, second = trips.ask(WALL, 0.0), trips.ask(WALL + 5.0, 5.0)
     for number in (0, -1, 3):
-        trips.hear(TimeOfDay(number, 0.0), 5.0)
+        trips.hear(number, 0.0, 5.0)
     assert trips.best is None
-    trips.hear(TimeOfDay(second.number, WALL + 5.25), 5.5)
-    trips.hear(TimeOfDay(first.number, WALL + 40.0), 40.0)
+    trips.hear(second, WALL + 5.25, 5.5)
+    trips.hear(first, WALL + 40.0, 40.0)
     assert trips.best is not None
     assert trips.best.uncertainty_seconds == 0.25
     assert trips.best.offset_seconds == pytest.approx(0.0)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import types
 from collections import abc
-from dataclasses import MISSING, fields, is_dataclass
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -23,9 +23,9 @@ from aiperf.journal.strict import LARGEST_FLOAT, parsed
 from aiperf.tally import Tally, kinds
 from aiperf.trial import HyperParameters
 from aiperf.wire.messages import Evaluate, FromGroup, Stop, ToGroup, pack, unpack
-from nas.families import RecordError, is_family, is_member, member_named
 from nas.morphisms import MIX, Morphism
 from nas.portable.preparation import ImagePreparation, Preparation, TextPreparation
+from nas.reader import members
 from nas.record import decode, encode
 
 WORDS = st.text(max_size=6)
@@ -87,67 +87,14 @@ def records(kind: Any) -> st.SearchStrategy[Any]:
     return st.builds(kind, **each)
 
 
-EACH = [
-    pytest.param(family, kind, id=kind.__name__) for family in FAMILIES for kind in family.__subclasses__()
-]
-
-
-def encoded(value: Any) -> Any:
-    """What `encode` must equal: a record by looking at the fields of a class each time."""
-    if is_dataclass(value) and not isinstance(value, type):
-        member = is_member(type(value))
-        left_out = [f.name for f in fields(value) if member and getattr(value, f.name) == f.default]
-        written = [f.name for f in fields(value) if f.init and f.name not in left_out]
-        record = {"type": type(value).__name__} if member else {}
-        return record | {name: encoded(getattr(value, name)) for name in written}
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, tuple):
-        return [encoded(item) for item in value]
-    return {key: encoded(item) for key, item in value.items()} if isinstance(value, abc.Mapping) else value
-
-
-def fits(hint: Any, value: Any) -> bool:
-    """Whether a JSON value is one of this annotation: what `decode` must take, and nothing else."""
-    inner = get_args(hint)
-    if get_origin(hint) in (Union, types.UnionType):
-        return any(fits(option, value) for option in inner)
-    if get_origin(hint) is tuple:
-        hints = inner[:1] * len(value) if isinstance(value, list) and inner[-1] is Ellipsis else inner
-        return isinstance(value, list) and len(hints) == len(value) and all(map(fits, hints, value))
-    if get_origin(hint) is abc.Mapping:
-        return isinstance(value, dict) and all(fits(inner[1], item) for item in value.values())
-    if is_dataclass(hint):
-        return isinstance(value, dict) and _fits_fields(hint, value)
-    if hint is Any:
-        return True
-    if issubclass(hint, Enum):
-        return value in [member.value for member in hint]
-    whole = hint is float and type(value) is int and abs(value) < 1 << 53
-    return whole or type(value) is hint
-
-
-def _fits_fields(kind: Any, record: dict[str, Any]) -> bool:
-    name = record.get("type")
-    if is_family(kind):
-        record = {key: value for key, value in record.items() if key != "type"}
-        try:
-            kind = member_named(kind, name if isinstance(name, str) else "")
-        except KeyError:
-            return False
-    of_init = {field.name: field for field in fields(kind) if field.init}
-    needed = {name for name, f in of_init.items() if f.default is f.default_factory is MISSING}
-    hints = get_type_hints(kind)
-    return needed <= record.keys() <= of_init.keys() and all(fits(hints[key], record[key]) for key in record)
+EACH = [pytest.param(family, kind, id=kind.__name__) for family in FAMILIES for kind in members(family)]
 
 
 @pytest.mark.parametrize(("family", "kind"), EACH)
 @given(data=st.data())
 @settings(max_examples=10, deadline=None)
-def test_it_comes_back_and_is_written_as_it_was(family: Any, kind: Any, data: st.DataObject) -> None:
+def test_it_comes_back_as_it_was(family: Any, kind: Any, data: st.DataObject) -> None:
     value = data.draw(records(kind))
-    record = encode(value)
-    assert json.dumps(record) == json.dumps(encoded(value))
     if family is Event:
         (line,) = chained([(1.5, value)])
         read = parsed(line.encode())
@@ -160,44 +107,14 @@ def test_it_comes_back_and_is_written_as_it_was(family: Any, kind: Any, data: st
 @pytest.mark.parametrize(("family", "kind"), EACH)
 @given(data=st.data())
 @settings(max_examples=15, deadline=None)
-def test_damage_is_refused_and_nothing_else_is(family: Any, kind: Any, data: st.DataObject) -> None:
-    """What fits the annotations only the class itself may refuse, which raises no RecordError."""
+def test_damage_is_refused_or_read_as_what_it_says(family: Any, kind: Any, data: st.DataObject) -> None:
+    """Which values each annotation takes is tested with the reader of records: tests/nas/test_record.py."""
     record = json.loads(json.dumps(encode(data.draw(records(kind)))))
     for _ in range(data.draw(st.integers(1, 3))):
         _damage(record, data)
-    refused = ""
-    try:
+    with suppress(ValueError):
         value = decode(family, record)
         assert repr(decode(family, encode(value))) == repr(value)
-    except ValueError as error:
-        refused = type(error).__name__
-    assert refused != "RecordError" if fits(family, record) else refused
-
-
-@pytest.mark.parametrize(
-    ("record", "told"),
-    [
-        ({"type": "Dispatched", "forward": [1] * 6}, "forward has 6 items; it must have 7"),
-        ({"type": "Dispatched", "forward": [1] * 8}, "forward has 8 items; it must have 7"),
-        ({"type": "Dispatched", "forward": [*[1] * 6, 1.0]}, "forward[6] is 1.0; it must be an integer"),
-        ({"type": "Stepped", "block": {"type": "StepBlock"}}, "unknown key block.type; known: trial, "),
-        ({"type": "Stepped", "block": {"loss": 1 << 53}}, "block.loss is 9007199254740992; it must be a"),
-        (
-            {"type": "Stepped", "block": {"trial": 1}},
-            "block lacks attempt, segment, steps, examples, seconds",
-        ),
-        ({"type": "LegBegan", "groups": [[1], [2, "3"]]}, "groups[1][1] is '3'; it must be an integer"),
-        ({"type": "LegBegan", "groups": [[1], 2]}, "groups[1] is 2; it must be a list"),
-        ({"type": "Opened", "origin": "dreamed"}, "origin is 'dreamed'; it must be one of measured, "),
-        ({"type": "Opened", "seed_graph": []}, "seed_graph is []; it must be an object"),
-        ({"type": "Ended", "finished": {"type": "Ended"}}, "finished: 'Ended' is not a known Finished"),
-        ({"type": ["Beat"]}, "['Beat'] is not a known Event; known: Beat, "),
-        ([], "Event is []; it must be an object of Event"),
-    ],
-)
-def test_a_wrong_event_is_told_by_its_place(record: Any, told: str) -> None:
-    with pytest.raises(RecordError, match=f"^{re.escape(told)}"):
-        decode(Event, record)
 
 
 def test_a_message_that_is_no_text_is_refused() -> None:

@@ -20,13 +20,14 @@ from analysis.comparing.acceptance import (
     Judgement,
     Unacceptable,
     accept,
+    changes,
+    drops,
+    earlier,
     node_controls,
     read_criteria,
 )
-from analysis.comparing.acceptance_sheet import acceptance_sheet
-from analysis.comparing.acceptance_text import acceptance_text
+from analysis.comparing.acceptance_text import acceptance_sheet, acceptance_text
 from analysis.comparing.comparison import compare
-from analysis.comparing.history import changes, drops, earlier
 from analysis.pages.acceptance_page import acceptance_html
 from analysis.readings.judgement import Judged, examine
 from tests.aiperf.rules.forged import one, with_leg_for_the_test

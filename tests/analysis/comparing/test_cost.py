@@ -17,10 +17,9 @@ from aiperf.journal.file import read_journal
 from aiperf.trial import State
 from aiperf.wording import percent
 from analysis.comparing.comparison import table_text
-from analysis.comparing.cost import REACHED, RunCost, cost, cost_text
-from analysis.comparing.cost_tables import cost_table, whole_table
+from analysis.comparing.cost import REACHED, RunCost, cost, cost_table, cost_text, whole_table
 from analysis.comparing.spread import Summed, median, olympic, variation
-from analysis.pages.cost import cost_html
+from analysis.pages.comparisons import cost_html
 from analysis.pages.figures.cost import cost_pictures
 from analysis.pages.figures.svg import inline
 from analysis.readings.energy import Level

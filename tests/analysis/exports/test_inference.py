@@ -17,8 +17,7 @@ from aiperf.scenarios.latencies import Latencies
 from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import Predicted
-from analysis.exports.inference import Inference, found, load_all, save
-from analysis.exports.inference_text import inference_table, inference_text
+from analysis.exports.inference import Inference, found, inference_table, inference_text, load_all, save
 from analysis.pages.report import report_html
 from analysis.readings.judgement import Judged
 from analysis.readings.limits import limits_of

@@ -14,7 +14,7 @@ from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.events import Dispatched, Event, Origin
 from aiperf.journal.file import read_journal
 from aiperf.tasks.images.known_sets import IMAGENET_1K
-from analysis.exports.mlperf import DIVISIONS, STATUSES, MlperfEntry, mlperf_text
+from analysis.exports.mllog import DIVISIONS, STATUSES, MlperfEntry, mlperf_text
 from analysis.readings import validation
 from analysis.readings.judgement import Judged, examine, glance, read_run
 from tests.aiperf.commands.typed import Typed
@@ -121,7 +121,7 @@ def test_other_runs_are_refused(
 ) -> None:
     """As if their images were ImageNet's, so that this is not the reason."""
     run = examine(write_run(tmp_path / name, timed()))
-    monkeypatch.setattr("analysis.exports.mlperf.known_set", lambda manifest: IMAGENET_1K)
+    monkeypatch.setattr("analysis.exports.mllog.known_set", lambda manifest: IMAGENET_1K)
     assert why in refusal(run)
 
 

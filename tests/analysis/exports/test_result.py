@@ -15,8 +15,8 @@ from jsonschema import Draft202012Validator
 
 from aiperf.journal.events import Began, FellBack
 from aiperf.wire.messages import Fallback
-from analysis.exports.csv_table import csv_text
 from analysis.exports.result import result
+from analysis.exports.trial_table import csv_text
 from analysis.readings.judgement import Judged, examine
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.schema import SchemaError, check, schema

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from aiperf.journal.events import Closed, Dispatched
 from aiperf.journal.file import read_journal
 from aiperf.tasks.images.task import IMAGES
-from analysis.comparing.characteristics import Trained, thirds, trained
+from analysis.comparing.characteristics import ControlNetworkCost, Trained, control_cost, thirds, trained
 from analysis.pages.figures.characterisation import THIRDS, characterisation
 from analysis.pages.figures.pareto import Dot, dots, front, pareto
-from analysis.pages.figures.style import WIDE
-from analysis.readings.hosts import ControlNetworkCost, control_cost
+from analysis.pages.figures.picture import WIDE
 from analysis.readings.judgement import Judged
 from analysis.readings.trial_rows import TrialRow, median_error, rows
 from tests.analysis.readings.test_judgement import row

@@ -15,12 +15,10 @@ import pytest
 from PIL import Image
 
 from aiperf.files import RunFiles
-from analysis.pages.figures.named_trials import names_of
-from analysis.pages.figures.picture import Picture
-from analysis.pages.figures.quality import error_over_time
-from analysis.pages.figures.rate_series import throughput
-from analysis.pages.figures.style import COLOURS, NARROW, WIDE, RoundTicks, round_text
+from analysis.pages.figures.picture import COLOURS, NARROW, WIDE, Picture, RoundTicks, round_text
+from analysis.pages.figures.progress import error_over_time, throughput
 from analysis.pages.figures.svg import Inline, inline, write_files
+from analysis.pages.figures.trial_dots import names_of
 from analysis.pages.report import pictures, report_html
 from analysis.readings.disturbance import OthersOverTime
 from analysis.readings.judgement import Judged, examine

@@ -10,15 +10,15 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.score.score import score
-from analysis.comparing.comparison import compare
+from analysis.comparing.characteristics import control_cost
 from analysis.comparing.published import published
 from analysis.comparing.scaling import scaling
 from analysis.exports.watch import watch_text
 from analysis.pages.figures.architecture import architecture_picture
-from analysis.pages.figures.style import WIDE
+from analysis.pages.figures.picture import WIDE
 from analysis.pages.report import report_html
 from analysis.readings.architecture import architecture
-from analysis.readings.hosts import control_cost, control_reading
+from analysis.readings.hosts import control_reading
 from analysis.readings.judgement import Judged, glance
 from analysis.readings.live import Follower
 from analysis.readings.score_figures import figures
@@ -97,9 +97,8 @@ def test_who_watches_sees_bytes_per_second() -> None:
 
 
 def test_figures_of_two_tasks_are_never_compared(language: Judged, images: Judged) -> None:
-    for look in (lambda: compare(images, language), lambda: scaling([images, language])):
-        with pytest.raises(AiperfError, match="runs of different tasks cannot be compared"):
-            look()
+    with pytest.raises(AiperfError, match="runs of different tasks cannot be compared"):
+        scaling([images, language])
     with pytest.raises(AiperfError, match=r"the published points of AIPerf 1\.0 are for images"):
         published(language)
     assert published(images)

@@ -183,19 +183,17 @@ def test_the_mark_stays_in_sight_and_is_copied(name: str, site: Path, show: Call
     assert contrast(*colours) >= LEAST_CONTRAST
 
 
-def test_no_spreadsheet_takes_what_is_copied_for_a_formula(site: Path, show: Callable[..., Shown]) -> None:
+def test_what_is_to_be_typed_looks_so_and_what_is_copied_is_no_formula(
+    site: Path, show: Callable[..., Shown]
+) -> None:
     page = show(site / "report.html").page
+    assert page.locator("footer code").inner_text() == "aiperf-hpc validate"
+    assert "`" not in page.locator("body").evaluate("body => body.innerText")
     cells = ["=1+1", "@x", "-2+3+cmd|' /C x'!A0", "+1.5 %", "-0.3 ms", "12"]
     assert page.evaluate("cells => cells.map(harmless)", cells) == [
         *(f"'{cell}" for cell in cells[:3]),
         *cells[3:],
     ]
-
-
-def test_what_is_to_be_typed_looks_so(site: Path, show: Callable[..., Shown]) -> None:
-    page = show(site / "report.html").page
-    assert page.locator("footer code").inner_text() == "aiperf-hpc validate"
-    assert "`" not in page.locator("body").evaluate("body => body.innerText")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -297,8 +295,15 @@ def test_no_column_is_lost_on_paper(name: str, site: Path, show: Callable[..., S
     assert 0 < max(widths) <= 680
 
 
-def test_a_ranking_is_filtered_and_sorted_in_the_page(site: Path, show: Callable[..., Shown]) -> None:
-    page = show(site / "index.html").page
+def test_a_ranking_is_filtered_and_sorted_and_hostile_names_do_nothing(
+    site: Path, show: Callable[..., Shown]
+) -> None:
+    """An alert would stop the page; a handler would show in the console."""
+    shown = show(site / "index.html")
+    shown.page.on("dialog", lambda dialog: shown.complaints.append(dialog.message))
+    page = shown.page
+    assert HOSTILE in page.locator(".ranking td.system").all_inner_texts()[1]
+    assert page.locator(".ranking img").count() == 0
     assert page.locator("output").inner_text() == "3 shown"
     page.locator("select[name=size]").select_option("up to 8 devices")
     assert page.locator("output").inner_text() == "3 shown"
@@ -309,16 +314,7 @@ def test_a_ranking_is_filtered_and_sorted_in_the_page(site: Path, show: Callable
     assert column(page, ".ranking", 7) == ["8", "4", "2"]
     devices.click()
     assert column(page, ".ranking", 7) == ["2", "4", "8"]
-    assert page.locator(".ranking td.system", has_text="<script>").count() == 1
     assert page.locator("#refused").inner_text().count("broken.tar.gz") >= 1
-
-
-def test_hostile_names_do_nothing(site: Path, show: Callable[..., Shown]) -> None:
-    """An alert would stop the page; a handler would show in the console."""
-    shown = show(site / "index.html")
-    shown.page.on("dialog", lambda dialog: shown.complaints.append(dialog.message))
-    assert HOSTILE in shown.page.locator(".ranking td.system").all_inner_texts()[1]
-    assert shown.page.locator("#ranking img").count() == 0
 
 
 @pytest.fixture(scope="module")

@@ -18,16 +18,15 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
-from aiperf.rules.rule import Kind, Outcome
+from aiperf.rules.rule import Outcome
 from aiperf.wording import rate
 from analysis.comparing.published import published
 from analysis.pages.figures.other_machines import beside_others, beside_published
-from analysis.pages.figures.style import WIDE
+from analysis.pages.figures.picture import WIDE
 from analysis.pages.figures.telemetry import telemetry
 from analysis.pages.report import report_html
 from analysis.pages.report_head import About
 from analysis.readings.judgement import Judged, examine
-from analysis.readings.run_tables import verdict_text
 from analysis.readings.telemetry import Quantity, Telemetry
 from launch.price import parse_price
 from tests.house.tree import ROOT
@@ -161,13 +160,6 @@ def test_an_invalid_run_says_so_first(judged: Judged) -> None:
     html = report_html(replace(judged, verdict=replace(judged.verdict, findings=failed)))
     said = "<span>operations: trial 3: nobody made it</span>"
     assert f'<span class="badge failed">INVALID</span> {said}' in html
-
-
-def test_the_verdict_of_a_smoke_run_names_what_it_lacks(judged: Judged) -> None:
-    unmet = judged.verdict.failed(Kind.ELIGIBILITY)
-    said = verdict_text(judged.verdict, validated=True)
-    assert unmet
-    assert all(f.rule.removeprefix("ranked ") in said for f in unmet)
 
 
 OTHER = "2 × NVIDIA A100-SXM4-80GB on 1 host"

@@ -15,7 +15,7 @@ from aiperf.journal.file import chained
 from aiperf.journal.notary import JournalHead, NotaryRequest, answers
 from aiperf.journal.replay import Replay
 from aiperf.journal.spot_checks import chosen_in, ending_of
-from aiperf.run.spot_checks import SpotChecks
+from aiperf.run.notarisation import SpotChecks
 from analysis.submissions.notary import Notary
 from analysis.submissions.signature import make_key, signer
 from tests.journals import Timed, within, write_witnesses

@@ -103,10 +103,10 @@ def hostile(path: Path, theft: Theft, good: Mapping[str, bytes]) -> Path:
     return packed(path, resealed({**good, name: rechained(records).encode()}))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_hostile_sizes_end_after_counted_work_and_the_others_are_ranked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))
     run = write_run(tmp_path / "run", told(Scene(minutes=0.1)))
     run.config.write_text(to_toml(Scene(minutes=0.1).config), encoding="utf-8")
     good = make(tmp_path / "good.tar.gz", run)

@@ -202,11 +202,7 @@ FORGERIES: list[tuple[str, list[Callable[[Files], Files]], str]] = [
     (SINGLE, [lambda files: replace(files, summary="")], "that there were no errors"),
     (SINGLE, [lambda files: replace(files, summary=recorded(MULTI).summary)], "but its summary has"),
     (OFFLINE, [lambda files: replace(files, stopwatch=1.1)], "by our stopwatch, which measures inside"),
-    (
-        SINGLE,
-        [key("early_stopping_result", ""), other],
-        "is not the log from",
-    ),
+    (SINGLE, [key("early_stopping_result", ""), other], "is not the log from"),
     (SINGLE, [lambda files: replace(files, operations=10**8)], "4.82 times as fast as a processor can"),
     (OFFLINE, [lambda files: replace(files, elements=10**9)], "times as fast as a processor can"),
     (
@@ -273,12 +269,7 @@ def answers(classes: dict[int, int], extra: tuple[int, ...] = ()) -> str:
         (SINGLE, answers(dict.fromkeys(range(5), 1)), 0, "it has answers for 5 samples"),
         (SINGLE, answers(RIGHT, (4, 4)), 6, "it has 8 answers, but LoadGen asked for 6"),
         (SINGLE, answers(RIGHT | {3: 3}), 6, "3 is not one of 3 classes"),
-        (
-            SINGLE,
-            answers(dict.fromkeys(RIGHT, 0)),
-            3,
-            "at most 2 of its answers can be right, but 3 were",
-        ),
+        (SINGLE, answers(dict.fromkeys(RIGHT, 0)), 3, "at most 2 of its answers can be right, but 3 were"),
     ],
 )
 def test_answers_are_counted(scenario: str, text: str, correct: int, why: str, tmp_path: Path) -> None:

@@ -27,19 +27,13 @@ source = "Abacus 9 data sheet, 2026, table 2"
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (
-            ABACUS.replace("Abacus 9", "nvidia h200", 1),
-            "this program lists the device already",
-        ),
+        (ABACUS.replace("Abacus 9", "nvidia h200", 1), "this program lists the device already"),
         (ABACUS.replace("Abacus 9", "NVIDIA H2OO", 1), "the name looks like NVIDIA H200, but differs"),
         (ABACUS.replace("Abacus 9", "Ab\u0430cus 9", 1), "U+0430 CYRILLIC SMALL LETTER A"),
         (ABACUS.replace("300", "-300"), "bf16 is -300"),
         (ABACUS.replace("80", "inf"), "memory_gib is inf; it must be above 0"),
         (ABACUS.replace("300", '"fast"'), "bf16"),
-        (
-            ABACUS.replace("Abacus 9 data sheet, 2026, table 2", "me"),
-            "source must name the",
-        ),
+        (ABACUS.replace("Abacus 9 data sheet, 2026, table 2", "me"), "source must name the"),
         ("[a]\nsource = 'Abacus 9 data sheet, 2026'\n", "it has no figure; give fp32"),
         ("[a]\nbf16 = 3\n", "source"),
         (ABACUS + "int8 = 600\n", "int8"),

@@ -19,23 +19,13 @@ from aiperf.wording import rate, rates
 from analysis.submissions import ranking
 from analysis.submissions.canonical import parse
 from analysis.submissions.fingerprint import measured
-from analysis.submissions.ranking import rank
 from analysis.submissions.ranking_page import index_html, listing_csv
-from analysis.submissions.standing import (
-    Entry,
-    RefusedPackage,
-    Right,
-    Signer,
-    Standing,
-    ValidRun,
-    standing,
-)
-from tests.analysis.packages import changed, contents, make, packed, resealed
+from analysis.submissions.standing import Entry, RefusedPackage, Right, Signer, Standing, ValidRun, standing
+from tests.analysis.packages import Pages, changed, contents, make, packed, ranked, resealed
 from tests.analysis.pages.test_report import HOSTILE, Elements
 from tests.analysis.thefts import OWNER, Bench
 from tests.journals import CIFAR, STARTED, Machine, resized, write_run
 
-Pages = dict[str, str]
 NOTHING = measured(Replay())
 RECORDED = Path(__file__).parents[2] / "recorded"
 
@@ -70,11 +60,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> tuple[Standing, Pages]:
     begun.journal.write_bytes(b"".join(begun.journal.read_bytes().splitlines(keepends=True)[:3]))
     make(folder / "begun.tar.gz", begun)
     (folder / "garbage.tar.gz").write_bytes(b"<b>not an archive</b>")
-    pages: Pages = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))
-        standing = rank(sorted(folder.glob("*.tar.gz")), {}, pages.__setitem__, lambda text: None)
-    return standing, pages
+        return ranked(*sorted(folder.glob("*.tar.gz")))
 
 
 def test_valid_ones_stand_by_sustained_ops_with_their_units(site: tuple[Standing, Pages]) -> None:
@@ -194,10 +182,10 @@ def test_a_list_may_ask_for_several_runs_of_a_system(site: tuple[Standing, Pages
     assert [each.run for each in standing(four, []).entries] == ["d", "b", "a", "c"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_page_of_a_median_names_the_other_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two packages of one key, with three runs in all; and one run of somebody else."""
-    monkeypatch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))
-    bench, pages = Bench(tmp_path), Pages()
+    bench = Bench(tmp_path)
     third = bench.honest("third", 3)
     two = make(tmp_path / "two.tar.gz", bench.second, third, key=tmp_path / "a.key", submitter=OWNER)
     other = bench.package("other", bench.honest("fourth", 4), "b.key", OWNER)
@@ -208,7 +196,7 @@ def test_the_page_of_a_median_names_the_other_runs(tmp_path: Path, monkeypatch: 
         made_again(run, *rest)
 
     monkeypatch.setattr(reproduction, "_made_again", noting)
-    made = rank([bench.original, two, other], bench.register, pages.__setitem__, lambda text: None, 3)
+    made, pages = ranked(bench.original, two, other, register=bench.register, runs=3)
     assert sorted(repeated) == ["first", "fourth", "second", "third"]  # none twice for its page
     (median,) = made.entries
     others = sorted((each.ops_per_second, each.run) for each in median.others)
@@ -227,25 +215,21 @@ def test_the_page_of_a_median_names_the_other_runs(tmp_path: Path, monkeypatch: 
     ]
 
 
-def test_tasks_never_stand_in_one_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("undrawn")
+def test_tasks_never_stand_in_one_list(tmp_path: Path) -> None:
     """Two recorded runs, of images and of language: each is in its own list."""
-    monkeypatch.setattr("analysis.pages.report.pictures", lambda judged, found: iter(()))
     packages = [
         make(tmp_path / f"{name}.tar.gz", RunFiles(RECORDED / name), system_name=name)
         for name in ("groups", "language")
     ]
-    pages: Pages = {}
-    made = rank(packages, {}, pages.__setitem__, lambda text: None)
+    made, pages = ranked(*packages)
     assert made.refused == []
     lists = parse(pages["ranking.json"].encode())["lists"]
-    placed = {one["task"]: [(run["place"], run["system"]) for run in one["runs"]] for one in lists}
-    assert len(lists) == 2
-    assert placed == {"images": [(None, "groups")], "language": [(None, "language")]}
-    rows = csv.DictReader(io.StringIO(pages["ranking.csv"], newline=""))
-    assert {(row["task"], row["place"], row["system"]) for row in rows} == {
-        ("images", "", "groups"),
-        ("language", "", "language"),
+    placed = {
+        one["task"]: [(run["place"], run["task"], run["system"]) for run in one["runs"]] for one in lists
     }
+    assert len(lists) == 2
+    assert placed == {"images": [(None, "images", "groups")], "language": [(None, "language", "language")]}
     assert pages["index.html"].count('<table class="ranking unplaced">') == 2
     assert '<p class="conclusion">0 ranked, 2 smoke</p>' in pages["index.html"]
 
@@ -278,4 +262,4 @@ def test_what_the_ranker_lacks_is_no_fault_of_a_package(
 
     monkeypatch.setattr(ranking, "checked", checked)
     with pytest.raises(MissingExtra):
-        rank([tmp_path / "signed.tar.gz"], {}, lambda name, text: None, lambda text: None)
+        ranked(tmp_path / "signed.tar.gz")

@@ -20,10 +20,9 @@ from analysis.comparing.comparison import compare
 from analysis.readings.judgement import Judged, examine
 from analysis.readings.usage import read_usage
 from analysis.submissions.package import published_text
-from analysis.submissions.ranking import rank
 from analysis.submissions.unpacking import opened_run
 from analysis.submissions.verify import checked
-from tests.analysis.packages import contents, make
+from tests.analysis.packages import contents, make, ranked
 from tests.journals import CIFAR, Machine, Timed, events, record_power, resized, write_hidden, write_run
 
 SALT, OTHER = "5a" * 32, "5b" * 32
@@ -152,8 +151,7 @@ def test_redacted_runs_of_strangers_are_ranked_compared_and_grouped(
     other = hidden(tmp_path / "second", OTHER, seed=2)
     for name, files in (("one", run), ("two", other)):
         make(tmp_path / f"{name}.tar.gz", files, redact=True)
-    pages: dict[str, str] = {}
-    standing = rank([tmp_path / "one.tar.gz"], {}, pages.__setitem__, lambda text: None)
+    standing, pages = ranked(tmp_path / "one.tar.gz")
     assert len(standing.entries) == 1
     assert not [word for word in NAMES for page in pages.values() if word in page]
     with checked(tmp_path / "one.tar.gz") as first, checked(tmp_path / "two.tar.gz") as second:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.errors import AiperfError
-from analysis.submissions.canonical import CanonicalError, canonical, digest, parse
+from analysis.submissions.canonical import CanonicalError, canonical, parse
 from analysis.submissions.keys import read_keys
-from analysis.submissions.signature import CONTEXT, SignatureError, make_key, sign, verify
-from nas.bounded import file_digest
+from analysis.submissions.signature import CONTEXT, SignatureError, fits, make_key, sign, verify
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -34,11 +32,9 @@ def test_what_is_written_is_read(value: Any) -> None:
     assert canonical(parse(canonical(value))) == canonical(value)
 
 
-def test_the_form_is_this(tmp_path: Path) -> None:
+def test_the_form_is_this() -> None:
     value = {"b": [1, 0.1, 1e300, True, None], "a": 'ä\n"</script>'}
     assert canonical(value) == '{"a":"ä\\n\\"</script>","b":[1,0.1,1e+300,true,null]}\n'.encode()
-    (tmp_path / "value.json").write_bytes(canonical(value))
-    assert digest(value) == sha256(canonical(value)).hexdigest() == file_digest(tmp_path / "value.json")
 
 
 @pytest.mark.parametrize(
@@ -122,6 +118,7 @@ def test_a_key_with_which_anybody_can_sign_is_refused(y: int, tmp_path: Path) ->
             seal = {"algorithm": "Ed25519", "public_key": public, "signature": neutral.hex()}
             with pytest.raises(SignatureError, match="anybody can sign with this public key"):
                 verify(MANIFEST, seal)
+            assert not any(fits(public, CONTEXT + each, neutral.hex()) for each in manifests)
             (tmp_path / "register").write_text(f"{public} Site A")
             with pytest.raises(AiperfError, match=r"line 1: with the public key .* anybody can sign"):
                 read_keys(tmp_path / "register")

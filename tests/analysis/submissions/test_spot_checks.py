@@ -18,11 +18,11 @@ from aiperf.journal.events import Dispatched, Ended
 from aiperf.journal.file import chained, read_journal
 from aiperf.journal.notary import JournalHead, NotaryAnswer
 from aiperf.journal.spot_checks import Draw, Ending, chosen, chosen_in, drawn, endings_by_leg
-from aiperf.run.spot_checks import HELD_SECONDS, MOST_WAITING, SpotChecks
+from aiperf.run.notarisation import HELD_SECONDS, MOST_WAITING, SpotChecks
 from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
 from analysis.readings.judgement import read_run
-from analysis.submissions.notarised import notarised
+from analysis.submissions.notarisation import notarised
 from analysis.submissions.verify import checked
 from tests.analysis.packages import contents, make, packed, resealed
 from tests.analysis.submissions.notarising import Office, content, notarise, with_weights
@@ -134,13 +134,7 @@ def test_the_first_signature_after_a_trials_end_draws_its_number() -> None:
 
 @pytest.mark.parametrize(
     ("sizes", "expected"),
-    [
-        ([1] * 20, 8),
-        ([1 << 27, 1 << 27, 1], 2),
-        ([1, 1 << 28, 1], 1),
-        ([1 << 28, 1], 1),
-        ([], 0),
-    ],
+    [([1] * 20, 8), ([1 << 27, 1 << 27, 1], 2), ([1, 1 << 28, 1], 1), ([1 << 28, 1], 1), ([], 0)],
 )
 def test_the_checked_networks_are_bounded_in_number_and_size(sizes: list[int], expected: int) -> None:
     draws = [

@@ -15,10 +15,10 @@ from aiperf.wire.messages import SEED, Rate, Rung, TimedStep
 from analysis.submissions import fingerprint
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.fingerprint import Sample, is_same_run, measured
-from analysis.submissions.ranking import rank
+from analysis.submissions.keys import claimed_site
 from analysis.submissions.standing import Standing
 from tests.aiperf.rules.forged import TIMED, together, with_ceiling, with_control
-from tests.analysis.packages import contents, make, packed, resealed
+from tests.analysis.packages import contents, make, packed, ranked, resealed
 from tests.analysis.thefts import DISGUISES, OWNER, SITE, THEFTS, Bench, Record
 from tests.journals import replayed
 
@@ -136,9 +136,7 @@ def test_without_registered_keys_nobody_is_refused_and_nobody_has_the_place(key:
     """Anybody makes a key, so a signature with it decides nothing between two signers; the list says so."""
     mine = bench.package("mine", bench.run, "a.key" if key else "", OWNER)
     theirs = bench.package("0-theirs", bench.stolen(THEFTS["500 Beats more"]), key)
-    pages: dict[str, str] = {}
-    honest = bench.package("honest", bench.second)
-    made = rank([theirs, mine, honest], {}, pages.__setitem__, lambda text: None)
+    made, pages = ranked(theirs, mine, bench.package("honest", bench.second))
     assert made.refused == []
     assert {entry.submitter: entry.contested_by for entry in made.entries if entry.contested_by} == {
         OWNER: ("0-theirs.tar.gz",),
@@ -207,16 +205,20 @@ def test_an_honest_run_beside_a_stolen_one_in_one_package_stands(bench: Bench) -
         "Example Un\u13a5versity",
     ],
 )
-def test_the_name_of_a_registered_site_is_not_borrowed(name: str, bench: Bench) -> None:
-    """Nor one that looks like it. Its own key is what lets a site use it."""
+def test_a_name_that_looks_like_a_registered_one_is_claimed(name: str) -> None:
+    assert claimed_site({"a": "Another", "b": "Example University"}, name) == "Example University"
+    assert claimed_site({"b": "Site B"}, "site \u03b2") == "Site B"  # in capitals
+
+
+def test_the_name_of_a_registered_site_is_not_borrowed(bench: Bench) -> None:
+    """Its own key is what lets a site use it."""
     register = {**bench.register, bench.public["fresh.key"]: "Example University"}
-    thief = bench.package("borrowed", bench.second, "", name)
-    made = bench.ranked(thief, register=register)
+    made = bench.ranked(bench.package("borrowed", bench.second, "", "Exarnple University"), register=register)
     assert stand(made) == []
     assert reasons(made)["borrowed.tar.gz"] == (
         "it names the registered site Example University, but was not signed with its key"
     )
-    own = bench.package("own-name", bench.second, "fresh.key", name)
+    own = bench.package("own-name", bench.second, "fresh.key", "Exarnple University")
     assert len(bench.ranked(own, register=register).entries) == 1
 
 

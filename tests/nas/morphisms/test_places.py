@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 
-from nas.graph import INPUT, Graph, Node
+from nas.graph import INPUT, Graph
 from nas.layers import (
     Add,
     ChannelNorm,
@@ -40,8 +41,8 @@ from nas.morphisms import (
 from nas.morphisms.channels import Channels, follow
 from nas.morphisms.shortcut import _stride
 from nas.products import least_products
-from nas.seeds import residual, resnet50
-from tests.nas.graphs import chain
+from nas.seeds import residual
+from tests.nas.graphs import Draft, chain
 from tests.nas.grown import applies, joined, plain, proposals
 
 STEM = residual((1, 8, 8), 4, (4, 8))
@@ -121,31 +122,21 @@ def test_a_depthwise_convolution_widens_with_what_it_reads_and_stays_depthwise()
         assert not applies(refused, graph)
 
 
-def test_a_kernel_grows_with_its_padding_where_it_is_square() -> None:
+def test_kernels_that_are_not_square_or_get_no_whole_margin_do_not_grow() -> None:
     graph = chain(
         *(Conv2d(4, 3, 2, padding=0, bias=True), DepthwiseConv2d(2, padding=(1, 0)), Conv2d(4, (1, 5))),
         *(GlobalPool(), Dense(2)),
         input=(3, 21, 17),
     )
-    child = EnlargeKernel("DepthwiseConv2d.1", 4).apply(EnlargeKernel("Conv2d.0", 7).apply(graph))
-    assert child.shapes == graph.shapes
-    assert child.node["Conv2d.0"].layer == Conv2d(4, 7, 2, padding=2, bias=True)
-    assert child.node["DepthwiseConv2d.1"].layer == DepthwiseConv2d(4, padding=(2, 1))
     for refused in (EnlargeKernel("Conv2d.2", 7), EnlargeKernel("Conv2d.0", 4), EnlargeKernel("Conv2d.0", 3)):
         assert not applies(refused, graph)
-    assert {m.node for m in proposals(graph, EnlargeKernel, 20) if isinstance(m, EnlargeKernel)} == {
-        "Conv2d.0",
-        "DepthwiseConv2d.1",
-    }
+    found = {m.node for m in proposals(graph, EnlargeKernel, 20) if isinstance(m, EnlargeKernel)}
+    assert found == {"Conv2d.0", "DepthwiseConv2d.1"}
 
 
-def test_a_kernel_with_gaps_grows_by_as_much_padding_as_it_reaches_further() -> None:
+def test_a_kernel_grows_by_as_much_padding_as_it_reaches_further() -> None:
     graph = chain(
-        Conv2d(4, dilation=2),
-        Conv2d(4, padding=0, dilation=(3, 1)),
-        GlobalPool(),
-        Dense(2),
-        input=(4, 17, 17),
+        Conv2d(4, dilation=2), Conv2d(4, padding=0, dilation=(3, 1)), GlobalPool(), input=(4, 17, 17)
     )
     child = EnlargeKernel("Conv2d.0", 5).apply(EnlargeKernel("Conv2d.1", 5).apply(graph))
     assert child.shapes == graph.shapes
@@ -174,10 +165,8 @@ def test_runs_that_are_shuffled_grow_so_that_groups_behind_them_see_the_same() -
         assert follow(graph, given.child, given.channels())["ChannelShuffle.1"].source.max() == 11
     few = chain(Conv2d(4, 1), ChannelShuffle(4), Conv2d(4, 1, groups=2), GlobalPool(), Dense(2))
     assert not applies(Widen("Conv2d.0", 24, 0), few)
-    nodes = [Node("a", Conv2d(4, 1), (INPUT,)), Node("shuffle", ChannelShuffle(2), ("a",))]
-    nodes += [Node("add", Add(), ("a", "shuffle")), Node("pool", GlobalPool(), ("add",))]
-    nodes.append(Node("classifier", Dense(2), ("pool",)))
-    assert not applies(Widen("a", 8, 0), Graph((2, 4, 4), tuple(nodes)))
+    graph = wired(a=[Conv2d(4, 1), INPUT], shuffle=[ChannelShuffle(2), "a"], add=[Add(), "a", "shuffle"])
+    assert not applies(Widen("a", 8, 0), graph)
 
 
 def test_dropout_refuses_copies_and_takes_zeros() -> None:
@@ -189,30 +178,21 @@ def test_dropout_refuses_copies_and_takes_zeros() -> None:
     assert not applies(DeepenBasic("Conv2d.0", 8, 0), graph)
 
 
+def wired(**rows: Any) -> Graph:
+    """A network of images; each row has a layer and what it reads. The last one is pooled and classified."""
+    draft = Draft()
+    for name, (layer, *reads) in rows.items():
+        draft.put(name, layer, *reads)
+    draft.put("pool", GlobalPool())
+    draft.put("classifier", Dense(2))
+    return draft.graph(2, 6, 6)
+
+
 def test_dropout_behind_a_concatenation_refuses_copies_too() -> None:
-    nodes = [Node(name, Conv2d(4, 3), (INPUT,)) for name in "ab"]
-    nodes += [Node("ab", Concat(), ("a", "b")), Node("drop", Dropout(0.5), ("ab",))]
-    nodes += [
-        Node("c", Conv2d(4, 1), ("drop",)),
-        Node("pool", GlobalPool(), ("c",)),
-        Node("d", Dense(2), ("pool",)),
-    ]
-    graph = Graph((1, 4, 4), tuple(nodes))
+    rows = {name: [Conv2d(4, 3), INPUT] for name in "ab"}
+    graph = wired(**rows, ab=[Concat(), "a", "b"], drop=[Dropout(0.5), "ab"], c=[Conv2d(4, 1), "drop"])
     assert [name for name in "abc" if applies(WidenByCopies(name, 8, 0), graph)] == ["c"]
     assert [name for name in "abc" if applies(Widen(name, 8, 0), graph)] == ["a", "b", "c"]
-
-
-def test_a_trunk_is_all_that_additions_and_gates_tie() -> None:
-    graph = resnet50((3, 32, 32), 10)
-    child = WidenTrunk("stage2.block3.3.conv", 640, 0).apply(graph)
-    wider = {name for name in graph.node if child.node[name].layer != graph.node[name].layer}
-    assert wider == {f"stage2.block{number}.3.conv" for number in (1, 2, 3, 4)} | {
-        "stage2.block1.shortcut.conv"
-    }
-    gated = SqueezeExcite("stage1.block1.1.relu", 8, 0).apply(graph)
-    child = WidenTrunk("stage1.block1.1.conv", 96, 0).apply(gated)
-    wider = {name for name in gated.node if child.node[name].layer != gated.node[name].layer}
-    assert wider == {"stage1.block1.1.conv", "gate1.excite"}
 
 
 def test_what_a_sum_of_widths_is_tied_to_cannot_widen() -> None:
@@ -224,28 +204,23 @@ def test_what_a_sum_of_widths_is_tied_to_cannot_widen() -> None:
 
 def test_two_sums_of_widths_that_are_added_fix_their_parts() -> None:
     """Whichever grew, the channels would no longer lie over each other."""
-    nodes = [Node(name, Conv2d(4, 3), (INPUT,)) for name in "ab"]
-    nodes += [
-        Node("ab", Concat(), ("a", "b")),
-        Node("ba", Concat(), ("b", "a")),
-        Node("add", Add(), ("ab", "ba")),
-    ]
-    graph = Graph((2, 6, 6), (*nodes, Node("pool", GlobalPool(), ("add",)), Node("d", Dense(2), ("pool",))))
+    rows = {name: [Conv2d(4, 3), INPUT] for name in "ab"}
+    graph = wired(**rows, ab=[Concat(), "a", "b"], ba=[Concat(), "b", "a"], add=[Add(), "ab", "ba"])
     assert not any(applies(Widen(name, 8, 0), graph) for name in "ab")
 
 
 def test_groups_that_read_a_sum_of_widths_fix_its_parts() -> None:
     """c is read by groups, d by groups behind another concatenation, e by none."""
-    nodes = [Node(name, Conv2d(4, 3), (INPUT,)) for name in "cde"]
-    nodes += [Node("cd", Concat(), ("c", "d")), Node("ce", Concat(), ("cd", "e"))]
-    nodes += [Node("two", Conv2d(8, 3, groups=2), ("cd",)), Node("one", Conv2d(8, 3), ("ce",))]
-    nodes += [Node("add", Add(), ("one", "two")), Node("pool", GlobalPool(), ("add",))]
-    graph = Graph((2, 6, 6), tuple(nodes))
+    rows = {name: [Conv2d(4, 3), INPUT] for name in "cde"} | {
+        "cd": [Concat(), "c", "d"],
+        "ce": [Concat(), "cd", "e"],
+    }
+    two, one = Conv2d(8, 3, groups=2), Conv2d(8, 3)
+    graph = wired(**rows, two=[two, "cd"], one=[one, "ce"], add=[Add(), "one", "two"])
     assert [name for name in "cde" if applies(Widen(name, 8, 0), graph)] == ["e"]
     assert not applies(ConcatSkip("c", "d", 0), graph)
     assert applies(ConcatSkip("c", "e", 0), graph)
-    last = [*nodes[:5], Node("two", Conv2d(8, 3, groups=2), ("ce",)), Node("pool", GlobalPool(), ("two",))]
-    assert not any(applies(Widen(name, 8, 0), Graph((2, 6, 6), tuple(last))) for name in "cde")
+    assert not any(applies(Widen(name, 8, 0), wired(**rows, two=[two, "ce"])) for name in "cde")
 
 
 def test_what_is_tied_or_grouped_is_not_followed_where_it_would_lose_the_function() -> None:

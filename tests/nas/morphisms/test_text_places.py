@@ -165,18 +165,6 @@ def test_experts_are_no_mlp(morphism: Morphism) -> None:
         Upcycle("block1.mlp.out", 4, 2, 0).apply(mixed())
 
 
-def test_experts_count_as_those_that_are_chosen_and_the_router() -> None:
-    """By hand: at each of 6 positions of 8 features, MLPs of 3 matrices of 12 · 8 and a router of 5."""
-    parent = standard("gated")
-    child = Upcycle("block1.mlp.out", 5, 3, 0).apply(parent)
-    assert child.cost.forward.mac - parent.cost.forward.mac == 6 * (5 * 8 + (3 - 1) * 3 * 12 * 8)
-    assert child.cost.backward.mac - parent.cost.backward.mac == 2 * 6 * (5 * 8 + (3 - 1) * 3 * 12 * 8)
-    assert child.num_parameters - parent.num_parameters == 5 * 8 + (5 - 1) * 3 * 12 * 8
-    assert child.statistics == {"block1.mlp.out.balance": (5,)}
-    # Scores; two gates and two branches more, each SiLU and product; three outputs beside their sum.
-    assert child.num_activations - parent.num_activations == 6 * (5 + 2 * 4 * 12 + 3 * 8)
-
-
 def test_what_hangs_together_is_widened_together() -> None:
     parent = knotted()
     stream = {"a", "b", "straight", "one", "two", "out"}

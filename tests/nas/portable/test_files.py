@@ -6,7 +6,6 @@ import importlib.util
 import re
 import runpy
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ from nas.layers import (
     Layer,
     Linear,
     MaxPool,
-    MissingReading,
     ReLU,
     ReLU6,
 )
@@ -219,30 +217,3 @@ def test_a_strangers_names_are_names_only() -> None:
 
 def test_no_name_of_a_module_is_taken() -> None:
     assert {name for name in dir(torch.nn.Module()) if not name.startswith("_")} <= TAKEN
-
-
-@dataclass(frozen=True)
-class Unheard:
-    """A ReLU that does not state how others write it. Not a subclass of Layer: of these all are known to
-    whoever reads a graph, in every test of this process."""
-
-    onnx, torch_line, missing = Layer.onnx, Layer.torch_line, Layer.missing
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(ReLU(), name)
-
-
-@pytest.mark.parametrize(
-    ("what", "method", "made"),
-    [
-        ("line of PyTorch", "torch_line", torch_file),
-        ("operators of ONNX", "onnx", lambda graph, told: onnx_file(graph, random_weights(graph), told)),
-    ],
-)
-def test_a_layer_of_somebody_else_is_refused_by_name(
-    what: str, method: str, made: Callable[..., object]
-) -> None:
-    graph = chain(Conv2d(2), Unheard(), GlobalPool(), input=(1, 4, 4))  # type: ignore[arg-type]
-    message = f"^Unheard does not state its {what}; its class needs the method '{method}'$"
-    with pytest.raises(MissingReading, match=message):
-        made(graph, {})

@@ -25,10 +25,10 @@ def observation(number: int, graph: Graph) -> Observation:
     return Observation(number, 1000, ((500, 0.5), (1000, min(max(error, 0.0), 1.0))))
 
 
-def grown(search: Bayesian, num: int, first: int = 0) -> None:
+def grown(search: Bayesian, num: int) -> None:
     """One in five is dropped; three are in flight."""
     flying: list[tuple[int, Graph]] = []
-    for number in range(first, first + num):
+    for number in range(num):
         flying.append((number, search.ask(number, 1).graph))
         if len(flying) > 3:
             ended, graph = flying.pop(0)
@@ -43,14 +43,6 @@ def grown(search: Bayesian, num: int, first: int = 0) -> None:
 def counted(forest: Forest) -> list[int]:
     """Number of observations in the leaves of each tree."""
     return [int(tree.count.sum()) for tree in forest._trees]
-
-
-def test_no_observation_is_dropped() -> None:
-    search = Bayesian(SEED, 1, BOUNDS, population=10)
-    grown(search, 60)
-    told = 60 - len(range(4, 57, 5))
-    assert search.forest.num_told == told
-    assert counted(search.forest) == [told] * TREES
 
 
 def test_no_tree_is_older_than_its_share() -> None:
@@ -105,9 +97,12 @@ def test_a_history_of_failures_only() -> None:
     assert search.forest.num_told == 0
 
 
-def test_it_finds_what_grows_where_growth_pays() -> None:
+def test_it_finds_what_grows_where_growth_pays_and_drops_no_observation() -> None:
     search = Bayesian(SEED, 1, BOUNDS, population=10)
     grown(search, 80)
+    told = 80 - len(range(4, 77, 5))
+    assert search.forest.num_told == told
+    assert counted(search.forest) == [told] * TREES
     sizes = [living.trial.graph.operations / SEED.operations for living in search._living.values()]
     assert median(sizes) > 8
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -21,7 +18,6 @@ from nas.morphisms import MorphismError
 from nas.ops import OPS
 from nas.search import SEARCHES, Evolution, Exhausted, Observation, RandomSearch, Search, Size
 from nas.seeds import residual
-from tests.house.tree import ROOT
 
 BOUNDS = BoundsConfig()
 INNER = tuple(f"stage{stage}.block1.1.conv" for stage in (1, 2, 3))
@@ -164,31 +160,6 @@ def test_an_error_within_a_time_is_the_last_one_seen() -> None:
     whole = Observation(2, 3000, ((1000, 0.40), (2000, 0.32), (3000, 0.10)))
     assert whole.error_within(2500) == 0.32
     assert whole.error_within(10) == 0.40, "before the first validation the first one stands"
-
-
-def test_a_child_gets_one_to_the_given_number_of_morphisms() -> None:
-    search = with_living(make(morphisms=3), {0: 0.5, 1: 0.5})
-    lengths = Counter(len(search.ask(number, 1).morphisms) for number in range(2, 102))
-    assert set(lengths) == {1, 2, 3}
-    assert min(lengths.values()) > 15
-
-
-class Likely(Widen):
-    @classmethod
-    def propose(cls, graph: Graph, rng: random.Random) -> Widen:
-        return cls(rng.choice(INNER), rng.randint(1, 1000))
-
-
-class Unlikely(Likely):
-    """Told from the likely one by its name only."""
-
-
-def test_children_are_of_the_kinds_of_the_mix() -> None:
-    loose = BoundsConfig(max_operations=1e6, max_parameters=1e6, max_activations=1e6)
-    search = with_living(make(mix={Likely: 0.8, Unlikely: 0.2}, bounds=loose), {0: 0.1, 1: 0.9})
-    children = [search.ask(number, 1) for number in range(2, 202)]
-    assert {child.parent for child in children} == {0}
-    assert 15 < sum(isinstance(child.morphisms[0], Unlikely) for child in children) < 70
 
 
 @pytest.mark.parametrize("kind", SEARCHES.values())
@@ -345,39 +316,6 @@ def test_a_search_is_continued_from_the_record_of_its_calls(kind: type[Search]) 
         again.tell(observed(flying.pop(0), 0.1))
         flying.append(number)
         assert again.ask(number, 1) == search.ask(number, 1)
-
-
-def test_another_random_seed_searches_elsewhere() -> None:
-    assert run(make(), 10) == run(make(), 10)
-    assert run(make(), 10)[1:] != run(make(random_seed=2), 10)[1:]
-    children = []
-    for random_seed in (1, 2):
-        search = make(random_seed=random_seed)
-        for number in (0, 1):
-            dispatched(search, number, Widen(INNER[0], number + 1))
-            search.tell(observed(number, number))
-        children.append([search.ask(number, 1) for number in range(2, 8)])
-    assert {child.parent for child in (*children[0], *children[1])} == {0}
-    assert children[0] != children[1]
-
-
-def replayed() -> list[str]:
-    """Forty keys of a search by real morphisms."""
-    search, keys = Evolution(residual(), 1, BOUNDS, 8, morphisms=2), []
-    for number in range(40):
-        graph = search.ask(number, 1).graph
-        keys.append(graph.key)
-        search.tell(observed(number, 1 / graph.operations))
-    return keys
-
-
-def test_the_search_does_not_depend_on_how_python_hashes_text() -> None:
-    """This process has another random start of its hashes."""
-    code = "from tests.nas.search.test_search import replayed; print(*replayed())"
-    environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-c", code]
-    printed = subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout
-    assert printed.split() == replayed()
 
 
 def test_calls_out_of_order_and_what_is_no_number_are_refused() -> None:

@@ -14,7 +14,7 @@ class SpectraData(DataConfig):
     """Generated spectrograms: `size` frames of `bins` frequencies."""
 
     names = ("spectra",)
-    without_files = ("spectra",)
+    without_files = generated = ("spectra",)
 
     bins: int = 48
     """Frequencies of a spectrogram, from the lowest."""

@@ -5,26 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aiperf.tasks.data import DataConfig
+from aiperf.tasks.data import PARTS, DataConfig
 from aiperf.tasks.task import DataFacts, Manifest
 from spectra.data import SpectraData
-
-PARTS = ("training", "validation", "test")
 
 
 def foreseen(data: DataConfig) -> dict[str, Any]:
     assert isinstance(data, SpectraData)
-    counts = {f"{part}_examples": int(getattr(data, f"{part}_examples")) for part in PARTS}
     return {
-        "name": data.name,
-        "synthetic": True,
-        "channels": 1,
-        "size": data.size,
+        **data.manifest(sha256=""),
         "bins": data.bins,
-        "classes": data.classes,
-        "sha256": "",
-        "official_training_examples": counts["training_examples"] + counts["validation_examples"],
-        **counts,
+        "official_training_examples": sum(data.part_examples[:2]),
+        **{f"{part}_examples": number for part, number in zip(PARTS, data.part_examples)},
     }
 
 

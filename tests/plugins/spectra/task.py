@@ -20,17 +20,12 @@ BINS, SIZES = 48, (32, 64)
 """Frequencies and frames of the spectrograms of the control."""
 
 
-def small(input: Shape = (1, BINS, 32), classes: int = len(SOUNDS)) -> Graph:
-    return _network(input, classes, (4, 8, 16))
-
-
-def _network(input: Shape, classes: int, widths: tuple[int, ...]) -> Graph:
+def network(
+    input: Shape = (1, BINS, 32), classes: int = len(SOUNDS), widths: tuple[int, ...] = (4, 8, 16)
+) -> Graph:
+    """A residual network as for images, which is asked what sounds."""
     of_images = residual(input, classes, widths)
     return Graph(of_images.input, of_images.nodes, head=Sound())
-
-
-def _control(size: int) -> Graph:
-    return _network((1, BINS, size), len(SOUNDS), (16, 32, 64))
 
 
 def _examples(data: DataConfig) -> Examples:
@@ -40,21 +35,7 @@ def _examples(data: DataConfig) -> Examples:
 
 def _generated(graph: Graph, parts: tuple[int, int, int]) -> DataConfig:
     channels, bins, frames = graph.input
-    training, validation, test = parts
-    return SpectraData(
-        name="spectra",
-        channels=channels,
-        size=frames,
-        bins=bins,
-        classes=graph.classes,
-        training_examples=training,
-        validation_examples=validation,
-        test_examples=test,
-    )
-
-
-def _tally(examples: int, size: int, error: float) -> Classified:
-    return Classified(examples, round((1 - error) * examples))
+    return SpectraData("spectra", channels, frames, graph.classes, "", *parts, bins=bins)
 
 
 def _training() -> object:
@@ -76,11 +57,11 @@ SPECTRA = Task(
     generated=_generated,
     optimizer="sgd",
     data=FACTS,
-    tally=_tally,
+    tally=lambda examples, size, error: Classified(examples, round((1 - error) * examples)),
     error_text=percent,
     error_law="images",
     chance=lambda classes: 1 - 1 / classes,
-    seeds={"spectra-small": small},
+    seeds={"spectra-small": network},
     morphisms=MIX,
     space=lambda configured: SPACE,
     untuned_version=1,
@@ -94,7 +75,7 @@ SPECTRA = Task(
         size_text="{} frames",
         examples_text="spectrograms of {} frames",
         examples="spectrograms",
-        graph=_control,
+        graph=lambda size: network((1, BINS, size), widths=(16, 32, 64)),
         batch_size=256,
         climb=tuple((size, 8) for size in SIZES),
     ),

@@ -14,7 +14,7 @@ from aiperf.data.training import Destination, Training
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.images.training import Classification
 from spectra.data import SpectraData
-from spectra.facts import PARTS, foreseen
+from spectra.facts import foreseen
 from spectra.signals import Array, fingerprint, spectrograms
 
 
@@ -47,7 +47,7 @@ class SpectraSplit(ResidentSplit):
 
 def load(config: DataConfig, to: Destination) -> Data:
     assert isinstance(config, SpectraData)
-    numbers = tuple(int(getattr(config, f"{part}_examples")) for part in PARTS)
+    numbers = config.part_examples
     parts = [
         spectrograms(to.seed, part, number, config.bins, config.size) for part, number in enumerate(numbers)
     ]

@@ -26,11 +26,11 @@ from PIL import Image
 from aiperf.config import DataConfig
 from aiperf.data import Data, load
 from aiperf.data.decode import random_box
+from aiperf.data.host import ReusedMemory
 from aiperf.data.image_files import look
 from aiperf.data.packed import staging
-from aiperf.data.packed.readers import cut
+from aiperf.data.packed.loading import cut
 from aiperf.data.packed.shards import Maps, PackedPart, Shard, read_manifest, write_manifest
-from aiperf.data.reused_memory import ReusedMemory
 from aiperf.errors import ConfigError, DataError
 from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
@@ -200,17 +200,12 @@ def test_maps_are_not_counted_as_memory_that_may_be_written(written: DataConfig)
     assert not Maps(folder, packed_set, "train", packed_set.train)[0].flags.writeable
 
 
-@pytest.mark.parametrize(
-    ("number", "remedy"), [(errno.ENOMEM, "request more memory"), (errno.EACCES, "make it readable")]
-)
-def test_a_shard_that_cannot_be_mapped_is_told(
-    config: DataConfig, monkeypatch: pytest.MonkeyPatch, number: int, remedy: str
-) -> None:
+def test_a_shard_that_cannot_be_mapped_is_told(config: DataConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise OSError(number, "why")
+        raise OSError(errno.ENOMEM, "why")
 
     monkeypatch.setattr(mmap, "mmap", refuse)
-    with pytest.raises(DataError, match=rf"train-00000.shard: why; {remedy}"):
+    with pytest.raises(DataError, match=r"train-00000.shard: why; request more memory"):
         load(config, CPU, 1)
 
 
@@ -227,24 +222,11 @@ def test_a_folder_whose_files_may_not_be_looked_at_is_refused(
         look(Path(config.path))
 
 
-def shorter(path: Path) -> None:
-    anew(path, path.read_bytes()[:-1])
-
-
-@pytest.mark.parametrize(
-    ("damage", "told"),
-    [
-        (shorter, "{shard}: has 46,079 bytes, not 46,080; copy the shards again, or pack the images again"),
-        (Path.unlink, "{shard}: No such file or directory; copy the shards again, or pack the images again"),
-    ],
-)
-def test_a_shard_of_a_wrong_size_is_refused_when_it_is_loaded(
-    config: DataConfig, damage: Callable[[Path], None], told: str
-) -> None:
+def test_a_shard_of_a_wrong_size_is_refused_when_it_is_loaded(config: DataConfig) -> None:
     shard = Path(config.path) / "test-00000.shard"
-    damage(shard)
-    refused = refusal(config)
-    assert refused == told.format(shard=shard)
+    anew(shard, shard.read_bytes()[:-1])
+    remedy = "copy the shards again, or pack the images again"
+    assert refusal(config) == f"{shard}: has 46,079 bytes, not 46,080; {remedy}"
 
 
 def test_verify_names_the_damaged_shards(
@@ -266,16 +248,10 @@ def test_verify_names_the_damaged_shards(
     assert "2 of 2 shards are missing or damaged; copy them again" in typed.err
 
 
-def test_a_manifest_that_contradicts_itself_is_refused(config: DataConfig) -> None:
-    path = Path(config.path) / "manifest.json"
-    path.write_text(path.read_text().replace('"images": 36', '"images": 35'))
-    with pytest.raises(DataError, match="train has 36 images, and its shards hold 35; pack the images again"):
-        load(config, CPU, 1)
-
-
 @pytest.mark.parametrize(
     ("by_class", "shards", "told"),
     [
+        ((12, 12, 12), (35,), "train has 36 images, and its shards hold 35; pack the images again"),
         ((40, 40, 40), (30, 90), "the shards of train do not hold 64 images each"),
         ((40, 40, 40), (120,), "the shards of train do not hold 64 images each"),
         ((256, 512, 256 * 10**12), (10**12 + 3,) * 256, "images; the limit is 100,000,000"),
@@ -385,10 +361,6 @@ def test_a_staged_set_that_another_user_may_have_put_there_is_refused(
         match=rf"^{copy} can be changed by other users \(mode 777; `chmod go-w` corrects it\); {remedy}$",
     ):
         load(staged, CPU, 1)
-    copy.rename(tmp_path / "outside")
-    copy.symlink_to(tmp_path / "outside")
-    with pytest.raises(DataError, match=f"^{copy} is a symbolic link; {remedy}$"):
-        load(staged, CPU, 1)
 
 
 def test_a_shard_that_the_source_lacks_is_no_fault_of_the_disk(config: DataConfig, tmp_path: Path) -> None:
@@ -435,9 +407,6 @@ def test_a_run_on_packed_images_is_valid(tmp_path: Path, monkeypatch: pytest.Mon
     settings = ("data.size=16", "training.epochs=[2]", "training.batch_size=8", f"data.stage={tmp_path}/disk")
     words = [word for setting in settings for word in ("--set", setting)]
     asked = ("run", "--data", target, "--max-trials", 2, "--minutes", 1, *words)
-    rehearsed = call(*asked, "--dry-run")
-    assert "packed, 3 classes, 16 x 16, 3 channels; 27 training, 9 validation, 15 test" in rehearsed.stdout
-    assert not (tmp_path / "disk").exists()
     done = call(*asked, "--directory", run)
     assert done.returncode == 0, done.stderr
     assert "VALID, class smoke" in done.stdout

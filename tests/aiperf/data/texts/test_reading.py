@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import bz2
 import gzip
 import lzma
@@ -10,17 +9,15 @@ import os
 import re
 import resource
 import socket
+import sys
 from collections.abc import Callable
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from aiperf.config import DataConfig
 from aiperf.data import load
 from aiperf.data.image_files import look
 from aiperf.data.texts import loading, reading
@@ -168,23 +165,6 @@ def test_what_is_no_text_is_refused_in_a_line(tmp_path: Path) -> None:
         assert refusal(TextData("text", 1, 8, 256, path=str(tmp_path / name))) == expected
 
 
-def test_a_broken_link_within_a_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "it").symlink_to("nowhere")
-    with pytest.raises(
-        DataError,
-        match=f"^{tmp_path}/it: is a link to nowhere, which does not exist; {RESTORE}",
-    ):
-        text_at(tmp_path)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "it").write_bytes(bytes(1000))
-    (tmp_path / "it").chmod(0)
-    with pytest.raises(DataError, match="/it: Permission denied; make it readable"):
-        load(TextData("text", 1, 8, 256, path=str(tmp_path)), CPU, 1)
-
-
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     """To read beyond the end of a map would kill the process."""
     path = tmp_path / "it"
@@ -199,7 +179,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
 
 
 def test_a_large_file_takes_no_memory(tmp_path: Path) -> None:
-    """A file of 200 MB, most of it a hole, is hashed and shown, and takes less than 64 MiB."""
+    """A file of 100 MB, most of it a hole, is hashed and shown, and takes less than 64 MiB."""
 
     def kept() -> int:
         status = Path("/proc/self/status").read_text().splitlines()
@@ -207,8 +187,8 @@ def test_a_large_file_takes_no_memory(tmp_path: Path) -> None:
 
     path = tmp_path / "large"
     with path.open("wb") as file:
-        file.truncate(200_000_000)
-        file.seek(190_000_000)
+        file.truncate(100_000_000)
+        file.seek(95_000_000)
         file.write(b"here the test part begins")
     before = kept()
     data = load(
@@ -266,20 +246,6 @@ def test_its_licence_lies_beside_it() -> None:
         assert needed in text
 
 
-def test_it_lies_on_a_device_as_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-
-    def first(config: DataConfig) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor]:
-        data = load(config, CPU, 1)
-        return dict(data.manifest), next(data.train.stream(9, 1))[0], next(data.test.sweep(1))[1]
-
-    read = first(CONFIG)
-    monkeypatch.setattr(loading, "is_held", lambda device, num_bytes: True)
-    held = first(CONFIG)
-    assert read[0] == held[0]
-    assert torch.equal(read[1], held[1])
-    assert torch.equal(read[2], held[2])
-
-
 @pytest.mark.parametrize("content", [None, b"", b"no archive", lzma.compress(b"x" * 999)[:-9]])
 def test_a_damaged_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
@@ -302,19 +268,8 @@ def test_another_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_python_without_lzma_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "lzma":
-            raise ImportError("No module named '_lzma'")
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(
-        DataError,
-        match=r"without lzma; build it with liblzma, or unpack .*xz with xz -dc "
-        "and",
-    ):
+    monkeypatch.setitem(sys.modules, "lzma", None)  # so that its import raises
+    with pytest.raises(DataError, match=r"without lzma; build it with liblzma, or unpack .*xz with xz"):
         loading.bundled_text()
 
 

@@ -37,12 +37,12 @@ def config(path: str, size: int = SIZE, training: int = 0, validation: int = 0) 
 @pytest.fixture(params=["read", "held", "folder"])
 def data(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Data:
     """The tiny text in each of the ways in which it may lie."""
+    monkeypatch.setattr(grid, "BLOCK_BYTES", 4096)  # else half a megabyte of tiny windows is read ahead
     monkeypatch.setattr(loading, "is_held", lambda device, num_bytes: request.param == "held")
     if request.param != "folder":
         return load(config(written(tmp_path)), CPU, 1)
     monkeypatch.setattr(reading, "MOST_MAPPED", 2)
     monkeypatch.setattr(reading, "is_text", lambda path: None)  # for the byte 0 is in no text
-    monkeypatch.setattr(grid, "BLOCK_BYTES", 4096)  # else half a megabyte of tiny windows is read ahead
     (tmp_path / "deeper").mkdir()
     # In the order of their bytes: "-" comes before "/".
     pieces = {"a": 3, "deeper-": 1, "deeper/a": 90, "deeper/b": 0, "ä": 70, "ö": 36}

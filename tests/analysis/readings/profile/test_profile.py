@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.wire.profile_records import Events
-from analysis.exports.profile import profile_json, profile_text
-from analysis.readings.profile.profile import Profile, kinds
-from analysis.readings.profile.spans import Span, spans
+from analysis.exports.profile_text import profile_json, profile_text
+from analysis.readings.profile import Profile, kinds
+from analysis.readings.profile_spans import Span, spans
 from nas.ops import OPS, TENSOR_OPS
 from tests.analysis.readings.profile.recorded import GRAPH, RECORDED, events
 

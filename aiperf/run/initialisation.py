@@ -1,0 +1,204 @@
+"""The initialisation of a leg, from the first message to the groups until the clock can start: all are ready
+and have measured, and their first trials are proposed.
+
+The functions are pure: those named `refuse…` raise WorldError for the first fault of the ranks' messages,
+with its remedy.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from aiperf.errors import NotReady, StoppedEarly, WorldError
+from aiperf.hardware.bound import without_bound
+from aiperf.journal.events import Origin, RankReady
+from aiperf.proposing.plan import measuring_seconds
+from aiperf.rules.eligibility import refuse_unrankable
+from aiperf.rules.participants import INITIALISATION_SECONDS, format_faults
+from aiperf.run.handler import TICK_SECONDS, MessageHandler
+from aiperf.wire.clocks import CLOCK_SECONDS
+from aiperf.wire.formats import emulation_text
+from aiperf.wire.messages import NOTE, MeasureCeiling, MeasureControl, Ready, ToGroup
+
+READY_SECONDS = INITIALISATION_SECONDS
+"""Time limit in seconds for each step of the initialisation, and for a group that may have to be restarted
+for the test. A run that took longer would be INVALID, so there is no point in waiting longer."""
+
+EARLY_RESTARTS = 1
+"""Number of times that a group is restarted before the clock starts. A process may be killed by accident; but
+if a library or a driver does not work, the user should see the reason soon."""
+
+PREPARING_SECONDS = 300.0
+"""Time limit in seconds for the proposal of the first candidates before the clock starts, which is enough for
+a hundred thousand groups. Those that are left are proposed afterwards."""
+
+LATE_SHOWN = 10
+"""Maximum number of late ranks named in a message: on a large machine whole nodes are late, and the message
+is one line."""
+
+
+class Initialisation:
+    """The initialisation of one leg. A group that is lost is restarted once and repeats what it had done."""
+
+    def __init__(self, handler: MessageHandler, stop_reason: Callable[[], str]) -> None:
+        """`stop_reason` returns why the run is to stop; empty if it is not."""
+        self._handler, self._stop_reason = handler, stop_reason
+        self.groups, self.ledger, self.audience = handler.groups, handler.ledger, handler.audience
+        self.replay, self.config = handler.replay, handler.replay.opened.config
+
+    def run(self) -> None:
+        """Raises WorldError if a group cannot be initialised, and StoppedEarly."""
+        leg, seconds = self.replay.leg, measuring_seconds(self.config.limits) / 2
+        num_ranks = sum(len(group.ranks) for group in self.groups.each)
+        self.groups.world.send_all(self.groups.setup)
+        prepared = False
+        while not prepared:
+            self._await(leg.is_ready)
+            if len(leg.ceilings) < num_ranks:
+                self._check(list(leg.devices.values()))
+                # All measure at the same time, as they will train: they share hosts and their memory.
+                self._measure(leg.ceilings, self.groups.observe(), MeasureCeiling(seconds))
+            elif len(leg.controls) < num_ranks:
+                self._measure(leg.controls, MeasureControl(seconds))
+            else:
+                prepared = self._prepared(leg.controls)
+        gc.freeze()  # the networks of the first trials stay as long as these: see `few_collections`
+
+    def _prepared(self, controls: Collection[int]) -> bool:
+        """Proposes the first trials. They are dispatched after the clock has started, and until then no group
+        hears of them. False if a group was lost meanwhile, so that its `controls` are missing."""
+        num_ranks, until = len(controls), self.ledger.now + PREPARING_SECONDS
+        while len(controls) == num_ranks and self.ledger.now < until and self.ledger.jobs.prepare():
+            self._handler.turn(self._lose_early, 0.0)
+            self._refuse_stop()
+        return len(controls) == num_ranks
+
+    def _check(self, ready: Sequence[Ready]) -> None:
+        """Checks the ranks before they measure, and gives the user notes on them, once in a leg. Raises
+        WorldError or ConfigError."""
+        declared = self.config.training.format
+        refuse_idle_devices(ready)
+        measured = self.replay.opened.origin is Origin.MEASURED
+        refuse_unrankable(self.config, ready[0].data, without_bound(ready, declared) if measured else ())
+        if not self.replay.leg.losses:
+            for text in notes(self._handler.files.directory, declared, ready):
+                self.audience.say(text)
+        refuse_other_formats(declared, ready)
+        refuse_other_clocks(self.replay.ranks)
+
+    def _measure(self, measured: Mapping[int, object], *requests: ToGroup) -> None:
+        """Sends `requests` to the groups that have not measured yet, and returns when each has measured or
+        was lost."""
+        losses = [group.losses for group in self.groups.each]
+
+        def reached(index: int) -> bool:
+            group = self.groups.each[index]
+            return group.losses > losses[index] or all(rank in measured for rank in group.ranks)
+
+        lacking = [index for index in range(len(losses)) if not reached(index)]
+        for message in requests:
+            self.groups.say(lacking, message)
+        self._await(reached)
+
+    def _await(self, reached: Callable[[int], bool]) -> None:
+        """Handles messages until `reached` is true of every group. Only the group of the last message can
+        have changed, so only that one is checked again. Raises StoppedEarly, or NotReady after
+        READY_SECONDS."""
+        until = self.ledger.now + READY_SECONDS
+        waited = {index for index in range(len(self.groups.each)) if not reached(index)}
+        while waited:
+            index = self._handler.turn(self._lose_early, TICK_SECONDS)
+            if index is not None:
+                (waited.discard if reached(index) else waited.add)(index)
+            self._refuse_stop()
+            if self.ledger.now > until:
+                ready = [event.ready for event in self.replay.ranks]
+                raise not_in_time(READY_SECONDS, self.groups.world.groups, ready)
+
+    def _lose_early(self, index: int, reason: str) -> None:
+        """Restarts a group that is lost before the clock starts, once: a fault of its node or device will
+        show again, and then the run is refused."""
+        group = self.groups.each[index]
+        if group.refused:
+            raise WorldError(group.refused)
+        what = "was lost before the clock started" if self.replay.leg.is_ready(index) else "failed to start"
+        lost = NotReady(f"group {index} {what}: {reason}")
+        if group.losses >= EARLY_RESTARTS:
+            raise lost
+        self.groups.lose(index, reason)
+        if not group.alive:
+            raise lost
+        self.audience.say(f"{lost}; it is started again")
+
+    def _refuse_stop(self) -> None:
+        if reason := self._stop_reason():
+            raise StoppedEarly(reason)
+
+
+def refuse_idle_devices(ranks: Sequence[Ready]) -> None:
+    """Refuses devices of a host that no rank uses, or that several ranks share: the commonest mistake in a
+    first job script."""
+    shared = Counter((each.host, each.device_id) for each in ranks if each.device_id)
+    for (host, _), num_ranks in shared.items():
+        if num_ranks > 1:
+            raise WorldError(
+                f"{num_ranks} ranks on {host} have the same device; start one rank for each device and "
+                "one more for the master, and make all devices of a host visible to each of its ranks"
+            )
+    workers = Counter(each.host for each in ranks)
+    for each in ranks:
+        if each.device_id and workers[each.host] < each.visible_devices and each.visible_devices > 1:
+            right = len(workers) * each.visible_devices + 1
+            raise WorldError(
+                f"{each.host} shows {each.visible_devices} devices to {workers[each.host]} training "
+                f"rank(s); start {right} ranks (one per device, plus the master), or make fewer devices "
+                f"visible"
+            )
+
+
+def refuse_other_formats(declared: str, ranks: Iterable[Ready]) -> None:
+    """Refuses products in a narrower format than declared, which would make the run INVALID at its end."""
+    for ready in ranks:
+        for wrong in format_faults(declared, ready):
+            raise WorldError(f"{wrong}; unset the setting that causes this, or declare that format")
+
+
+def refuse_other_clocks(ranks: Iterable[RankReady]) -> None:
+    """Refuses hosts whose time of day differs from the master's, which would make the run INVALID as well."""
+    for event in ranks:
+        if event.clock.least_seconds > CLOCK_SECONDS:
+            raise WorldError(
+                f"the clocks of {event.ready.host} and the master differ by "
+                f"{abs(event.clock_offset_seconds):.1f} s; synchronise them (chrony, ntp)"
+            )
+
+
+def not_in_time(seconds: float, groups: Iterable[tuple[int, ...]], ranks: Iterable[Ready]) -> NotReady:
+    """The error of a run that cannot begin because its groups were not ready after `seconds`; `ranks` are
+    those that were."""
+    ready = {each.rank for each in ranks}
+    late = [str(rank) for group in groups for rank in group if rank not in ready]
+    which = f", of {len(late)} no word came: rank {', '.join(late[:LATE_SHOWN])}" if late else ""
+    return NotReady(f"not all ranks were ready in {seconds / 60:.0f} minutes{which}; see logs/")
+
+
+def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
+    """Notes for the user: what of a folder is read, accelerators that are not used, hosts that do not share
+    the run directory, and a format that is emulated."""
+    found = [f"data: {ranks[0].data_note}"] if ranks[0].data_note else []
+    if apart := sorted({ready.host for ready in ranks if not ready.sees_run}):
+        found.append(
+            f"{directory} is not shared with {', '.join(apart)}: weights, and at the end rank logs, are "
+            f"sent over MPI"
+        )
+    emulated = (emulation_text(ready.device, declared, ready.formats) for ready in ranks)
+    if text := next(filter(None, emulated), ""):
+        found.append(f"{text}; --format auto chooses the fastest native format")
+    noted = {ready.host: ready.settings[NOTE] for ready in ranks if NOTE in ready.settings}
+    for text in dict.fromkeys(noted.values()):
+        hosts = sorted(host for host, other in noted.items() if other == text)
+        found.append(f"{hosts[0]}{f' and {len(hosts) - 1} more' * (len(hosts) > 1)}: {text}")
+    return found

@@ -1,0 +1,143 @@
+"""Energy and use of devices in the span, from fabricated samples: sums by hand, and nothing made up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.journal.events import LegBegan, LegEnded, RankReady, Released
+from aiperf.journal.replay import Replay
+from aiperf.wire.messages import Ready
+from analysis.readings.usage import read_usage
+from tests.journals import READY
+
+START = 1.8e9
+"""When the first sample was taken, as a time of day."""
+DEVICE = "12345678-1234-1234-1234-123456789abc"
+ON_IT = replace(READY, device_id=DEVICE)
+CONTRADICTION = f"the energy counter and the power of {DEVICE} on node1 contradict each other"
+UNKNOWN = f"no power of {DEVICE} on node1 is known over the whole span"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> RunFiles:
+    return RunFiles(tmp_path)
+
+
+def run_between(began: float, ended: float, started: float, offset: float = 0.0) -> Replay:
+    """A run of one rank on node1 whose span lies between two times of day."""
+    found = Replay()
+    add_leg(found, began, ended, started, ON_IT, offset)
+    return found
+
+
+def add_leg(
+    run: Replay, began: float, ended: float, started: float, ready: Ready, offset: float = 0.0
+) -> None:
+    moment = datetime.fromtimestamp(started, timezone.utc).isoformat(timespec="milliseconds")
+    run.add(0.0, LegBegan(run.num_legs, moment, (), ((1,),)))
+    run.add(0.1, RankReady(0, ready, offset))
+    run.add(began - started, Released(ended - started))
+    run.add(ended - started, LegEnded("deadline", ended - started))
+    assert not run.faults
+
+
+def sampled(
+    files: RunFiles, readings: dict[float, dict[str, float]], host: str = "node1", device: str = DEVICE
+) -> None:
+    """Lines of a host at these seconds after START."""
+    files.telemetry(host).parent.mkdir(exist_ok=True)
+    with files.telemetry(host).open("a") as file:
+        for at, values in readings.items():
+            line = {"wall_seconds": START + at, "devices": [{"id": device, **values}]}
+            file.write(json.dumps(line) + "\n")
+
+
+def test_the_sums_are_those_of_the_samples(files: RunFiles) -> None:
+    """Power is integrated by the trapezoid rule if there is no counter."""
+    power = [100.0, 300.0, 200.0, 400.0, 100.0, 100.0]
+    sampled(files, {at: {"power_watts": watts} for at, watts in enumerate(power)})
+    found = read_usage(files, run_between(START + 0.5, START + 4.5, START - 3))
+    # Half of the first and of the last second, and all in between.
+    by_hand = 0.5 * (200 + 300) / 2 + (300 + 200) / 2 + (200 + 400) / 2 + (400 + 100) / 2 + 0.5 * 100
+    assert found.joules == pytest.approx(by_hand)
+    assert not found.devices[0].by_counter
+
+
+@pytest.mark.parametrize(
+    "second", [("node2", "other"), ("node1", "other"), ("node2", DEVICE), ("node1", DEVICE)]
+)
+def test_a_run_that_goes_on_elsewhere_has_the_energy_of_both_legs(
+    files: RunFiles, second: tuple[str, str]
+) -> None:
+    """On other hosts or devices: each counts in the legs in which a rank had it. One that a rank had only in
+    a leg whose clock did not start does not count."""
+    host, device = second
+    for name, id, first, seconds in (("node1", DEVICE, 0, 30), (host, device, 100, 40)):
+        sampled(files, {first + at: {"power_watts": 200.0} for at in range(seconds)}, name, id)
+    run = run_between(START + 5, START + 25, START - 3)
+    run.add(0.0, LegBegan(1, "2026-05-04T08:00:00.000+00:00", (), ((1,),)))
+    run.add(0.1, RankReady(0, replace(READY, host="node9", device_id="broken"), 0.0))
+    run.add(0.2, LegEnded("error: the driver of node9 hangs", 0.2))
+    add_leg(run, START + 105, START + 135, START + 97, replace(READY, host=host, device_id=device))
+    found = read_usage(files, run)
+    assert (found.missing, found.joules) == ("", pytest.approx(200 * (20 + 30)))
+    assert sum(use.span_seconds for use in found.devices) == pytest.approx(50)
+    assert found.devices[0].throttled_seconds is None, "who never said so is not said to be free"
+
+
+@pytest.mark.parametrize(
+    ("energy", "watts", "hole", "joules", "why"),
+    [
+        (lambda at: 201.0 * at, 200.0, (), 201 * 20, ""),
+        (lambda at: 7.0, 200.0, (), 200 * 20, ""),  # a counter that stands still is none
+        (lambda at: 0.2 * at, 200.0, (), None, CONTRADICTION),
+        (lambda at: 200e3 * at, 200.0, (), None, CONTRADICTION),
+        (lambda at: 200.0 * at, None, range(12, 18), 200 * 20, ""),  # it counts on meanwhile
+        (None, 200.0, range(12, 18), None, UNKNOWN),
+        (lambda at: 200.0 * at, 200.0, range(23, 30), None, UNKNOWN),  # nobody knows what it was at the end
+        (lambda at: 200.0 * at, 200.0, range(6), None, UNKNOWN),
+        (lambda at: 200.0 * (at % 15), 200.0, (), 200 * 20, ""),  # it began anew, as with a loaded driver
+        (lambda at: 200.0 * (at % 15), None, (), None, UNKNOWN),
+    ],
+)
+def test_a_counter_is_believed_where_the_power_agrees_and_nothing_is_made_up(
+    files: RunFiles,
+    energy: Callable[[int], float] | None,
+    watts: float | None,
+    hole: Collection[int],
+    joules: float | None,
+    why: str,
+) -> None:
+    for at in (at for at in range(30) if at not in hole):
+        power = {"power_watts": watts} if watts else {}
+        sampled(files, {at: power | ({"energy_joules": energy(at)} if energy else {})})
+    found = read_usage(files, run_between(START + 5, START + 25, START - 3))
+    assert (found.missing, found.joules) == (why, joules if joules is None else pytest.approx(joules))
+
+
+def test_each_leg_of_a_run_has_its_own_count(files: RunFiles) -> None:
+    """Though the counter began anew between them."""
+    sampled(files, {at: {"energy_joules": 200.0 * (at % 15)} for at in range(30)})
+    two = run_between(START + 1, START + 13, START - 3)
+    add_leg(two, START + 16, START + 28, START + 14, ON_IT)
+    assert read_usage(files, two).joules == pytest.approx(200 * 24)
+
+
+def test_the_span_is_on_the_clock_of_the_host(files: RunFiles) -> None:
+    """It is 0.8 s ahead of the master's, and its device drew more from second to second."""
+    sampled(files, {0.8 + at: {"power_watts": 10.0 * at} for at in range(30)})
+    run = run_between(START + 5, START + 25, START - 3, offset=0.8)
+    assert read_usage(files, run).joules == pytest.approx(10 * (25**2 - 5**2) / 2)
+
+
+def test_a_reading_that_came_late_counts_where_it_came(files: RunFiles) -> None:
+    for at, late in enumerate([0.4, 0.0, 0.3, 0.0, 0.0, 0.2]):
+        sampled(files, {at: {"wall_seconds": START + at + late, "energy_joules": 300.0 * at}})
+    assert read_usage(files, run_between(START + 0.4, START + 4.0, START - 3)).joules == pytest.approx(1200)

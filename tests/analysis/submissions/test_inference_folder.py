@@ -1,0 +1,382 @@
+"""A submission folder of MLPerf Inference, by the rules of its submission checker.
+
+The checker itself is in no package registry; docs/beyond.md says how to start it on a folder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import reduce
+from hashlib import sha256
+from operator import getitem
+from pathlib import Path
+
+import pytest
+
+from aiperf.commands.main import main
+from aiperf.files import RunFiles
+from aiperf.journal import events
+from aiperf.journal.file import read_journal
+from aiperf.journal.replay import replay
+from aiperf.scenarios.exchange import PERFORMANCE
+from aiperf.score.lineage import rebuild
+from analysis.submissions.inference_folder import LEAST, SCENARIOS
+from nas.graph import INPUT, Graph, Node
+from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool, ReLU
+from nas.ops import TENSOR_OPS
+from nas.record import graph_to_json
+from tests import journals
+from tests.aiperf.commands.typed import Typed
+from tests.aiperf.inference.kept_run import kept_run
+from tests.house.tree import ROOT
+from tests.journals import IMAGENET, Machine, Scene, told, write_run
+
+pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this Python or processor")
+
+# What the checker's constants.py of v6.1 requires (mlcommons/inference b66003e): the fields of a system,
+# which of them may be empty, the fields of measurements.json, the size of a truncated log.
+FIELDS = (
+    *("division", "submitter", "status", "system_name", "number_of_nodes"),
+    *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count"),
+    *("host_memory_capacity", "host_storage_capacity", "host_storage_type", "accelerators_per_node"),
+    *("accelerator_model_name", "accelerator_memory_capacity", "framework", "operating_system"),
+    *("system_type", "other_software_stack", "host_processor_frequency", "host_processor_caches"),
+    *("host_memory_configuration", "host_processor_interconnect", "host_networking"),
+    *("host_networking_topology", "accelerator_frequency", "accelerator_host_interconnect"),
+    *("accelerator_interconnect", "accelerator_interconnect_topology"),
+    *("accelerator_memory_configuration", "accelerator_on-chip_memories", "cooling", "hw_notes"),
+    *("sw_notes", "host_network_card_count", "system_type_detail"),
+)
+MAY_BE_EMPTY = (
+    *("host_processor_frequency", "host_processor_caches", "host_processor_interconnect"),
+    *("accelerator_frequency", "accelerator_interconnect_topology", "accelerator_on-chip_memories"),
+    *("hw_notes", "sw_notes", "system_type_detail"),
+)
+MEASUREMENTS = (
+    *("input_data_types", "retraining", "starting_weights_filename"),
+    *("weight_data_types", "weight_transformations"),
+)
+TRUNCATED_BYTES = 10 * 1024
+LOADGEN = {"single-stream": "SingleStream", "multi-stream": "MultiStream", "offline": "Offline"}
+SYSTEM, RESULTS = "open/Example_University/systems/Testbed.json", "open/Example_University/results/Testbed"
+MULTI = f"{RESULTS}/aiperf-hpc/MultiStream"
+OF_SCENARIO = (
+    "accuracy/accuracy.txt",
+    "accuracy/mlperf_log_accuracy.json",
+    "accuracy/mlperf_log_detail.txt",
+    "accuracy/mlperf_log_summary.txt",
+    "measurements.json",
+    "performance/run_1/mlperf_log_detail.txt",
+    "performance/run_1/mlperf_log_summary.txt",
+    "README.md",
+    "user.conf",
+)
+ASKED = (
+    *("host_processor_model_name", "host_processors_per_node", "host_processor_core_count"),
+    *("host_memory_capacity", "host_memory_configuration", "host_storage_capacity"),
+    *("host_storage_type", "host_networking", "host_network_card_count", "host_networking_topology"),
+    *("operating_system", "cooling"),
+)
+ENTRY = ("--organization", "Example_University", "--platform", "Testbed", "--status", "research")
+
+
+def answered(*words: object) -> int:
+    """The exit code of a command, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["aiperf-hpc", *map(str, words)])
+        return main()
+
+
+def tiny(side: int, channels: int) -> Graph:
+    """A network of few operations that can grow."""
+    nodes = (
+        Node("conv", Conv2d(4, 1, side // 8), (INPUT,)),
+        Node("norm", BatchNorm(), ("conv",)),
+        Node("relu", ReLU(), ("norm",)),
+        Node("pool", GlobalPool(), ("relu",)),
+        Node("dense", Dense(1000), ("pool",)),
+    )
+    return Graph((channels, side, side), nodes)
+
+
+SMALL, TINY = tiny(8, 1), tiny(224, 3)
+DEVICE_OPS = 5e8
+"""Speed of a device of the simulated run: some trials of such networks within its hour."""
+
+
+SAMPLES = 50_000
+"""What ImageNet has to test."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_second() -> Iterator[None]:
+    """MLPerf's tests take 600 s; here one that takes 1 s is long enough, and nothing else is made easier."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(LEAST[PERFORMANCE], "effective_min_duration_ms", 1000)
+        yield
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
+    """ImageNet is not to be had in a test. LoadGen really tests a tiny network, on as many generated images,
+    for a second and in one pass over all. What it found is then put next to the journal of a simulated run on
+    ImageNet, whose networks are as tiny, and which gets the same test result."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "seed.json").write_text(json.dumps(graph_to_json(SMALL)))
+    data = {"name": "synthetic", "size": 8, "classes": 1000, "training_examples": 200}
+    changes = {f"data.{key}": value for key, value in (data | {"test_examples": SAMPLES}).items()}
+    changes |= {"seed_architecture": str(folder / "seed.json")}
+    small, number = kept_run(
+        folder / "small", Scene(groups=1, minutes=0.1, max_trials=1, changes=(*changes.items(),))
+    )
+    for name in SCENARIOS:
+        words = ("--scenario", name, "--seconds", "1", "--accuracy", "--device", "cpu")
+        assert answered("infer", small.directory, *words) == 0
+    recorded = replay(read_journal(small.journal)).tested
+    assert recorded is not None
+    (folder / "tiny.json").write_text(json.dumps(graph_to_json(TINY)))
+    config = replace(IMAGENET, seed_architecture=str(folder / "tiny.json"))
+    plain = write_run(folder / "plain", config, Machine(1, 8, device_ops_per_second=DEVICE_OPS))
+    lines = [(line.t, line.event) for line in read_journal(plain.journal)]
+    tested = {"tally": recorded.tally, "top5": None}
+    files = journals.write_run(
+        folder / "imagenet",
+        [(t, journals.within(e, **tested) if isinstance(e, events.Tested) else e) for t, e in lines],
+    )
+    run = replay(read_journal(files.journal))
+    assert run.tested is not None
+    operations = rebuild(run, run.tested.trial).cost.evaluate.price(TENSOR_OPS)
+    for name in SCENARIOS:
+        shutil.copytree(small.inference_logs(number, name), files.inference_logs(run.tested.trial, name))
+        found = json.loads(small.inference(number, name).read_text())
+        found |= {"begin_chain": run.begin_chain, "run_id": run.opened.run_id, "trial": run.tested.trial}
+        found["measured"]["tensor_ops"] = operations
+        files.inference(run.tested.trial, name).write_text(json.dumps(found))
+    return files
+
+
+def rewritten(text: str, key: str, value: str) -> str:
+    text, times = re.subn(rf'(?<="key": "{key}", "value": )[^,]+', value, text)
+    assert times == 1
+    return text
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+    return Typed(monkeypatch, capsys)
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Path:
+    path = tmp_path / "system.json"
+    path.write_text(json.dumps(dict.fromkeys(ASKED, "N/A")))
+    return path
+
+
+@pytest.fixture
+def export(typed: Typed, system: Path, tmp_path: Path) -> Callable[..., int]:
+    """Exports a run into tmp_path/submission, unless further words say otherwise."""
+    words = ("--mlperf-inference", *ENTRY, "--system", system, "-o", tmp_path / "submission")
+    return lambda directory, *more: typed("export", directory, *words, *more)
+
+
+def breaches(folder: Path) -> list[str]:
+    """Breaches of the checker's rules on the form of a folder: files, fields, sizes, names."""
+    top = f"{RESULTS}/aiperf-hpc"
+    wanted = [f"{top}/{scenario}/{name}" for scenario in LOADGEN.values() for name in OF_SCENARIO]
+    wanted += [SYSTEM, "open/Example_University/model_mapping.json", "open/Example_University/src"]
+    if missing := [name for name in wanted if not (folder / name).exists()]:
+        return missing
+    found = [path for path in folder.rglob("*") if re.search(r"^\.| ", path.name)]
+    found += [path for path in folder.rglob("*") if path.is_file() and not path.stat().st_size]
+    system = json.loads((folder / SYSTEM).read_text())
+    lacking = [name for name in FIELDS if not (name in system and (system[name] or name in MAY_BE_EMPTY))]
+    mapping = json.loads((folder / "open/Example_University/model_mapping.json").read_text())
+    lacking += [] if mapping == {"aiperf-hpc": "resnet"} else ["model_mapping"]
+    for scenario in LOADGEN.values():
+        where = folder / top / scenario
+        measurements = json.loads((where / "measurements.json").read_text())
+        lacking += [name for name in MEASUREMENTS if not measurements.get(name)]
+        text = (where / "accuracy/accuracy.txt").read_text()
+        patterns = (r"^accuracy=[\d.]+%, good=\d+, total=50000$", r"^hash=\w+$")
+        lacking += [pattern for pattern in patterns if not re.search(pattern, text, re.MULTILINE)]
+        if (where / "accuracy/mlperf_log_accuracy.json").stat().st_size > TRUNCATED_BYTES:
+            lacking.append("truncated log")
+    return [*map(str, found), *lacking]
+
+
+@pytest.fixture(scope="module")
+def exported(measured: RunFiles, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not to be changed."""
+    folder = tmp_path_factory.mktemp("exported")
+    (folder / "system.json").write_text(json.dumps(dict.fromkeys(ASKED, "N/A")))
+    words = (*ENTRY, "--system", folder / "system.json", "-o", folder / "submission")
+    assert answered("export", measured.directory, "--mlperf-inference", *words) == 0
+    return folder / "submission"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_its_form_breaches_no_rule_of_the_checker(exported: Path, measured: RunFiles) -> None:
+    assert breaches(exported) == []
+    files = {str(path.relative_to(exported)) for path in exported.rglob("*") if path.is_file()}
+    number = next(measured.inference_directory.glob("*-offline.json")).name.partition("-")[0]
+    assert len(files) == 3 * len(OF_SCENARIO) + 3
+    assert f"open/Example_University/src/aiperf-hpc/trial-{number}.json" in files
+    for name, loadgen in LOADGEN.items():
+        whole = (
+            measured.inference_logs(int(number), name) / "accuracy/mlperf_log_accuracy.json"
+        ).read_bytes()
+        part = exported / RESULTS / "aiperf-hpc" / loadgen / "accuracy"
+        start, _, end = (part / "mlperf_log_accuracy.json").read_bytes().partition(b"\n\n...\n\n")
+        assert whole.startswith(start)
+        assert whole.endswith(end)
+        assert f"hash={sha256(whole).hexdigest()}" in (part / "accuracy.txt").read_text().splitlines()
+
+
+def change(key: str, value: str, test: str = "performance") -> Callable[[RunFiles, int], None]:
+    def changed(files: RunFiles, number: int) -> None:
+        log = files.inference_logs(number, "offline") / test / "mlperf_log_detail.txt"
+        log.write_text(rewritten(log.read_text(), key, value))
+
+    return changed
+
+
+def written(name: str, text: str) -> Callable[[RunFiles, int], object]:
+    """Another content of a file of LoadGen."""
+    return lambda files, number: (files.inference_logs(number, "offline") / name).write_text(text)
+
+
+def result(name: str, value: object, *keys: str) -> Callable[[RunFiles, int], None]:
+    """Another value of what was measured in a scenario."""
+
+    def changed(files: RunFiles, number: int) -> None:
+        found = json.loads(files.inference(number, name).read_text())
+        *outer, last = ("measured", *keys)
+        reduce(getitem, outer, found)[last] = value
+        files.inference(number, name).write_text(json.dumps(found))
+
+    return changed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        (change("effective_min_duration_ms", "999"), "is 999, and MLPerf requires at least 1000; run"),
+        (change("effective_min_duration_ms", "600000"), "has another length than `infer` asked for; run"),
+        (change("loadgen_version", '"6.0.18"', "accuracy"), "is of another version of LoadGen than"),
+        (change("qsl_reported_total_count", "49999"), "is 49999, and MLPerf requires 50000; run"),
+        (written("user.conf", ""), "user.conf does not have the settings of the logs next to it; run"),
+        (
+            written("accuracy/mlperf_log_accuracy.json", "[]"),
+            "has answers for 0 samples, not for each of 50,",
+        ),
+        (result("offline", 2000, "tensor_ops"), "another network was measured than that of the journal; run"),
+        (change("effective_performance_sample_count", "1023"), "is 1023, and MLPerf requires at least 1024;"),
+        (change("effective_schedule_rng_seed", "7"), "is 7, and MLPerf requires 16159082839903944936; run"),
+        (change("result_validity", '"INVALID"'), "result_validity is 'INVALID', and MLPerf requires 'VALID'"),
+        (
+            change("effective_accuracy_sample_count", "49999", "accuracy"),
+            "is 49999, and MLPerf requires 50000",
+        ),
+        (lambda files, number: files.inference(number, "offline").unlink(), "no result of offline"),
+        (result("multi-stream", None, "accuracy"), "-multi-stream.json has no accuracy; run `aiperf-hpc "),
+        (
+            result("offline", 9999, "accuracy", "found", "correct"),
+            "-offline.json: the accuracy is not that",
+        ),
+        (result("offline", "Abacus 9", "device"), "measured on different devices or with different software"),
+    ],
+)
+def test_results_that_are_no_submission_are_refused(
+    changed: Callable[[RunFiles, int], object],
+    why: str,
+    measured: RunFiles,
+    export: Callable[..., int],
+    typed: Typed,
+    tmp_path: Path,
+) -> None:
+    shutil.copytree(measured.directory, tmp_path / "copy")
+    files = RunFiles(tmp_path / "copy")
+    number = int(next(files.inference_directory.glob("*-offline.json")).name.partition("-")[0])
+    changed(files, number)
+    assert export(files.directory) == 1
+    assert why in typed.err
+    assert typed.err.count("\n") == 1
+    assert not (tmp_path / "submission").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_folder_that_is_not_empty_is_refused(
+    measured: RunFiles, export: Callable[..., int], typed: Typed, tmp_path: Path
+) -> None:
+    (tmp_path / "submission").mkdir()
+    (tmp_path / "submission" / "file").touch()
+    assert export(measured.directory) == 1
+    assert f"{tmp_path}/submission is not empty; remove it or choose another folder" in typed.err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (dict.fromkeys(ASKED[1:], "N/A"), "the system description lacks host_processor_model_name; add them"),
+        (dict.fromkeys((*ASKED, "accelerator_model_name"), "N/A"), "accelerator_model_name is 'N/A', but "),
+        ({"host_color": "blue"}, "unknown field 'host_color'"),
+    ],
+)
+def test_a_description_that_does_not_fit_is_refused(
+    given: dict[str, str],
+    why: str,
+    measured: RunFiles,
+    export: Callable[..., int],
+    typed: Typed,
+    system: Path,
+) -> None:
+    system.write_text(json.dumps(given))
+    assert export(measured.directory) == 1
+    assert why in typed.err
+    assert typed.err.count("\n") == 1
+
+
+def test_other_runs_are_refused(export: Callable[..., int], typed: Typed, tmp_path: Path) -> None:
+    digits = journals.write_run(tmp_path / "digits", told(Scene()))
+    assert export(digits.directory) == 1
+    assert "MLPerf's resnet is of ImageNet-1k, and classes is 10" in typed.err
+    assert export(ROOT / "tests" / "recorded" / "language") == 1
+    assert "is a run of language; MLPerf's resnet is of ImageNet-1k" in typed.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (("--division", "closed"), 1, "closed division fixes the network"),
+        (("--organization", "Example University"), 1, "--organization 'Example University' names a folder"),
+        (("--platform", ".."), 1, "--platform '..' names a folder"),
+        (("--organization", ""), 1, "give --organization"),
+        (("--author", "A"), 2, "--author is only for --dawnbench"),
+    ],
+)
+def test_options_that_cannot_be(
+    words: tuple[str, ...], code: int, why: str, export: Callable[..., int], typed: Typed, tmp_path: Path
+) -> None:
+    digits = journals.write_run(tmp_path / "digits", told(Scene()))
+    assert export(digits.directory, *words) == code
+    assert why in typed.err
+
+
+def test_a_folder_and_a_description_are_asked_for(typed: Typed, system: Path, tmp_path: Path) -> None:
+    digits = journals.write_run(tmp_path / "digits", told(Scene()))
+    assert typed("export", digits.directory, "--mlperf-inference", *ENTRY, "--system", system) == 1
+    assert "an MLPerf Inference submission needs --system FILE and -o FOLDER" in typed.err
+    assert typed("export", digits.directory, "--csv", "--system", system) == 2
+    assert "--system is only for --mlperf-inference" in typed.err

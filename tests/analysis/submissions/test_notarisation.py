@@ -1,0 +1,424 @@
+"""How far a journal is notarised: honest runs and their notaries, and what a forger can do.
+
+One file, because honest and forged rows are made from one signed journal."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shutil import copyfile, copytree
+from typing import Any
+
+import pytest
+
+from aiperf.files import RunFiles
+from aiperf.journal.events import LegBegan, NonceGiven, Opened, Stepped
+from aiperf.journal.file import chained, read_journal
+from aiperf.journal.notary import NotaryAnswer, answers
+from aiperf.tasks.images.tally import Classified
+from analysis.readings.judgement import read_run
+from analysis.submissions.keys import Register
+from analysis.submissions.notarisation import notarised
+from analysis.submissions.ranking import Notaries
+from analysis.submissions.signature import signer
+from tests.aiperf.rules.forged import with_leg_for_the_test
+from tests.analysis.packages import contents, make, ranked
+from tests.analysis.submissions.notarising import Office, notarise
+from tests.journals import Scene, Timed, told, within, write_run
+
+RUN = told(Scene(minutes=2.0, groups=1, epochs=60))
+OTHER = told(Scene(minutes=1.0, groups=1, epochs=60))[:10]
+KILLED_SOON = told(Scene(minutes=1.0, groups=1, epochs=60, killed_at=30.0))
+TWO_LEGS = told(Scene(minutes=2.0, groups=1, epochs=60, killed_at=70.0))
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # which takes most of the time
+    return Office(tmp_path / "office")
+
+
+def seen(files: RunFiles, office: Office) -> str:
+    register: Register = {office.public: "HPC list"}
+    return notarised(files, read_run(files), register).text
+
+
+WHOLE = r"notarised by HPC list; nonce \d+ of HPC list at 2026-05-04 12:00:0\d UTC, \d+ heads in time, "
+HONEST: Mapping[str, tuple[list[Timed], Mapping[str, Any], str]] = {
+    "as planned": (RUN, {}, WHOLE + "longest gap [5-7] s, duration within 20 s [+] 0.10 %"),
+    "the notary was killed twice": (
+        RUN,
+        {"is_there": lambda t: not (20 < t < 50 or 70 < t < 110)},
+        WHOLE + "longest gap 4[0-5] s, duration within 20 s [+] 0.10 %",
+    ),
+    "each answer is ten seconds late": (RUN, {"late": lambda t: 10.0 * (t > 0)}, WHOLE),
+    "the nonce is eight seconds late": (RUN, {"late": lambda t: 0.1}, WHOLE),
+    "it signed the test a minute late": (RUN, {"late": lambda t: 60.0 * (t > 133)}, WHOLE),
+    "clocks years apart": (RUN, {"real": lambda t: t + 9e7}, "notarised by HPC list; .* at 2029-"),
+    "a fast clock of the notary": (RUN, {"real": lambda t: 1.0005 * t}, WHOLE),
+    "a slow one": (RUN, {"real": lambda t: 0.9995 * t}, WHOLE),
+    "two legs, the first of which was killed": (
+        TWO_LEGS,
+        {},
+        r"notarised by HPC list; leg 1: nonce \d+ .*; leg 2: nonce \d+ ",
+    ),
+    "the notary was dead at the end": (
+        RUN,
+        {"is_there": lambda t: t < 60},
+        r"notarised by HPC list until line \d+ of \d+: 4\d of 120 s of the span are covered; ",
+    ),
+    "and answered the last head two minutes later": (
+        RUN,
+        {"is_there": lambda t: t < 60 or t > 132, "late": lambda t: 120.0 * (t > 132)},
+        r"notarised by HPC list until line \d+ of \d+: 4\d of 120 s .* covered; 2 heads signed too late; ",
+    ),
+    "the notary came during the run": (RUN, {"is_there": lambda t: t > 20}, "not notarised: no notary gave"),
+    "the notary died soon after the first leg began, which was killed a minute later": (
+        TWO_LEGS,
+        {"is_there": lambda t: t < 13},
+        r"notarised by HPC list until line \d+ of \d+: leg 1: [01] of 68 s of the span are covered; ",
+    ),
+    "it died before the first leg had a span, and that was killed after 18 s": (
+        KILLED_SOON,
+        {"is_there": lambda t: t < 11},
+        r"notarised by HPC list until line \d+ of \d+: leg 1: 0 of 28 s of the span are covered; ",
+    ),
+    "no notary came to either leg": (
+        TWO_LEGS,
+        {"is_there": lambda t: False},
+        "not notarised: leg 1: no notary gave it a nonce",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_run_is_held_as_far_as_the_notary_was_there(
+    name: str, office: Office, tmp_path: Path
+) -> None:
+    run, how, expected = HONEST[name]
+    found = seen(notarise(office, tmp_path / "run", run, **how), office)
+    assert re.match(expected, found), found
+
+
+def rewritten(files: RunFiles, change: Callable[[list[Timed]], list[Timed]]) -> None:
+    """The forger's work on a journal: other lines, and the chain computed again."""
+    lines = change([(line.t, line.event) for line in read_journal(files.journal)])
+    files.journal.write_text("".join(line + "\n" for line in chained(lines)), encoding="utf-8")
+
+
+def better(lines: list[Timed]) -> list[Timed]:
+    """The loss of a block after 80 seconds is another."""
+    index = next(i for i, (t, event) in enumerate(lines) if t > 80 and isinstance(event, Stepped))
+    t, event = lines[index]
+    return [*lines[:index], (t, within(event, loss=0.001)), *lines[index + 1 :]]
+
+
+def edited(change: Callable[[list[str]], list[str]]) -> Callable[[RunFiles, Path], object]:
+    def edit(files: RunFiles, other: Path) -> None:
+        path = files.notary_answers(0)
+        path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+
+    return edit
+
+
+def journal(change: Callable[[list[Timed]], list[Timed]]) -> Callable[[RunFiles, Path], object]:
+    return lambda files, other: rewritten(files, change)
+
+
+def of_another(files: RunFiles, other: Path) -> None:
+    """The answers to another run, with its nonce in this journal: an old nonce."""
+    copyfile(RunFiles(other).notary_answers(0), files.notary_answers(0))
+    nonce = next(
+        line.event for line in read_journal(RunFiles(other).journal) if isinstance(line.event, NonceGiven)
+    )
+    rewritten(
+        files, lambda lines: [(t, nonce if isinstance(event, NonceGiven) else event) for t, event in lines]
+    )
+
+
+def later_nonce(lines: list[Timed]) -> list[Timed]:
+    """The first lines of a run that began sooner than its nonce."""
+    return [
+        (t, replace(event, started="2026-05-04T07:00:00+00:00") if isinstance(event, LegBegan) else event)
+        for t, event in lines
+    ]
+
+
+def better_test(lines: list[Timed]) -> list[Timed]:
+    """The last line has more right answers."""
+    t, tested = lines[-1]
+    return [*lines[:-1], (t, within(tested, tally=Classified(1197, 1190)))]
+
+
+def unsigned_test(change: Callable[[list[Timed]], list[Timed]]) -> Callable[[RunFiles, Path], object]:
+    """Another test, without the answer to the head that has the right one."""
+
+    def edit(files: RunFiles, other: Path) -> None:
+        rewritten(files, change)
+        edited(lambda lines: lines[:-1])(files, other)
+
+    return edit
+
+
+UNTIL = r"notarised by HPC list until line \d+ of \d+: "
+FORGED: Mapping[str, tuple[Callable[[RunFiles, Path], object], str]] = {
+    "a line changed after it was signed": (
+        journal(better),
+        UNTIL + r"line \d+ or one before it was changed after it was signed; .*",
+    ),
+    "a better test, of which it has no signature": (
+        unsigned_test(better_test),
+        UNTIL + "the line of the test was not signed; ",
+    ),
+    "the test in one more leg, without a notary": (
+        unsigned_test(with_leg_for_the_test()),
+        UNTIL + "leg 2: no notary gave it a nonce; ",
+    ),
+    "its end cut off": (
+        journal(lambda lines: lines[:-20]),
+        UNTIL + r"lines up to \d+ were signed, and the leg ends before; ",
+    ),
+    "its beginning written again": (journal(later_nonce), "not notarised: its nonce was given for another"),
+    "an old nonce": (of_another, "not notarised: its nonce was given for another journal"),
+    "the answers of another run": (
+        lambda files, other: copyfile(RunFiles(other).notary_answers(0), files.notary_answers(0)),
+        "not notarised: the nonce in the journal is not that of the first answer",
+    ),
+    "no answers": (
+        lambda files, other: files.notary_answers(0).unlink(),
+        "not notarised: notary/0.* missing",
+    ),
+    "a time of the notary changed": (
+        edited(
+            lambda lines: [*lines[:5], lines[5].replace('"milliseconds": 1', '"milliseconds": 2'), *lines[6:]]
+        ),
+        UNTIL + r"notary/0.answers.jsonl, line 6: the signature is not that of HPC list; ",
+    ),
+    "an answer removed": (
+        edited(lambda lines: lines[:5] + lines[6:]),
+        UNTIL + "notary/0.answers.jsonl, line 6: it does not follow from the line above it",
+    ),
+    "the first answer removed": (
+        edited(lambda lines: lines[1:]),
+        "not notarised: notary/0.answers.jsonl, line 1: it is not the first answer to a leg",
+    ),
+    "no file of a notary": (
+        edited(lambda lines: ["{}\n"]),
+        r"not notarised: notary/0.*, line 1: .* lacks key",
+    ),
+    "a huge line": (
+        edited(lambda lines: ["7" * 10_000]),
+        r"not notarised: .* line 1: it has more than 4,096",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Office, RunFiles, Path]:
+    """A notary, a run that it signed to the end, and another one of which it signed the beginning."""
+    folder = tmp_path_factory.mktemp("notary")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(os, "fsync", lambda file: None)
+        office = Office(folder / "office")
+        other = notarise(office, folder / "other", OTHER).directory
+        return office, notarise(office, folder / "run", RUN), other
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_what_was_not_signed_is_not_notarised(
+    name: str, signed: tuple[Office, RunFiles, Path], tmp_path: Path
+) -> None:
+    (office, run, other), (forge, expected) = signed, FORGED[name]
+    copytree(run.directory, tmp_path / "run")
+    forge(RunFiles(tmp_path / "run"), other)
+    found = seen(RunFiles(tmp_path / "run"), office)
+    assert re.match(expected, found), found
+
+
+def test_no_line_is_notarised_behind_the_first_that_was_changed(
+    signed: tuple[Office, RunFiles, Path], tmp_path: Path
+) -> None:
+    """By a microsecond, with every later chain computed again."""
+    office, run, _ = signed
+    lines = [(line.t, line.event) for line in read_journal(run.journal)]
+    copytree(run.directory, tmp_path / "run")
+    files, register = RunFiles(tmp_path / "run"), {office.public: "HPC list"}
+    for index in range(3, len(lines), 29):
+        t, event = lines[index]
+        rewritten(files, lambda _, at=index, to=(t + 1e-6, event): [*lines[:at], to, *lines[at + 1 :]])
+        (leg,) = notarised(files, read_run(files), register).legs
+        assert leg.why
+        assert leg.line <= index, f"line {index + 1} was changed"
+
+
+def signed_again(
+    files: RunFiles, office: Office, leg: int, change: Callable[[list[NotaryAnswer]], list[NotaryAnswer]]
+) -> None:
+    """Other answers, each with the right signature, as of a notary that is wrong."""
+    _, sign = signer(office.folder / "key")
+    previous, lines = "", list[str]()
+    for count, answer in enumerate(change(list(answers(files.notary_answers(leg))))):
+        told = replace(answer, count=count, previous=answer.previous and previous)
+        previous = sign(told.content)
+        lines.append(replace(told, signature=previous).line())
+    files.notary_answers(leg).write_text("".join(lines))
+
+
+def changed(place: int, **fields: Any) -> Callable[[list[NotaryAnswer]], list[NotaryAnswer]]:
+    return lambda told: [*told[:place], replace(told[place], **fields), *told[place + 1 :]]
+
+
+WRONG: Mapping[str, tuple[Callable[[list[NotaryAnswer]], list[NotaryAnswer]], str]] = {
+    "its clock went back": (changed(5, milliseconds=0), "line 6: it is earlier than the line above it"),
+    "it signed one head twice": (
+        lambda told: [*told[:6], replace(told[6], head=told[5].head), *told[7:]],
+        "line 7: it is earlier than the line above it",
+    ),
+    "it left out what it had signed before": (
+        changed(5, previous=""),
+        "line 6: it does not follow from the line above it",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_notary_signs_without_order_ends_what_is_notarised(
+    name: str, signed: tuple[Office, RunFiles, Path], tmp_path: Path
+) -> None:
+    (office, run, _), (change, expected) = signed, WRONG[name]
+    copytree(run.directory, tmp_path / "run")
+    files = RunFiles(tmp_path / "run")
+    signed_again(files, office, 0, change)
+    assert re.match(UNTIL + "notary/0.answers.jsonl, " + expected, seen(files, office))
+
+
+def test_a_leg_holds_only_its_own_lines_and_none_behind_one_that_is_not_held(
+    office: Office, tmp_path: Path
+) -> None:
+    """The second leg is notarised to its end, but begins with what the first one left."""
+    files = notarise(office, tmp_path / "run", TWO_LEGS)
+    end = list(answers(files.notary_answers(1)))[-1]
+    kept = files.notary_answers(0).read_text()
+    later: dict[str, Any] = {"head": end.head, "milliseconds": end.milliseconds}
+    signed_again(files, office, 0, lambda told: [*told, replace(told[-1], **later)])
+    until = rf"leg 1: lines up to {end.head.lines} were signed, and the leg ends before; "
+    assert re.match(UNTIL + until, seen(files, office))
+    files.notary_answers(0).write_text("".join(kept.splitlines(keepends=True)[:3]))
+    found = seen(files, office)
+    assert re.match(UNTIL + r"leg 1: \d of 68 s of the span are covered; leg 1: nonce", found)
+    assert "leg 2: " not in found
+
+
+PACES: Mapping[str, tuple[Callable[[float], float], str]] = {
+    "four times as fast as it was": (
+        lambda t: 4 * t,
+        UNTIL + r"\d of 120 s of the span are covered; \d+ heads signed too late",
+    ),
+    "told as twice as long": (
+        lambda t: t / 2,
+        r"not notarised: from its nonce to line \d+ the journal counts \d+.\d s, the notary \d.\d s",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PACES)
+def test_a_duration_that_the_notary_did_not_see_is_not_notarised(
+    name: str, office: Office, tmp_path: Path
+) -> None:
+    real, expected = PACES[name]
+    found = seen(notarise(office, tmp_path / "run", RUN, real=real), office)
+    assert re.match(expected, found), found
+
+
+@dataclass
+class Relay:
+    """Two notaries, of which the second sees the second leg, by a clock that is so far behind."""
+
+    first: Office
+    second: Office
+    behind: float
+    now: float = 0.0
+
+    def look(self, directory: Path) -> list[str]:
+        self.first.now, self.second.now = self.now, self.now - self.behind
+        files = RunFiles(directory)
+        if not files.notary_request(1).exists():
+            return self.first.look(directory)
+        files.notary_request(0).unlink(missing_ok=True)  # else the second one would answer it, too
+        return self.second.look(directory)
+
+
+@pytest.mark.parametrize(
+    ("behind", "expected"),
+    [
+        (3560.0, "notarised by HPC list and Auditor; leg 1: "),
+        (3599.0, "until line .*: leg 2: its nonce is older than the last answer to the leg before it; "),
+    ],
+)
+def test_legs_of_two_notaries_come_one_after_the_other(
+    behind: float, expected: str, office: Office, tmp_path: Path
+) -> None:
+    """The first leg can be made up in a second, and be signed at its pace while the second one is, too."""
+    other = Office(tmp_path / "other")
+    relay: Any = Relay(office, other, behind)
+    files = notarise(relay, tmp_path / "run", TWO_LEGS)
+    register: Register = {office.public: "HPC list", other.public: "Auditor"}
+    assert re.search(expected, notarised(files, read_run(files), register).text)
+
+
+def test_a_notary_that_is_not_on_the_list_counts_for_nothing(office: Office, tmp_path: Path) -> None:
+    """Anybody can make a key; what he signed must not be taken for a listed notary's either."""
+    own = Office(tmp_path / "own")
+    files = notarise(own, tmp_path / "run", RUN)
+    assert seen(files, office).startswith(
+        f"not notarised: notary/0.answers.jsonl, line 1: its key {own.public[:16]}"
+    )
+    path = files.notary_answers(0)
+    path.write_text(path.read_text().replace(own.public, office.public))
+    assert "line 1: the signature is not that of HPC list" in seen(files, office)
+
+
+def test_a_run_that_is_copied_after_its_nonce_is_notarised_once(office: Office, tmp_path: Path) -> None:
+    """Two endings of one beginning cannot both have answers: the notary's record is by run and leg."""
+    files = notarise(office, tmp_path / "runs" / "run", RUN[:60])
+    copytree(files.directory, tmp_path / "elsewhere" / "run")
+    before = files.notary_answers(0).read_text()
+    copy = RunFiles(tmp_path / "elsewhere" / "run")
+    copy.notary_answers(0).unlink()
+    office.look(copy.directory)
+    assert copy.notary_answers(0).read_text() == before
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_list_that_demands_a_notary_refuses_what_was_made_offline(office: Office, tmp_path: Path) -> None:
+    run = notarise(office, tmp_path / "run", told(Scene(max_trials=2)))
+    offline = write_run(tmp_path / "offline", told(Scene(max_trials=3)))
+    packages = [make(tmp_path / f"{files.directory.name}.tar.gz", files) for files in (run, offline)]
+    register: Register = {office.public: "HPC list"}
+    labels = {
+        is_required: ranked(*packages, notaries=Notaries(register, is_required))[0]
+        for is_required in (False, True)
+    }
+    assert [entry.notary for entry in labels[True].entries] == ["notarised by HPC list"]
+    assert {entry.notary for entry in labels[False].entries} == {"notarised by HPC list", "not notarised"}
+    (refused,) = labels[True].refused
+    assert (refused.package, refused.reasons) == (
+        "offline.tar.gz",
+        ["runs/offline: not notarised: no notary gave it a nonce"],
+    )
+
+
+def test_a_package_without_names_has_what_the_notary_signed(office: Office, tmp_path: Path) -> None:
+    (_, opened), *rest = RUN
+    assert isinstance(opened, Opened)
+    hiding = [(0.0, replace(opened, salt_sha256="ab" * 32)), *rest]
+    files = notarise(office, tmp_path / "run", hiding)
+    path = files.notary_answers(0)
+    path.with_name("1.answers.jsonl").write_text("node17\n")
+    path.with_name("x.answers.jsonl").symlink_to("/etc/passwd")
+    packed = contents(make(tmp_path / "run.tar.gz", files, redact=True))
+    held = {name: data for name, data in packed.items() if "/notary/" in name}
+    assert held == {"runs/simulated/notary/0.answers.jsonl": path.read_bytes()}

@@ -1,4 +1,19 @@
-"""The sub-commands of `aiperf-hpc`. Each is in the file of its name, or in that of a command like it."""
+"""The sub-commands of `aiperf-hpc`. Each is in the file of its name, or in that of a command like it.
+
+A command is a thin shell: it reads arguments, calls a function of another package, and prints what that
+returns. A new one is a function with `@click.command()`, and a line in `COMMANDS`. It returns its exit code,
+or None for 0; what goes wrong is raised as an AiperfError, which `main` prints as one line.
+
+- `arguments` has arguments and options that several commands share, and the kinds of their values;
+  `run_options` those that say what is run, and `site_options` those of a site file.
+- `messages` prints on standard error. Standard output has the result alone, so that it can be piped.
+- `user_files` opens runs, packages and other files that the user named, with a remedy if that fails.
+- `optional_libraries` names the extra if a library is missing.
+
+A command must answer in 0.3 s, so a module imports at its top only what the help needs, or what every use of
+its command needs. Torch, figures and pages are imported in the function that uses them;
+`tests/aiperf/test_start.py` counts the imports.
+"""
 
 from __future__ import annotations
 

@@ -110,12 +110,13 @@ def write_table(directories: Sequence[Path], output: Path, published: bool, tole
         from analysis.comparing.published import published as by_others
         from analysis.pages.comparisons import write_scaling
         from analysis.readings.judgement import glance
-    runs = [glance(RunFiles(directory)) for directory in directories]
-    reasons = [nothing_to_compare(run) if tolerant else "" for run in runs]
-    for run, why in zip(runs, reasons):
-        if why:
-            say(f"{run.files.directory}: {why}; left out of the scaling table")
-    runs = [run for run, why in zip(runs, reasons) if not why]
+    runs = []
+    for directory in directories:
+        run = glance(RunFiles(directory))
+        if tolerant and (why := nothing_to_compare(run)):
+            say(f"{directory}: {why}; left out of the scaling table")
+        else:
+            runs.append(run)
     if runs:
         found = study.scaling(runs)
         written = write_scaling(found, runs, by_others(runs[0]) if published else [], output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -39,16 +39,6 @@ BATCH = 32
 """Default batch size for a seed."""
 JSON_FILE, PAGE_FILE = "profile.json", "profile.html"
 """Files of a profile in the folder of -o, next to its traces."""
-
-
-@dataclass(frozen=True)
-class _ProfileRequest:
-    """The networks to profile: one work for each size of the examples, from the smallest."""
-
-    name: str
-    """What is profiled, as the page calls it."""
-    works: Sequence[ProfileWork]
-    """What is done for each size."""
 
 
 def _sizes(context: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
@@ -136,8 +126,8 @@ def profile(
         raise click.UsageError("give a RUN, or --seed NAME", click.get_current_context())
     only_with("--seed", seed is not None, "sizes")
     only_with("RUN", run is not None, "path")
-    request = _of_run(run, trial, batch, path) if run is not None else _of_seed(str(seed), sizes, batch)
-    works = [replace(work, rounds=steps, device=device, ranks=devices) for work in request.works]
+    name, works = _of_run(run, trial, batch, path) if run is not None else _of_seed(str(seed), sizes, batch)
+    works = [replace(work, rounds=steps, device=device, ranks=devices) for work in works]
     if format_:
         works = [replace(work, training=replace(work.training, format=format_)) for work in works]
     given = None if ceiling is None else _ceilings(ceiling, works[0].training.format)
@@ -145,42 +135,41 @@ def profile(
         with writing(output):
             output.mkdir(parents=True, exist_ok=True)
     profiles = [_profiled(replace(work, ceilings=given), output) for work in works]
-    record = json.dumps(profile_json(profiles, request.name), indent=1)
-    click.echo(record if as_json else profile_text(profiles, request.name))
+    record = json.dumps(profile_json(profiles, name), indent=1)
+    click.echo(record if as_json else profile_text(profiles, name))
     if output is not None:
-        _write(output, record, profiles, request.name)
+        _write(output, record, profiles, name)
 
 
-def _of_run(directory: Path, trial: int | None, batch: int | None, path: str | None) -> _ProfileRequest:
-    """The work for a trial of a run. Raises JournalError if there is no such trial."""
+def _of_run(
+    directory: Path, trial: int | None, batch: int | None, path: str | None
+) -> tuple[str, list[ProfileWork]]:
+    """What the page calls a trial of a run, and the work for it. Raises JournalError if there is no such
+    trial."""
     run = replay(read_journal(RunFiles(directory).journal))
     number = trial if trial is not None else run.best.number if run.best else 0
     graph, config = rebuild(run, number), run.opened.config
     hyper = run.trials[number].attempts[-1].trial.hyper
-    return _ProfileRequest(
-        f"trial {number} of {run.opened.run_id}",
-        [
-            ProfileWork(
-                graph=graph_to_json(graph),
-                data=replace(config.data, path=path or config.data.path),
-                training=config.training,
-                hyper=replace(hyper, batch_size=batch or hyper.batch_size),
-                random_seed=config.random_seed,
-            )
-        ],
+    work = ProfileWork(
+        graph=graph_to_json(graph),
+        data=replace(config.data, path=path or config.data.path),
+        training=config.training,
+        hyper=replace(hyper, batch_size=batch or hyper.batch_size),
+        random_seed=config.random_seed,
     )
+    return f"trial {number} of {run.opened.run_id}", [work]
 
 
-def _of_seed(seed: str, sizes: tuple[int, ...], batch: int | None) -> _ProfileRequest:
-    """The works for a seed, one for each size. Raises ConfigError for an unknown seed, and for a size that it
-    cannot read."""
+def _of_seed(seed: str, sizes: tuple[int, ...], batch: int | None) -> tuple[str, list[ProfileWork]]:
+    """What the page calls a seed, and a work for each size. Raises ConfigError for an unknown seed, and for a
+    size that it cannot read."""
     try:
         own = resolve_seed(seed)
         graphs = [resolve_seed(seed, _input(own, size), own.classes) for size in sizes] or [own]
     except ValueError as error:
         raise ConfigError(f"{f'--sizes {sizes}: ' if len(sizes) > 1 else ''}{error}") from None
     works = [of_seed(task_of_graph(graph), graph, batch or BATCH) for graph in graphs]
-    return _ProfileRequest(f"seed {seed}", works)
+    return f"seed {seed}", works
 
 
 def _input(own: Graph, size: int) -> Shape:

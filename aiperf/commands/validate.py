@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,56 +63,54 @@ def _validate(path: Path, again: bool, data: str, device: str, notaries: Path | 
     """Validates a run or a package; returns the exit code. Raises AiperfError if it cannot be read."""
     if again:
         refuse_no_run()
-    label = _notary_label(notaries)
+    register = _registered(notaries)
     if path.is_file():
         evaluate = partial(_reevaluate, device=device, data=data) if again else None
-        return _validate_package(path, label, evaluate)
+        return _validate_package(path, register, evaluate)
     if not path.is_dir():
         raise AiperfError(f"{path} does not exist; give a run directory or a package")
     files = RunFiles(path)
     judged = examine(files, say_line)
     run, verdict = judged.replay, judged.verdict
-    click.echo(findings_text(verdict))
-    label(judged)
-    _keep(judged)
+    _show(judged, register)
     if verdict.valid and not again:
         say_next("package", path)
     agrees = _reevaluate(run, files, device, data) if again else True
     return (verdict.answer if agrees else Answer.INVALID).exit_code
 
 
-def _notary_label(notaries: Path | None) -> Callable[[Judged], None]:
-    """A function that prints how far one of these notaries has signed a run; without a list of them, it
-    prints nothing."""
+def _registered(notaries: Path | None) -> Mapping[str, str] | None:
+    """The names of notaries by their public keys; None without a list of them."""
     if notaries is None:
-        return lambda judged: None
+        return None
     with extra("report"):
         from analysis.submissions.keys import read_keys
-        from analysis.submissions.notarisation import notarised
-    register = read_keys(notaries)
+    return read_keys(notaries)
 
-    def label(judged: Judged) -> None:
+
+def _show(judged: Judged, register: Mapping[str, str] | None) -> None:
+    """Prints every rule's finding for a run and how far a notary has signed it, and keeps the findings."""
+    click.echo(findings_text(judged.verdict))
+    if register is not None:
+        with extra("report"):
+            from analysis.submissions.notarisation import notarised
         click.echo(plain(notarised(judged.files, judged.replay, register).text))
-
-    return label
+    _keep(judged)
 
 
 def _validate_package(
-    path: Path, label: Callable[[Judged], None], again: Callable[[Replay, RunFiles], bool] | None
+    path: Path, register: Mapping[str, str] | None, again: Callable[[Replay, RunFiles], bool] | None
 ) -> int:
     """Prints every rule's finding for every run, then the reasons and the answer; returns the exit code.
 
-    `label` prints more about a run. `again` evaluates the best network of a run again, and answers whether
-    it agrees.
+    `again` evaluates the best network of a run again, and answers whether it agrees.
     """
     with extra("report"):
         from analysis.submissions.verify import checked
     with checked(path, say_line) as submission:
         for run in submission.runs:
             click.echo(f"runs/{run.name}")
-            click.echo(findings_text(run.judged.verdict))
-            label(run.judged)
-            _keep(run.judged)
+            _show(run.judged, register)
         for reason in [*submission.reasons, *(reason for run in submission.runs for reason in run.reasons)]:
             click.echo(plain(f"{reason.where}: {reason.text}"))
         signed = "not signed" if submission.signed_by is None else f"signed by {submission.signed_by}"

@@ -430,7 +430,7 @@ PACKAGE_READERS = {
 WRITE_JOB = "launch slurm -- --preset digits"
 FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
     (
-        "analysis/readings/references.py _own",
+        "analysis/readings/references.py references",
         "references.toml",
         lambda _: called("analysis.readings.references:references"),
     ),
@@ -616,7 +616,6 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/engines/fused/kernels.py _kind",
         "analysis/comparing/published.py published",
         "analysis/pages/page.py _text",
-        "analysis/readings/references.py references",
         "analysis/submissions/schema.py schema",
     ),
     "a file that this program has written a moment before, or is about to": (

@@ -100,10 +100,7 @@ def _dask(workers: int) -> Iterator[tuple[Step, Step]]:
     ):
         client.wait_for_workers(workers)
         ended = as_completed(with_results=True)
-        yield (
-            lambda: ended.add(client.submit(noop, pure=False)),
-            lambda: next(ended)[1],
-        )
+        yield (lambda: ended.add(client.submit(noop, pure=False)), lambda: next(ended)[1])
 
 
 @contextmanager

@@ -33,10 +33,7 @@ ARMS = {
     "restarted": "the seed, restarted repeatedly with the search's longest schedule",
 }
 """Arms, each with its row of the table."""
-TITLES = {
-    "digits": "digits, 200 training images",
-    "fashion": "Fashion-MNIST, 5,000 training images",
-}
+TITLES = {"digits": "digits, 200 training images", "fashion": "Fashion-MNIST, 5,000 training images"}
 CALIBRATION_EPOCHS = 10
 """Epochs by which the length of one is measured, before the span of the arm that needs it."""
 now = time.thread_time

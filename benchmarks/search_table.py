@@ -13,10 +13,7 @@ from pathlib import Path
 from aiperf.tasks.language.tally import BITS_OF_A_BYTE
 from benchmarks.script import head, row
 
-ARMS = (
-    *("continued", "restarted", "random", "evolution", "bayesian"),
-    *("evolution-anew", "evolution+nni"),
-)
+ARMS = (*("continued", "restarted", "random", "evolution", "bayesian"), *("evolution-anew", "evolution+nni"))
 TEXT_ARMS = ("continued", "sweep", "best size", "evolution", "evolution-anew", "evolution+prepared")
 """Arms of text, in the order in which they must run: `best size` takes its size from `sweep`."""
 TEXT = "text"

@@ -29,11 +29,7 @@ def result(judged: Judged) -> dict[str, Any]:
         "program": opened.program,
         "code_hash": opened.code_hash,
         "journal": {"lines": replay.lines, "chain": replay.last_chain},
-        "verdict": {
-            **answered(judged),
-            "validated": judged.validated,
-            "findings": encode(verdict.findings),
-        },
+        "verdict": {**answered(judged), "validated": judged.validated, "findings": encode(verdict.findings)},
         "score": encode(judged.score),
         "energy": _energy(judged),
         "engines": encode(engines(replay)),

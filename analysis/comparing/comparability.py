@@ -59,6 +59,8 @@ def refuse_twice(runs: Sequence[Judged]) -> None:
         if first := seen.get(run.replay.begin_chain):
             twice = f"{run.files.directory} is the same run as {first.files.directory}"
             raise MixedError(f"{twice}; give each run once")
+        # The chain of the line that began the first leg tells a run from all others, however far its journal
+        # goes.
         seen[run.replay.begin_chain] = run
 
 
@@ -114,6 +116,7 @@ def _kind(run: Judged) -> Mapping[str, Any]:
     """All values that must agree, by name: configuration, data, code, device."""
     opened = run.replay.opened
     settings = run_tables.flat(asdict(opened.config))
+    # What the ranks found, not what was configured: the same path may hold other files.
     ranks = [event.ready for leg in run.replay.counted_legs for event in leg.ranks]
     examples = f"{task_of_run(run.replay).example}s"
     data = run_tables.flat(dict(ranks[0].data), f"{examples}.") if ranks else {}

@@ -145,6 +145,7 @@ def cost(
                 f"{sizes[0]}; their times make no mean, look at each alone"
             )
     text = task_of_run(runs[0].replay).error_text(error)
+    # Older journals do not name the master's host, which may be a node of its own.
     known = all(leg.began.host for run in runs for leg in run.replay.timed_legs)
     mark = mark_of(runs[0].replay.opened.origin)
     return CostStudy(found, error, text, price, mark, known, level, carbon)
@@ -187,6 +188,7 @@ def _why_not(first: Fall | None, test_error: float | None, error: float) -> str:
 def _spent(run: Judged, seconds: float, price: Price | None, level: Level) -> Spent:
     """All nodes are paid for and powered from the release on, so what is spent depends on the time alone."""
     hours = node_hours(run.replay, seconds)
+    # Of exactly this level: another one would include more or less of the machine.
     joules = energy_at(level, read_energy(run.files, run.replay, seconds)).joules
     epochs = epochs_until(run.replay)(seconds)
     return Spent(seconds, hours, price.money(hours) if price else None, joules, epochs)

@@ -27,6 +27,7 @@ from analysis.readings.score_figures import task_of_run
 from launch.price import DOLLARS, Price
 
 VERSION = "v1.0"
+"""DAWNBench's version of its rules."""
 TASKS = {CIFAR_10.title: "CIFAR10", IMAGENET_1K.title: "ImageNet"}
 """DAWNBench's tasks of images, by the set's name here."""
 
@@ -78,6 +79,8 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
         "misc": {
             "task": TASKS.get(known.title if known else "", "none of DAWNBench's"),
             "data": known.title if known else str(data.get("name")),
+            # DAWNBench's rows are of the test images, which here are used once only: so it is said what these
+            # are of.
             "accuracies of the TSV": f"of the best so far, on {validation} validation images",
             "test top1Accuracy": 100 * tested.tally.accuracy,
             **({} if tested.top5 is None else {"test top5Accuracy": 100 * tested.top5 / tested.tally.of}),
@@ -89,6 +92,7 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
             "verdict": answered(judged),
         },
     }
+    # Their file names are author, model, hardware and framework.
     words = (author, f"aiperf-hpc-trial{tested.trial}", hardware.replace(" × ", "x"), "pytorch")
     rows = [(fall.epochs or 0.0, fall.seconds / 3600, 100 * (1 - fall.error)) for fall in falls(replay)]
     return DawnbenchEntry("_".join(map(_word, words)), record, rows)

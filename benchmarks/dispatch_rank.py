@@ -31,12 +31,14 @@ class TimedPost(Post):
     noted: ClassVar[list[str]] = []
 
     def receive(self, seconds: float, beside: Waited | None = None) -> ToGroup | None:
+        """The message, with its time if it is a candidate."""
         message = super().receive(seconds, beside)
         if isinstance(message, Assign):
             self.noted.append(f"A {time.monotonic()}\n")
         return message
 
     def send(self, message: FromGroup) -> None:
+        """Sends the message, and notes the time of an outcome."""
         if isinstance(message, Finished):
             self.noted.append(f"F {time.monotonic()}\n")
         super().send(message)
@@ -59,6 +61,7 @@ def main() -> int:
 
 
 def _rank(folder: Path, arguments: list[str]) -> int:
+    """Runs the command as one rank, which notes its times when it ends."""
     relay.Post = TimedPost  # type: ignore[misc]
     sys.argv = ["aiperf-hpc", *arguments]
     own = launched_rank(os.environ)

@@ -39,6 +39,7 @@ class Used:
 
     @property
     def meets_goal(self) -> bool:
+        """Whether it ended well, within the goals of time and memory."""
         quick = self.cpu_seconds <= GOAL_SECONDS and self.mebibytes <= GOAL_MEBIBYTES
         return quick and self.exit_code == 0
 
@@ -68,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make(directory: Path, groups: int, trials: int) -> None:
+    """Writes the journal of a run that never took place."""
     began = time.process_time()
     config = replace(CIFAR, limits=LimitsConfig(max_trials=trials))
     files = write_run(directory, config, Machine(groups=groups, devices_per_group=1))

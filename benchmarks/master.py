@@ -109,14 +109,17 @@ class Machine:
         """Seconds from each outcome to the candidate that follows it."""
         self._outcomes: defaultdict[int, deque[float]] = defaultdict(deque)
         self._each = [Pretender(rank) for (rank,) in self.groups]
+        # What happens at one time is ordered by when it was said.
         self._now, self._kind, self._since = 0.0, "", process_time()
         self._coming: list[tuple[float, int, int, FromGroup, Callable[[], None]]] = []
         self._said, self._released = 0, 0.0
 
     def monotonic(self) -> float:
+        """Seconds of the virtual clock."""
         return self._now + (process_time() - self._since if self.counts else 0.0)
 
     def wall(self) -> float:
+        """Seconds since 1970 by that clock."""
         return 1.7e9 + self.monotonic()
 
     def start(self) -> None:
@@ -127,6 +130,8 @@ class Machine:
         self._kind, self._since = "start", process_time()
 
     def receive(self, seconds: float) -> tuple[int, FromGroup | Gone] | None:
+        """The next message, or None if none comes within `seconds`. The time since the last call was the
+        master's; it is added to the kind of the message that it dealt with."""
         self._now = self.monotonic()
         cost = self.costs[self._kind]
         cost.seconds += process_time() - self._since
@@ -145,6 +150,7 @@ class Machine:
         return group, unpack(FromGroup, data)
 
     def send(self, group: int, message: ToGroup) -> None:
+        """Gives a message to a group. What the group does with it is no time of the master."""
         data = pack(message)
         if isinstance(message, messages.Assign) and self._outcomes[group]:
             self.delays.append(self.monotonic() - self._outcomes[group].popleft())
@@ -155,6 +161,7 @@ class Machine:
         self._since += process_time() - began
 
     def send_all(self, message: ToGroup) -> None:
+        """Gives a message to each group; it is packed once, as a broadcast is."""
         pack(message)
         if isinstance(message, messages.Release):
             self._released = self.monotonic()
@@ -164,6 +171,7 @@ class Machine:
         self._since += process_time() - began
 
     def propose(self, number: int, group: int, made: Callable[[int, int], Dispatched]) -> Dispatched:
+        """Makes a proposal and times it by itself."""
         began = process_time()
         job = made(number, group)
         took = process_time() - began
@@ -173,27 +181,32 @@ class Machine:
         return job
 
     def prepare(self, made: Callable[[], bool]) -> bool:
+        """Times the first proposals, which are made before the span."""
         began = process_time()
         more = made()
         self.prepared_seconds += process_time() - began
         return more
 
     def clock_of(self, rank: int) -> ClockReading:
+        """All ranks have the master's clock."""
         return SAME_CLOCK
 
     def restart(self, group: int) -> bool:
+        """No group is ever lost."""
         return False
 
     def close(self) -> None:
-        pass
+        """Nothing is held."""
 
     def _say(
         self, after: float, group: int, message: FromGroup, then: Callable[[], None] = lambda: None
     ) -> None:
+        """Puts a message on its way; `then` is called when it arrives."""
         self._said += 1
         heapq.heappush(self._coming, (self._now + after, self._said, group, message, then))
 
     def _obey(self, index: int, message: ToGroup) -> None:
+        """What a group does when a message arrives."""
         group = self._each[index]
         where = (group.rank, f"node{index:04}", "a device")
         if isinstance(message, messages.Setup):
@@ -215,6 +228,7 @@ class Machine:
                 self._end(index, group.running or group.assigned.popleft(), State.WAITING)
 
     def _begin(self, index: int) -> None:
+        """Starts the next trial that was assigned, if there is one."""
         group = self._each[index]
         job = group.running = group.assigned.popleft() if group.assigned else None
         if job is not None:
@@ -244,17 +258,20 @@ class Machine:
         self._say(seconds, index, messages.Steps(block, 0.0001234), then)
 
     def _ended(self, index: int, job: messages.Assign) -> None:
+        """Keeps weights, which the master looks for, and starts the next trial."""
         if self._each[index].running is job:
             self.files.weights(job.trial.number).touch()
             self._begin(index)
 
     def _end(self, index: int, job: messages.Assign, state: State) -> None:
+        """Ends a trial because the master said to stop."""
         group = self._each[index]
         if job is group.running:
             group.running, state = None, State.STOPPED
         self._say(0.1, index, self._finished(job, state))
 
     def _finished(self, job: messages.Assign, state: State) -> messages.Finished:
+        """The last message of a trial."""
         return messages.Finished(job.trial.number, job.attempt, state, "", weights=HASH, age_seconds=0.25)
 
 
@@ -319,6 +336,8 @@ def _quiet(line: str) -> None:
 
 
 def _config() -> Config:
+    """The ranked preset, with trials that only a stop ends, and without a tuner, whose time is that of its
+    library."""
     changes = {"ranked": False, "training.format": "bf16", "limits.minutes": 0.0, "limits.max_trials": 10**6}
     return with_overrides(load_preset("ranked"), {**changes, "tuning.name": "none"})
 
@@ -374,6 +393,7 @@ def pressed(groups: int) -> dict[str, float]:
 
 
 def offered(groups: int, span_seconds: float) -> str:
+    """The line below the table: how long an outcome waits for the candidate that follows it."""
     run = measured(groups, span_seconds, spread(groups / OFFERED - CLOSING_SECONDS), counts=True)
     middle, high = (1e3 * quantiles(run.machine.delays, n=100)[at] for at in (49, 98))
     rate = len(run.machine.delays) / (span_seconds - FILLED_SECONDS)

@@ -69,11 +69,13 @@ def reached(search: Search, wanted: Sequence[int], groups: int, seconds: float) 
 
 
 def _resident_bytes() -> int:
+    """Memory of this process, which Linux counts in pages."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _config(name: str) -> Config:
+    """The ranked preset with this search."""
     return with_overrides(
         load_preset("ranked"), {"ranked": False, "search.name": name, "tuning.name": "none"}
     )

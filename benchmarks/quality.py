@@ -33,10 +33,7 @@ ARMS = {
     "restarted": "the seed, restarted repeatedly with the search's longest schedule",
 }
 """Arms, each with its row of the table."""
-TITLES = {
-    "digits": "digits, 200 training images",
-    "fashion": "Fashion-MNIST, 5,000 training images",
-}
+TITLES = {"digits": "digits, 200 training images", "fashion": "Fashion-MNIST, 5,000 training images"}
 CALIBRATION_EPOCHS = 10
 """Epochs by which the length of one is measured, before the span of the arm that needs it."""
 now = time.thread_time
@@ -66,6 +63,7 @@ def measured(arm: str, config: Config, seconds: float) -> Result:
 
 
 def _stretched(job: Run, seconds: float) -> None:
+    """Trains the seed once. How many epochs fit into the span is measured first, out of the span."""
     began, job.pace.deadline = now(), math.inf
     job.alone(0, CALIBRATION_EPOCHS, job.fresh(0))
     seconds_an_epoch = (now() - began) / CALIBRATION_EPOCHS
@@ -87,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _results(options: argparse.Namespace) -> Iterator[Result]:
+    """The results of all arms, each in a process, as many at once as there are cores."""
     preset = load_preset("digits")
     if options.data == "fashion":
         preset = with_overrides(replace(preset, data=FASHION), FASHION_ROUNDS)

@@ -62,6 +62,8 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True)
 class Child:
+    """A network that was grown, and where it came from."""
+
     graph: Graph
     parent: int
     """Its place among the networks, of which the seed is the first."""
@@ -135,6 +137,7 @@ class Timed:
         return float(parents @ own / (parents @ parents)) if len(pairs) else 0.0
 
     def _operations(self, one: Child) -> int:
+        """Tensor operations of a training step."""
         return one.graph.cost.train.price(TENSOR_OPS) * self.batch_size
 
 
@@ -164,6 +167,7 @@ def timed(config: Config, device: Device, count: int, seconds: float, say: Calla
 
 
 def _once(step: Step, device: Device) -> float:
+    """Seconds of one step: of the processor on a CPU, else of the clock."""
     clock = process_time if device.kind == "cpu" else perf_counter
     device.synchronise()
     began = clock()

@@ -131,10 +131,12 @@ class Spent:
 
     @property
     def left(self) -> float:
+        """Operations that are left."""
         return self.budget - self.operations - self.pending
 
     @property
     def over(self) -> bool:
+        """Whether nothing is left."""
         return self.left <= 0
 
 
@@ -155,6 +157,7 @@ class Budget(Pace):
 
 @lru_cache(maxsize=2)
 def _data(config: DataConfig, random_seed: int) -> Data:
+    """The data of a run; those of the same seed share it."""
     return load(config, torch.device("cpu"), random_seed)
 
 
@@ -210,6 +213,7 @@ class Run:
         return end
 
     def fresh(self, random_seed: int) -> Kept:
+        """The seed with new weights."""
         return Kept(self.seed, initial(self.seed, random_seed), {})
 
     def searched(self, anew: bool) -> int:
@@ -249,16 +253,19 @@ class Run:
         return len(replay.trials)
 
     def _start(self, trial: Trial) -> Kept:
+        """What a trial starts from: its parent's network, grown by its morphisms."""
         kept = self.fresh(self.config.random_seed) if trial.parent is None else self.kept[trial.parent]
         for morphism in trial.morphisms:
             kept = kept.grown(morphism)
         return kept
 
     def continued(self) -> int:
+        """One trial of the seed with all operations."""
         self._fixed(0, self.seed, self.spent.budget)
         return 1
 
     def swept(self) -> int:
+        """One trial of each size of the sweep, with an equal share of the operations."""
         for number, graph in enumerate(self._sizes()):
             self._fixed(number, graph, self.spent.budget // len(SWEEP))
         return len(SWEEP)
@@ -270,6 +277,7 @@ class Run:
         return 1
 
     def _sizes(self) -> list[Graph]:
+        """The networks of the sweep."""
         data = self.config.data
         return [llama((data.size,), data.classes, **shape) for shape in SWEEP.values()]
 
@@ -282,6 +290,7 @@ class Run:
         self.alone(number, epochs, Kept(graph, initial(graph, self.config.random_seed), {}))
 
     def restarted(self) -> int:
+        """Trials of the seed from new weights until nothing is left."""
         number = 0
         while not self.over:
             weights = self.fresh(1000 * self.config.random_seed + number)
@@ -298,6 +307,7 @@ class Run:
         self.trained(Trial(number, None, (), hyper, 1 + number, epochs, seed), start, lambda segment: None)
 
     def _ready(self) -> Ready:
+        """What the only rank reports."""
         return Ready(
             rank=1,
             host="here",
@@ -313,6 +323,7 @@ class Run:
         )
 
     def test_error(self, kept: Kept) -> float:
+        """The error of a network on the test images, evaluated once."""
         network = Network(kept.graph)
         network.load(kept.weights)
         network.place(self.rank.device.torch, self.rank.device.layout)
@@ -399,6 +410,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _measure(options: argparse.Namespace, path: Path) -> None:
+    """Makes the runs that are not in the file, and appends each as soon as it is done."""
     results = read(path) if path.exists() else []
     done = {(each.data, each.arm, each.seed): each for each in results}
     # Seed by seed, so that what is there at any time is even.

@@ -13,10 +13,7 @@ from pathlib import Path
 from aiperf.tasks.language.tally import BITS_OF_A_BYTE
 from benchmarks.script import head, row
 
-ARMS = (
-    *("continued", "restarted", "random", "evolution", "bayesian"),
-    *("evolution-anew", "evolution+nni"),
-)
+ARMS = (*("continued", "restarted", "random", "evolution", "bayesian"), *("evolution-anew", "evolution+nni"))
 TEXT_ARMS = ("continued", "sweep", "best size", "evolution", "evolution-anew", "evolution+prepared")
 """Arms of text, in the order in which they must run: `best size` takes its size from `sweep`."""
 TEXT = "text"
@@ -54,6 +51,7 @@ class Result:
 
 
 def read(path: Path) -> list[Result]:
+    """The results in a file, one per line."""
     return [Result(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
@@ -80,10 +78,12 @@ def table(results: list[Result]) -> Iterator[str]:
 
 
 def _shown(data: str, error: float) -> str:
+    """An error as its task writes it."""
     return f"{BITS_OF_A_BYTE * error:.3f}" if data == TEXT else f"{error:.2%}"
 
 
 def _gains(here: list[Result]) -> Callable[[str], str]:
+    """The cells of the gain for images, by arm."""
     against = {result.seed: result.test_error for result in here if result.arm == "evolution"}
 
     def text(arm: str) -> str:
@@ -109,6 +109,7 @@ def _ratios(here: list[Result]) -> Callable[[str], str]:
 
 
 def _row(runs: list[Result], gained: str, goal: float) -> str:
+    """The row of one arm, over its seeds."""
     data = runs[0].data
     errors = sorted(run.test_error for run in runs)
     low, middle, high = (_shown(data, each) for each in (errors[0], statistics.median(errors), errors[-1]))
@@ -183,4 +184,5 @@ def figure(results: list[Result], path: Path) -> None:
 
 
 def _at(curve: list[tuple[int, float]], operations: float) -> float:
+    """The lowest error so far after so many operations; 1 before the first."""
     return min((error for at, error in curve if at <= operations), default=1.0)

@@ -50,6 +50,7 @@ class Times:
 
     @property
     def ratio(self) -> float:
+        """How many times as fast a fused step is."""
         return median(self.eager) / median(self.fused)
 
 

@@ -23,6 +23,7 @@ ROUNDS, BATCH = 11, 50
 
 
 def bare(images: Tensor, labels: Tensor, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches by a slice of a permutation, the least that an epoch needs."""
     while True:
         order = torch.randperm(len(images)).to(images.device)
         for first in range(0, len(images) - batch_size + 1, batch_size):
@@ -31,6 +32,7 @@ def bare(images: Tensor, labels: Tensor, batch_size: int) -> Iterator[tuple[Tens
 
 
 def seconds_a_step(batches: Iterator[tuple[Tensor, Tensor]], steps: int, device: torch.device) -> float:
+    """Seconds to read a batch; the first one, which may prepare something, is not timed."""
     next(batches)
     started = time.perf_counter()
     for _ in islice(batches, steps):

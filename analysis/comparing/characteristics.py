@@ -50,6 +50,7 @@ def trained(runs: Sequence[tuple[str, Sequence[TrialRow]]], error: float) -> lis
 def thirds(found: Sequence[Trained]) -> list[tuple[float, float]]:
     """The least and the greatest number of epochs of each part: up to three, as equal as the values allow."""
     values = sorted(one.epochs for one in found if one.epochs is not None)
+    # Parts of equal number; equal values stay in one part, so a part may be smaller or empty.
     cuts = [round(part * len(values) / 3) for part in range(4)]
     found_parts: list[tuple[float, float]] = []
     for begin, end in pairwise(cuts):
@@ -78,6 +79,7 @@ def control_cost(replay: Replay) -> ControlNetworkCost | None:
     controls = controls_of(replay)
     if not controls:
         return None
+    # The control of the task comes before a smaller network, however large its examples are.
     largest = max(controls.values(), key=lambda c: (not c.network, c.size, c.batch_size))
     network = task_of(replay.opened.config.data).control.named(largest.network)
     found, format_ = counted(network.graph(largest.size)), replay.opened.config.training.format

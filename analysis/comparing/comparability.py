@@ -59,6 +59,8 @@ def refuse_twice(runs: Sequence[Judged]) -> None:
         if first := seen.get(run.replay.begin_chain):
             twice = f"{run.files.directory} is the same run as {first.files.directory}"
             raise MixedError(f"{twice}; give each run once")
+        # The chain of the line that began the first leg tells a run from all others, however far its journal
+        # goes.
         seen[run.replay.begin_chain] = run
 
 
@@ -74,29 +76,19 @@ def refuse_unlike(first: Judged, other: Judged, chosen: Collection[str] = ()) ->
     """Raises AiperfError, which names the difference, for runs of two tasks, origins or kinds. `chosen`:
     settings that may differ, because runs choose them."""
     refuse_two_tasks(first, other)
-    _refuse_other_origin(first, other)
-    _refuse_other_kind(first, other, chosen)
-
-
-def _refuse_other_origin(first: Judged, other: Judged) -> None:
-    """A simulated or pretended run says nothing about a measured one."""
+    here, there = first.files.directory, other.files.directory
     one, another = first.replay.opened.origin, other.replay.opened.origin
-    if one is not another:
+    if one is not another:  # a simulated or pretended run says nothing about a measured one
         raise MixedError(
-            f"{other.files.directory} is {another.value} and {first.files.directory} is {one.value}; "
+            f"{there} is {another.value} and {here} is {one.value}; "
             "`aiperf-hpc compare` sets two such runs side by side"
         )
-
-
-def _refuse_other_kind(first: Judged, other: Judged, chosen: Collection[str]) -> None:
-    """Raises MixedError with the first difference, and the number of further ones."""
     if wrong := [name for name in unlike(first, other) if name not in chosen]:
         name, mine, its = wrong[0], _kind(first), _kind(other)
+        more = f", and {len(wrong) - 1} more differ" if len(wrong) > 1 else ""
         raise MixedError(
-            f"{other.files.directory} is not comparable with {first.files.directory}: {name} is "
-            f"{its.get(name)!r:.80} there and {mine.get(name)!r:.80} here"
-            + (f", and {len(wrong) - 1} more differ" if len(wrong) > 1 else "")
-            + "; compare runs with the same configuration, data and code"
+            f"{there} is not comparable with {here}: {name} is {its.get(name)!r:.80} there and "
+            f"{mine.get(name)!r:.80} here{more}; compare runs with the same configuration, data and code"
         )
 
 
@@ -124,6 +116,7 @@ def _kind(run: Judged) -> Mapping[str, Any]:
     """All values that must agree, by name: configuration, data, code, device."""
     opened = run.replay.opened
     settings = run_tables.flat(asdict(opened.config))
+    # What the ranks found, not what was configured: the same path may hold other files.
     ranks = [event.ready for leg in run.replay.counted_legs for event in leg.ranks]
     examples = f"{task_of_run(run.replay).example}s"
     data = run_tables.flat(dict(ranks[0].data), f"{examples}.") if ranks else {}

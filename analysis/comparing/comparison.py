@@ -134,6 +134,7 @@ def _says(first: Judged, second: Judged, spread: RepeatedRuns | None) -> str:
         if not rate:
             return f"The {name} run has no credited operations; there is nothing to compare."
     ratio = rates[1] / rates[0] - 1
+    # Shown as a per cent with two decimals, it would be 0.00 %.
     if abs(ratio) < 5e-5:
         return "The second run is as fast as the first."
     seeds = {run.replay.opened.config.random_seed for run in (first, second)}
@@ -153,11 +154,13 @@ def chance_text(rates: Sequence[float], seeds: Collection[int], spread: Repeated
     most = largest_by_chance(spread)
     if most is None:
         return f"One run has no spread ({told}), so this may be chance: `{MEASURE}` measures that of several."
+    # Two seeds grow two networks, which a spread of one seed says nothing about.
     if spread.seeds == 1 < len(seeds):
         return (
             f"Their random seeds differ, and the spread is that of one seed ({told}), so this may be chance: "
             f"`{MEASURE}` measures that of several."
         )
+    # Relative to the mean of the two, because the spread is relative to a mean, too.
     is_larger = abs(rates[1] - rates[0]) > most * fmean(rates)
     return (
         f"The difference is {'larger than' if is_larger else 'within'} the spread: two runs of {spread.kind} "

@@ -19,8 +19,9 @@ from analysis.comparing.comparability import MixedError, refuse_twice, refuse_un
 from analysis.comparing.spread import Summed, median, olympic, variation
 from analysis.readings import run_tables
 from analysis.readings.energy import Level, energy_at, read_energy
+from analysis.readings.hosts import num_nodes
 from analysis.readings.judgement import Judged
-from analysis.readings.progress import Fall, epochs_until, falls, node_hours, num_nodes
+from analysis.readings.progress import Fall, epochs_until, falls, node_hours
 from analysis.readings.robust import all_known
 from analysis.readings.score_figures import num_devices, task_of_run
 from analysis.table import Cell, Table
@@ -145,6 +146,7 @@ def cost(
                 f"{sizes[0]}; their times make no mean, look at each alone"
             )
     text = task_of_run(runs[0].replay).error_text(error)
+    # Older journals do not name the master's host, which may be a node of its own.
     known = all(leg.began.host for run in runs for leg in run.replay.timed_legs)
     mark = mark_of(runs[0].replay.opened.origin)
     return CostStudy(found, error, text, price, mark, known, level, carbon)
@@ -160,7 +162,7 @@ def _of_run(run: Judged, error: float, price: Price | None, level: Level) -> Run
     return RunCost(
         run=replay.opened.run_id,
         random_seed=replay.opened.config.random_seed,
-        nodes=max(map(num_nodes, replay.timed_legs), default=0),
+        nodes=num_nodes(replay),
         devices=num_devices(replay),
         falls=found,
         first=first,
@@ -187,6 +189,7 @@ def _why_not(first: Fall | None, test_error: float | None, error: float) -> str:
 def _spent(run: Judged, seconds: float, price: Price | None, level: Level) -> Spent:
     """All nodes are paid for and powered from the release on, so what is spent depends on the time alone."""
     hours = node_hours(run.replay, seconds)
+    # Of exactly this level: another one would include more or less of the machine.
     joules = energy_at(level, read_energy(run.files, run.replay, seconds)).joules
     epochs = epochs_until(run.replay)(seconds)
     return Spent(seconds, hours, price.money(hours) if price else None, joules, epochs)

@@ -153,6 +153,7 @@ def spread(runs: Sequence[Judged]) -> RepeatedRuns:
     for run in runs:
         if why := unfit(run):
             raise MixedError(f"{run.files.directory} is {why}; omit it")
+    # The number format is chosen by each run, so it is one of the causes and no reason to refuse.
     refuse_mixed(runs, chosen=("training.format",))
     refuse_sizes(runs)
     first, ordered = runs[0].replay, sorted(runs, key=lambda run: run.began)
@@ -197,6 +198,7 @@ def _interval(num: int) -> tuple[int, float]:
     """How many of `num` sorted values lie outside the interval on each side, and its probability: each value
     is below the median with probability one half. The interval is as narrow as `PROBABILITY` allows; with too
     few values it spans all of them."""
+    # `tail` is the probability that at most `outside` of the values are below the median.
     outside, tail = 0, 0.5**num
     while 1 - 2 * (tail + comb(num, outside + 1) * 0.5**num) >= PROBABILITY:
         outside += 1

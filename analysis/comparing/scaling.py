@@ -71,6 +71,7 @@ def scaling(runs: Sequence[Judged]) -> Scaling:
     refuse_mixed(runs)
     sizes = [num_devices(run.replay) for run in runs]
     base = min(sizes)
+    # The mean of all runs of the smallest size, so that one lucky run does not lower all efficiencies.
     of_base = [run.score.ops_per_second for run, size in zip(runs, sizes) if size == base]
     base_rate = sum(of_base) / len(of_base)
     points = [_point(run, size, base, base_rate) for run, size in zip(runs, sizes)]

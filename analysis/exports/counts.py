@@ -12,6 +12,7 @@ from nas.ops import OPS, TENSOR_OPS, Cost, Ops
 from nas.products import all_pairs
 
 KINDS = tuple(field.name for field in fields(Ops))
+"""Kinds of operations, in the order of the journal."""
 NOTES = """\
 dx is the gradient of a layer's input, dw that of its weights; a training {example} is forward + backward.
 grad_accum adds up the gradients of a tensor with several readers; softmax_xent is the loss.
@@ -27,9 +28,11 @@ def count_text(graph: Graph, bytes_per_element: int = 4) -> str:
     `bytes_per_element` is the width of an activation: 4 in fp32 and tf32, 2 in bf16 and fp16.
     """
     activations, pairs = graph.num_activations, all_pairs(graph)
+    # Only layers that multiply and accumulate are in the second table; the others would be rows of zeros.
     tensor_rows = {name: row for name, row in graph.rows.items() if row.cost.forward.price(TENSOR_OPS)}
     tensor_table = _by_layer("tensor OPS", tensor_rows, graph, TENSOR_OPS)
     notes = NOTES.format(example=graph.head.example, uncounted=graph.head.uncounted)
+    # Of a text: its attention counted as publications do, for comparison with their MFU only.
     if pairs is not None:
         tensor_table.append(["total, all pairs", "", *_priced(pairs, TENSOR_OPS)])
         notes = f"{notes}\n{ALL_PAIRS}"

@@ -20,13 +20,15 @@ from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.images.task import IMAGES
 from analysis.exports.mllog import refuse_invalid
 from analysis.exports.result import answered
+from analysis.readings.hosts import num_nodes
 from analysis.readings.judgement import Judged
-from analysis.readings.progress import falls, num_nodes
+from analysis.readings.progress import falls
 from analysis.readings.run_tables import devices_and_hosts, software
 from analysis.readings.score_figures import task_of_run
 from launch.price import DOLLARS, Price
 
 VERSION = "v1.0"
+"""DAWNBench's version of its rules."""
 TASKS = {CIFAR_10.title: "CIFAR10", IMAGENET_1K.title: "ImageNet"}
 """DAWNBench's tasks of images, by the set's name here."""
 
@@ -63,7 +65,7 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
         )
     if price is not None and price.currency != DOLLARS:
         raise AiperfError(f"the price is {price}; DAWNBench's costPerHour is in USD, as 12.5USD/node-hour")
-    nodes = max(map(num_nodes, replay.timed_legs), default=0)
+    nodes = num_nodes(replay)
     validation = replay.manifest.get("validation_examples")
     data, known, hardware = replay.manifest, known_set(replay.manifest), devices_and_hosts(replay)
     record = {
@@ -78,6 +80,8 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
         "misc": {
             "task": TASKS.get(known.title if known else "", "none of DAWNBench's"),
             "data": known.title if known else str(data.get("name")),
+            # DAWNBench's rows are of the test images, which here are used once only: so it is said what these
+            # are of.
             "accuracies of the TSV": f"of the best so far, on {validation} validation images",
             "test top1Accuracy": 100 * tested.tally.accuracy,
             **({} if tested.top5 is None else {"test top5Accuracy": 100 * tested.top5 / tested.tally.of}),
@@ -89,6 +93,7 @@ def dawnbench(judged: Judged, author: str, email: str, price: Price | None) -> D
             "verdict": answered(judged),
         },
     }
+    # Their file names are author, model, hardware and framework.
     words = (author, f"aiperf-hpc-trial{tested.trial}", hardware.replace(" × ", "x"), "pytorch")
     rows = [(fall.epochs or 0.0, fall.seconds / 3600, 100 * (1 - fall.error)) for fall in falls(replay)]
     return DawnbenchEntry("_".join(map(_word, words)), record, rows)

@@ -28,9 +28,11 @@ from nas.record import RecordError, decode, encode
 
 FORM = "aiperf-hpc/inference/1"
 SINGLE, MULTI = "single-stream", "multi-stream"
+"""Names of two scenarios, as LoadGen spells them."""
 DAWNBENCH_IMAGES = 10_000
 """Number of images for which DAWNBench states latency and cost (Coleman et al., 2017)."""
 WIDTH = 24
+"""Columns of a line's name."""
 MOST_DIFFERENCE = 0.05
 """Largest relative difference between LoadGen's latencies and those of our own stopwatch."""
 COLUMNS = (
@@ -113,6 +115,7 @@ class Inference:
 
 def found(files: RunFiles, replay: Replay, trial: int, scenario: str, measured: Measured) -> Inference:
     """The measurement with the energy that the sensors recorded and the ceiling that the run measured."""
+    # The ceiling is the run's, so it only counts for a device of the same name in the same format.
     file, limits = files.inference_logs(trial, scenario) / TELEMETRY, limits_of(replay)
     alike = limits is not None and (limits.device, limits.format) == (measured.device, measured.format)
     return Inference(
@@ -150,6 +153,7 @@ def load_all(files: RunFiles, replay: Replay) -> list[Inference]:
         if inference.begin_chain != replay.begin_chain or inference.scenario not in SCENARIOS:
             raise AiperfError(f"{path} is of another run; remove it")
         loaded.append(inference)
+    # The order of a folder's files is that of the file system.
     order = list(SCENARIOS)
     return sorted(loaded, key=lambda each: (each.trial, order.index(each.scenario)))
 
@@ -157,6 +161,7 @@ def load_all(files: RunFiles, replay: Replay) -> list[Inference]:
 def inference_text(inference: Inference, price: Price | None = None) -> str:
     """One scenario on a few lines; with a price what DAWNBench's 10,000 images cost, where it is known."""
     lines = [(inference.scenario, _verdict_text(inference)), *_lines(inference)]
+    # Only of `single-stream` with its accuracy pass is the time of DAWNBench's images known.
     money = None if price is None else inference.dawnbench_cost(price)
     if price is not None and money is not None:
         amount = f"{figure(money)} {price.currency}".rstrip()

@@ -32,10 +32,11 @@ DIVISIONS = ("open", "closed")
 STATUSES = ("cloud", "onprem", "preview", "research")
 """Values that rule set 4.0.0 allows."""
 START, END, POINT = "INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"
+"""Event types of the package mlperf-logging."""
 FIGURES = ("ops_per_second", "tensor_ops_per_second", "regulated_score", "span_seconds")
+"""Figures in the metadata of `run_stop`, by their names in JSON."""
 Line = tuple[float, str, str, Any, dict[str, Any]]
 """Milliseconds since 1970, event type, key, value, metadata."""
-NONE: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -76,15 +77,16 @@ class MlperfEntry:
         }
 
 
-def mllog_text(judged: Judged, settings: Mapping[str, Any] = NONE) -> str:
+def mllog_text(judged: Judged, entry: MlperfEntry | None = None) -> str:
     """All lines in the order of their times. Those of a leg follow its master's clock.
 
-    `settings` are keys at the beginning that are added to ours, or replace them.
+    The keys of an `entry` are at the beginning, added to those of the run, or in their place.
 
     Raises AiperfError for a run that was not measured: MLPerf has no key that would say so.
     """
     refuse_marked(judged.replay.opened.origin, judged.files.directory, "be written as an MLPerf log")
-    lines = sorted(_lines(judged, settings), key=lambda line: line[0])
+    # The checker wants rising times; lines of one time keep the order in which they are made.
+    lines = sorted(_lines(judged, entry.settings if entry else {}), key=lambda line: line[0])
     return "".join(f":::MLLOG {json.dumps(_record(line), allow_nan=False)}\n" for line in lines)
 
 
@@ -106,6 +108,7 @@ def _lines(judged: Judged, settings: Mapping[str, Any]) -> Iterator[Line]:
     for leg in replay.legs:
         begin = _begin(leg)
         yield begin, START, "init_start", None, {}
+        # Its clock never started, so there is no run to begin or end.
         if leg.released is None:
             continue
         yield begin + 1000 * leg.released, END, "init_stop", None, {}
@@ -201,6 +204,7 @@ def _outcome(judged: Judged, leg: Leg) -> dict[str, Any]:
     to."""
     ended, score = leg.ended, judged.score
     found = figures(judged.replay, score)
+    # Any other end, such as an interrupt, is one that nobody planned.
     done = ended is not None and ended.reason in ("deadline", "trials", "target")
     return {
         "status": "success" if done else "aborted",
@@ -230,7 +234,7 @@ def mlperf_text(judged: Judged, entry: MlperfEntry) -> str:
             "run_start: give a run that was not resumed"
         )
     refuse_invalid(judged)
-    return mllog_text(judged, entry.settings)
+    return mllog_text(judged, entry)
 
 
 def refuse_other_data(judged: Judged, benchmark: str, what: str) -> None:

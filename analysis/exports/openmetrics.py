@@ -33,7 +33,9 @@ def openmetrics_text(judged: Judged) -> str:
     that was not measured has the label `origin`."""
     registry = CollectorRegistry()
     replay, score = judged.replay, judged.score
+    # A mark is a label, so that no dashboard adds simulated rates to measured ones.
     run = _run(replay.opened.run_id, mark_of(replay.opened.origin))
+    # Labels of one metric, so that a query can join them with any other metric of the run.
     about = {
         **run,
         "preset": replay.opened.config.preset,  # printable, or it was refused

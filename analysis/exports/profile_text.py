@@ -12,6 +12,7 @@ from analysis.readings.profile import MemoryRow, NodeTime, Profile, StepPart
 from analysis.table import aligned
 
 FORM = "aiperf-hpc/profile/1"
+"""Name and version of the form of the JSON."""
 NODES_SHOWN, OPERATIONS_SHOWN = 20, 10
 """Most rows on a terminal: those that take longest. JSON and page have all."""
 PHASES_NOTE = (
@@ -48,6 +49,7 @@ def profile_text(profiles: Sequence[Profile], trial: str) -> str:
         aligned([MEMORY_COLUMNS, *map(memory_cells, largest.memory)]),
         MEMORY_NOTE,
     ]
+    # Without the table of sizes if there is one size only.
     return "\n\n".join(filter(None, parts))
 
 
@@ -155,6 +157,7 @@ def _part(part: StepPart) -> list[str]:
 
 def _longest(found: Profile) -> list[NodeTime]:
     """The nodes that take longest, in the order of the graph."""
+    # Chosen by their time, but shown in the order in which data passes through them.
     kept = sorted(found.nodes, key=lambda node: node.seconds, reverse=True)[:NODES_SHOWN]
     return [node for node in found.nodes if node in kept]
 

@@ -16,6 +16,7 @@ from analysis.readings.trial_rows import line_of_descent, rows
 from nas.record import encode
 
 FORM = "aiperf-hpc/result/1"
+"""Name and version of the form, as the schema states it."""
 
 
 def result(judged: Judged) -> dict[str, Any]:
@@ -29,11 +30,7 @@ def result(judged: Judged) -> dict[str, Any]:
         "program": opened.program,
         "code_hash": opened.code_hash,
         "journal": {"lines": replay.lines, "chain": replay.last_chain},
-        "verdict": {
-            **answered(judged),
-            "validated": judged.validated,
-            "findings": encode(verdict.findings),
-        },
+        "verdict": {**answered(judged), "validated": judged.validated, "findings": encode(verdict.findings)},
         "score": encode(judged.score),
         "energy": _energy(judged),
         "engines": encode(engines(replay)),
@@ -69,6 +66,7 @@ def _energy(judged: Judged) -> dict[str, Any]:
     """The energy of the devices (L0), and under `levels` that of the nodes and of the whole machine. `levels`
     is left out if nobody measured them, as in results that did not know them."""
     operations = judged.score.goodput.operations
+    # L0 is always there, and first.
     of_devices, *further = read_energy(judged.files, judged.replay)
     levels = []
     for each in further:
@@ -88,6 +86,7 @@ def _of_level(energy: Energy, operations: int) -> dict[str, Any]:
 
 def _best(judged: Judged) -> dict[str, Any] | None:
     """The best network and its line from the seed on."""
+    # What a reader needs to build the network: its morphisms from the seed on, and the hash of its weights.
     best = judged.replay.best
     if best is None:
         return None

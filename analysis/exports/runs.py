@@ -15,7 +15,9 @@ from analysis.readings.score_figures import figures
 from analysis.table import aligned
 
 COLUMNS = ("run", "started", "preset", "devices", "span", "sustained OPS", "test error", "verdict")
+"""Columns on a terminal."""
 FIGURES = ("devices", "span_seconds", "ops_per_second", "error")
+"""Figures of a line, by their names in JSON."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def runs_json(found: Sequence[Listed]) -> str:
     """A list of objects, one per run; null means not known."""
     records = [asdict(each) | dict(zip(FIGURES, each.figures)) for each in _in_order(found)]
     for record in records:
+        # They are in the record under their own names, or only for a terminal.
         del record["figures"], record["shown"]
     return json.dumps(records, indent=1) + "\n"
 

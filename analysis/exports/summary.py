@@ -25,6 +25,7 @@ from analysis.readings.score_figures import figures, task_of_run
 from nas.ops import OPS, Ops
 
 WIDTH = 24
+"""Least number of columns of a line's name."""
 FIRST = ("ops_per_second", "regulated_score", "tensor_ops_per_second", "mfu")
 """Figures on the first lines."""
 LEAST_SHARE = 0.01
@@ -85,6 +86,7 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
     """Where a run stands, in a few lines. `silent_seconds` is the time since its journal grew."""
     best, growing = replay.best, silent_seconds <= LONGEST_SILENCE_SECONDS
     mark, task = mark_of(replay.opened.origin), task_of_run(replay)
+    # A run that goes on is not judged: its rules ask for an end.
     found = shortfall(replay, credit(replay).any, files.directory, growing)
     best_text = "none yet"
     if best and best.error is not None:
@@ -103,6 +105,7 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
         (marked("best network", mark), best_text),
     ]
     examples = f"{task.example}s"
+    # One line for each group that trains.
     for group, attempt in sorted(replay.running.items()):
         error = f", error {task.error_text(attempt.error)}" if attempt.error is not None else ""
         trial = f"trial {attempt.trial.number} ({origin(attempt.trial)})"
@@ -185,6 +188,7 @@ def _time(score: Score) -> str:
 
 def uncredited_text(replay: Replay, score: Score) -> list[str]:
     """The share of the operations that were done and not credited, and why; nothing if it is small."""
+    # The share is that of the score; how it is divided among the reasons follows the journal's own counts.
     whole = score.raw.operations
     missing = whole - score.goodput.operations
     if not whole or missing / whole < LEAST_SHARE:

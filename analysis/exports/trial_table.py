@@ -79,6 +79,7 @@ def trials_text(score: Score, found: Sequence[TrialRow], shown: Sequence[TrialRo
         return "No trial was dispatched."
     states = ", ".join(f"{num:,} {name.lower()}" for name, num in score.trials.items() if num)
     more = ""
+    # A page of all trials of a long run would be too long to open.
     if len(shown) < len(found):
         more = (
             f" {len(shown):,} of them follow: the best, others at even distances, and the ancestors of both; "

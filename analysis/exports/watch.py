@@ -33,6 +33,7 @@ def watch_text(now: Snapshot, width: int, height: int) -> str:
         *_slow(now.slow),
         "",
     ]
+    # Whatever is said above the table, the screen does not scroll.
     around = len(lines) + 2  # the table's head, and the count of those that have no place
     shown = [*lines, *_table(now.groups, now.rates_of, max(1, height - around - 1))]
     return "\n".join(plain(line)[:width] for line in shown[:height])
@@ -45,6 +46,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
     if len(values) > width:
         parts = [values[len(values) * i // width : len(values) * (i + 1) // width] for i in range(width)]
         values = [sum(part) / len(part) for part in parts]
+    # Bars begin at zero, so that their lengths compare.
     top = max(values) or 1.0
     return "".join(BLOCKS[min(len(BLOCKS) - 1, int(len(BLOCKS) * value / top))] for value in values)
 
@@ -61,6 +63,7 @@ def _table(groups: Sequence[GroupNow], rates_of: str, most: int) -> list[str]:
     for."""
     if not groups:
         return []
+    # False comes first: those that do not train.
     order = sorted(groups, key=lambda group: (group.doing == "training", group.group))
     shown = sorted(order[:most], key=lambda group: group.group)
     host = max(4, *(len(group.host) for group in shown))

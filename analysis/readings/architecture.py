@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import singledispatch
 from itertools import pairwise, takewhile
 
 from aiperf.trial import Trial
@@ -246,71 +245,43 @@ def _repeated(blocks: Sequence[UnitBlock]) -> list[Repeated]:
     return found
 
 
-@singledispatch
 def words(layer: Layer) -> str:
     """A layer in a few words: its kind and what was chosen of it."""
+    match layer:
+        case RMSNorm() | LayerNorm():
+            return kind_of(layer)
+        case Conv2d():
+            groups = f" in {layer.groups} groups" if layer.groups > 1 else ""
+            kind = f"{_sides(layer.kernels)} conv {layer.channels}{groups}"
+            return f"{kind}{_stride(layer.strides)}{_dilation(layer)}"
+        case DepthwiseConv2d():
+            return f"{_sides(layer.kernels)} depthwise{_stride(layer.strides)}{_dilation(layer)}"
+        case MaxPool() | AveragePool():
+            kind = "max pool" if isinstance(layer, MaxPool) else "average pool"
+            return f"{_sides(layer.kernels)} {kind}{_stride(layer.strides)}"
+        case AdaptiveAveragePool():
+            return f"average pool to {_sides(both(layer.size))}"
+        case Dense() | Linear():
+            tied = ", tied" if isinstance(layer, Linear) and layer.tied else ""
+            return f"{kind_of(layer)} {layer.features}{tied}"
+        case Embedding():
+            return f"embedding {layer.features}"
+        case Attention():
+            groups = f", {layer.groups} groups" if layer.groups < layer.heads else ""
+            window = f", window {layer.window}" if layer.window else ""
+            norm = ", head norm" if layer.head_norm else ""
+            return f"attention {layer.heads} heads{groups}{window}{norm}"
+        case Experts():
+            return f"experts {layer.chosen} of {layer.experts}, {layer.hidden}"
+    # Any other layer, also of another package: its numbers say what was chosen.
     chosen = [getattr(layer, each.name) for each in fields(layer)]
-    shown = [f"{value:g}" for value in chosen if type(value) in (int, float)]
-    return " ".join([kind_of(layer), *shown])
+    return " ".join([kind_of(layer), *(f"{value:g}" for value in chosen if type(value) in (int, float))])
 
 
 def kind_of(layer: Layer) -> str:
     """The kind of a layer in words; a name that the field writes in capitals stays as it is."""
     name = type(layer).__name__
     return name if name in SPELT else spoken(name)
-
-
-@words.register(RMSNorm)
-@words.register(LayerNorm)
-def _(layer: RMSNorm | LayerNorm) -> str:
-    return kind_of(layer)
-
-
-@words.register
-def _(layer: Conv2d) -> str:
-    groups = f" in {layer.groups} groups" if layer.groups > 1 else ""
-    return f"{_sides(layer.kernels)} conv {layer.channels}{groups}{_stride(layer.strides)}{_dilation(layer)}"
-
-
-@words.register
-def _(layer: DepthwiseConv2d) -> str:
-    return f"{_sides(layer.kernels)} depthwise{_stride(layer.strides)}{_dilation(layer)}"
-
-
-@words.register(MaxPool)
-@words.register(AveragePool)
-def _(layer: MaxPool | AveragePool) -> str:
-    kind = "max pool" if isinstance(layer, MaxPool) else "average pool"
-    return f"{_sides(layer.kernels)} {kind}{_stride(layer.strides)}"
-
-
-@words.register
-def _(layer: AdaptiveAveragePool) -> str:
-    return f"average pool to {_sides(both(layer.size))}"
-
-
-@words.register(Dense)
-@words.register(Linear)
-def _(layer: Dense | Linear) -> str:
-    tied = ", tied" if isinstance(layer, Linear) and layer.tied else ""
-    return f"{kind_of(layer)} {layer.features}{tied}"
-
-
-@words.register
-def _(layer: Embedding) -> str:
-    return f"embedding {layer.features}"
-
-
-@words.register
-def _(layer: Attention) -> str:
-    groups = f", {layer.groups} groups" if layer.groups < layer.heads else ""
-    window = f", window {layer.window}" if layer.window else ""
-    return f"attention {layer.heads} heads{groups}{window}{', head norm' if layer.head_norm else ''}"
-
-
-@words.register
-def _(layer: Experts) -> str:
-    return f"experts {layer.chosen} of {layer.experts}, {layer.hidden}"
 
 
 def _sides(sides: tuple[int, int]) -> str:

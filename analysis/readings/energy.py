@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from aiperf.files import RunFiles
-from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
 from aiperf.wording import percent, scaled
 from analysis.readings import usage as devices
+from analysis.readings.hosts import nodes_of
 from analysis.readings.power_file import (
     LONGEST_GAP_SECONDS,
     WATTS,
@@ -111,11 +111,6 @@ def energy_at(level: Level, found: Sequence[Energy]) -> Energy:
     return next((each for each in found if each.level is level), nobody)
 
 
-def nodes_of(leg: Leg) -> set[str]:
-    """The hosts of the ranks of a leg and of its master."""
-    return {event.ready.host for event in leg.ranks} | ({leg.began.host} - {""})
-
-
 def site_spans(replay: Replay, until: float = math.inf) -> dict[int, Span]:
     """The span of each leg in the time of day of the master, which is taken for that of the site's meter."""
     return HostClock(replay, "", until).leg_spans
@@ -199,9 +194,8 @@ def _summed(level: Level, power: PowerFile, measured: Mapping[str, list[Span]], 
     joules = list[float | None]()
     sum_of = devices.integrated_power if power.quantity == WATTS else devices.risen
     for name, spans in measured.items():
-        joules.append(
-            devices.sum_over([sum_of(power.meters[name], span, longest_gap(span)) for span in spans])
-        )
+        each = [sum_of(power.meters[name], span, longest_gap(span)) for span in spans]
+        joules.append(devices.sum_over(each))
         if joules[-1] is None and covered[name] > 1 - 1e-9:
             why = f"the counter{_named(name)} fell, or stood still"
             return Energy(level, None, why, source, covered[least])

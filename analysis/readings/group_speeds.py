@@ -72,11 +72,7 @@ class BlockTimes:
         slowness -= _drift(ends, groups, slowness)
         _, by_trial = _medians(attempts, slowness)
         return cls(
-            ends=ends,
-            groups=groups,
-            attempts=attempts,
-            slowness=slowness,
-            scatter=deviation(by_trial),
+            ends=ends, groups=groups, attempts=attempts, slowness=slowness, scatter=deviation(by_trial)
         )
 
     def below(self, begin: float, end: float) -> Iterator[tuple[int, float]]:

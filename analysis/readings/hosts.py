@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
 
-from aiperf.journal.attempts import Attempt
+from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.events import RankReady
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import plan
@@ -148,6 +148,16 @@ def _offset(clock: ClockReading) -> Cell:
     """How far a clock is from the master's, with the uncertainty of that, in milliseconds."""
     around = f" ± {1000 * clock.uncertainty_seconds:.1f}" if clock.uncertainty_seconds else ""
     return f"{1000 * clock.offset_seconds:+.1f}{around} ms", clock.offset_seconds
+
+
+def nodes_of(leg: Leg) -> set[str]:
+    """The hosts of the ranks of a leg and of its master, if the journal names the master's."""
+    return {event.ready.host for event in leg.ranks} | ({leg.began.host} - {""})
+
+
+def num_nodes(replay: Replay) -> int:
+    """Most nodes of one leg that was timed."""
+    return max((len(nodes_of(leg)) for leg in replay.timed_legs), default=0)
 
 
 def groups_now(replay: Replay) -> tuple[GroupNow, ...]:

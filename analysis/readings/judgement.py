@@ -117,9 +117,7 @@ def not_judged(replay: Replay) -> Iterable[Finding]:
 
 
 def examine(
-    files: RunFiles,
-    progress: Callable[[str], object] = lambda text: None,
-    earlier: Earlier = not_judged,
+    files: RunFiles, progress: Callable[[str], object] = lambda text: None, earlier: Earlier = not_judged
 ) -> Judged:
     """Counts every architecture again and asks every rule, but for what `earlier` findings answer
     (`judge_by`). `progress` gets a text with the progress of a long run every few seconds.
@@ -133,10 +131,7 @@ def examine(
 
 
 def _examined(
-    files: RunFiles,
-    replay: Replay,
-    progress: Callable[[str], object] | None,
-    earlier: Earlier = not_judged,
+    files: RunFiles, replay: Replay, progress: Callable[[str], object] | None, earlier: Earlier = not_judged
 ) -> Judged:
     """The run with every architecture counted again; one pass over the lineage serves the counts and the
     layers, because rebuilding is what takes the time."""

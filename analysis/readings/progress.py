@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.journal.attempts import Leg
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.score.score import Score, regulated
+from analysis.readings.hosts import nodes_of
 
 _NONE = np.zeros(0, dtype=np.int64)
 
@@ -94,13 +94,8 @@ def node_hours(replay: Replay, until: float = math.inf) -> float:
     axis, total = SpanAxis(replay.legs), 0.0
     for leg in replay.legs:
         begin, end = float(axis.begins[leg.index]), float(axis.ends[leg.index])
-        total += num_nodes(leg) * max(0.0, min(end, until) - begin) / 3600
+        total += len(nodes_of(leg)) * max(0.0, min(end, until) - begin) / 3600
     return total
-
-
-def num_nodes(leg: Leg) -> int:
-    """Number of hosts of its ranks and of the master, if the journal names the master's."""
-    return len({event.ready.host for event in leg.ranks} | ({leg.began.host} - {""}))
 
 
 def progress(replay: Replay, score: Score) -> Progress:

@@ -47,6 +47,7 @@ def measure(setting: Setting) -> Figures:
 
 
 def _measured(setting: Setting) -> Machine:
+    """Runs `aiperf-hpc peak`, as a user does."""
     path = setting.folder / "peak.json"
     seconds = setting.sized(SECONDS, SMALL_SECONDS)
     command = [sys.executable, "-m", "aiperf", "peak", "--device", setting.kind]

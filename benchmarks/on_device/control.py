@@ -142,6 +142,7 @@ def _fitting(device: Device, graph: Graph, format: str, setting: Setting) -> Pre
 
 
 def _prepared(device: Device, graph: Graph, format: str, size: int) -> Prepared:
+    """All engines on a batch of this size, and why some are not used."""
     scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
     eager = Engine(Passes(place_network(graph, device), device, format, scaler))
     images, labels = batch(graph, device, size)

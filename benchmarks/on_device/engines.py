@@ -69,6 +69,7 @@ def measure(setting: Setting, group: str = "") -> Figures:
 
 
 def _cases(device: Device, setting: Setting) -> Iterator[Case]:
+    """The digits' seed in every format, and a large network in the first one."""
     for format in device.formats:
         yield Case("digits' seed, dropout", residual(), format, 50, DROPOUT)
     first = device.formats[0]
@@ -79,6 +80,7 @@ def _cases(device: Device, setting: Setting) -> Iterator[Case]:
 
 
 def _add(rows: list[Row], faults: list[str], what: str, reason: str, seconds: float) -> None:
+    """A row for a comparison, and a fault if the step was another."""
     rows.append(row(what, reason or f"same, {seconds:.1f} s"))
     if reason:
         faults.append(f"{what}: {reason}")
@@ -96,6 +98,7 @@ def _compared(device: Device, case: Case, name: str) -> tuple[str, float]:
 
 
 def _eager(device: Device, case: Case) -> tuple[Engine, tuple[Tensor, Tensor]]:
+    """The eager engine of a case, and its batch."""
     device.declare(case.format)
     device.clean()
     network = place_network(case.graph, device)

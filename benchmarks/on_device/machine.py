@@ -55,6 +55,7 @@ def measure(setting: Setting) -> Figures:
 
 
 def _version(package: str) -> str:
+    """The version of a package; empty if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -57,6 +57,7 @@ def measure(setting: Setting) -> Figures:
 
 
 def _cases(setting: Setting) -> list[tuple[str, Graph, int, tuple[str, ...]]]:
+    """Networks with a number of images and the engines that are watched."""
     if setting.is_small:  # eager alone: what a compiler takes of the same process would be in it
         return [
             ("digits' seed", residual(), 400, (Engine.name,)),
@@ -116,6 +117,7 @@ class _Watch:
         self._highest = max(self._highest, self._process.memory_info().rss)
 
     def end(self) -> int:
+        """Bytes at the highest, beside those at the beginning."""
         self._over.set()
         self._thread.join()
         self._look()  # the last time may be long ago, for a process that does not wait

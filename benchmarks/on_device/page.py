@@ -24,6 +24,7 @@ def page(measured: Measured) -> str:
 
 
 def _lines(measured: Measured) -> Iterator[str]:
+    """The page, line by line: identity, summary, then each part."""
     yield "aiperf-hpc on a device"
     yield "=" * WIDTH
     for name, text in measured.identity.items():
@@ -36,6 +37,7 @@ def _lines(measured: Measured) -> Iterator[str]:
 
 
 def _summary(measured: Measured) -> Iterator[str]:
+    """Which parts are in which state."""
     states = {part.name: measured.state(part.name) for part in PARTS}
     figures = {name: part["figures"] or {} for name, part in measured.parts.items()}
     left_out = [name for name in states if figures.get(name, {}).get("left_out")]
@@ -50,10 +52,12 @@ def _summary(measured: Measured) -> Iterator[str]:
 
 
 def _named(name: str, text: str) -> Iterator[str]:
+    """A name with its text, wrapped under the text."""
     yield from textwrap.wrap(f"{name:<12}{text}", WIDTH, subsequent_indent=" " * 12, break_on_hyphens=False)
 
 
 def _part(part: Part, found: Mapping[str, Any]) -> Iterator[str]:
+    """A part: its state, its rows, what was smaller, notes and faults."""
     figures = found.get("figures") or {}
     state = "left out" if figures.get("left_out") else found["state"]
     title = f"{part.title} [{part.name}]"
@@ -78,6 +82,7 @@ def _part(part: Part, found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _row(row: Mapping[str, Any]) -> Iterator[str]:
+    """A row in columns; one that does not fit is a name with a text."""
     found, expected = shown(row["found"], row["unit"]), shown(row["expected"], row["unit"])
     ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
     if row["expected"] is None and len(found) > FOUND:  # a text has the rest of the line
@@ -93,14 +98,17 @@ def _row(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cut(text: str) -> str:
+    """The source of an expected value, cut to its column."""
     return text if len(text) <= BY else f"{text[: BY - 1]}…"
 
 
 def _columns(what: str, found: str, expected: str, ratio: str, by: str) -> str:
+    """One line of the table."""
     return f"{what:<{WHAT}} {found:>{FOUND}} {expected:>{EXPECTED}} {ratio:>{RATIO}}  {by}"[:WIDTH]
 
 
 def _labelled(what: str, text: str) -> Iterator[str]:
+    """A name and a text side by side, each wrapped in its column."""
     head, *rest = textwrap.wrap(what, WHAT)
     lines = textwrap.wrap(text, WIDTH - WHAT - 1) or [""]
     yield f"{head:<{WHAT}} {lines[0]}"
@@ -110,6 +118,7 @@ def _labelled(what: str, text: str) -> Iterator[str]:
 
 
 def _wrapped(text: str) -> Iterator[str]:
+    """A text over the whole width."""
     yield from textwrap.wrap(text, WIDTH, subsequent_indent="  ")
 
 

@@ -57,11 +57,13 @@ class Part:
 
 
 def _run(preset: str, engine: str) -> Part:
+    """The part that makes a run of a preset by one engine."""
     title = f"Run: {preset}, --step {engine}"
     return Part(f"{preset}-{engine}", title, "runs", (120.0, 45.0), (preset, engine), spans=1)
 
 
 def _overhead(preset: str) -> Part:
+    """The part that compares such a run with bare loops."""
     run = f"{preset}-auto"
     title = f"Overhead: {preset}, against the bare loop"
     return Part(f"overhead-{preset}", title, "loops", (100.0, 40.0), (run,), after=run)

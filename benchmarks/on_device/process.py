@@ -56,6 +56,7 @@ def environment() -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    """Asks the group to end, then kills it."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):  # all of them have ended
             os.killpg(process.pid, number)
@@ -80,6 +81,7 @@ def main() -> int:
 
 
 def _end_with_input() -> None:
+    """Kills the group when the pipe ends: then whoever waited is gone."""
     while os.read(0, 1):
         pass
     os.killpg(0, signal.SIGKILL)

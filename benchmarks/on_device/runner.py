@@ -133,10 +133,12 @@ def told(output: str, status: int) -> str:
 
 
 def _now() -> str:
+    """The time of day in UTC, for a person."""
     return datetime.now(timezone.utc).isoformat(" ", "seconds").replace("+00:00", " UTC")
 
 
 def _write(measured: Measured, part: Part, ended: Ended) -> None:
+    """Records a part, and writes both files."""
     measured.parts[part.name] = {
         "title": part.title,
         "state": ended.state,

@@ -82,21 +82,25 @@ def _unusable(setting: Setting, engine: str) -> str:
 
 
 def _program(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a command of the program, as a user does; what it prints goes to the part's log."""
     ended = subprocess.run([sys.executable, "-m", "aiperf", *words], capture_output=True, text=True)
     print(ended.stdout, ended.stderr, sep="\n", flush=True)  # into the part's log
     return ended
 
 
 def _why(ended: subprocess.CompletedProcess[str]) -> str:
+    """Why there is no journal."""
     lines = ended.stderr.strip().splitlines() or ["no reason was given"]
     return f"the run ended with exit code {ended.returncode}: {lines[-1]}"
 
 
 def _fallbacks(run: Replay) -> list[Fallback]:
+    """Trials whose engine failed, so that they were trained eagerly."""
     return [attempt.fallback for attempt in run.attempts if attempt.fallback is not None]
 
 
 def _of_score(run: Replay, scored: dict[str, Any]) -> list[Row]:
+    """Rows of the score; none if there was none."""
     if "ops_per_second" not in scored:
         return []
     ceilings = [ceiling.fastest for leg in run.legs for ceiling in leg.ceilings.values()]
@@ -116,6 +120,7 @@ def _of_score(run: Replay, scored: dict[str, Any]) -> list[Row]:
 
 
 def _of_journal(run: Replay) -> list[Row]:
+    """Rows of what only the journal says: who made the steps, and why."""
     begun = [attempt.began.started for attempt in run.attempts if attempt.began is not None]
     engines = Counter(started.engine for started in begun)
     reasons = Counter(started.chosen for started in begun).most_common(1)

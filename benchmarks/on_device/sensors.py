@@ -83,6 +83,7 @@ def measure(setting: Setting) -> Figures:
 
 
 def _opened(device: Device) -> Callable[[], telemetry.Reading]:
+    """The function that reads the device, as the program opens it."""
     found: Callable[[], telemetry.Reading]
     found = import_module(f"aiperf.telemetry.{device.sensors}").open_device(device.identity)
     return found
@@ -108,6 +109,7 @@ def _load(device: Device) -> Callable[[], None]:
 def _readings(
     sensor: Sensor, tool: Callable[[], Values], seconds: float, between: Callable[[], None]
 ) -> list[Reading]:
+    """Readings of both for so many seconds, with `between` called before each."""
     until, found = monotonic() + seconds, list[Reading]()
     while monotonic() < until:
         between()
@@ -119,6 +121,7 @@ def _readings(
 
 
 def _compared(idle: Sequence[Reading], busy: Sequence[Reading], tool: str) -> tuple[list[Row], list[str]]:
+    """Rows for each value, idle and at work, and faults where the two differ at work."""
     rows, faults = list[Row](), list[str]()
     for state, readings in (("idle", idle), ("at work", busy[SETTLED:])):
         for name, unit in UNITS.items():
@@ -138,6 +141,7 @@ def _compared(idle: Sequence[Reading], busy: Sequence[Reading], tool: str) -> tu
 
 
 def _differs(name: str, state: str, value: float | None, expected: float | None) -> list[str]:
+    """A fault, if the two differ by more than is allowed."""
     if value is None or not expected or name not in ALLOWED:
         return []
     if abs(value / expected - 1) <= ALLOWED[name]:
@@ -157,6 +161,7 @@ def joules(readings: Sequence[Reading]) -> tuple[float | None, float | None]:
 
 
 def _series(idle: Sequence[Reading], busy: Sequence[Reading]) -> dict[str, object]:
+    """All readings, for the JSON."""
     return {
         state: [{"at": each.at, "own": dict(each.own), "tool": dict(each.tool)} for each in readings]
         for state, readings in (("idle", idle), ("at_work", busy))

@@ -48,6 +48,7 @@ class Measured:
         return str(self.parts.get(part, {}).get("state", ""))
 
     def record(self) -> dict[str, Any]:
+        """What is written as JSON."""
         return {"form": FORM, "settings": self.settings, "identity": self.identity, "parts": self.parts}
 
     def save(self, page: str) -> None:
@@ -142,6 +143,7 @@ def _is_part(part: object) -> bool:
 
 
 def _are_figures(figures: dict[str, Any]) -> bool:
+    """Whether they have rows, notes, faults and both texts."""
     texts = [figures.get("smaller"), figures.get("left_out")]
     lists = all(_has(figures.get(name), list, str) for name in ("notes", "faults"))
     rows = figures.get("rows")
@@ -149,6 +151,7 @@ def _are_figures(figures: dict[str, Any]) -> bool:
 
 
 def _is_row(found: dict[str, Any]) -> bool:
+    """Whether it has the keys and types of `rows.row`."""
     if found.keys() != ROW.keys() or not _has([found[name] for name in ("what", "unit", "by")], list, str):
         return False
     values = all(isinstance(found[name], str | int | float | None) for name in ("found", "expected"))
@@ -161,6 +164,7 @@ def _has(value: Any, kind: type, each: type = object) -> bool:
 
 
 def _finite(text: str) -> float:
+    """A number of the file. Raises ValueError for one that is not finite, which JSON does not know."""
     value = float(text)
     if not isfinite(value):
         raise ValueError(f"{text} is not a finite number")
@@ -168,6 +172,7 @@ def _finite(text: str) -> float:
 
 
 def _replace(path: Path, text: str) -> None:
+    """Writes a file so that it is never half written."""
     unfinished = path.with_name(path.name + ".unfinished")
     unfinished.write_text(text, encoding="utf-8")
     os.replace(unfinished, path)

@@ -41,4 +41,5 @@ def measure(setting: Setting) -> Figures:
 
 
 def _last(output: str) -> str:
+    """The last line of an output."""
     return (output.strip().splitlines() or ["no output"])[-1]

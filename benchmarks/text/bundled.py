@@ -26,6 +26,7 @@ def joined(folder: Path) -> bytes:
 
 
 def _shuffled(name: str) -> str:
+    """The key by which files are sorted."""
     return sha256(name.encode()).hexdigest()
 
 

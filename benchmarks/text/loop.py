@@ -25,6 +25,8 @@ BLOCKS, HEADS, WIDTH, CONTEXT, BATCH, PEAK, WARMUP = 4, 4, 128, 64, 12, 1e-3, 0.
 
 
 class Block(nn.Module):
+    """Attention and MLP, each with a norm before it and a way around it."""
+
     def __init__(self) -> None:
         super().__init__()
         self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
@@ -40,6 +42,8 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
+    """The network with its loss."""
+
     def __init__(self) -> None:
         super().__init__()
         self.symbols, self.places = nn.Embedding(256, WIDTH), nn.Embedding(CONTEXT, WIDTH)

@@ -69,10 +69,12 @@ def _codes(text: NDArray[np.uint8], length: int) -> Iterator[NDArray[np.int64]]:
 
 
 def _context(before: NDArray[np.uint8]) -> int:
+    """The context as the number that `_codes` gives it."""
     return int.from_bytes(before.tobytes(), "big")
 
 
 def xz(content: bytes) -> int:
+    """Size of what xz makes of it at its best setting."""
     return len(lzma.compress(content, preset=9 | lzma.PRESET_EXTREME))
 
 

@@ -80,6 +80,7 @@ def _pair(rate: float, seed: int, steps: int) -> tuple[list[float], list[float]]
 
 
 def _step(attempt: BuiltTrial, step: int, clip: float) -> None:
+    """One step of a trial, as training makes it."""
     for group in attempt.optimizer.param_groups:
         group["lr"] = attempt.plan.rate(step)
     attempt.engine.step(*attempt.batches.next)

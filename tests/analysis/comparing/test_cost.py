@@ -217,12 +217,13 @@ def test_carbon_is_that_of_one_level_and_only_by_an_intensity_that_was_given(run
 
 
 def test_the_page_shows_each_run_over_time_and_over_money(runs: list[Judged]) -> None:
+    runs = runs[:2]
     study = cost(runs, 0.3, PRICE)
     over_time, over_money = cost_pictures(study)
     for picture in (over_time, over_money):
         drawn = inline(picture)
         assert drawn.wide.count("<svg") == drawn.narrow.count("<svg") == 1
-        assert [key.text for key in picture.legend][:5] == [f"seed-{seed}" for seed in range(1, 6)]
+        assert [key.text for key in picture.legend][:2] == ["seed-1", "seed-2"]
         assert picture.table is not None
         assert len(picture.table.rows) == sum(len(falls(run.replay)) for run in runs)
     page = cost_html(study, runs)
@@ -237,7 +238,7 @@ def test_what_makes_no_mean_is_refused(runs: list[Judged], tmp_path: Path) -> No
         cost([runs[0], runs[0]], 0.5, None)
     for groups, minutes, reason in (
         (3, 1.0, r"3-1.0 has 3 nodes and 6 devices and .* has 2 nodes and 4 dev"),
-        (2, 1.5, "is not comparable with"),
+        (2, 1.1, "is not comparable with"),
     ):
         folder = tmp_path / f"{groups}-{minutes}"
         other = examine(write_run(folder, resized(CIFAR, minutes), Machine(groups=groups)))

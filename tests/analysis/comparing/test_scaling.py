@@ -131,16 +131,23 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> list[Judged]:
     return [made(folder / f"run-{size}", Machine(groups=size, origin=Origin.SIMULATED)) for size in SIZES]
 
 
-def test_a_study_of_simulated_runs_is_marked_in_every_form(simulated: list[Judged], tmp_path: Path) -> None:
+def test_a_study_of_simulated_runs_is_written_and_marked_in_every_form(
+    simulated: list[Judged], tmp_path: Path
+) -> None:
     found = scaling(simulated)
     marked = [name for name in module.table(found).columns if name.endswith(", simulated")]
     assert marked == ["sustained OPS, simulated", "efficiency, N0 = 2, simulated"]
     assert [row[0] for row in module.table(found).rows] == [f"run-{size}, simulated" for size in SIZES]
     assert {row[-2] for row in module.table(found).rows} == {"SIMULATED"}
-    picture = weak_scaling(found, published(simulated[0]))
+    others = published(simulated[0])
+    picture = weak_scaling(found, others)
+    assert any("published by others under AIPerf 1.0 rules" in key.text for key in picture.legend)
     assert picture.legend[0].text == "simulated, with the 95 % interval"
     assert picture.title == "Weak scaling, simulated"
-    html, table, text, svg, _ = write_scaling(found, simulated, [], tmp_path / "study")
+    html, table, text, svg, png = write_scaling(found, simulated, others, tmp_path / "study")
+    assert [each.suffix for each in (html, table, text, svg, png)] == [".html", ".csv", ".md", ".svg", ".png"]
+    assert "AIPerf 1.0" in html.read_text()
+    assert module.markdown_text(found) == text.read_text()
     assert html.read_text().count('<p class="mark" role="note">SIMULATED: ') == 1
     assert {row["origin"] for row in csv.DictReader(io.StringIO(table.read_text()))} == {"simulated"}
     assert text.read_text().startswith("SIMULATED: no network was trained")
@@ -155,14 +162,3 @@ def test_csv_holds_every_figure_in_full(runs: list[Judged]) -> None:
         assert [float(row[name]) for name in columns] == [getattr(point, name) for name in columns]
         assert int(row["base_devices"]) == 2
         assert point.interval is None or float(row["interval_low"]) == point.interval[0]
-
-
-def test_all_forms_are_written(runs: list[Judged], tmp_path: Path) -> None:
-    written = write_scaling(scaling(runs), runs, published(runs[0]), tmp_path / "study")
-    assert [path.name for path in written] == [
-        f"scaling.{ending}" for ending in ("html", "csv", "md", "svg", "png")
-    ]
-    assert "AIPerf 1.0" in written[0].read_text()
-    picture = weak_scaling(scaling(runs), published(runs[0]))
-    assert any("published by others under AIPerf 1.0 rules" in key.text for key in picture.legend)
-    assert module.markdown_text(scaling(runs)) == written[2].read_text()

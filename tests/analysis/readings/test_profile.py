@@ -17,7 +17,7 @@ from analysis.exports.profile_text import profile_json, profile_text
 from analysis.readings.profile import Profile, kinds
 from analysis.readings.profile_spans import Span, spans
 from nas.ops import OPS, TENSOR_OPS
-from tests.analysis.readings.profile.recorded import GRAPH, RECORDED, events
+from tests.analysis.readings.recorded_step import GRAPH, RECORDED, events
 
 NODES = [node.name for node in GRAPH.nodes]
 

@@ -226,7 +226,7 @@ def _jointly(
             shared({name: each.get(name, StepTime(0.0)) for name in asked.names}, larger, asked.parallel)
             for each in (own, seeds)
         )
-        longest = Expected(asked.longest.steps, 1.0, 1.0, asked.longest.seconds)
+        longest = Expected(asked.longest_steps, 1.0, 1.0, asked.longest_seconds)
         engine, _ = choose(asked.training.step, steps, longest)
     count = threads.count(engine, 1.0) or device.threads
     device.use_threads(count)

@@ -36,22 +36,15 @@ NANO = 1e9
 
 
 @dataclass(frozen=True)
-class Longest:
-    """Upper bounds on the longest trial of a run."""
-
-    steps: int
-    """Steps of the longest plan."""
-    seconds: float
-    """Length of the span in seconds; infinite without a time limit."""
-
-
-@dataclass(frozen=True)
 class Asked:
     """The engines that are timed: the eager one and the one that `training.step` names, or all engines if it
     is auto."""
 
     training: TrainingConfig
-    longest: Longest
+    longest_steps: int
+    """Steps of the longest plan of a trial, at most."""
+    longest_seconds: float
+    """Length of the span in seconds; infinite without a time limit."""
     parallel: Parallel
     seconds: float
     """Time for their steps, in addition to that for the network's passes, once the engines are prepared."""
@@ -181,7 +174,7 @@ def _reason(name: str, bench: StepBench, work: RankWork, asked: Asked) -> str:
     if training.step != AUTO_STEP or name != COMPILED or device.kind != "cpu":
         return ""
     eager = bench.seconds(bench.eager) * work.batch_size / len(bench.examples)
-    expected = min(asked.longest.steps * eager, asked.longest.seconds)
+    expected = min(asked.longest_steps * eager, asked.longest_seconds)
     if expected < LONG_TRIAL_SECONDS:
         return f"no trial is long enough to compile for: {expected:.0f} s at most"
     return ""

@@ -38,7 +38,7 @@ from aiperf.measuring.before_span import RankWork, measure, network_seconds
 from aiperf.measuring.control import measure_control
 from aiperf.measuring.network_times import measure_network
 from aiperf.measuring.precision import format_rates, used_formats
-from aiperf.measuring.step_times import Asked, Longest
+from aiperf.measuring.step_times import Asked
 from aiperf.parallel.parallel import Parallel, agree, everyone
 from aiperf.proposing.engine_choice import Engines, Sizes
 from aiperf.proposing.proposals import drawn
@@ -264,8 +264,8 @@ class Worker(Driver[BuiltTrial, Kept]):
         work = RankWork(self.typical, training.format, training.batch_size // self.parallel.ranks)
         if training.step != EAGER:
             examples = max(training.epochs) * self.rank.data.train.num_examples
-            longest = Longest(examples // training.batch_size, 60 * self.config.limits.minutes or math.inf)
-            asked = Asked(training, longest, self.parallel, STEPS_SHARE * seconds)
+            steps, span = examples // training.batch_size, 60 * self.config.limits.minutes or math.inf
+            asked = Asked(training, steps, span, self.parallel, STEPS_SHARE * seconds)
         share, rate = network_seconds(device, seconds), self.formats[training.format]
         network = measure_network(device, work, self.seed, rate, share, asked)
         found = network.steps.get(training.step)

@@ -15,7 +15,7 @@ from aiperf.engines.registry import OVER_GROUP, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring import step_times
 from aiperf.measuring.before_span import RankWork
-from aiperf.measuring.step_times import Asked, Longest, measure_steps, shared
+from aiperf.measuring.step_times import Asked, measure_steps, shared
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.wire.messages import Rate, StepTime
 from nas.seeds import residual
@@ -25,12 +25,11 @@ from tests.aiperf.engines.test_graphed import Averaging
 SEED = residual((1, 8, 8), 3)
 WORK = RankWork(SEED, "fp32", 16)
 FAST = Rate(1e10, 1e10, 0.0)
-SHORT = Longest(100, inf)
 AUTO = TrainingConfig("fp32", 16, 0.1, (1,), 64, step="auto")
 
 
 def asked(training: TrainingConfig = AUTO, parallel: Parallel | None = None, seconds: float = 0.1) -> Asked:
-    return Asked(training, SHORT, parallel or Solo(), seconds)
+    return Asked(training, 100, inf, parallel or Solo(), seconds)
 
 
 def test_engines_are_timed_and_the_others_have_a_reason() -> None:

@@ -38,7 +38,7 @@ from aiperf.measuring.before_span import RankWork, measure, network_seconds
 from aiperf.measuring.control import measure_control
 from aiperf.measuring.network_times import measure_network
 from aiperf.measuring.precision import format_rates, used_formats
-from aiperf.measuring.step_times import Asked
+from aiperf.measuring.step_times import Timing
 from aiperf.parallel.parallel import Parallel, agree, everyone
 from aiperf.proposing.engine_choice import Engines, Sizes
 from aiperf.proposing.proposals import drawn
@@ -260,14 +260,14 @@ class Worker(Driver[BuiltTrial, Kept]):
     def measure_ceiling(self, seconds: float) -> Ceiling:
         """Measures network and engines first, then the ceilings with the number of threads that is best for
         them. Raises WorldError if the engine that the user has chosen cannot be used."""
-        training, device, asked = self.config.training, self.device, None
+        training, device, timing = self.config.training, self.device, None
         work = RankWork(self.typical, training.format, training.batch_size // self.parallel.ranks)
         if training.step != EAGER:
             examples = max(training.epochs) * self.rank.data.train.num_examples
             steps, span = examples // training.batch_size, 60 * self.config.limits.minutes or math.inf
-            asked = Asked(training, steps, span, self.parallel, STEPS_SHARE * seconds)
+            timing = Timing(training, steps, span, self.parallel, STEPS_SHARE * seconds)
         share, rate = network_seconds(device, seconds), self.formats[training.format]
-        network = measure_network(device, work, self.seed, rate, share, asked)
+        network = measure_network(device, work, self.seed, rate, share, timing)
         found = network.steps.get(training.step)
         refuse_unusable(self.seed, device, training, self.parallel.ranks, found.why_not if found else "")
         self.threads = replace(self.threads, timed=network.timed)

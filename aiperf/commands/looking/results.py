@@ -35,7 +35,7 @@ from analysis.readings.run_tables import engines
 from nas.record import encode
 
 if TYPE_CHECKING:
-    from aiperf.training.reevaluation import Again
+    from aiperf.training.reevaluation import SecondResult
 
 NOT_JUDGED = 2
 LEAST_SECONDS = 1.0
@@ -245,7 +245,7 @@ def _reevaluated(run: Replay, files: RunFiles, device: str, data: str) -> bool:
     return seen.agrees
 
 
-def _reevaluated_text(trial: int, part: str, again: Again) -> str:
+def _reevaluated_text(trial: int, part: str, again: SecondResult) -> str:
     found, recorded = again.found.text(), again.recorded.text()
     agrees = "agrees" if again.agrees else "DIFFERS"
     return f"reevaluated: trial {trial}, {part}: {found} here, {recorded} in the journal: {agrees}"

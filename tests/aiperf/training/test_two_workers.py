@@ -91,7 +91,7 @@ def both(first: Told, second: Told, *messages: ToGroup) -> None:
 def test_the_leader_speaks_for_its_group_and_each_rank_writes_down_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of its own device each rank speaks itself."""
+    """Each rank speaks for its own device."""
     monkeypatch.setattr(worker_module, "measure_control", lambda *words: (Rung(8, 2, 3, 1.0),))
     with pair(tmp_path) as (leader, other):
         both(leader, other, MeasureControl(1.0), Release(None), Assign(trial(0), 1))

@@ -84,7 +84,7 @@ it is spent together with that for the number of threads."""
 
 
 class Channel(Protocol):
-    """The worker's way to the master."""
+    """The worker's connection to the master."""
 
     def send(self, message: FromGroup) -> None:
         """May be called from any thread."""
@@ -120,7 +120,8 @@ class Worker(Driver[BuiltTrial, Kept]):
         self.trained: TrainedTrial | None = None
 
     def serve(self) -> None:
-        """From initialisation to Quit. Raises AiperfError for what ends the run before it began."""
+        """Works from initialisation to Quit. Raises AiperfError for an error that ends the run before its
+        clock starts."""
         with self.device.aside(TRAINING).begin():
             self._serve()
 
@@ -165,7 +166,7 @@ class Worker(Driver[BuiltTrial, Kept]):
             self.hear(message) if self.place.leads else self._queue(message)
 
     def _queue(self, message: ToGroup) -> None:
-        """On a rank that follows, where no clock decides anything."""
+        """Queues a message on a rank that follows, whose clock decides nothing."""
         if isinstance(message, Observe):
             self.observe(message)
         elif not isinstance(message, Stop):
@@ -400,7 +401,7 @@ class Worker(Driver[BuiltTrial, Kept]):
         self.trained, self.assigned = None, None
 
     def _happened(self, event: EngineFailed | Working) -> None:
-        """Within a work of a trial."""
+        """Reports what happens in the middle of a work of a trial."""
         if isinstance(event, EngineFailed):
             self.take(event)
         elif self.place.leads:

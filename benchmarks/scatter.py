@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.device import Device, bind
-from aiperf.measuring.training_step import place_network, training_step
+from aiperf.measuring.training_step import place_network, training_steps
 from aiperf.pretending.assumptions import Speed
 from aiperf.proposing.proposals import new_search
 from aiperf.simulation.fits import not_negative
@@ -150,7 +150,7 @@ def timed(config: Config, device: Device, count: int, seconds: float, say: Calla
     device.declare(format)
 
     def made(graph: Graph) -> Step:
-        return training_step(place_network(graph, device), device, format, batch)
+        return training_steps(place_network(graph, device), device, format)(batch, graph.input)
 
     seed = made(networks[0].graph)
     pairs = list[tuple[float, float]]()

@@ -22,7 +22,7 @@ from analysis.readings import validation
 from analysis.readings.judgement import COUNTED_AGAIN, Judged, examine
 
 if TYPE_CHECKING:
-    from aiperf.training.reevaluation import Again
+    from aiperf.training.reevaluation import SecondResult
 
 UNREADABLE = 2
 """Exit code if nothing could be read, so that no rule was checked."""
@@ -148,7 +148,7 @@ def _reevaluate(run: Replay, files: RunFiles, device: str, data: str) -> bool:
     return result.agrees
 
 
-def _reevaluated_text(trial: int, part: str, again: Again) -> str:
+def _reevaluated_text(trial: int, part: str, again: SecondResult) -> str:
     """One line: the result of an evaluation here, that of the journal, and whether they agree."""
     found, recorded = again.found.text(), again.recorded.text()
     agrees = "agrees" if again.agrees else "DIFFERS"

@@ -65,7 +65,7 @@ class RankWork:
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedPass:
     """A timed forward and backward pass."""
 
     once: Callable[[], None]
@@ -156,7 +156,7 @@ def network_rate(device: Device, work: RankWork, rate: float, seconds: float) ->
     return rate_of(rates)
 
 
-def largest_batch(device: Device, work: RankWork, rate: float, seconds: float) -> Timed | None:
+def largest_batch(device: Device, work: RankWork, rate: float, seconds: float) -> TimedPass | None:
     """The largest batch, up to the run's own, of which PASSES_NEEDED passes fit into `seconds`; None if the
     smallest one does not fit."""
     batch_size, network = min(LEAST_BATCH, work.batch_size), place_network(work.network, device)
@@ -167,7 +167,7 @@ def largest_batch(device: Device, work: RankWork, rate: float, seconds: float) -
             with memory_errors():
                 once = passes(network, device, work.format, batch_size)
                 once()
-                found = Timed(once, batch_size, _seconds(device, once))
+                found = TimedPass(once, batch_size, _seconds(device, once))
         except torch.OutOfMemoryError:
             device.clean()
             break

@@ -17,7 +17,7 @@ import torch
 
 from aiperf.device import Device
 from aiperf.device.device import memory_errors
-from aiperf.measuring.training_step import place_network, training_step, training_steps
+from aiperf.measuring.training_step import place_network, training_steps
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.messages import Rung
 from nas.graph import Graph
@@ -59,7 +59,8 @@ def measure_control(control: ControlNetwork, device: Device, format: str, second
 def _steady(control: ControlNetwork, device: Device, format: str, batch_size: int) -> Rung:
     """Training steps of an accelerator, on random examples that lie in memory, after one untimed step."""
     size = control.sizes[-1]
-    step = training_step(place_network(control.graph(size), device), device, format, batch_size)
+    graph = control.graph(size)
+    step = training_steps(place_network(graph, device), device, format)(batch_size, graph.input)
     step()
     device.synchronise()
     began, steps, seconds = perf_counter(), 0, 0.0

@@ -23,21 +23,21 @@ from aiperf.measuring.before_span import (
     SLOWER,
     NetworkTimes,
     RankWork,
-    Timed,
+    TimedPass,
     largest_batch,
     network_rate,
 )
 from aiperf.measuring.ceiling import Multiply, rate_of
 from aiperf.measuring.step_times import (
-    Asked,
     PreparedEngine,
     StepBench,
-    agreed,
+    Timing,
+    agreed_batch_size,
     bench_of,
     in_turn,
     measure_steps,
     prepared_engines,
-    shared,
+    shared_times,
     times_of,
 )
 from aiperf.parallel.parallel import Solo
@@ -92,10 +92,15 @@ Times = Mapping[Contender, Sequence[float]]
 
 
 def measure_network(
-    device: Device, work: RankWork, seed: Graph, rate: float, seconds: float, asked: Asked | None = None
+    device: Device,
+    work: RankWork,
+    seed: Graph,
+    rate: float,
+    seconds: float,
+    timing: Timing | None = None,
 ) -> NetworkTimes:
     """Measures the steps of the typical network `work` and of the seed, and uses the best number of threads
-    from now on. It takes about `seconds`, and those of `asked`. If engines are asked for, all ranks of a
+    from now on. It takes about `seconds`, and those of `timing`. If engines are timed, all ranks of a
     group must call it at once.
 
     `rate` is that of a small product on one thread in operations per second, by which the time of the first
@@ -105,11 +110,11 @@ def measure_network(
     """
     device.declare(work.format)
     if len(device.thread_counts) > 1:
-        return _with_threads(device, work, seed, rate, seconds, asked)
+        return _with_threads(device, work, seed, rate, seconds, timing)
     found = network_rate(device, work, rate, seconds)
-    steps = measure_steps(device, work, found, asked) if asked else {}
-    if asked and steps:  # another rank may have a choice of threads, and shares its times of the seed
-        shared({name: StepTime(0.0) for name in asked.names}, 1.0, asked.parallel)
+    steps = measure_steps(device, work, found, timing) if timing else {}
+    if timing and steps:  # another rank may have a choice of threads, and shares its times of the seed
+        shared_times({name: StepTime(0.0) for name in timing.names}, 1.0, timing.parallel)
     return NetworkTimes(found, steps=steps)
 
 
@@ -123,29 +128,34 @@ def examples_per_second(device: Device, work: RankWork, rate: float, seconds: fl
 
 
 def _with_threads(
-    device: Device, work: RankWork, seed: Graph, rate: float, seconds: float, asked: Asked | None
+    device: Device, work: RankWork, seed: Graph, rate: float, seconds: float, timing: Timing | None
 ) -> NetworkTimes:
     """As `measure_network`, on a CPU that has a choice of threads. First the largest batch is sought on the
     fewest threads: then it is known how large a batch can be, of which all contenders get LEAST_ROUNDS."""
-    counts, seconds = device.thread_counts, seconds + (asked.seconds if asked else 0.0)
+    counts, seconds = device.thread_counts, seconds + (timing.seconds if timing else 0.0)
     until = perf_counter() + seconds
     device.use_threads(counts[0])
     largest = largest_batch(device, work, rate, CLIMBING * seconds)
     size = Sizes(seed, work.network, work.batch_size).seed_size
-    names = [name for name in (asked.names if asked else (Engine.name,)) if not KINDS[name].is_made_anew]
+    names = [name for name in (timing.names if timing else (Engine.name,)) if not KINDS[name].is_made_anew]
     own = 0.0
     if largest:
         each = len(names) * sum(1 / count for count in counts) * (1 + (size if size < 1 else 0))
         one = largest.seconds / largest.batch_size
         own = min(largest.batch_size, (until - perf_counter()) / ((LEAST_ROUNDS + WARM_UP) * each * one))
     left = until - perf_counter()
-    if fitting := agreed(own, work, asked):
-        return _jointly(device, counts, work, seed, names, fitting, left, asked)
+    if fitting := agreed_batch_size(own, work, timing):
+        return _jointly(device, counts, work, seed, names, fitting, left, timing)
     return _by_pieces(device, counts, work, rate, largest, left)
 
 
 def _by_pieces(
-    device: Device, counts: Sequence[int], work: RankWork, rate: float, largest: Timed | None, seconds: float
+    device: Device,
+    counts: Sequence[int],
+    work: RankWork,
+    rate: float,
+    largest: TimedPass | None,
+    seconds: float,
 ) -> NetworkTimes:
     """The number of threads that is best for the largest batch that fits, or for small products if none
     does."""
@@ -180,13 +190,13 @@ def _jointly(
     names: Sequence[str],
     num_examples: int,
     seconds: float,
-    asked: Asked | None,
+    timing: Timing | None,
 ) -> NetworkTimes:
     """Times steps of `num_examples` with all numbers of threads, with the engines that are not made for each
     network anew, on both networks; then the other engines, with the number of threads that was best."""
     sizes = Sizes(seed, work.network, work.batch_size)
     typical = bench_of(device, work.network, work.format, num_examples)
-    prepared = prepared_engines(typical, work, asked, names)
+    prepared = prepared_engines(typical, work, timing, names)
     usable = {name: each.engine for name, each in prepared.items() if not each.why_not}
     benches, engines = {TYPICAL: typical}, {TYPICAL: usable}
     if sizes.seed_size < 1:
@@ -217,17 +227,19 @@ def _jointly(
     )
     threads, engine = Threads(timed, sizes.seed_size), chosen(times)[1]
     steps, seed_steps = dict[str, StepTime](), dict[str, StepTime]()
-    if asked:
+    if timing:
         own = times_of(prepared, _at_best_threads(times, TYPICAL))
         device.use_threads(threads.count(Engine.name, 1.0) or device.threads)
-        own |= _made_anew(typical, work, asked, own)
+        own |= _made_anew(typical, work, timing, own)
         seeds = times_of(prepared, _at_best_threads(times, SEED))
         steps, seed_steps = (
-            shared({name: each.get(name, StepTime(0.0)) for name in asked.names}, larger, asked.parallel)
+            shared_times(
+                {name: each.get(name, StepTime(0.0)) for name in timing.names}, larger, timing.parallel
+            )
             for each in (own, seeds)
         )
-        longest = Expected(asked.longest.steps, 1.0, 1.0, asked.longest.seconds)
-        engine, _ = choose(asked.training.step, steps, longest)
+        longest = Expected(timing.longest_steps, 1.0, 1.0, timing.longest_seconds)
+        engine, _ = choose(timing.training.step, steps, longest)
     count = threads.count(engine, 1.0) or device.threads
     device.use_threads(count)
     by_threads = {**threads.seconds(Engine.name, 1.0), **threads.seconds(engine, 1.0)}
@@ -252,16 +264,16 @@ def _at_best_threads(times: Times, network: str) -> Mapping[str, Sequence[float]
 
 
 def _made_anew(
-    bench: StepBench, work: RankWork, asked: Asked, timed: Mapping[str, StepTime]
+    bench: StepBench, work: RankWork, timing: Timing, timed: Mapping[str, StepTime]
 ) -> dict[str, StepTime]:
     """Step times of the engines that were not timed, with the threads in use. They are compared with eager
     steps that are timed in the same rounds."""
-    names = [name for name in asked.names if name not in timed]
-    prepared = prepared_engines(bench, work, asked, names)
+    names = [name for name in timing.names if name not in timed]
+    prepared = prepared_engines(bench, work, timing, names)
     if all(each.why_not for each in prepared.values()):
         return times_of(prepared, {})
     eager = {Engine.name: PreparedEngine(bench.eager, 0.0)}
-    found = times_of(eager | prepared, in_turn(bench, eager | prepared, asked.seconds))
+    found = times_of(eager | prepared, in_turn(bench, eager | prepared, timing.seconds))
     slower = timed[Engine.name].seconds / found[Engine.name].seconds
     return {name: replace(found[name], seconds=slower * found[name].seconds) for name in names}
 

@@ -36,22 +36,15 @@ NANO = 1e9
 
 
 @dataclass(frozen=True)
-class Longest:
-    """Upper bounds on the longest trial of a run."""
-
-    steps: int
-    """Steps of the longest plan."""
-    seconds: float
-    """Length of the span in seconds; infinite without a time limit."""
-
-
-@dataclass(frozen=True)
-class Asked:
+class Timing:
     """The engines that are timed: the eager one and the one that `training.step` names, or all engines if it
     is auto."""
 
     training: TrainingConfig
-    longest: Longest
+    longest_steps: int
+    """Steps of the longest plan of a trial, at most."""
+    longest_seconds: float
+    """Length of the span in seconds; infinite without a time limit."""
     parallel: Parallel
     seconds: float
     """Time for their steps, in addition to that for the network's passes, once the engines are prepared."""
@@ -90,19 +83,21 @@ class StepBench:
             return perf_counter() - began
 
 
-def measure_steps(device: Device, work: RankWork, rate: Rate | None, asked: Asked) -> Mapping[str, StepTime]:
+def measure_steps(
+    device: Device, work: RankWork, rate: Rate | None, timing: Timing
+) -> Mapping[str, StepTime]:
     """Step times by engine with the threads in use; `rate` is that of the network. The result is empty if
     even the smallest batch takes too long."""
     least = ROUNDS[0] * len(KINDS) * work.operations(1)
-    fitting = agreed(asked.seconds * rate.typical / least if rate else 0, work, asked)
+    fitting = agreed_batch_size(timing.seconds * rate.typical / least if rate else 0, work, timing)
     if not fitting:
         return {}
     bench = bench_of(device, work.network, work.format, fitting)
-    engines = prepared_engines(bench, work, asked, asked.names)
-    times = times_of(engines, in_turn(bench, engines, asked.seconds))
-    if asked.parallel.wraps_network and asked.parallel.ranks > 1 and not device.threads:
-        times |= _in_group(times, device, work, fitting, asked.parallel)
-    return shared(times, work.batch_size / fitting, asked.parallel)
+    engines = prepared_engines(bench, work, timing, timing.names)
+    times = times_of(engines, in_turn(bench, engines, timing.seconds))
+    if timing.parallel.wraps_network and timing.parallel.ranks > 1 and not device.threads:
+        times |= _in_group(times, device, work, fitting, timing.parallel)
+    return shared_times(times, work.batch_size / fitting, timing.parallel)
 
 
 def _in_group(
@@ -142,11 +137,11 @@ def _raced(name: str, bench: StepBench, parallel: Parallel) -> tuple[float, floa
     return own / of_eager, ready, ""
 
 
-def agreed(own: float, work: RankWork, asked: Asked | None) -> int:
+def agreed_batch_size(own: float, work: RankWork, timing: Timing | None) -> int:
     """Batch size that all ranks of the group time, at most `own`; 0 if the smallest is too large for one."""
     fitting = min(int(own), work.batch_size)
-    if asked:
-        (fitting,) = min(everyone(asked.parallel, fitting))
+    if timing:
+        (fitting,) = min(everyone(timing.parallel, fitting))
     return fitting if fitting >= min(LEAST_BATCH, work.batch_size) else 0
 
 
@@ -160,12 +155,12 @@ def bench_of(device: Device, graph: Graph, format: str, num_examples: int) -> St
 
 
 def prepared_engines(
-    bench: StepBench, work: RankWork, asked: Asked | None, names: Sequence[str]
+    bench: StepBench, work: RankWork, timing: Timing | None, names: Sequence[str]
 ) -> dict[str, PreparedEngine]:
     """The engines of these names, prepared, or the reasons why they cannot be used."""
     found = {}
     for name in names:
-        reason = _reason(name, bench, work, asked) if asked and name != Engine.name else ""
+        reason = _reason(name, bench, work, timing) if timing and name != Engine.name else ""
         if reason or name == Engine.name:
             found[name] = PreparedEngine(bench.eager, 0.0, reason)
         else:
@@ -173,21 +168,21 @@ def prepared_engines(
     return found
 
 
-def _reason(name: str, bench: StepBench, work: RankWork, asked: Asked) -> str:
+def _reason(name: str, bench: StepBench, work: RankWork, timing: Timing) -> str:
     """Why an engine is not prepared; empty if it is."""
-    training, device = asked.training, bench.eager.passes.device
-    if reason := why_not(name, work.network, device, training, asked.parallel.ranks):
+    training, device = timing.training, bench.eager.passes.device
+    if reason := why_not(name, work.network, device, training, timing.parallel.ranks):
         return reason
     if training.step != AUTO_STEP or name != COMPILED or device.kind != "cpu":
         return ""
     eager = bench.seconds(bench.eager) * work.batch_size / len(bench.examples)
-    expected = min(asked.longest.steps * eager, asked.longest.seconds)
+    expected = min(timing.longest_steps * eager, timing.longest_seconds)
     if expected < LONG_TRIAL_SECONDS:
         return f"no trial is long enough to compile for: {expected:.0f} s at most"
     return ""
 
 
-def shared(times: Mapping[str, StepTime], larger: float, parallel: Parallel) -> dict[str, StepTime]:
+def shared_times(times: Mapping[str, StepTime], larger: float, parallel: Parallel) -> dict[str, StepTime]:
     """Step times of the slowest rank of a group, scaled to steps `larger` times as large, so that all ranks
     choose the same engine. An engine that one rank cannot use is used by none."""
     own = [
@@ -212,7 +207,7 @@ def _in_nano(*values: float) -> tuple[int, ...]:
 def _prepared(name: str, eager: Engine, examples: torch.Tensor, labels: torch.Tensor) -> PreparedEngine:
     """An engine, prepared and checked on this rank alone, with the time that it took."""
     began = perf_counter()
-    alone = Solo()  # the ranks agree later, in `shared`
+    alone = Solo()  # the ranks agree later, in `shared_times`
     engine, reason = prepare_and_check(KINDS[name], eager, examples, labels, alone)
     # An engine that is not made anew for each trial is ready for all of them now, so no trial waits for it.
     return PreparedEngine(engine, perf_counter() - began if engine.is_made_anew else 0.0, reason)

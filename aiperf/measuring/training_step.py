@@ -29,18 +29,11 @@ def batch(graph: Graph, device: Device, batch_size: int, input: Shape | None = N
     return device.arranged(examples.to(device.torch)), targets.to(device.torch)
 
 
-def training_step(
-    network: Network, device: Device, format: str, batch_size: int, input: Shape | None = None
-) -> Callable[[], None]:
-    """A function that makes one step on examples of this shape: forward, backward, optimizer."""
-    return training_steps(network, device, format)(batch_size, input or network.graph.input)
-
-
 def training_steps(
     network: Network, device: Device, format: str
 ) -> Callable[[int, Shape], Callable[[], None]]:
-    """A function that returns such a step for a batch size and a shape of the examples. All share one
-    optimizer, so that its state takes memory only once."""
+    """A function that returns a function, for a batch size and a shape of the examples, that makes one step:
+    forward, backward, optimizer. All share one optimizer, so that its state takes memory only once."""
     load_dynamo()
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
 

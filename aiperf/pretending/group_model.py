@@ -43,13 +43,13 @@ class Learnt:
 
 @dataclass(frozen=True)
 class Pretended:
-    """A group of ranks that pretends, and what it is given to learn from."""
+    """A group of ranks that pretends to train, with its configuration and its data."""
 
     assumptions: Assumptions
     config: Config
     seed: Graph
     manifest: Manifest
-    """What it would have found in the data."""
+    """The manifest of the data, as its ranks would have read it."""
     ranks: int = 1
     """Number of ranks that share each step."""
     speed: float = 1.0

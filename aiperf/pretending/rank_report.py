@@ -93,7 +93,7 @@ def pretended_ready(
     device_id: str,
     visible_devices: int,
 ) -> Ready:
-    """The first word of a rank whose group pretends."""
+    """The first message of a rank whose group pretends to train."""
     assumptions = pretended.assumptions
     return Ready(
         rank=rank,

@@ -19,7 +19,7 @@ from nas.modules import Network
 FIVE = 5
 """Number of answers of which one may be right for the second figure of the test."""
 Look = Callable[[torch.Tensor, torch.Tensor], None]
-"""At the outputs of a batch, and at its targets."""
+"""Takes the outputs of a batch, and its targets."""
 
 
 @torch.inference_mode()
@@ -31,7 +31,8 @@ def evaluate(
     own: Callable[[Tally], None] = lambda tally: None,
     look: Look = lambda outputs, targets: None,
 ) -> tuple[Tally, float]:
-    """What the network made of the examples, and seconds; summed over the group, every example once.
+    """The tally of the network's answers and the seconds that they took; summed over the group, each example
+    counts once.
 
     `progress` is called after each batch, `own` with the tally of this rank alone, `look` with the outputs of
     each batch and its targets. Raises NotFinite, on all ranks of the group, and then `own` is not called: a
@@ -60,7 +61,8 @@ def evaluate(
 
 @contextmanager
 def _probabilities_in_fp32(network: Network) -> Iterator[None]:
-    """The last product is not narrowed where probabilities are judged: those are differences of logits."""
+    """A context in which the last product is computed in fp32 if probabilities are judged, because these
+    depend on differences of logits."""
     if not objective_of(network.graph).judges_probabilities:
         yield
         return

@@ -26,7 +26,7 @@ from nas.portable.preparation import Preparation
 
 @dataclass(frozen=True)
 class FoundNetwork:
-    """On a device, as it was when it was best on validation."""
+    """A network on a device, as it was at its best validation."""
 
     network: Network
     device: Device

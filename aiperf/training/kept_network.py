@@ -57,7 +57,8 @@ class Kept:
         return Kept(morphism.apply(self.graph), morphism.carry(self.graph, self.weights), state)
 
     def _of_all(self, arrays: Mapping[str, np.ndarray], power: int) -> dict[str, np.ndarray]:
-        """With zeros for tensors that have no state of this kind, where the child's may need one."""
+        """The arrays of all tensors, with zeros for those that have no state of this kind, because the
+        child's may need one."""
         kind = next(iter(arrays.values())).dtype
         return {
             name: arrays[name] if name in arrays else np.zeros(() if power == STEPS else shape, kind)
@@ -99,7 +100,8 @@ def read_kept(path: Path) -> Kept:
 
 
 def read_any_kept(path: Path) -> Kept:
-    """The same, whatever its arrays are of. Raises DataError for a file that is absent or damaged."""
+    """The same for arrays of any names and shapes, as a pretended trial keeps them. Raises DataError for a
+    file that is absent or damaged."""
     try:
         opened(path).close()  # the library would wait for a pipe
         with safe_open(path, framework="numpy") as file:

@@ -28,7 +28,7 @@ from nas.modules import Network
 
 
 @dataclass(frozen=True)
-class Again:
+class SecondResult:
     """One part, evaluated a second time."""
 
     found: Tally
@@ -45,11 +45,11 @@ class Reevaluation:
     """What the kept network really does, beside what the journal says."""
 
     trial: int
-    test: Again
-    validation: Again
-    top5: Again | None = None
+    test: SecondResult
+    validation: SecondResult
+    top5: SecondResult | None = None
     """Result of the test; None where the journal has none."""
-    spot_checks: Mapping[int, Again] = field(default_factory=dict)
+    spot_checks: Mapping[int, SecondResult] = field(default_factory=dict)
     """Validations of the networks that are kept for spot checks, by trial. They are not part of `agrees`: a
     network that has hardly learnt may answer otherwise on another device."""
 
@@ -85,13 +85,13 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     top5 = Top5(found.network, found.device.torch)
 
     seen, _ = evaluate(rank, found.network, data.test, look=top5.look)
-    test = Again(seen, tested.tally)
+    test = SecondResult(seen, tested.tally)
     validation = _validated(replay, rank, tested.trial, found.network)
     among = None
     if tested.top5 is not None:
         of = tested.tally.of
-        among = Again(Classified(of, top5.total(rank) or 0), Classified(of, tested.top5))
-    spots = dict[int, Again]()
+        among = SecondResult(Classified(of, top5.total(rank) or 0), Classified(of, tested.top5))
+    spots = dict[int, SecondResult]()
     for number in spot_checks_of(replay, files):
         kept = spot_checked_trial(replay, files, number)
         network = placed(kept.graph, kept.weights, found.device)
@@ -99,13 +99,13 @@ def reevaluate(replay: Replay, files: RunFiles, kind: str, path: str) -> Reevalu
     return Reevaluation(tested.trial, test, validation, among, spots)
 
 
-def _validated(replay: Replay, rank: Rank, number: int, network: Network) -> Again:
+def _validated(replay: Replay, rank: Rank, number: int, network: Network) -> SecondResult:
     """The validation after which a trial's network was kept, made again."""
     attempt = replay.trials[number].attempts[-1]
     assert attempt.best_validation is not None, "its network was kept"
     engine = _engine(attempt, rank, network)
     seen, _ = evaluate(rank, engine.answering(network), rank.data.validation)
-    return Again(seen, attempt.best_validation.segment.tally)
+    return SecondResult(seen, attempt.best_validation.segment.tally)
 
 
 def _engine(attempt: Attempt, rank: Rank, network: Network) -> type[Engine]:

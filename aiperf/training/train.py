@@ -173,7 +173,8 @@ class TrainedTrial:
         return BlockDone(steps, all_examples, duration(ended - began), loss, ended)
 
     def _wrap(self) -> None:
-        """Lets the backward pass average the gradients from the second step on: the first meets no rank."""
+        """Lets the backward pass average the gradients from the second step on; the first one has no
+        collectives."""
         rank, attempt = self._rank, self._attempt
         engine = attempt.engine
         engine.module, attempt.optimizer = rank.parallel.wrap(engine.bare, attempt.optimizer)
@@ -181,7 +182,7 @@ class TrainedTrial:
             move_engine(rank, attempt, self._report)
 
     def _block(self, action: Train) -> tuple[torch.Tensor, int]:
-        """Makes the steps: the sum of their losses, and how many examples this rank saw."""
+        """Makes the steps. Returns the sum of their losses and the number of examples of this rank."""
         rank, attempt = self._rank, self._attempt
         loss_sum, examples = torch.zeros((), device=rank.device.torch), 0
         for step in range(self._done, self._done + action.steps):
@@ -216,8 +217,8 @@ def _of_logs(rank: Rank) -> str:
 def _first_step(rank: Rank, attempt: BuiltTrial) -> tuple[torch.Tensor, int]:
     """Makes the first step: its loss, and how many examples this rank saw.
 
-    No rank is met before all have their gradients: what fails in a first step, memory mostly, then ends
-    the trial and leaves the group whole.
+    There is no collective before all ranks have their gradients: what fails in a first step, memory mostly,
+    then ends the trial and leaves the group whole.
     """
     parallel, failure = rank.parallel, None
     try:
@@ -255,8 +256,8 @@ def _finite_mean(loss_sum: torch.Tensor, steps: int) -> float:
 
 
 def begin_engine(rank: Rank, attempt: BuiltTrial, step: int, report: Happened) -> None:
-    """Makes the wanted engine that of the trial where this is its first step. One that is made anew for each
-    network is checked first; all ranks of a group take it, or none.
+    """Uses the chosen engine from this step on, if it is the first that the engine can make. One that is made
+    anew for each network is checked first; all ranks of a group take it, or none.
 
     Nothing of this is credited. Where it fails the trial goes on eagerly, and an event says so.
     """
@@ -290,8 +291,8 @@ def _fall_back(attempt: BuiltTrial, reason: str, report: Happened) -> None:
 
 
 class AtWork:
-    """Says now and then that the rank is at work, while its thread waits for a compiler; not without end, for
-    a compiler may hang."""
+    """Reports from time to time that the rank is working while its thread waits for a compiler; for
+    PREPARE_SECONDS at most, because a compiler may hang."""
 
     def __init__(self, report: Callable[[Working], None]) -> None:
         self._report, self._done = report, threading.Event()
@@ -311,7 +312,7 @@ class AtWork:
 
 
 class SignsOfLife:
-    """Says now and then that a long validation goes on."""
+    """Reports from time to time that a long validation is in progress."""
 
     def __init__(self, report: Callable[[Working], None], clock: Callable[[], float]) -> None:
         self._report, self._clock, self._said = report, clock, clock()

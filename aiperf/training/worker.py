@@ -38,7 +38,7 @@ from aiperf.measuring.before_span import RankWork, measure, network_seconds
 from aiperf.measuring.control import measure_control
 from aiperf.measuring.network_times import measure_network
 from aiperf.measuring.precision import format_rates, used_formats
-from aiperf.measuring.step_times import Asked, Longest
+from aiperf.measuring.step_times import Timing
 from aiperf.parallel.parallel import Parallel, agree, everyone
 from aiperf.proposing.engine_choice import Engines, Sizes
 from aiperf.proposing.proposals import morphism_mix
@@ -84,7 +84,7 @@ it is spent together with that for the number of threads."""
 
 
 class Channel(Protocol):
-    """The worker's way to the master."""
+    """The worker's connection to the master."""
 
     def send(self, message: FromGroup) -> None:
         """May be called from any thread."""
@@ -120,7 +120,8 @@ class Worker(Driver[BuiltTrial, Kept]):
         self.trained: TrainedTrial | None = None
 
     def serve(self) -> None:
-        """From initialisation to Quit. Raises AiperfError for what ends the run before it began."""
+        """Works from initialisation to Quit. Raises AiperfError for an error that ends the run before its
+        clock starts."""
         with self.device.aside(TRAINING).begin():
             self._serve()
 
@@ -165,7 +166,7 @@ class Worker(Driver[BuiltTrial, Kept]):
             self.hear(message) if self.place.leads else self._queue(message)
 
     def _queue(self, message: ToGroup) -> None:
-        """On a rank that follows, where no clock decides anything."""
+        """Queues a message on a rank that follows, whose clock decides nothing."""
         if isinstance(message, Observe):
             self.observe(message)
         elif not isinstance(message, Stop):
@@ -260,14 +261,14 @@ class Worker(Driver[BuiltTrial, Kept]):
     def measure_ceiling(self, seconds: float) -> Ceiling:
         """Measures network and engines first, then the ceilings with the number of threads that is best for
         them. Raises WorldError if the engine that the user has chosen cannot be used."""
-        training, device, asked = self.config.training, self.device, None
+        training, device, timing = self.config.training, self.device, None
         work = RankWork(self.typical, training.format, training.batch_size // self.parallel.ranks)
         if training.step != EAGER:
             examples = max(training.epochs) * self.rank.data.train.num_examples
-            longest = Longest(examples // training.batch_size, 60 * self.config.limits.minutes or math.inf)
-            asked = Asked(training, longest, self.parallel, STEPS_SHARE * seconds)
+            steps, span = examples // training.batch_size, 60 * self.config.limits.minutes or math.inf
+            timing = Timing(training, steps, span, self.parallel, STEPS_SHARE * seconds)
         share, rate = network_seconds(device, seconds), self.formats[training.format]
-        network = measure_network(device, work, self.seed, rate, share, asked)
+        network = measure_network(device, work, self.seed, rate, share, timing)
         found = network.steps.get(training.step)
         refuse_unusable(self.seed, device, training, self.parallel.ranks, found.why_not if found else "")
         self.threads = replace(self.threads, timed=network.timed)
@@ -400,7 +401,7 @@ class Worker(Driver[BuiltTrial, Kept]):
         self.trained, self.assigned = None, None
 
     def _happened(self, event: EngineFailed | Working) -> None:
-        """Within a work of a trial."""
+        """Reports what happens in the middle of a work of a trial."""
         if isinstance(event, EngineFailed):
             self.take(event)
         elif self.place.leads:

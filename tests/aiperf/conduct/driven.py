@@ -17,14 +17,7 @@ from aiperf.training.driver import Driver
 from aiperf.training.pretending_worker import PretendingWorker
 from aiperf.wire.messages import FromGroup, Setup
 from nas.record import graph_to_json
-from tests.aiperf.conduct.courses import (
-    SEED,
-    STEP_SECONDS,
-    VALIDATE_SECONDS,
-    Script,
-    VirtualClock,
-    heard,
-)
+from tests.aiperf.conduct.courses import SEED, STEP_SECONDS, VALIDATE_SECONDS, Script, VirtualClock, heard
 from tests.aiperf.simulation.simulated import steady
 
 

@@ -1,15 +1,14 @@
-"""A worker that trains, on a virtual clock; as a program, one rank of a group of two:
-
-    python -m tests.aiperf.conduct.trained 0|1 DIRECTORY
+"""A worker that trains, on a virtual clock, by itself or as one rank of a group.
 
 Its steps, its preparation and its files are real; a step and a validation take as long on its clock as a
-script says, and validations come out as there. The program prints JSON: what the master hears, by script.
+script says, and validations come out as there.
 """
 
 from __future__ import annotations
 
 import json
-import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,12 @@ import aiperf.training.train
 import aiperf.training.worker
 from aiperf.data import Data, load
 from aiperf.device import bind
-from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.worker import Worker
-from aiperf.wire.layout import Place, layout
-from aiperf.wire.messages import FromGroup, Quit, Setup, ToGroup
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import FromGroup, Join, Meeting, Quit, Setup, ToGroup
 from nas.record import graph_to_json
 from nas.weights import initial
 from tests.aiperf.conduct.courses import (
@@ -39,7 +37,6 @@ from tests.aiperf.conduct.courses import (
     heard,
 )
 from tests.aiperf.conduct.driven import in_turn
-from tests.aiperf.training.two_ranks import meeting_in
 
 IN_A_GROUP = (
     "32 steps, validated after 8, 9.4 s",
@@ -119,10 +116,8 @@ def synthetic() -> Data:
     return load(SCRIPTS[0].config.data, torch.device("cpu"), 1)
 
 
-def main() -> None:
-    position, directory = int(sys.argv[1]), Path(sys.argv[2])
-    place = layout(("here",) * 3)[position]
-    parallel = Ddp(bind("cpu", 0), place, "none", *meeting_in(directory))
+def in_a_group(directory: Path, place: Place, parallel: Parallel) -> dict[str, str]:
+    """What the master hears of one rank of a group, by script."""
     found = {}
     for number, script in enumerate(each for each in SCRIPTS if each.name in IN_A_GROUP):
         with pytest.MonkeyPatch.context() as monkeypatch:
@@ -130,9 +125,21 @@ def main() -> None:
             folder.mkdir(exist_ok=True)
             said = trained(script, synthetic(), folder, place, parallel, monkeypatch)
             found[script.name] = heard(script, said)
-    parallel.close()
-    print(json.dumps(found))
+    return found
 
 
-if __name__ == "__main__":
-    main()
+def meeting_in(directory: Path) -> tuple[Callable[[Meeting], None], Callable[[], Join]]:
+    """How the leader says where to meet, and how all hear it: by a file."""
+    meeting = directory / "meeting.json"
+
+    def say(own: Meeting) -> None:
+        written = directory / "written"
+        written.write_text(json.dumps([own.host, own.port, "secret"]))
+        written.replace(meeting)
+
+    def hear() -> Join:
+        while not meeting.exists():
+            time.sleep(0.01)
+        return Join(*json.loads(meeting.read_text()))
+
+    return say, hear

@@ -346,11 +346,7 @@ PLAIN = [(WIDTHS[(place + turn) % 5], KERNELS[place], AREAS[turn]) for place in 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.bfloat16, 2**-5)])
 @pytest.mark.parametrize(("widths", "kernel", "area"), PLAIN, ids=str)
 def test_it_is_the_convolution(
-    widths: tuple[int, int],
-    kernel: tuple[int, int],
-    area: tuple[int, int],
-    dtype: torch.dtype,
-    bound: float,
+    widths: tuple[int, int], kernel: tuple[int, int], area: tuple[int, int], dtype: torch.dtype, bound: float
 ) -> None:
     torch.manual_seed(1)
     reads, channels = widths

@@ -16,7 +16,7 @@ from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
 from aiperf.engines.registry import NOTHING_FUSED
 from aiperf.measuring.before_span import RankWork
-from aiperf.measuring.step_times import Asked, Longest, measure_steps
+from aiperf.measuring.step_times import Timing, measure_steps
 from aiperf.measuring.training_step import batch, place_network
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Rate
@@ -70,7 +70,7 @@ def test_steps_of_text_are_timed_by_every_engine_that_can_make_them() -> None:
     """`training.step = auto`: a fused step has no reason to be tried, and no compilation pays."""
     training = _chosen("auto")
     work = RankWork(GRAPHS["llama"], "fp32", 4)
-    found = measure_steps(recording(), work, FAST, Asked(training, Longest(100, inf), Solo(), 0.1))
+    found = measure_steps(recording(), work, FAST, Timing(training, 100, inf, Solo(), 0.1))
     assert {name for name, time in found.items() if time.seconds > 0} == {"eager", "graphed"}
     assert found["fused"].why_not == NOTHING_FUSED
     assert found["compiled"].why_not.startswith("no trial is long enough to compile for")

@@ -103,25 +103,10 @@ REPAIR = "have the driver checked, or use the processor with --device cpu"
 @pytest.mark.parametrize(
     ("tool", "answer", "traces", "told"),
     [
-        (
-            "nvidia-smi",
-            MISMATCH,
-            LOADED,
-            SAYS_MISMATCH,
-        ),
-        (
-            "nvidia-smi",
-            MISMATCH,
-            [],
-            SAYS_MISMATCH,
-        ),
+        ("nvidia-smi", MISMATCH, LOADED, SAYS_MISMATCH),
+        ("nvidia-smi", MISMATCH, [], SAYS_MISMATCH),
         ("nvidia-smi", UNKNOWN, LOADED, "(exit code 255: Failed to initialize NVML: Unknown Error)"),
-        (
-            "nvidia-smi",
-            NO_DRIVER,
-            LOADED,
-            SAYS_NO_DRIVER,
-        ),
+        ("nvidia-smi", NO_DRIVER, LOADED, SAYS_NO_DRIVER),
         ("nvidia-smi", "exit 139", ["/dev/nvidia0"], "(exit code 139: no reason given)"),
         (
             "rocm-smi",
@@ -213,11 +198,7 @@ def test_a_processor_is_measured_and_what_was_not_used_is_noted(
             f"torch 2.13.0 sees no device, and /dev/kfd: Permission denied; {host_accelerators.PERMIT}",
         ),
         (EIO, LOADED, f"the NVIDIA driver is loaded, but /dev/nvidia0: Input/output error; {REPAIR}"),
-        (
-            ENXIO,
-            LOADED,
-            f"/dev/nvidia0 exists, but nvidia-smi and torch find no device of NVIDIA{CPU}",
-        ),
+        (ENXIO, LOADED, f"/dev/nvidia0 exists, but nvidia-smi and torch find no device of NVIDIA{CPU}"),
     ],
 )
 def test_device_files_are_opened_to_see_whether_they_were_given(

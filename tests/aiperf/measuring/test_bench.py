@@ -15,14 +15,7 @@ import torch
 from aiperf.config import load_preset
 from aiperf.data import Batch, Split, load
 from aiperf.device import bind
-from aiperf.measuring.bench import (
-    PASSES,
-    LoaderRate,
-    bench_text,
-    bottleneck,
-    cores_text,
-    measure_loaders,
-)
+from aiperf.measuring.bench import PASSES, LoaderRate, bench_text, bottleneck, cores_text, measure_loaders
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.language.data import TextData
 from nas.seeds import residual

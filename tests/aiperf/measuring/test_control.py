@@ -163,13 +163,16 @@ class Accelerator:
     def __init__(self) -> None:
         self.now, self.next = 0.0, 5.0
 
-    def training_step(self, network: object, device: object, format: str, batch_size: int) -> Any:
-        def step() -> None:
-            if batch_size > 64:
-                raise torch.OutOfMemoryError
-            self.now, self.next = self.now + self.next, 0.3
+    def training_steps(self, *words: object) -> Callable[[int, Shape], Callable[[], None]]:
+        def of(batch_size: int, input: Shape) -> Callable[[], None]:
+            def step() -> None:
+                if batch_size > 64:
+                    raise torch.OutOfMemoryError
+                self.now, self.next = self.now + self.next, 0.3
 
-        return step
+            return step
+
+        return of
 
     def synchronise(self) -> None: ...
 
@@ -180,7 +183,7 @@ def test_an_accelerator_does_the_largest_size_in_the_batch_that_fits(monkeypatch
     """Twenty steps at a time, for at least ten seconds, after an untimed one."""
     device: Any = Accelerator()
     monkeypatch.setattr("aiperf.measuring.control.place_network", lambda graph, device: None)
-    monkeypatch.setattr("aiperf.measuring.control.training_step", device.training_step)
+    monkeypatch.setattr("aiperf.measuring.control.training_steps", device.training_steps)
     monkeypatch.setattr("aiperf.measuring.control.perf_counter", lambda: device.now)
     (found,) = measure_control(IMAGES_TASK.control, device, "bf16", 1.0)
     assert (found.size, found.batch_size, found.steps, found.network) == (224, 64, 40, "")

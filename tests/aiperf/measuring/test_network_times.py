@@ -9,14 +9,14 @@ import pytest
 from aiperf.device.cpu import Cpu
 from aiperf.engines.engine import Engine
 from aiperf.measuring import network_times
-from aiperf.measuring.before_span import Timed
+from aiperf.measuring.before_span import TimedPass
 from aiperf.measuring.network_times import measure_network
 from aiperf.measuring.step_times import StepBench
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.engine_choice import Sizes
 from aiperf.proposing.thread_choice import Threads
 from nas.seeds import residual
-from tests.aiperf.measuring.test_step_times import SEED, WORK, Alike, asked
+from tests.aiperf.measuring.test_step_times import SEED, WORK, Alike, timing
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> Cores:
 
     monkeypatch.setattr(StepBench, "seconds", seconds)
     monkeypatch.setattr(
-        network_times, "largest_batch", lambda *words: Timed(lambda: None, WORK.batch_size // 2, 0.02)
+        network_times, "largest_batch", lambda *words: TimedPass(lambda: None, WORK.batch_size // 2, 0.02)
     )
     return found
 
@@ -68,7 +68,7 @@ def test_threads_and_engine_are_those_of_the_grown_network_and_the_seed_is_timed
 ) -> None:
     """Eager steps alone, or the seed alone, would have chosen one thread."""
     work = replace(WORK, network=GROWN)
-    found = measure_network(cores, work, SEED, 1e9, 2.0, asked(parallel=parallel))
+    found = measure_network(cores, work, SEED, 1e9, 2.0, timing(parallel=parallel))
     assert cores.threads == 2
     assert (found.thread_seconds, found.share) == ({1: 0.024, 2: 0.018}, 1.0)
     assert {(of.network, of.engine, of.threads): of.seconds for of in found.timed} == {
@@ -100,7 +100,7 @@ def test_threads_are_chosen_by_what_fits_if_no_step_does(
 ) -> None:
     monkeypatch.setattr(network_times, "largest_batch", lambda *words: None)
     monkeypatch.setattr(network_times, "network_rate", lambda *words: None)
-    found = measure_network(cores, replace(WORK, network=GROWN), SEED, 1e9, 0.05, asked())
+    found = measure_network(cores, replace(WORK, network=GROWN), SEED, 1e9, 0.05, timing())
     assert (found.rate, found.timed, found.steps) == (None, (), {})
     assert found.thread_seconds.keys() == {1, 2}
     assert cores.threads in (1, 2)

@@ -15,7 +15,7 @@ from aiperf.engines.registry import OVER_GROUP, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring import step_times
 from aiperf.measuring.before_span import RankWork
-from aiperf.measuring.step_times import Asked, Longest, measure_steps, shared
+from aiperf.measuring.step_times import Timing, measure_steps, shared_times
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.wire.messages import Rate, StepTime
 from nas.seeds import residual
@@ -25,16 +25,15 @@ from tests.aiperf.engines.test_graphed import Averaging
 SEED = residual((1, 8, 8), 3)
 WORK = RankWork(SEED, "fp32", 16)
 FAST = Rate(1e10, 1e10, 0.0)
-SHORT = Longest(100, inf)
 AUTO = TrainingConfig("fp32", 16, 0.1, (1,), 64, step="auto")
 
 
-def asked(training: TrainingConfig = AUTO, parallel: Parallel | None = None, seconds: float = 0.1) -> Asked:
-    return Asked(training, SHORT, parallel or Solo(), seconds)
+def timing(training: TrainingConfig = AUTO, parallel: Parallel | None = None, seconds: float = 0.1) -> Timing:
+    return Timing(training, 100, inf, parallel or Solo(), seconds)
 
 
 def test_engines_are_timed_and_the_others_have_a_reason() -> None:
-    times = measure_steps(recording(), WORK, FAST, asked(seconds=0.2))
+    times = measure_steps(recording(), WORK, FAST, timing(seconds=0.2))
     assert 0 < times["eager"].seconds < 1
     assert times["eager"].prepare_seconds == 0
     assert 0 < times["graphed"].seconds < 1
@@ -46,18 +45,18 @@ def test_engines_are_timed_and_the_others_have_a_reason() -> None:
 def test_an_engine_that_makes_another_step_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = "the loss is 2 instead of 1"
     monkeypatch.setattr(step_times, "prepare_and_check", lambda kind, eager, *others: (eager, reason))
-    found = measure_steps(recording(), WORK, FAST, asked())["graphed"]
+    found = measure_steps(recording(), WORK, FAST, timing())["graphed"]
     assert (found.seconds, found.why_not) == (0.0, reason)
 
 
 def test_only_the_engine_that_the_configuration_names_is_timed_beside_the_eager_one() -> None:
     only = replace(AUTO, step="graphed")
-    assert list(measure_steps(recording(), WORK, FAST, asked(only))) == ["eager", "graphed"]
+    assert list(measure_steps(recording(), WORK, FAST, timing(only))) == ["eager", "graphed"]
 
 
 def test_a_seed_of_which_no_step_fits_is_not_timed() -> None:
-    assert measure_steps(recording(), WORK, None, asked()) == {}
-    assert measure_steps(recording(), WORK, Rate(10.0, 10.0, 0.0), asked()) == {}
+    assert measure_steps(recording(), WORK, None, timing()) == {}
+    assert measure_steps(recording(), WORK, Rate(10.0, 10.0, 0.0), timing()) == {}
 
 
 class Two(Solo):
@@ -72,12 +71,12 @@ class Two(Solo):
 
 def test_a_group_has_one_time_and_uses_what_all_can() -> None:
     own = {"eager": StepTime(1.0, error=0.01), "graphed": StepTime(0.5, 2.0), "compiled": StepTime(0.25, 9.0)}
-    assert shared(own, 2.0, Two()) == {
+    assert shared_times(own, 2.0, Two()) == {
         "eager": StepTime(6.0, error=0.03),
         "graphed": StepTime(3.0, 6.0),
         "compiled": StepTime(0.0, 9.0, "another rank cannot use it"),
     }
-    assert shared(own, 1.0, Solo()) == own
+    assert shared_times(own, 1.0, Solo()) == own
 
 
 class Alike(Solo):
@@ -128,7 +127,7 @@ def test_a_group_times_the_captured_steps_that_it_would_make(
         monkeypatch.setattr(Again, "record", lambda self, work: work())
         monkeypatch.setattr(Again, "replay", lambda self: None)
     device = Accelerated(cpu.index, cpu.name, cpu.memory_bytes)
-    found = measure_steps(device, WORK, FAST, asked(replace(AUTO, step="graphed"), group))["graphed"]
+    found = measure_steps(device, WORK, FAST, timing(replace(AUTO, step="graphed"), group))["graphed"]
     assert group.wrapped[0].heard >= WARM_UP_WRAPPED * len(list(group.wrapped[0].network.parameters()))
     assert (found.seconds > 0) == (not fails)
     assert found.why_not.startswith("RuntimeError: operation would make" if fails else "")
@@ -136,10 +135,10 @@ def test_a_group_times_the_captured_steps_that_it_would_make(
 
 def test_a_group_that_normalises_over_its_ranks_is_eager() -> None:
     over = replace(AUTO, batch_norm="synchronised")
-    found = measure_steps(recording(), WORK, FAST, asked(over, Alike()))
+    found = measure_steps(recording(), WORK, FAST, timing(over, Alike()))
     assert {name for name, time in found.items() if time.seconds > 0} == {"eager"}
     assert {time.why_not for name, time in found.items() if name != "eager"} == {OVER_GROUP}
-    assert measure_steps(recording(), WORK, FAST, asked(over))["graphed"].seconds > 0
+    assert measure_steps(recording(), WORK, FAST, timing(over))["graphed"].seconds > 0
 
 
 def test_who_names_an_engine_that_a_group_cannot_use_is_told() -> None:
@@ -164,4 +163,4 @@ class Slower(Solo):
 
 def test_no_rank_measures_what_another_cannot() -> None:
     """It would wait for that one's times for ever."""
-    assert measure_steps(recording(), WORK, FAST, asked(parallel=Slower())) == {}
+    assert measure_steps(recording(), WORK, FAST, timing(parallel=Slower())) == {}

@@ -113,11 +113,7 @@ def test_what_falls_behind_leaves_its_time_to_others(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("value", "torch_uses", "counts"),
-    [
-        ("1", 2, ()),
-        *((ignored, 2, (1, 2)) for ignored in ("0", "abc", "", "-1")),
-        (None, 6, (1, 3, 5, 6)),
-    ],
+    [("1", 2, ()), *((ignored, 2, (1, 2)) for ignored in ("0", "abc", "", "-1")), (None, 6, (1, 3, 5, 6))],
 )
 def test_a_processor_offers_all_its_cores_one_less_and_halves_unless_somebody_chose(
     monkeypatch: pytest.MonkeyPatch, value: str | None, torch_uses: int, counts: tuple[int, ...]

@@ -32,8 +32,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.mark.parametrize(
-    ("cores", "available", "others"),
-    [(inf, 20.0, 20.0 - 12.0 - 2.0), (1.5, 15.0, 1.0), (1.0, 10.0, 0.0)],
+    ("cores", "available", "others"), [(inf, 20.0, 20.0 - 12.0 - 2.0), (1.5, 15.0, 1.0), (1.0, 10.0, 0.0)]
 )
 def test_others_took_what_the_run_could_have_used_and_did_not(
     cores: float, available: float, others: float

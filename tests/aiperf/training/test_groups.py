@@ -12,6 +12,8 @@ import pytest
 
 from aiperf.engines.agreement import ELSEWHERE
 from aiperf.tasks.language.tally import Predicted
+from tests.aiperf.conduct.courses import expected
+from tests.aiperf.conduct.trained import IN_A_GROUP
 from tests.aiperf.training.text_trials import TEXT, WINDOW
 from tests.aiperf.training.two_ranks import alone
 
@@ -50,6 +52,14 @@ def test_a_group_on_one_host_can_be_reached_from_no_other_host(printed: list[dic
     """Whatever interface the site has chosen for Gloo. The leader has a socket of the store as well."""
     assert [set(rank["listening"]) for rank in printed] == [{"127.0.0.1"}] * 2
     assert len(printed[0]["listening"]) == len(printed[1]["listening"]) + 1
+
+
+def test_a_group_of_two_processes_does_what_its_leader_decides(printed: list[dict[str, Any]]) -> None:
+    """Only the leader speaks, but for the failure that each rank has by itself."""
+    leader, other = (rank["courses"] for rank in printed)
+    assert leader == {name: text for name, text in expected().items() if name in IN_A_GROUP}
+    failed = {"a parent's weights are nowhere": "  trial 0: FAILED\n"}
+    assert other == {name: f"{name}\n{failed.get(name, '')}" for name in IN_A_GROUP}
 
 
 def test_a_group_captures_its_steps_and_learns_what_an_eager_one_learns(

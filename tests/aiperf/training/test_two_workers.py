@@ -21,7 +21,19 @@ from aiperf.training import worker as worker_module
 from aiperf.training.built_trial import InAdvance
 from aiperf.trial import State, Trial
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import Assign, Finished, Ready, Release, Started, Steps, ToGroup, Validated
+from aiperf.wire.messages import (
+    Assign,
+    Control,
+    Finished,
+    MeasureControl,
+    Ready,
+    Release,
+    Rung,
+    Started,
+    Steps,
+    ToGroup,
+    Validated,
+)
 from tests.aiperf.training.test_worker import Told, child_of, own_log, trial, working
 
 PAIR = Place(rank=1, group=(1, 2), device_index=0, ranks_on_host=2)
@@ -76,11 +88,16 @@ def both(first: Told, second: Told, *messages: ToGroup) -> None:
     second.tell(*messages)
 
 
-def test_the_leader_speaks_for_its_group_and_each_rank_writes_down_its_share(tmp_path: Path) -> None:
+def test_the_leader_speaks_for_its_group_and_each_rank_writes_down_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each rank speaks for its own device."""
+    monkeypatch.setattr(worker_module, "measure_control", lambda *words: (Rung(8, 2, 3, 1.0),))
     with pair(tmp_path) as (leader, other):
-        both(leader, other, Release(None), Assign(trial(0), 1))
+        both(leader, other, MeasureControl(1.0), Release(None), Assign(trial(0), 1))
         assert leader.wait(Finished).state is State.COMPLETE
-    assert [type(message) for message in other.said] == [Ready]
+    assert [leader.wait(Control).rank, other.wait(Control).rank] == [1, 2]
+    assert [type(message) for message in other.said] == [Ready, Control]
     assert leader.wait(Started).threads == (torch.get_num_threads(),) * 2
     examples = sum(message.block.examples for message in leader.said if isinstance(message, Steps))
     assert examples == 128

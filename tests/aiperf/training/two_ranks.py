@@ -2,9 +2,9 @@
 
     python -m tests.aiperf.training.two_ranks 0|1 DIRECTORY
 
-Each rank prints JSON: the addresses at which it listens. Of images by case why it fell back, where engines
-fail on the second rank only, and the SHA-256 of what it has learnt. Of text by case how it ended, the tally
-of its group and its own, and the same.
+Each rank prints JSON: the addresses at which it listens, and what it says in courses of the conduct. Of
+images by case why it fell back, where engines fail on the second rank only, and the SHA-256 of what it has
+learnt. Of text by case how it ended, the tally of its group and its own, and the same.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -38,10 +36,11 @@ from aiperf.training.kept_network import Kept
 from aiperf.training.rank_log import NoLog
 from aiperf.training.train import train
 from aiperf.wire.layout import layout
-from aiperf.wire.messages import Fallback, FromGroup, Join, Meeting, Validated
+from aiperf.wire.messages import Fallback, FromGroup, Validated
 from nas.modules import Network
 from nas.morphisms.text import Upcycle
 from nas.weights import initial
+from tests.aiperf.conduct.trained import in_a_group, meeting_in
 from tests.aiperf.engines.recording import recording
 from tests.aiperf.training.test_worker import CONFIG, SEED, trial
 from tests.aiperf.training.text_trials import START, UNSEEN, infinite, rank_of, text_trial
@@ -104,23 +103,6 @@ TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """By name the engine, or nothing where no step is made, and what is unlike `text_trials.TRAINING`. SGD shows
 a clip: the steps of AdamW hardly depend on how long gradients are."""
-
-
-def meeting_in(directory: Path) -> tuple[Callable[[Meeting], None], Callable[[], Join]]:
-    """How the leader says where to meet, and how all hear it: by a file."""
-    meeting = directory / "meeting.json"
-
-    def say(own: Meeting) -> None:
-        written = directory / "written"
-        written.write_text(json.dumps([own.host, own.port, "secret"]))
-        written.replace(meeting)
-
-    def hear() -> Join:
-        while not meeting.exists():
-            time.sleep(0.01)
-        return Join(*json.loads(meeting.read_text()))
-
-    return say, hear
 
 
 def images_trained(rank: Rank, step: str) -> tuple[list[str], str]:
@@ -191,10 +173,10 @@ def alone() -> dict[str, Any]:
 
 def main() -> None:
     position, directory = int(sys.argv[1]), Path(sys.argv[2])
-    say, hear = meeting_in(directory)
     device = recording()
     os.environ["GLOO_SOCKET_IFNAME"] = "of_the_site"
-    parallel = Ddp(device, layout(("here",) * 3)[position], "none", say, hear)
+    place = layout(("here",) * 3)[position]
+    parallel = Ddp(device, place, "none", *meeting_in(directory))
     sockets = psutil.Process().net_connections("tcp")
     listening = [each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN]
     data = load(replace(CONFIG.data, training_examples=48), device.torch, 1)
@@ -205,6 +187,7 @@ def main() -> None:
         with mock.patch.dict(KINDS, own):  # type: ignore[arg-type]
             images[name] = images_trained(Rank(device, data, training, parallel), step)
     found = {
+        "courses": in_a_group(directory, place, parallel),
         "listening": listening,
         "async errors": os.environ[ASYNC_ERRORS],
         "images": images,

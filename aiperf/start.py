@@ -9,9 +9,9 @@ from __future__ import annotations
 import gc
 import sys
 
-from aiperf.clash import foreign_fault, refuse_clash
 from aiperf.errors import AiperfError
-from aiperf.scheduler_warning import note
+from aiperf.host.package_clash import foreign_fault, refuse_clash
+from aiperf.host.scheduler_warning import note
 
 
 def main() -> int:

@@ -36,7 +36,7 @@ from types import FrameType
 # The checkout need not be installed; this folder itself has modules that nobody should import by accident.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from aiperf.scheduler_warning import heeded  # noqa: E402
+from aiperf.host.scheduler_warning import heeded  # noqa: E402
 from benchmarks.on_device.page import page  # noqa: E402
 from benchmarks.on_device.parts import BY_NAME, PARTS, Setting  # noqa: E402
 from benchmarks.on_device.runner import forget, go_on, identify, needed, pending  # noqa: E402

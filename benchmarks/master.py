@@ -26,20 +26,20 @@ from statistics import quantiles
 from time import process_time
 
 from aiperf.config import Config, load_preset, with_overrides
-from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Dispatched, Opened
 from aiperf.journal.file import VERSION, JournalWriter
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.proposing.jobs import Jobs
 from aiperf.ranks.world import Gone
 from aiperf.run.handler import Audience
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Master
 from aiperf.tasks.images.tally import Classified
-from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire import messages
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.messages import FromGroup, ToGroup, pack, unpack
+from aiperf.wire.trial import Segment, State, StepBlock
 from benchmarks.script import head, row
 from nas.record import graph_to_json
 from nas.seeds import resolve_seed

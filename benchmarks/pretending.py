@@ -28,8 +28,8 @@ import numpy as np
 import psutil
 
 from aiperf.commands.main import main as command_of_aiperf
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import judge
 from aiperf.score.lineage import recount

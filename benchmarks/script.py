@@ -11,8 +11,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from analysis.readings.judgement import read_run
 
 LEAST_TURNS = 7

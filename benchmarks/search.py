@@ -49,8 +49,8 @@ from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import NotFinite, TrialEnd, train
-from aiperf.trial import HyperParameters, Segment, State, Trial
 from aiperf.wire.messages import NOTHING_KEPT, Finished, Ready, Started, Steps, Validated
+from aiperf.wire.trial import HyperParameters, Segment, State, Trial
 from benchmarks.search_table import ARMS, TEXT, TEXT_ARMS, Result, figure, read, table
 from nas.graph import Graph
 from nas.modules import Network

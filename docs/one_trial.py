@@ -12,8 +12,8 @@ from aiperf.proposing.pace import Pace
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
-from aiperf.trial import HyperParameters, Trial
 from aiperf.wire.messages import Validated
+from aiperf.wire.trial import HyperParameters, Trial
 from nas.morphisms import WidenTrunk
 from nas.ops import OPS, TENSOR_OPS
 from nas.seeds import resolve_seed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aiperf import variables
-from aiperf.programs import ToolFailed, ask
+from aiperf.host import variables
+from aiperf.host.programs import ToolFailed, ask
 from launch import SCHEDULERS
 from launch.scheduler import Scheduler
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aiperf import variables
-from aiperf.programs import json_object, rows
+from aiperf.host import variables
+from aiperf.host.programs import json_object, rows
 from launch.job import WARNING_SECONDS, Job
 from launch.scheduler import Answer, JobStates, Scheduler, clock_seconds, submitted_id
 from launch.site import Site

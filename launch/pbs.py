@@ -6,8 +6,8 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 
-from aiperf import variables
-from aiperf.programs import json_object
+from aiperf.host import variables
+from aiperf.host.programs import json_object
 from launch.job import Job
 from launch.scheduler import Answer, JobStates, Scheduler, clock_seconds, submitted_id
 from launch.site import Site

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from aiperf.errors import ConfigError
-from aiperf.programs import rows
-from aiperf.variables import number
+from aiperf.host.programs import rows
+from aiperf.host.variables import number
 from launch.job import Job
 from launch.site import Mpi, Site
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from shlex import join, quote
 
 from aiperf.errors import ConfigError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.journal.words import TERMINATED, TESTED
 from launch.job import WARNING_SECONDS, Job
 from launch.scheduler import TORCHRUN, Launcher, Scheduler, marked

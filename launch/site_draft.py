@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aiperf.programs import rows
-from aiperf.variables import number
+from aiperf.host.programs import rows
+from aiperf.host.variables import number
 from aiperf.wording import counted
 
 MARK = "aiperf-hpc:modules"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aiperf import variables
 from aiperf.errors import ConfigError
-from aiperf.programs import rows
+from aiperf.host import variables
+from aiperf.host.programs import rows
 from aiperf.wording import duration
 from launch.job import WARNING_SECONDS, Job
 from launch.scheduler import COUNT, Answer, JobStates, Launcher, Scheduler, clock_seconds, submitted_id

@@ -22,7 +22,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from aiperf.code import code_hash
 from aiperf.config import (
     BoundsConfig,
     Config,
@@ -32,8 +31,8 @@ from aiperf.config import (
     to_toml,
     with_overrides,
 )
-from aiperf.files import RunFiles
 from aiperf.hardware.peak import GIB, listed
+from aiperf.host.code import code_hash
 from aiperf.journal.events import (
     Beat,
     Began,
@@ -54,16 +53,17 @@ from aiperf.journal.events import (
     Tested,
 )
 from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter, chained, read_journal
+from aiperf.journal.names import fingerprint
 from aiperf.journal.replay import Replay, replay
-from aiperf.names import fingerprint
+from aiperf.journal.run_files import RunFiles
 from aiperf.proposing.jobs import Jobs
 from aiperf.proposing.plan import plan
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.images.known_sets import DIGITS
 from aiperf.tasks.images.tally import Classified
-from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.formats import PRODUCTS
 from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, Evaluated, Finished, Rate, Ready, Started
+from aiperf.wire.trial import Segment, State, StepBlock
 from nas.graph import Graph
 from nas.ops import OPS, Ops
 from nas.record import graph_to_json

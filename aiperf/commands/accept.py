@@ -16,7 +16,7 @@ from aiperf.commands.optional_libraries import extra
 from aiperf.commands.site_options import machine_names, site_option
 from aiperf.commands.user_files import opened, reading, write_file
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles, run_directories
+from aiperf.journal.run_files import RunFiles, run_directories
 from nas.bounded import read_text
 
 if TYPE_CHECKING:

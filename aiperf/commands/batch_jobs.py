@@ -18,8 +18,8 @@ from aiperf.commands.run_options import RunRequest, run_options
 from aiperf.commands.user_files import writing
 from aiperf.config import Config
 from aiperf.errors import AiperfError, ConfigError
+from aiperf.host.programs import ToolFailed, ask
 from aiperf.pretending.assumptions import assumed
-from aiperf.programs import ToolFailed, ask
 from aiperf.wording import figure, first_few
 from launch.job import Job
 from launch.scheduler import JobState, Scheduler

@@ -13,7 +13,7 @@ from aiperf.commands.arguments import PATH, output_option
 from aiperf.commands.messages import say
 from aiperf.commands.optional_libraries import extra
 from aiperf.commands.user_files import opened, reading, write_file
-from aiperf.files import RunFiles, run_directories
+from aiperf.journal.run_files import RunFiles, run_directories
 from nas.bounded import read_bytes
 
 

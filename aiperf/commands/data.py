@@ -14,8 +14,8 @@ from aiperf.commands.command_groups import CommandGroup
 from aiperf.commands.messages import say, say_line
 from aiperf.commands.optional_libraries import refuse_no_run
 from aiperf.commands.run_options import RunRequest, config_options
-from aiperf.cores import allowed_cores
 from aiperf.errors import DataError
+from aiperf.host.cores import allowed_cores
 from aiperf.run.checks import starting_graph
 from aiperf.wire.formats import with_format
 from aiperf.wire.layout import Described

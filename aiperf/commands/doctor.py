@@ -15,7 +15,7 @@ from aiperf.doctor.check import Grade, checks_json, checks_text
 from aiperf.doctor.examination import examine, examine_alone, serve_examination
 from aiperf.doctor.judge import judge
 from aiperf.doctor.reports import WAIT_SECONDS
-from aiperf.files import RUNS
+from aiperf.journal.run_files import RUNS
 from aiperf.ranks.connect import connect, disconnect
 from aiperf.ranks.launcher import launched_rank
 from aiperf.ranks.mpi import dismiss

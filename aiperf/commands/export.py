@@ -14,7 +14,7 @@ from aiperf.commands.site_options import node_price
 from aiperf.commands.system_description import given_system
 from aiperf.commands.user_files import opened, write_file, writing
 from aiperf.errors import ConfigError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.exports.mllog import BENCHMARKS, DIVISIONS, STATUSES, MlperfEntry, mlperf_text
 from analysis.readings.judgement import Judged, examine, glance
 

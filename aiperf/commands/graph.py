@@ -16,10 +16,10 @@ from aiperf.commands.messages import say
 from aiperf.commands.optional_libraries import extra
 from aiperf.commands.user_files import opened, write_file
 from aiperf.errors import AiperfError, ConfigError, DataError, JournalError
-from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay, replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.registry import task_of
 from nas.layers import MissingReading

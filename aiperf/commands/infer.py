@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 
-from aiperf.child import Child, NoReply
 from aiperf.commands.arguments import Number, device_option, only_with, run_argument
 from aiperf.commands.graph import best_trial
 from aiperf.commands.messages import say_line
@@ -22,10 +21,11 @@ from aiperf.commands.optional_libraries import refuse_no_run
 from aiperf.commands.site_options import node_price, price_option, site_option
 from aiperf.commands.user_files import writing
 from aiperf.errors import AiperfError, MissingExtra
-from aiperf.files import RunFiles
+from aiperf.host.child_process import Child, NoReply
 from aiperf.journal.file import read_journal
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay, replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.process import environment
 from aiperf.scenarios.exchange import Measured, Request
 from aiperf.scenarios.scenario import RULE_SECONDS, SCENARIOS

@@ -26,7 +26,7 @@ from aiperf.commands.messages import say
 from aiperf.commands.run_options import take_request
 from aiperf.commands.user_files import write_file
 from aiperf.errors import AiperfError
-from aiperf.programs import ToolFailed, ask
+from aiperf.host.programs import ToolFailed, ask
 from launch import SCHEDULERS
 from launch.job import Job
 from launch.scheduler import Scheduler

@@ -10,7 +10,7 @@ from aiperf.commands.arguments import PATH, device_option
 from aiperf.commands.command_groups import CommandGroup
 from aiperf.commands.optional_libraries import extra, refuse_no_run
 from aiperf.commands.run_options import RunRequest, config_options
-from aiperf.files import RUNS, RunFiles
+from aiperf.journal.run_files import RUNS, RunFiles
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.run.run import begin, new_run_id
 from analysis.exports.summary import summary_text

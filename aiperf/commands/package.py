@@ -14,8 +14,8 @@ from aiperf.commands.messages import say_line, say_next
 from aiperf.commands.optional_libraries import extra
 from aiperf.commands.system_description import complete, given_system, missing_fields, question_about
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
 from aiperf.journal.mark import refuse_marked
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.ending import Answer
 
 

@@ -11,8 +11,8 @@ from aiperf.commands.messages import say_next
 from aiperf.commands.optional_libraries import extra
 from aiperf.commands.user_files import write_file, writing
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
 from aiperf.journal.mark import refuse_marked
+from aiperf.journal.run_files import RunFiles
 
 
 @click.command()

@@ -17,14 +17,14 @@ from aiperf.commands.optional_libraries import extra, refuse_no_run
 from aiperf.commands.user_files import write_file, writing
 from aiperf.config import WANTED_FORMATS
 from aiperf.errors import ConfigError
-from aiperf.files import RunFiles
+from aiperf.host.variables import number
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.profiling.local_ranks import profile_locally
 from aiperf.profiling.work import AUTO, TRACE, ProfileWork, of_seed
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.registry import task_of_graph
-from aiperf.variables import number
 from aiperf.wire.profile_records import Ceilings
 from analysis.exports.profile_text import profile_json, profile_text
 from analysis.readings.limits import read_limits

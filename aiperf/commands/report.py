@@ -13,7 +13,7 @@ from aiperf.commands.messages import say_next
 from aiperf.commands.optional_libraries import extra
 from aiperf.commands.site_options import machine_names, node_price, price_option, site_option
 from aiperf.commands.user_files import opened, write_file
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.readings.judgement import Judged, glance
 
 

@@ -12,7 +12,7 @@ from aiperf.commands.optional_libraries import refuse_no_run
 from aiperf.commands.run_options import RunRequest, rank_options, rank_words, run_options
 from aiperf.config import preset_names, preset_text
 from aiperf.errors import WorldError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.rank_options import RankOptions
 
 UNREPEATED = (

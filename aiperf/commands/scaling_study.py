@@ -22,9 +22,9 @@ from aiperf.commands.run_options import rank_words, take_request
 from aiperf.commands.user_files import reading
 from aiperf.config import to_toml
 from aiperf.errors import AiperfError, JournalError
-from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.wording import counted
 from launch import SCHEDULERS
 from launch.job import Job

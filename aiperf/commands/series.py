@@ -23,11 +23,11 @@ from aiperf.commands.reference_run import config_like
 from aiperf.commands.run_options import RunRequest
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import ConfigError
-from aiperf.files import RUNS, RunFiles
+from aiperf.host.scheduler_warning import noted
+from aiperf.journal.run_files import RUNS, RunFiles
 from aiperf.ranks.ranks import PROGRAM, run_for_this
 from aiperf.rules.ending import Answer
 from aiperf.run.run import new_run_id
-from aiperf.scheduler_warning import noted
 from launch.current_job import job_seconds_left
 
 INTERRUPTED, STOPPED = 130, Answer.INCOMPLETE.exit_code

@@ -27,7 +27,7 @@ import click
 from aiperf.commands.arguments import run_argument
 from aiperf.commands.optional_libraries import extra
 from aiperf.errors import AiperfError, JournalError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.readings.live import Follower, Snapshot
 
 LOOPBACK, PORT = "127.0.0.1", 8321

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import click
 
-from aiperf.code import code_hash
 from aiperf.commands.messages import say
 from aiperf.commands.optional_libraries import extra
 from aiperf.commands.user_files import write_file
 from aiperf.config import Config
 from aiperf.errors import JournalError
-from aiperf.files import RunFiles
+from aiperf.host.code import code_hash
 from aiperf.journal.file import read_journal
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
+from aiperf.journal.run_files import RunFiles
 from aiperf.pretending.assumptions import Assumptions, assumptions_toml
 from aiperf.pretending.rank_report import refuse_no_examples
 from aiperf.run.checks import virtual_config

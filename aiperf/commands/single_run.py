@@ -18,13 +18,13 @@ from aiperf.commands.reference_run import config_like, differences_text
 from aiperf.commands.run_options import RunRequest
 from aiperf.config import Config, leaves, with_overrides
 from aiperf.errors import ConfigError, StoppedEarly
-from aiperf.files import RUNS, RunFiles
 from aiperf.journal.events import TERMINATED, Origin
 from aiperf.journal.file import JournalWriter, never_begun, read_journal
 from aiperf.journal.lock import SILENCE_SECONDS
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
 from aiperf.journal.replay import replay as replayed
+from aiperf.journal.run_files import RUNS, RunFiles
 from aiperf.proposing.proposals import with_tuner
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.ending import Answer, can_go_on

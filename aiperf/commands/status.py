@@ -10,7 +10,7 @@ import click
 from aiperf.commands.arguments import PATH, run_argument
 from aiperf.commands.messages import say, say_next
 from aiperf.commands.optional_libraries import extra
-from aiperf.files import RUNS, RunFiles, run_directories
+from aiperf.journal.run_files import RUNS, RunFiles, run_directories
 from aiperf.rules.ending import Answer
 from analysis.exports.summary import status_text
 from analysis.readings.judgement import read_run

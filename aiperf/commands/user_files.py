@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aiperf.commands.optional_libraries import extra
 from aiperf.errors import AiperfError
-from aiperf.files import RUNS, RunFiles
+from aiperf.journal.run_files import RUNS, RunFiles
 from aiperf.os_error import unreadable, unwritable
 
 

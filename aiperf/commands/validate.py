@@ -13,8 +13,8 @@ from aiperf.commands.arguments import PATH, device_option, only_with, run_or_pac
 from aiperf.commands.messages import say, say_line, say_next
 from aiperf.commands.optional_libraries import extra, refuse_no_run
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.ending import Answer
 from aiperf.wording import plain
 from analysis.exports.summary import findings_text

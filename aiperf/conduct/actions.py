@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aiperf.trial import State
 from aiperf.wire.messages import (
     Assign,
     Evaluate,
@@ -20,6 +19,7 @@ from aiperf.wire.messages import (
     Quit,
     Release,
 )
+from aiperf.wire.trial import State
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from aiperf.conduct.events import (
 from aiperf.config import EAGER
 from aiperf.proposing.engine_choice import Engines
 from aiperf.proposing.pace import Pace
-from aiperf.trial import State
 from aiperf.wire.messages import (
     Assign,
     Ceiling,
@@ -36,6 +35,7 @@ from aiperf.wire.messages import (
     Stop,
     ToGroup,
 )
+from aiperf.wire.trial import State
 
 Attempt = tuple[int, int]
 """The numbers of a trial and of its attempt."""

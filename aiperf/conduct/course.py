@@ -10,8 +10,8 @@ from aiperf.clock import moment
 from aiperf.conduct.actions import Action, Close, Keep, Say, Train, Validate
 from aiperf.conduct.events import BlockDone, Built, ValidationDone
 from aiperf.proposing.pace import CLOSE_NOW, VALIDATE_NOW, Pace
-from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.messages import NOTHING_KEPT, Steps, Validated
+from aiperf.wire.trial import Segment, State, StepBlock
 from nas.ops import OPS
 
 ENDED = "the run ended"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aiperf.config import EAGER
 from aiperf.proposing.plan import Plan
-from aiperf.tally import Tally
+from aiperf.tasks.tally import Tally
 from aiperf.wire.messages import FromGroup, ToGroup
 from nas.graph import Graph
 

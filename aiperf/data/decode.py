@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.clash import foreign_library
 from aiperf.errors import DataError
+from aiperf.host.package_clash import foreign_library
 from aiperf.os_error import MORE_MEMORY, is_of_system, unreadable
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from aiperf.data.decoding_process import PIECE, TICKET, DecodeRequest, Decoding, Slots, serve
 from aiperf.errors import DataError
-from aiperf.scheduler_warning import ALL, held
+from aiperf.host.scheduler_warning import ALL, held
 
 # Pieces that each process decodes ahead.
 PREFETCH = 4

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.data.decode import decode, refusal
-from aiperf.scheduler_warning import outlive
+from aiperf.host.scheduler_warning import outlive
 
 PIECE = 32
 """Images that a process takes at a time, so that many processes decode one request."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aiperf.cores import allowed_cores
+from aiperf.host.cores import allowed_cores
 
 KEPT = 8
 """Blocks that wait to be used again: those of some steps that are read ahead."""

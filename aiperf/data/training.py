@@ -14,8 +14,8 @@ from torch import Tensor
 
 from aiperf.data.splits import Batch, Data
 from aiperf.errors import ConfigError
-from aiperf.tally import Tally
 from aiperf.tasks.data import DataConfig
+from aiperf.tasks.tally import Tally
 from aiperf.tasks.task import Task
 
 Numbers = tuple[int, ...]

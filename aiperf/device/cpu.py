@@ -15,14 +15,14 @@ from typing import ClassVar
 import psutil
 import torch
 
-from aiperf import variables
-from aiperf.cores import allowed_cores
 from aiperf.device import cgroup
 from aiperf.device.device import Device
 from aiperf.errors import WorldError
 from aiperf.hardware.bound import FLAGS
 from aiperf.hardware.cpu_names import read_processor_name
 from aiperf.hardware.device_names import visible_name
+from aiperf.host import variables
+from aiperf.host.cores import allowed_cores
 from aiperf.wire.messages import Processor
 from nas.bounded import system_text
 

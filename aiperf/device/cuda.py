@@ -13,9 +13,9 @@ from typing import ClassVar
 import torch
 from torch.nn.functional import linear
 
-from aiperf import variables
 from aiperf.device.accelerator import Accelerator, first_match, side_stream
 from aiperf.device.device import TRAINING, Capture, Device
+from aiperf.host import variables
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 AMD_DRIVER = Path("/sys/module/amdgpu/version")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 
-from aiperf import variables
+from aiperf.host import variables
 
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 """Variable with the folder of inductor's cache. Inductor loads code from it without a look at its owner, and

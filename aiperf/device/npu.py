@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import torch
 
-from aiperf import variables
 from aiperf.device.accelerator import Accelerator, first_match
+from aiperf.host import variables
 
 DRIVER = Path("/usr/local/Ascend/driver/version.info")
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from aiperf.child import BrokenImport, Child, Killed, NoReply
 from aiperf.config import Config, DataConfig
 from aiperf.doctor.host_report import examine_host, try_folder
 from aiperf.doctor.reports import DataReport, DeviceReport, Examination, Folder, HostReport, Meet, patient
 from aiperf.errors import AiperfError, ConfigError, ForeignLibrary, WorldError
+from aiperf.host.child_process import BrokenImport, Child, Killed, NoReply
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import gather
 from aiperf.ranks.process import visible_devices

@@ -14,12 +14,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from aiperf import variables
-from aiperf.child import answer_file, written
-from aiperf.clash import foreign_owner, hidden_package
-from aiperf.cores import allowed_cores
 from aiperf.doctor.reports import Folder, HostReport, patient
-from aiperf.programs import ToolFailed, ask
+from aiperf.host import variables
+from aiperf.host.child_process import answer_file, written
+from aiperf.host.cores import allowed_cores
+from aiperf.host.package_clash import foreign_owner, hidden_package
+from aiperf.host.programs import ToolFailed, ask
 from nas.bounded import read_text
 
 LIMITS = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}

@@ -11,7 +11,7 @@ from aiperf.doctor import folders, software
 from aiperf.doctor.check import Check, Grade, failed, not_checked, ok, warning
 from aiperf.doctor.host_report import TOOLS
 from aiperf.doctor.reports import Examination, HostReport
-from aiperf.variables import number
+from aiperf.host.variables import number
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wording import counted
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from aiperf.doctor.check import Check, failed, not_checked, ok, warning
 from aiperf.doctor.host_report import ONEDNN_SECONDS, SOUND, UNKNOWN
 from aiperf.doctor.reports import Examination, patient
-from aiperf.variables import number
+from aiperf.host.variables import number
 
 OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 6)
 """The oldest versions that are tested."""

@@ -16,11 +16,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from aiperf import variables
 from aiperf.device import Device
 from aiperf.device.dynamo import CACHE
 from aiperf.engines.engine import Engine, Passes
-from aiperf.other_users import OTHERS_WRITE, NotOurs, make_private, temporary_folder
+from aiperf.host import variables
+from aiperf.host.other_users import OTHERS_WRITE, NotOurs, make_private, temporary_folder
 from nas.modules import Network, Step
 
 HEAVY = (nn.Conv2d, nn.Linear)

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from aiperf import variables
 from aiperf.errors import UnseenDevices
-from aiperf.programs import ToolFailed, ask
+from aiperf.host import variables
+from aiperf.host.programs import ToolFailed, ask
 from nas.bounded import system_text
 
 ROOT = Path("/")

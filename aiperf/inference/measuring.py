@@ -19,11 +19,11 @@ from statistics import median
 from time import perf_counter
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
 from aiperf.inference.loadgen import Bench, detail_log, load_loadgen, logged_answers
 from aiperf.inference.systems import AnsweringNetwork, QueuedSystem, SampleLibrary, System
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.proposing.plan import validated_at_once
 from aiperf.scenarios.detail_log import Detail, read_detail
 from aiperf.scenarios.exchange import ACCURACY, PERFORMANCE, TELEMETRY, Accuracy, Measured, Probe, Request

@@ -25,7 +25,7 @@ from aiperf.data.splits import Batch, Split
 from aiperf.data.training import Numbers
 from aiperf.device import Device
 from aiperf.engines.engine import objective_of
-from aiperf.tally import Tally
+from aiperf.tasks.tally import Tally
 from nas.modules import Network
 
 MOST_BYTES = 4 << 30

@@ -17,8 +17,8 @@ from aiperf.journal.events import (
     NonceGiven,
     RankReady,
 )
-from aiperf.trial import Segment, State, Trial
 from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, Fallback, Ready
+from aiperf.wire.trial import Segment, State, Trial
 
 AFTER_LAST_LINE_SECONDS = 10.0
 """Longest time in seconds between two lines of a living master, which writes a beat after half of it. A leg

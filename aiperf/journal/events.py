@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from aiperf.config import Config
 from aiperf.journal.words import TERMINATED as TERMINATED
-from aiperf.trial import Segment, StepBlock, Trial
 from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import Ceiling, Control, Evaluated, Fallback, Finished, HostUse, Ready, Started
+from aiperf.wire.trial import Segment, StepBlock, Trial
 
 OpsVector = tuple[int, int, int, int, int, int, int]
 """Numbers of operations by kind: mac, add, mul, div, sqrt, exp, cmp."""

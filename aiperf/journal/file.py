@@ -20,13 +20,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from aiperf.errors import JournalError
-from aiperf.files import RUNS, RunFiles, run_directories
 from aiperf.journal import strict
 from aiperf.journal.events import Event, Line, Opened
 from aiperf.journal.hidden import Hider, shown
 from aiperf.journal.lock import Lock
+from aiperf.journal.names import Names, PrivateFile
+from aiperf.journal.run_files import RUNS, RunFiles, run_directories
 from aiperf.journal.usual_lines import UsualLines
-from aiperf.names import Names, PrivateFile
 from aiperf.os_error import OUT_OF_ROOM, unreadable, unwritable
 from aiperf.tasks.data import NoSuchTask
 from nas.bounded import LONGEST_LINE, lines, opened

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aiperf.hidden_text import TextHider, learn_this_process
+from aiperf.host.secret_shapes import without_secrets
 from aiperf.journal import events
-from aiperf.names import Names, PrivateFile
-from aiperf.secret_shapes import without_secrets
+from aiperf.journal.hidden_text import TextHider, learn_this_process
+from aiperf.journal.names import Names, PrivateFile
 
 FIELDS: Mapping[str, str] = {
     "host": "host",

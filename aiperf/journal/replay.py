@@ -20,8 +20,8 @@ from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory, Validation
 from aiperf.journal.columns import Blocks, Pieces, Totals
 from aiperf.journal.compression import whole_line
 from aiperf.journal.events import Line
-from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT, Evaluated, Ready
+from aiperf.wire.trial import State
 from nas.record import RecordError
 
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)

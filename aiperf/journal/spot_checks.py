@@ -16,10 +16,10 @@ from hashlib import sha256
 from heapq import nsmallest
 from itertools import pairwise
 
-from aiperf.files import RunFiles
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.notary import NotaryAnswer, NotaryFileError, answers
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 
 MOST = 8
 """Maximum number of trials of a run that are checked. If a share of the trials was made up, all of them

@@ -15,11 +15,11 @@ from typing import Any
 
 from aiperf.journal import strict
 from aiperf.journal.events import Began, Closed, Dispatched, Ended, Event, Stepped
-from aiperf.names import Names
-from aiperf.tally import Tally
+from aiperf.journal.names import Names
 from aiperf.tasks.images.tally import Classified
-from aiperf.trial import HyperParameters, Segment, State, StepBlock, Trial
+from aiperf.tasks.tally import Tally
 from aiperf.wire.messages import Finished, Started
+from aiperf.wire.trial import HyperParameters, Segment, State, StepBlock, Trial
 from nas.morphisms import Morphism
 from nas.reader import reader_of
 from nas.record import decode

@@ -19,7 +19,8 @@ from multiprocessing.connection import Connection, Listener
 from typing import Any
 
 from aiperf.config import Config
-from aiperf.files import RunFiles
+from aiperf.host.other_users import NotOurs
+from aiperf.journal.run_files import RunFiles
 from aiperf.on_nni.trial_messages import (
     Given,
     Over,
@@ -30,11 +31,9 @@ from aiperf.on_nni.trial_messages import (
     refuse_stranger,
     tell,
 )
-from aiperf.other_users import NotOurs
 from aiperf.ranks.process import WorkerProcess, describe_device
 from aiperf.ranks.ranks import Ranks
 from aiperf.ranks.world import Gone, World
-from aiperf.trial import BLOCK_SECONDS, State
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.layout import Described, Place
 from aiperf.wire.messages import (
@@ -51,6 +50,7 @@ from aiperf.wire.messages import (
     pack,
     unpack,
 )
+from aiperf.wire.trial import BLOCK_SECONDS, State
 
 log = logging.getLogger(__name__)
 

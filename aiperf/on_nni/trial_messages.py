@@ -11,8 +11,8 @@ from multiprocessing.connection import Client, Connection
 from typing import Any
 
 from aiperf.errors import WorldError
-from aiperf.files import RunFiles
-from aiperf.other_users import NotOurs, peer
+from aiperf.host.other_users import NotOurs, peer
+from aiperf.journal.run_files import RunFiles
 from aiperf.wire.layout import Place
 from nas.bounded import LARGEST_BYTES, read_text
 from nas.record import decode, encode

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import WorldError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.on_nni.trial_messages import Given, ProcessBegan, call, hear, tell
 from aiperf.parallel.parallel import Solo
 from aiperf.training.worker import Worker
 from aiperf.training.worker_process import bind_place
-from aiperf.trial import State
 from aiperf.wire.messages import Finished, FromGroup, Setup, ToGroup, Validated, pack, unpack
+from aiperf.wire.trial import State
 
 log = logging.getLogger(__name__)
 

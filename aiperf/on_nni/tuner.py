@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import WorldError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.on_nni.trial_messages import TrialDescribed, TrialWanted, Word, call, hear, tell
 
 START_SECONDS = 300.0

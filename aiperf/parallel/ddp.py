@@ -20,8 +20,8 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from aiperf import variables
 from aiperf.device import Device
+from aiperf.host import variables
 from aiperf.parallel.parallel import Parallel
 from aiperf.wire.door import INTERFACES, interface_towards, keep_others_away, open_door, refuse_unreachable
 from aiperf.wire.layout import Place

@@ -10,10 +10,10 @@ from aiperf.conduct.events import BlockDone, Built, ValidationDone
 from aiperf.config import Config
 from aiperf.pretending.assumptions import Assumptions, Spread
 from aiperf.proposing.plan import plan, validated_at_once
-from aiperf.tally import Tally
 from aiperf.tasks.registry import task_of
+from aiperf.tasks.tally import Tally
 from aiperf.tasks.task import Manifest
-from aiperf.trial import Trial
+from aiperf.wire.trial import Trial
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 

@@ -27,10 +27,10 @@ from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
 from aiperf.training.worker_process import die_with_parent
-from aiperf.trial import Trial
 from aiperf.wire.layout import layout
 from aiperf.wire.messages import Join, Meeting
 from aiperf.wire.profile_records import Ceilings, Recorded
+from aiperf.wire.trial import Trial
 from aiperf.wording import bytes_text
 from nas.graph import Graph
 from nas.record import decode, encode, graph_from_json

@@ -27,7 +27,6 @@ from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes, objective_of
 from aiperf.training.built_trial import BuiltTrial, Rank
 from aiperf.training.optimizers import make_optimizer
-from aiperf.trial import HyperParameters
 from aiperf.wire.profile_records import (
     BACKWARD,
     COLLECTIVES,
@@ -42,6 +41,7 @@ from aiperf.wire.profile_records import (
     MeasuredMemory,
     PredictedMemory,
 )
+from aiperf.wire.trial import HyperParameters
 from nas.graph import Graph
 from nas.layers import Experts
 from nas.modules import Network

@@ -9,8 +9,8 @@ from typing import Any
 from aiperf.config import LEAST_BATCH, DataConfig, TrainingConfig
 from aiperf.errors import ConfigError
 from aiperf.tasks.task import Task
-from aiperf.trial import HyperParameters
 from aiperf.wire.profile_records import Ceilings
+from aiperf.wire.trial import HyperParameters
 from nas.graph import Graph
 from nas.record import graph_to_json
 

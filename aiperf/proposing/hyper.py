@@ -9,7 +9,7 @@ from math import log
 
 from aiperf.config import LEAST_BATCH, TrainingConfig
 from aiperf.proposing.memory_model import training_bytes
-from aiperf.trial import HyperParameters
+from aiperf.wire.trial import HyperParameters
 from nas.graph import Graph
 from nas.tuning import Point
 

@@ -28,8 +28,8 @@ from aiperf.proposing.hyper import (
 from aiperf.proposing.kept_weights import KeptWeights
 from aiperf.proposing.proposals import new_search, new_tuner
 from aiperf.tasks.registry import task_of
-from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.messages import Finished
+from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.graph import Graph, once
 from nas.search import SEARCHES, Candidate, Exhausted, Halving, Observation, Search
 from nas.tuning import Point, Tuner

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aiperf.proposing.plan import SEGMENT_SECONDS
-from aiperf.trial import BLOCK_SECONDS
+from aiperf.wire.trial import BLOCK_SECONDS
 
 BLOCKS_A_SECOND = 43.0
 """Most blocks per second of all groups together: an hour of them is about 50 MB of journal. Beyond 86 groups

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil, cos, pi, prod
 
 from aiperf.config import LimitsConfig, TrainingConfig
-from aiperf.trial import Trial
+from aiperf.wire.trial import Trial
 from nas.graph import Graph
 
 EXAMPLES_AT_ONCE = 400

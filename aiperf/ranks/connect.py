@@ -8,8 +8,8 @@ import socket
 import subprocess
 from pathlib import Path
 
-from aiperf import variables
 from aiperf.errors import WorldError
+from aiperf.host import variables
 from aiperf.ranks.launcher import RUN_ID, TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Link, mpi_library, mpi_module
 from aiperf.ranks.start_guard import LAUNCHERS, OUTLIVE, guarded

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiperf.device import Device
 from aiperf.errors import WorldError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.parallel.hvd import Hvd
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.ranks.link import Link, mpi_module

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aiperf import variables
 from aiperf.errors import WorldError
+from aiperf.host import variables
 from launch import SCHEDULERS
 
 # Variables with the rank and the number of ranks, and the launcher that sets them. The first pair that is set

@@ -16,13 +16,12 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from aiperf.errors import WorldError
-from aiperf.files import RunFiles
+from aiperf.host.scheduler_warning import noted
+from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.link import Link, Received
 from aiperf.ranks.shipping import LOGS_SECONDS, Receiver, is_piece, pieces
 from aiperf.ranks.tree import Announcer, after, goes_to_all
 from aiperf.ranks.world import Gone
-from aiperf.scheduler_warning import noted
-from aiperf.trial import State
 from aiperf.wire.clocks import ClockReading, RoundTrips
 from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, Place
 from aiperf.wire.messages import (
@@ -38,6 +37,7 @@ from aiperf.wire.messages import (
     pack,
     unpack,
 )
+from aiperf.wire.trial import State
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from aiperf import variables
-from aiperf.child import Child, NoReply
 from aiperf.errors import AiperfError, DataError, WorldError
+from aiperf.host import variables
+from aiperf.host.child_process import Child, NoReply
+from aiperf.host.scheduler_warning import ALL, WARNINGS, held
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.scheduler_warning import ALL, WARNINGS, held
 from aiperf.wire.layout import Described, Place
 from nas.record import decode, encode
 

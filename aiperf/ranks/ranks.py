@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from aiperf import scheduler_warning
 from aiperf.config import Config
-from aiperf.cores import allowed_cores
 from aiperf.errors import WorldError, installation
-from aiperf.files import RunFiles
+from aiperf.host import scheduler_warning
+from aiperf.host.cores import allowed_cores
+from aiperf.journal.run_files import RunFiles
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.ranks.connect import abort, connect, disconnect
 from aiperf.ranks.launcher import TORCHRUN, LaunchedRank, launched_rank

@@ -25,13 +25,12 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.ranks.link import Link, Received, Waited
 from aiperf.ranks.process import RankWorker, device_at, worker_at
 from aiperf.ranks.shipping import LOGS_SECONDS, Receiver, is_piece, log_pieces, pieces
 from aiperf.ranks.tree import Hearer, Numbered, goes_to_all, split
-from aiperf.trial import State
 from aiperf.wire.layout import Bye, Describe, Disband, Hello, Lost, MasterBeat, Place
 from aiperf.wire.messages import (
     AskTime,
@@ -46,6 +45,7 @@ from aiperf.wire.messages import (
     pack,
     unpack,
 )
+from aiperf.wire.trial import State
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.os_error import unwritable
 
 PIECE_BYTES = 16 << 20

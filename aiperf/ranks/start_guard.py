@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from aiperf import variables
+from aiperf.host import variables
 from aiperf.ranks.launcher import VARIABLES, LaunchedRank
 from aiperf.wording import counted
 

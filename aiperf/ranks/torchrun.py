@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from aiperf import variables
 from aiperf.errors import WorldError
-from aiperf.other_users import NotOurs, make_private, peer
+from aiperf.host import variables
+from aiperf.host.other_users import NotOurs, make_private, peer
 from aiperf.ranks.launcher import MOST_RANKS, LaunchedRank
 from aiperf.ranks.link import Link, Received, Waited
 from aiperf.ranks.shipping import PIECE_BYTES

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from aiperf.journal.replay import Replay
 from aiperf.rules.rule import DRIFT, JITTER_SECONDS, Evidence, Inspection, inspection_of, unknown
-from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.registry import task_of
+from aiperf.tasks.tally import Tally
 from aiperf.tasks.task import Task
 
 

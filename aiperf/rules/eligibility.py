@@ -13,7 +13,7 @@ from aiperf.rules.rule import LEAST_SPAN_SECONDS, NEVER_STARTED, Evidence, Inspe
 from aiperf.score.disturbance import MOST_OTHERS, disturbances
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import RankedLimits
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from aiperf.wording import counted, first_few, percent
 from nas.search import SEARCHES
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Origin
 from aiperf.journal.replay import Replay
-from aiperf.trial import State
+from aiperf.journal.run_files import RunFiles
 from aiperf.wire.messages import NOTHING_KEPT, Finished
+from aiperf.wire.trial import State
 
 ERROR = "error: "
 """Prefix of the reason of a leg that ended with an error."""

@@ -10,7 +10,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Evidence, Inspection, inspection_of, unknown
 from aiperf.score.example_counts import Counted, recorded
 from aiperf.tasks.task import Examples
-from aiperf.trial import State, Trial
+from aiperf.wire.trial import State, Trial
 from aiperf.wording import counted
 from nas.layers import ShapeError
 from nas.record import RecordError, graph_from_json

@@ -9,13 +9,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.rule import SHOWN, Evidence, Inspection, inspection_of, unknown
-from aiperf.tally import Tally, tally_of
-from aiperf.trial import Segment
+from aiperf.tasks.tally import Tally, tally_of
+from aiperf.wire.trial import Segment
 from aiperf.wording import counted
 from nas.bounded import file_digest, lines, opened
 

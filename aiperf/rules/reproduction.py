@@ -17,20 +17,20 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from time import monotonic
 
-from aiperf.code import code_hash
 from aiperf.config import Config
-from aiperf.cores import allowed_cores
 from aiperf.errors import AiperfError, ConfigError, MissingExtra
+from aiperf.host.code import code_hash
+from aiperf.host.cores import allowed_cores
+from aiperf.host.user_cache import OwnFile
 from aiperf.journal.attempts import Leg
 from aiperf.journal.events import Dispatched, Event, LegBegan
 from aiperf.journal.replay import TOLD, Replay
-from aiperf.own_files import OwnFile
 from aiperf.proposing.foreign_search import SearchFailed
 from aiperf.proposing.jobs import ATTEMPTS, Jobs
 from aiperf.proposing.proposals import libraries
 from aiperf.rules.rule import Evidence, Inspection, unknown
 from aiperf.tasks.registry import task_of
-from aiperf.trial import State, Trial
+from aiperf.wire.trial import State, Trial
 from aiperf.wording import percent
 from nas.record import encode, graph_from_json
 from nas.search import Exhausted, TooMuchWork

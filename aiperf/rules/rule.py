@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from aiperf.config import Config
-from aiperf.files import RunFiles
 from aiperf.journal.attempts import AFTER_LAST_LINE_SECONDS
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.score.lineage import Recount
 from aiperf.score.score import Score
 from aiperf.tasks.registry import task_of

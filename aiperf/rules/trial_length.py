@@ -14,8 +14,8 @@ from aiperf.journal.replay import Replay
 from aiperf.proposing.pace import TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
 from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of, unknown
-from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
+from aiperf.wire.trial import State
 from nas.ops import OPS, Ops
 
 FORMULA_SINCE = 2

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
 from aiperf.journal.file import RULES_VERSION
 from aiperf.journal.mark import Mark, mark_of
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules import (
     accuracy,
     eligibility,

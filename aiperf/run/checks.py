@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from aiperf.code import code_hash
 from aiperf.config import BoundsConfig, Config, load_preset, preset_names, with_overrides
 from aiperf.errors import ConfigError, JournalError
-from aiperf.files import RunFiles
+from aiperf.host.code import code_hash
+from aiperf.host.secret_shapes import without_secrets, without_tokens
 from aiperf.journal.events import Opened, Origin
+from aiperf.journal.names import is_hidden
 from aiperf.journal.replay import Replay
-from aiperf.names import is_hidden
+from aiperf.journal.run_files import RunFiles
 from aiperf.pretending.assumptions import assumed
 from aiperf.pretending.rank_report import refuse_no_examples, refuse_notary
 from aiperf.proposing.proposals import libraries, morphism_mix, new_search, new_tuner, with_tuner
 from aiperf.ranks.ranks import Ranks
-from aiperf.secret_shapes import without_secrets, without_tokens
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Examples
 from aiperf.wire.formats import AUTO, with_format

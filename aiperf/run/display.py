@@ -12,13 +12,13 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from aiperf.files import RunFiles
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.mark import mark_of, marked
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.proposing.plan import measuring_seconds, plan
 from aiperf.tasks.registry import task_of
-from aiperf.trial import State, origin
+from aiperf.wire.trial import State, origin
 from aiperf.wording import clock, counted, percent, rate
 from nas.ops import OPS, Ops
 

@@ -14,8 +14,8 @@ from math import inf
 
 from aiperf.clock import moment
 from aiperf.journal.events import Dispatched, OpsVector
-from aiperf.trial import State
 from aiperf.wire.messages import Ceiling
+from aiperf.wire.trial import State
 from nas.ops import TENSOR_OPS, Ops
 
 AHEAD = 2

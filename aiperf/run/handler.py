@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from aiperf.errors import WorldError
-from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.compression import shortest_line
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.proposing.shared_failure import Failure, SharedFailure
 from aiperf.ranks.world import Gone
 from aiperf.run.groups import Groups
 from aiperf.run.ledger import Ledger
 from aiperf.run.notarisation import Notarisation
-from aiperf.trial import State
 from aiperf.wire import messages
+from aiperf.wire.trial import State
 
 TICK_SECONDS = 0.25
 """Maximum wait for a message in seconds, and so the interval at which limits, silence and the display are

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from math import inf
 
 from aiperf.errors import JournalError
-from aiperf.few_collections import few_collections
-from aiperf.files import RunFiles
 from aiperf.journal import events
+from aiperf.journal.names import salt_of
+from aiperf.journal.run_files import RunFiles
 from aiperf.journal.spot_checks import chosen_in
-from aiperf.names import salt_of
 from aiperf.os_error import unwritable
 from aiperf.ranks.world import World
 from aiperf.rules.ending import ERROR, EVERY_GROUP_LOST, EVERY_TRIAL_FAILED
+from aiperf.run.garbage_collector import few_collections
 from aiperf.run.groups import Groups
 from aiperf.run.handler import TICK_SECONDS, Audience, MessageHandler
 from aiperf.run.initialisation import READY_SECONDS, Initialisation

@@ -19,9 +19,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from aiperf.files import RunFiles
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.notary import JournalHead, NotaryAnswer, NotaryFileError, NotaryRequest, answers
+from aiperf.journal.run_files import RunFiles
 from aiperf.journal.spot_checks import Draw, Ending, chosen, draw, ending_of
 from aiperf.os_error import reason
 

@@ -15,14 +15,15 @@ from typing import Protocol
 
 from aiperf import __version__
 from aiperf.clock import Clock
-from aiperf.code import code_hash
 from aiperf.config import Config, to_toml
 from aiperf.errors import ConfigError, DataError, JournalError, MissingExtra, NotReady, WorldError
-from aiperf.files import RunFiles
+from aiperf.host.code import code_hash
+from aiperf.host.scheduler_warning import heeded, noted
 from aiperf.journal.events import TERMINATED, Line, Opened, Origin
 from aiperf.journal.file import RULES_VERSION, VERSION, JournalWriter
+from aiperf.journal.names import fingerprint, new_salt
 from aiperf.journal.replay import Replay
-from aiperf.names import fingerprint, new_salt
+from aiperf.journal.run_files import RunFiles
 from aiperf.os_error import unwritable
 from aiperf.pretending.assumptions import assumptions_toml
 from aiperf.pretending.rank_report import pretending_notice
@@ -44,7 +45,6 @@ from aiperf.run.checks import (
 from aiperf.run.handler import Audience, Watch
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Master
-from aiperf.scheduler_warning import heeded, noted
 from aiperf.tasks.registry import task_of
 from nas.graph import Graph
 from nas.record import graph_from_json, graph_to_json

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aiperf.scenarios.detail_log import Detail
 from aiperf.scenarios.latencies import Latencies
-from aiperf.tally import Tally
+from aiperf.tasks.tally import Tally
 from aiperf.wire.messages import Processor
 
 PERFORMANCE, ACCURACY, TELEMETRY = "performance", "accuracy", "telemetry.jsonl"

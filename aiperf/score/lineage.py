@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from aiperf.errors import JournalError
 from aiperf.journal.replay import Replay
 from aiperf.score.example_counts import Counted, counted
-from aiperf.trial import Trial
+from aiperf.wire.trial import Trial
 from nas.graph import Graph
 from nas.layers import ShapeError
 from nas.morphisms import MorphismError

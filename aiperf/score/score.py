@@ -14,9 +14,9 @@ from aiperf.score.credit import Credit, Work, credit, work
 from aiperf.score.example_counts import Counted
 from aiperf.score.rungs import comparable, controls_of
 from aiperf.score.timeline import Shares, Timeline, shares, timeline
-from aiperf.tally import Tally
 from aiperf.tasks.registry import task_of
-from aiperf.trial import State
+from aiperf.tasks.tally import Tally
+from aiperf.wire.trial import State
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Errors, Speed
 from aiperf.proposing.plan import validated_at_once
 from aiperf.score.lineage import rebuilt
-from aiperf.trial import Segment
+from aiperf.wire.trial import Segment
 from aiperf.wording import percent
 from nas.ops import TENSOR_OPS
 

@@ -14,7 +14,7 @@ import simpy
 
 from aiperf.config import TrainingConfig
 from aiperf.errors import ConfigError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.pretending.assumptions import StartUp, Storage
 from aiperf.pretending.group_model import ELEMENT_BYTES, Learnt
 from aiperf.wire.layout import Place, layout

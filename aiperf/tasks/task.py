@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from aiperf.tally import Tally
 from aiperf.tasks.data import DataConfig
+from aiperf.tasks.tally import Tally
 from aiperf.wording import figure
 from nas.graph import Graph
 from nas.head import Head

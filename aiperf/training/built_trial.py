@@ -26,7 +26,7 @@ from aiperf.proposing.plan import Plan, plan
 from aiperf.training.kept_network import Kept
 from aiperf.training.optimizers import make_optimizer, set_state
 from aiperf.training.rank_log import NoLog
-from aiperf.trial import Trial
+from aiperf.wire.trial import Trial
 from nas.modules import Network
 
 LOSS_SCALE = 2.0**13  # fp16 only; it halves at each overflow and never grows, so overflows can be counted

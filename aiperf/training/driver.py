@@ -27,9 +27,9 @@ from aiperf.conduct.events import (
     ValidationDone,
     WeightsWritten,
 )
-from aiperf.files import RunFiles
+from aiperf.host.scheduler_warning import ALL, held
+from aiperf.journal.run_files import RunFiles
 from aiperf.os_error import refused, unwritable
-from aiperf.scheduler_warning import ALL, held
 from aiperf.telemetry.recorder import Recorder
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (

@@ -11,7 +11,7 @@ from aiperf.clock import duration
 from aiperf.data import Split
 from aiperf.engines.engine import objective_of
 from aiperf.proposing.plan import validated_at_once
-from aiperf.tally import Tally
+from aiperf.tasks.tally import Tally
 from aiperf.training.built_trial import Rank
 from nas.head import Classes
 from nas.modules import Network

@@ -13,8 +13,8 @@ from aiperf.data import Data, load
 from aiperf.device import Device, bind
 from aiperf.engines.engine import placed
 from aiperf.errors import DataError, JournalError
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.registry import task_of
 from aiperf.training.kept_network import Kept, read_kept

@@ -9,8 +9,8 @@ from __future__ import annotations
 from aiperf.conduct.actions import Begin, Close, GiveUp, Keep, OfTrial, Train, Validate
 from aiperf.config import ENGINES
 from aiperf.parallel.parallel import Parallel
-from aiperf.trial import State
 from aiperf.wire.messages import Assign
+from aiperf.wire.trial import State
 
 KINDS = (GiveUp, Begin, Train, Validate, Keep, Close)
 """Kinds of work by the number that is sent; the same on all ranks, whose code is compared before the span."""

@@ -13,7 +13,7 @@ from torch.optim.adamw import adamw
 
 from aiperf.device import Device
 from aiperf.device.dynamo import load_dynamo
-from aiperf.trial import HyperParameters
+from aiperf.wire.trial import HyperParameters
 from nas.matrices import hidden_matrices
 from nas.modules import Network, to_device
 

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from aiperf.code import code_hash
 from aiperf.conduct.actions import Begin, Close, Keep, OfTrial, Train, Validate
 from aiperf.conduct.conduct import Conduct
 from aiperf.conduct.events import Begun, Built, Event, Failed
 from aiperf.errors import DataError
-from aiperf.files import RunFiles
+from aiperf.host.code import code_hash
+from aiperf.journal.run_files import RunFiles
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.pretending.group_model import Learnt, PretendedTrial
 from aiperf.pretending.rank_report import (

@@ -11,7 +11,7 @@ from types import TracebackType
 
 from aiperf.errors import WorldError
 from aiperf.os_error import naming, unwritable
-from aiperf.tally import Tally
+from aiperf.tasks.tally import Tally
 
 
 class NoLog:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from aiperf.engines.engine import Engine, placed
 from aiperf.engines.registry import KINDS, why_not
 from aiperf.errors import JournalError
-from aiperf.files import RunFiles
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.journal.spot_checks import chosen_in
 from aiperf.parallel.parallel import Solo
-from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.tally import Tally
 from aiperf.training.built_trial import Rank
 from aiperf.training.evaluation import Top5, evaluate
 from aiperf.training.found_network import find_network, spot_checked_trial

@@ -32,8 +32,8 @@ from aiperf.training.evaluation import evaluate, share_statistics
 from aiperf.training.kept_network import Kept
 from aiperf.training.leader import distribute, follow
 from aiperf.training.optimizers import state_of
-from aiperf.trial import State
 from aiperf.wire.messages import Assign, Fallback, Steps, Validated, Working
+from aiperf.wire.trial import State
 
 Report = Callable[[Fallback | Steps | Validated | Working], None]
 """Takes the messages of a trial: on every rank what happened there, on the leader also what the group did."""

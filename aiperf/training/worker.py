@@ -19,7 +19,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from aiperf.code import code_hash
 from aiperf.conduct.actions import Begin, Close, GiveUp, OfTrial, Work
 from aiperf.conduct.conduct import Conduct, failure
 from aiperf.conduct.events import Answered, Begun, Built, EngineFailed, Event, Failed, WeightsWritten
@@ -29,11 +28,11 @@ from aiperf.data.training import NotFinite
 from aiperf.device import Device, cgroup, count_devices
 from aiperf.device.device import PREPARING, TRAINING, is_out_of_memory
 from aiperf.device.near_cores import stay_near
-from aiperf.device.surroundings import read_settings
 from aiperf.engines.engine import placed
 from aiperf.engines.registry import refuse_unusable, why_not
 from aiperf.errors import AiperfError, DataError, GroupBroken
-from aiperf.files import RunFiles
+from aiperf.host.code import code_hash
+from aiperf.journal.run_files import RunFiles
 from aiperf.measuring.before_span import RankWork, measure, network_seconds
 from aiperf.measuring.control import measure_control
 from aiperf.measuring.network_times import measure_network
@@ -51,8 +50,8 @@ from aiperf.training.evaluation import Top5, evaluate
 from aiperf.training.kept_network import Kept, read_kept, write_kept
 from aiperf.training.leader import distribute, follow
 from aiperf.training.rank_log import StepLog
+from aiperf.training.surroundings import read_settings
 from aiperf.training.train import Elsewhere, Here, TrainedTrial
-from aiperf.trial import Trial
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     NEAR,
@@ -72,6 +71,7 @@ from aiperf.wire.messages import (
     ToGroup,
     Working,
 )
+from aiperf.wire.trial import Trial
 from nas.record import graph_from_json
 from nas.search import typical
 from nas.weights import digest, initial

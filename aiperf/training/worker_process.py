@@ -16,10 +16,10 @@ from multiprocessing.connection import Connection
 
 from aiperf.device import Device, choose, count_devices
 from aiperf.errors import AiperfError, GroupBroken
+from aiperf.host.scheduler_warning import outlive
 from aiperf.measuring.precision import format_rates
 from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo
-from aiperf.scheduler_warning import outlive
 from aiperf.training.worker import Channel, Worker
 from aiperf.wire.layout import Described, Place
 from aiperf.wire.messages import (

@@ -24,10 +24,10 @@ from typing import Any
 
 from aiperf.config import Config
 from aiperf.errors import WorldError
-from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import Predicted
-from aiperf.trial import BLOCK_SECONDS, Segment, State, StepBlock, Trial
+from aiperf.tasks.tally import Tally
+from aiperf.wire.trial import BLOCK_SECONDS, Segment, State, StepBlock, Trial
 from nas.portable.preparation import Preparation
 from nas.record import RecordError, decode, encode
 
@@ -59,8 +59,8 @@ class Setup(ToGroup):
     """Index of this leg, from 0. In leg 0 a rank deletes any log of its own that it finds in the directory,
     because it must be from another run; in later legs it appends to its log."""
     salt: str = ""
-    """Salt of the names that the journal hides (`aiperf.names`), by which a rank names the files that may be
-    published; empty: they have the name of the host."""
+    """Salt of the names that the journal hides (`aiperf.journal.names`), by which a rank names the files that may
+    be published; empty: they have the name of the host."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Ready(FromGroup):
     software: Mapping[str, str]
     """Versions of the software that the figures depend on, by name: Python, torch, system, driver."""
     code_hash: str
-    """Hash of the installed program (`aiperf.code`)."""
+    """Hash of the installed program (`aiperf.host.code`)."""
     data: Mapping[str, Any]
     """Manifest of the data set as this rank reads it (docs/data.md)."""
     initial_weights: str

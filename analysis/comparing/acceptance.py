@@ -13,8 +13,8 @@ from statistics import median
 
 from aiperf import toml
 from aiperf.errors import AiperfError, ConfigError
+from aiperf.journal.names import differ
 from aiperf.journal.replay import Replay
-from aiperf.names import differ
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from aiperf.errors import AiperfError
-from aiperf.names import differ, without_names
+from aiperf.journal.names import differ, without_names
 from aiperf.rules.ending import Answer
 from analysis.readings import run_tables
 from analysis.readings.judgement import Judged, refuse_two_tasks

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean
 
 from aiperf.journal.mark import Mark, marked
-from aiperf.names import differ, is_hidden
+from aiperf.journal.names import differ, is_hidden
 from aiperf.rules.ending import Answer
 from aiperf.score.disturbance import disturbances, most_disturbed
 from aiperf.score.rungs import at_common_rung, comparable, controls_of

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
 from aiperf.journal import strict
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.scenarios.detail_log import Detail
 from aiperf.scenarios.exchange import TELEMETRY, Accuracy, Measured
 from aiperf.scenarios.latencies import Latencies

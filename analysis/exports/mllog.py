@@ -18,9 +18,9 @@ from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.attempts import Attempt, Leg
 from aiperf.journal.mark import refuse_marked
 from aiperf.journal.replay import Replay
-from aiperf.tally import Tally
 from aiperf.tasks.images.known_sets import IMAGENET_1K, known_set
 from aiperf.tasks.images.task import IMAGES
+from aiperf.tasks.tally import Tally
 from aiperf.tasks.task import differences
 from analysis.exports.result import answered
 from analysis.readings.judgement import Judged

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.wording import plain
 from analysis.readings.judgement import glance
 from analysis.readings.run_tables import verdict_word

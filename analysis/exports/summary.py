@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 
-from aiperf.files import RunFiles
 from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.ending import Answer, shortfall
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import Verdict
 from aiperf.score.credit import Credit, credit
 from aiperf.score.score import Quality, Score
-from aiperf.trial import State, origin
+from aiperf.wire.trial import State, origin
 from aiperf.wording import clock, counted, percent, plain
 from analysis.readings.conclusion import group_health, groups_text, losses_text
 from analysis.readings.devices import ceiling_text, energy_rows, look, slow_text

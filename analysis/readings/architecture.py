@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise, takewhile
 
-from aiperf.trial import Trial
+from aiperf.wire.trial import Trial
 from aiperf.wording import spoken
 from nas.graph import INPUT, Graph, Node
 from nas.layers import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import fsum
 
 from aiperf.errors import JournalError
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.measurements import mean_ceiling
 from aiperf.score.lineage import rebuild
 from aiperf.score.score import Score

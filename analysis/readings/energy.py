@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.wording import percent, scaled
 from analysis.readings import usage as devices
 from analysis.readings.hosts import nodes_of

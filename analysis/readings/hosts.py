@@ -14,8 +14,8 @@ from aiperf.proposing.plan import plan
 from aiperf.score.rungs import Controls, comparable, controls_of
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Amount, ControlNetwork, Task
-from aiperf.trial import State, origin
 from aiperf.wire.clocks import ClockReading
+from aiperf.wire.trial import State, origin
 from aiperf.wording import figure
 from analysis.table import Cell, Table
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from time import monotonic
 
 from aiperf.errors import AiperfError, JournalError
-from aiperf.files import RunFiles
 from aiperf.journal.file import JournalReader
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.reproduction import TOLD_EACH_SECONDS
 from aiperf.rules.rule import Evidence, Finding, Outcome
 from aiperf.rules.verdict import Verdict, concluded, judge_by, rules_of

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from aiperf.config import FORMATS
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
 from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.journal.strict import once
 from aiperf.os_error import unreadable
 from aiperf.wire.messages import Rate

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.errors import JournalError
-from aiperf.files import RunFiles
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.events import Closed, Dispatched
 from aiperf.journal.file import JournalReader
 from aiperf.journal.mark import Mark, mark_of
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.os_error import unreadable
 from aiperf.rules.ending import Shortfall, shortfall
 from aiperf.tasks.registry import task_of

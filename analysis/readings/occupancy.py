@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import Credit
-from aiperf.trial import State
+from aiperf.wire.trial import State
 
 PARTS = ("train", "validate", "prepare", "wait", "lost")
 """Parts of a group's time, in the order in which they are shown. Work that was not credited is lost, and so

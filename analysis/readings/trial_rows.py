@@ -14,7 +14,7 @@ from aiperf.journal.attempts import Attempt
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
 from aiperf.score.example_counts import Counted
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from aiperf.wording import spoken
 from analysis.readings.roofline import intensity
 from nas.ops import OPS

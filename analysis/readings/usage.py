@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.files import RunFiles
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from analysis.readings.robust import all_known
 from analysis.readings.telemetry import HostClock, records
 

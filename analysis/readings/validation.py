@@ -1,6 +1,6 @@
 """What `validate` found here, kept so that a view of a long run need not recount.
 
-It is this user's own file (`aiperf.own_files`), so no finding of somebody else is ever believed.
+It is this user's own file (`aiperf.host.user_cache`), so no finding of somebody else is ever believed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from aiperf import __version__
-from aiperf.code import code_hash
 from aiperf.errors import ConfigError
-from aiperf.files import RunFiles
+from aiperf.host.code import code_hash
+from aiperf.host.user_cache import OwnFile
 from aiperf.journal.replay import Replay
-from aiperf.own_files import OwnFile
+from aiperf.journal.run_files import RunFiles
 from aiperf.proposing.proposals import libraries
 from aiperf.rules.rule import Finding
 from nas.bounded import file_digest

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.os_error import unreadable, unwritable
 from nas.bounded import opened
 

@@ -21,9 +21,9 @@ from aiperf.scenarios.detail_log import read_entries
 from aiperf.scenarios.exchange import ACCURACY, PERFORMANCE
 from aiperf.scenarios.scenario import user_conf
 from aiperf.score.lineage import rebuild
-from aiperf.tally import Tally
 from aiperf.tasks.images.known_sets import IMAGENET_1K
 from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.tally import Tally
 from aiperf.wording import percent
 from analysis.exports.inference import Inference, load_all
 from analysis.exports.mllog import MlperfEntry, refuse_invalid, refuse_other_data

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from aiperf.files import RunFiles
 from aiperf.journal.attempts import Leg
 from aiperf.journal.file import Position, positions
 from aiperf.journal.notary import NotaryAnswer, NotaryFileError, answers
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.journal.spot_checks import Draw, chosen, drawn, endings_by_leg
 from aiperf.os_error import reason
 from aiperf.wording import counted, percent

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.host.other_users import NotOurs, make_private
 from aiperf.journal.notary import (
     LONGEST,
     MOST_ANSWERS,
@@ -33,8 +33,8 @@ from aiperf.journal.notary import (
     parsed_answer,
     parsed_request,
 )
+from aiperf.journal.run_files import RunFiles
 from aiperf.os_error import reason, unwritable
-from aiperf.other_users import NotOurs, make_private
 from aiperf.wording import plain
 from nas.bounded import read_bytes
 

@@ -16,11 +16,11 @@ from typing import Any
 from aiperf import __version__
 from aiperf.config import to_toml
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.journal.names import Names
 from aiperf.journal.notary import NotaryFileError, answers
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.journal.spot_checks import chosen_in
-from aiperf.names import Names
 from aiperf.rules.ending import shortfall
 from aiperf.score.credit import credit
 from aiperf.wording import counted

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.os_error import unreadable
 from analysis.submissions.archive import FORM, PackageFiles, read_archive
 from analysis.submissions.canonical import CanonicalError, parse

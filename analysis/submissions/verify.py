@@ -12,12 +12,12 @@ from typing import Any
 from aiperf import toml
 from aiperf.config import from_toml
 from aiperf.errors import AiperfError, JournalError
-from aiperf.files import RunFiles
 from aiperf.hardware.device_names import folded_name
 from aiperf.hardware.peak import Peak, further_peaks
+from aiperf.journal.names import Names
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.journal.spot_checks import chosen_in
-from aiperf.names import Names
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Finding
 from analysis.exports.result import FORM as RESULT_FORM

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from aiperf import __version__
-from aiperf.code import code_hash
 from aiperf.device import KINDS, Device, bind
+from aiperf.host.code import code_hash
 from benchmarks.on_device.parts import BY_NAME, IDENTITY, Setting
 from benchmarks.on_device.rows import figures
 

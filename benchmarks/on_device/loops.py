@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.score.timeline import shares
 from analysis.readings.judgement import read_run
 from benchmarks.on_device.parts import Setting

@@ -12,8 +12,8 @@ from typing import Any
 
 from aiperf.device import bind
 from aiperf.engines.registry import KINDS
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.wire.messages import Fallback
 from analysis.readings.judgement import read_run
 from benchmarks.on_device.parts import Setting

@@ -25,7 +25,7 @@ from aiperf.tasks.language.tally import Predicted
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
-from aiperf.trial import HyperParameters, Trial
+from aiperf.wire.trial import HyperParameters, Trial
 from nas.seeds import resolve_seed
 from nas.weights import initial
 

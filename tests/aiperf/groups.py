@@ -18,17 +18,16 @@ from typing import Any
 
 from aiperf.clock import Clock
 from aiperf.config import Config, with_overrides
-from aiperf.files import RunFiles
 from aiperf.journal.events import Opened
 from aiperf.journal.file import VERSION, JournalWriter, read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.proposing.jobs import Jobs
 from aiperf.ranks.world import Gone
 from aiperf.run.handler import Audience
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Master
 from aiperf.tasks.images.tally import Classified
-from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.layout import Described
 from aiperf.wire.messages import (
@@ -54,6 +53,7 @@ from aiperf.wire.messages import (
     pack,
     unpack,
 )
+from aiperf.wire.trial import Segment, State, StepBlock
 from nas.record import graph_to_json
 from nas.seeds import residual
 from tests.aiperf.presets import resolved_preset

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from aiperf.trial import HyperParameters, Trial, origin
+from aiperf.wire.trial import HyperParameters, Trial, origin
 from aiperf.wording import (
     clock,
     duration,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.readings.judgement import Judged, examine
 from tests.journals import CIFAR, Machine, resized, write_run
 

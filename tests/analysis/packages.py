@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.readings.judgement import read_run
 from analysis.submissions.canonical import canonical, parse
 from analysis.submissions.keys import Register

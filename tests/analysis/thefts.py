@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.submissions.keys import Register
 from analysis.submissions.signature import make_key
 from analysis.submissions.standing import Standing

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from aiperf.device import bind
-from aiperf.scheduler_warning import heeded
+from aiperf.host.scheduler_warning import heeded
 from benchmarks import device
 from benchmarks.on_device.__main__ import identify as identity_of
 from benchmarks.on_device.page import WIDTH, page, shown

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
-from aiperf.trial import State
+from aiperf.journal.run_files import RunFiles
+from aiperf.wire.trial import State
 from nas.record import graph_from_json
 from nas.seeds import resolve_seed
 from tests.aiperf.commands.typed import Typed

@@ -18,28 +18,31 @@ TASK_TRAINING = ("aiperf.tasks.images.training", "aiperf.tasks.language.training
 
 # From the ground up. A package imports itself and what stands below its line.
 FLOORS: tuple[Mapping[str, str], ...] = (
-    {"nas": "numpy", "aiperf.telemetry": "psutil", "analysis": ""},
-    {"aiperf": "tomli", "nas.modules": "numpy torch", "nas.portable": "numpy"},
-    {"aiperf.tasks": ""},
+    {"aiperf": "tomli", "nas": "numpy", "aiperf.telemetry": "psutil", "analysis": ""},
+    {"aiperf.host": "", "aiperf.tasks": "", "nas.modules": "numpy torch", "nas.portable": "numpy"},
     {"aiperf.config": "tomli_w", "aiperf.data": "numpy torch PIL"},
     {"aiperf.wire": "", **dict.fromkeys(TASK_TRAINING, "torch")},
     {"aiperf.journal": "numpy", "aiperf.hardware": "", "aiperf.scenarios": ""},
-    {"aiperf.score": "numpy", "aiperf.proposing": "", "launch": ""},
-    {"aiperf.rules": "numpy", "aiperf.device": "torch psutil", "aiperf.conduct": ""},
+    {"aiperf.score": "numpy", "aiperf.proposing": "", "aiperf.device": "torch psutil", "launch": ""},
     {
-        "aiperf.pretending": "tomli_w",
+        "aiperf.rules": "numpy",
+        "aiperf.conduct": "",
         "aiperf.parallel": "torch",
         "aiperf.engines": "torch",
-        "analysis.readings": "numpy",
     },
-    {"aiperf.measuring": "torch", "analysis.exports": "prometheus_client", "analysis.comparing": ""},
-    {"aiperf.training": "numpy torch safetensors", "analysis.pages": "numpy jinja2 markupsafe matplotlib"},
+    {"analysis.readings": "numpy", "aiperf.pretending": "tomli_w", "aiperf.measuring": "torch"},
     {
+        "analysis.exports": "prometheus_client",
+        "analysis.comparing": "",
+        "aiperf.training": "numpy torch safetensors",
+    },
+    {
+        "analysis.pages": "numpy jinja2 markupsafe matplotlib",
         "aiperf.ranks": "mpi4py",
         "aiperf.inference": "torch",
-        "analysis.submissions": "jsonschema cryptography confusable_homoglyphs",
     },
     {
+        "analysis.submissions": "jsonschema cryptography confusable_homoglyphs",
         "aiperf.run": "rich",
         "aiperf.doctor": "torch mpi4py",
         "aiperf.on_nni": "",

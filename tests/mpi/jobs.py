@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 
-from aiperf.files import RunFiles
 from aiperf.journal.file import JournalReader
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from tests.house.tree import ROOT
 
 TINY = Path(__file__).parent / "tiny.toml"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.verdict import judge
 from tests.mpi.checked import finished, seen_by_witnesses
 from tests.mpi.jobs import Mpi, started

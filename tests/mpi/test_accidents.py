@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.verdict import judge
 from tests.mpi.checked import finished
 from tests.mpi.jobs import TINY, run_of, started, stop

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay
-from aiperf.trial import State
+from aiperf.journal.run_files import RunFiles
+from aiperf.wire.trial import State
 from tests.mpi.checked import checked, finished
 from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, TINY_TEXT, Job, Mpi, started, told
 

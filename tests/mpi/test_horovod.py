@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from tests.mpi.checked import checked
 from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, started
 from tests.mpi.presets import run_preset

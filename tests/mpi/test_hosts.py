@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from tests.mpi.checked import checked, finished, seen_by_witnesses
 from tests.mpi.hosts import two_hosts
 from tests.mpi.jobs import TINY, started, told

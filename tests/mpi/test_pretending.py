@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
 from aiperf.journal.replay import Replay
-from aiperf.trial import State
+from aiperf.journal.run_files import RunFiles
+from aiperf.wire.trial import State
 from tests.mpi.busy_shares import busy_shares
 from tests.mpi.checked import checked
 from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, started, told

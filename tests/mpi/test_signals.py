@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from tests.aiperf.data.sets import write_folders
 from tests.mpi.checked import checked, finished
 from tests.mpi.jobs import TINY, WORKER, Job, Mpi, run_of, started, told

@@ -18,9 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.journal.run_files import RunFiles
 from analysis.exports.summary import status_text
 from tests.mpi.jobs import OPEN_MPI, PROGRAM, TINY, Job, environ, started
 from tests.mpi.test_signals import CONTINUE

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from tests.mpi.checked import finished
 from tests.mpi.jobs import OPEN_MPI, TINY, started
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.verdict import judge
 from tests.mpi.jobs import TINY, started, told
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
-from aiperf.trial import State
+from aiperf.journal.run_files import RunFiles
 from aiperf.wire.clocks import CLOCK_SECONDS
+from aiperf.wire.trial import State
 from tests.mpi.checked import finished
 from tests.mpi.jobs import MPICH, OPEN_MPI, TINY, Job, Mpi, started, stop
 

@@ -18,13 +18,13 @@ import psutil
 import pytest
 
 from aiperf.errors import WorldError
-from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.on_nni.trial_messages import call
 from aiperf.rules.ending import ERROR
-from aiperf.trial import State
+from aiperf.wire.trial import State
 
 pytestmark = [pytest.mark.nni, pytest.mark.torch, pytest.mark.timeout(1500)]
 

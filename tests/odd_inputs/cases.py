@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.tasks.images.known_sets import IMAGENET_1K
 from launch import SCHEDULERS
 
@@ -119,8 +119,8 @@ def _link(environment: Environment) -> object:
 
 def _learnt(environment: Environment) -> object:
     """A text that hides who runs a process."""
-    hider: Any = called("aiperf.hidden_text:TextHider", lambda kind, value: value)
-    called("aiperf.hidden_text:learn_this_process", hider, environment)
+    hider: Any = called("aiperf.journal.hidden_text:TextHider", lambda kind, value: value)
+    called("aiperf.journal.hidden_text:learn_this_process", hider, environment)
     return hider.text("ada has run it in /home/ada")
 
 
@@ -192,9 +192,9 @@ VARIABLE_CASES = (
         for name, each in SCHEDULERS.items()
     ),
     VariableCase(
-        ("aiperf/clash.py 'PYTHONPATH'",),
+        ("aiperf/host/package_clash.py 'PYTHONPATH'",),
         ("PYTHONPATH",),
-        lambda _: called("aiperf.clash:_remedy", Path("/nowhere")),
+        lambda _: called("aiperf.host.package_clash:_remedy", Path("/nowhere")),
     ),
     VariableCase(
         _in("aiperf/doctor/host_report.py", "name", "'HOME'"),
@@ -207,7 +207,9 @@ VARIABLE_CASES = (
         _visible,
     ),
     VariableCase(
-        _in("aiperf/hidden_text.py", "'HOME'", "name"), ("HOME", "USER", "LOGNAME", "SUDO_USER"), _learnt
+        _in("aiperf/journal/hidden_text.py", "'HOME'", "name"),
+        ("HOME", "USER", "LOGNAME", "SUDO_USER"),
+        _learnt,
     ),
     VariableCase(
         ("aiperf/ranks/start_guard.py name",),
@@ -215,11 +217,11 @@ VARIABLE_CASES = (
         "aiperf.ranks.start_guard:ranks_on_host",
     ),
     VariableCase(
-        ("aiperf/other_users.py POD",),
+        ("aiperf/host/other_users.py POD",),
         ("KUBERNETES_SERVICE_HOST",),
-        lambda _: called("aiperf.other_users:_in_pod"),
+        lambda _: called("aiperf.host.other_users:_in_pod"),
     ),
-    VariableCase(("aiperf/own_files.py 'XDG_CACHE_HOME'",), ("XDG_CACHE_HOME",), _reproduced),
+    VariableCase(("aiperf/host/user_cache.py 'XDG_CACHE_HOME'",), ("XDG_CACHE_HOME",), _reproduced),
     VariableCase(
         ("aiperf/parallel/ddp.py INTERFACES[0]",),
         ("GLOO_SOCKET_IFNAME",),
@@ -250,9 +252,9 @@ VARIABLE_CASES = (
     ),
     VariableCase(("aiperf/device/npu.py VISIBLE",), ("ASCEND_RT_VISIBLE_DEVICES",), _ascend),
     VariableCase(
-        _in("aiperf/device/surroundings.py", "name", "variable"),
+        _in("aiperf/training/surroundings.py", "name", "variable"),
         ("OMP_NUM_THREADS", "NCCL_DEBUG", "APPTAINER_NAME", "SINGULARITY_NAME"),
-        "aiperf.device.surroundings:read_settings",
+        "aiperf.training.surroundings:read_settings",
     ),
     VariableCase(
         _in("aiperf/engines/fused/kernels.py", "'CC'", "'HOME'", "'PATH'", "'XDG_CACHE_HOME'", "name"),
@@ -367,8 +369,8 @@ class FileCase(Case):
 def _names_of_run(folder: Path) -> object:
     """Names and salt of a run that hides names."""
     run = RunFiles(folder / "run")
-    return called("aiperf.names:Names.at", run.private, "0" * 64), called(
-        "aiperf.names:salt_of", run.private, run.journal
+    return called("aiperf.journal.names:Names.at", run.private, "0" * 64), called(
+        "aiperf.journal.names:salt_of", run.private, run.journal
     )
 
 
@@ -386,7 +388,7 @@ def _packing(folder: Path) -> object:
 
 
 def _findings(folder: Path) -> object:
-    kept = called("aiperf.own_files:OwnFile", folder / "findings.json")
+    kept = called("aiperf.host.user_cache:OwnFile", folder / "findings.json")
     return called("analysis.readings.validation:decoded", kept)
 
 
@@ -489,7 +491,7 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
     ("analysis/readings/power_file.py read_power", "site.csv", "power run site.csv --level L1"),
     ("analysis/readings/power_file.py read_power", "run/power/L2.csv", "score run"),
     ("analysis/readings/telemetry.py records", TELEMETRY, _records),
-    ("aiperf/own_files.py OwnFile.content", "findings.json", _findings),
+    ("aiperf/host/user_cache.py OwnFile.content", "findings.json", _findings),
     (
         "analysis/exports/inference.py load_all",
         "run/inference/0-offline.json",
@@ -507,11 +509,15 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
         "run/nni.address",
         lambda folder: called("aiperf.on_nni.trial_messages:call", RunFiles(folder / "run")),
     ),
-    ("aiperf/names.py Names._new_records, aiperf/names.py _salt_of", "run/private.jsonl", _names_of_run),
+    (
+        "aiperf/journal/names.py Names._new_records, aiperf/journal/names.py _salt_of",
+        "run/private.jsonl",
+        _names_of_run,
+    ),
     ("analysis/submissions/package.py _copy_telemetry", TELEMETRY, _copied),
     ("analysis/submissions/peaks.py read_peaks", "peaks.toml", "analysis.submissions.peaks:read_peaks"),
     ("nas/bounded.py system_text", "cpuinfo", "nas.bounded:system_text"),
-    ("aiperf/clash.py _text", "RECORD", "aiperf.clash:_text"),
+    ("aiperf/host/package_clash.py _text", "RECORD", "aiperf.host.package_clash:_text"),
     ("aiperf/ranks/process.py _last_line", "rank.log", "aiperf.ranks.process:_last_line"),
     (
         "aiperf/doctor/host_report.py _is_visible",
@@ -562,8 +568,8 @@ FILE_CASES = (
 )
 
 ELSEWHERE: Mapping[str, tuple[str, ...]] = {
-    "tests/aiperf/test_child.py": (
-        "aiperf/child.py Child.__init__",
+    "tests/aiperf/host/test_child_process.py": (
+        "aiperf/host/child_process.py Child.__init__",
         "aiperf/commands/infer.py _answered",
         "aiperf/doctor/examination.py data_process",
         "aiperf/doctor/examination.py device_process",
@@ -571,7 +577,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
         "aiperf/ranks/process.py infer_data",
         "aiperf/ranks/process.py visible_devices",
     ),
-    "tests/aiperf/test_programs.py": ("aiperf/programs.py ask",),
+    "tests/aiperf/host/test_programs.py": ("aiperf/host/programs.py ask",),
     "tests/aiperf/doctor/test_host_report.py": ("aiperf/doctor/host_report.py examine_onednn",),
     "tests/nas/test_bounded.py": tuple(
         f"nas/bounded.py {name}" for name in ("_opened", "file_digest", "opened", "read_text")
@@ -604,8 +610,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
     ),
     "this Python, without any file of a site": ("aiperf/hardware/host_accelerators.py _try_files",),
     "a file of this program or of a library": (
-        "aiperf/clash.py _again",
-        "aiperf/code.py code_hash",
+        "aiperf/host/package_clash.py _again",
+        "aiperf/host/code.py code_hash",
         "aiperf/commands/command_groups.py first_sentence",
         "aiperf/config.py preset_text",
         "aiperf/data/decode.py pillow_fault",

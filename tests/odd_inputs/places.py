@@ -31,12 +31,12 @@ FILES = {"open", "read_text", "read_bytes", "opened", "safe_open", "fdopen", "me
 WRITES = {"w", "a", "x", "wb", "ab", "xb", "w+b", "O_WRONLY", "O_CREAT"}
 """Modes in which a file is only written."""
 READERS = {"raw", "word", "whole"}
-"""Functions of `aiperf/variables.py`."""
+"""Functions of `aiperf/host/variables.py`."""
 ENVIRONMENTS = {"environment", "environ", "environb"}
 ANY = re.compile(
     r"open|read_(?:text|bytes)|environ|getenv|variables|subprocess|\bask\(|Child\(|[Pp]rocess|Pool"
 )
-VARIABLES = "aiperf/variables.py"
+VARIABLES = "aiperf/host/variables.py"
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ INNER = {"NotBuilt": "the reason why there are no kernels, which a run shows or 
 
 def test_every_place_has_a_case_and_every_case_a_place() -> None:
     found = of_program()
-    expect_none(f"{place}: read it through aiperf/variables.py" for place in found.unread)
+    expect_none(f"{place}: read it through aiperf/host/variables.py" for place in found.unread)
     known = Counter(place for rows in (*ELSEWHERE.values(), *OWN.values()) for place in rows)
     known.update({place for case in (*VARIABLE_CASES, *PROCESS_CASES, *FILE_CASES) for place in case.places})
     there = found.processes | found.files | found.variables
@@ -53,8 +53,8 @@ def test_every_place_has_a_case_and_every_case_a_place() -> None:
 
 PLANTED = """
 import os, subprocess
-from aiperf import variables
-from aiperf.programs import ask
+from aiperf.host import variables
+from aiperf.host.programs import ask
 class Reader:
     def look(self, environment):
         return os.environ["A"], environment.get("B"), "C" in os.environ, os.getenv("D")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import aiperf
-from aiperf.clash import DISTRIBUTION, PACKAGES
+from aiperf.host.package_clash import DISTRIBUTION, PACKAGES
 from tests.house.tree import ROOT, files
 from tests.packaging.cloned import cloned
 from tests.packaging.recipes import interpreter, said, tool

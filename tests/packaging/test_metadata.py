@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import aiperf
-from aiperf.clash import DISTRIBUTION, PACKAGES
+from aiperf.host.package_clash import DISTRIBUTION, PACKAGES
 from tests.house.tree import ROOT, files, sources
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")

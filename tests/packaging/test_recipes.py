@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from aiperf.clash import PACKAGES
+from aiperf.host.package_clash import PACKAGES
 from tests.house.tree import ROOT
 from tests.packaging.recipes import BUNDLES, DEFINITION, EASYCONFIG, FOLDER, header, lines, required, sections
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.verdict import judge
 from aiperf.score.credit import credit
 from launch.slurm import SRUN

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.verdict import judge
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from tests.mpi.jobs import TINY
 from tests.slurm.cluster import Cluster, Job, cluster_of
 

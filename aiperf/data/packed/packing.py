@@ -27,8 +27,8 @@ from aiperf.data.packed.packing_plan import (
 )
 from aiperf.data.packed.shards import PACKING, Packed, Shard, alone, to_disk, write_manifest
 from aiperf.errors import DataError
+from aiperf.host.scheduler_warning import outlive
 from aiperf.os_error import unwritable
-from aiperf.scheduler_warning import outlive
 from aiperf.wording import first_few
 from nas.bounded import file_digest
 

@@ -20,8 +20,8 @@ from aiperf.data.packed.shards import (
     wrong_sizes,
 )
 from aiperf.errors import DataError
+from aiperf.host.other_users import OTHERS_WRITE, NotOurs, make_private
 from aiperf.os_error import unreadable, unwritable
-from aiperf.other_users import OTHERS_WRITE, NotOurs, make_private
 from aiperf.wording import bytes_text
 
 COPIERS = 8

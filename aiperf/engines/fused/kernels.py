@@ -16,15 +16,15 @@ from pathlib import Path
 
 import torch
 
-from aiperf import variables
-from aiperf.other_users import (
+from aiperf.host import variables
+from aiperf.host.other_users import (
     OTHERS_WRITE,
     NotOurs,
     make_private,
     refuse_changeable_file,
     temporary_folder,
 )
-from aiperf.programs import SHOWN, ToolFailed, ask
+from aiperf.host.programs import SHOWN, ToolFailed, ask
 from nas.bounded import system_text
 
 HERE = Path(__file__).parent

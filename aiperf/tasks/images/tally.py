@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, lgamma
 
-from aiperf.tally import TOLERATED_SHARE, Tally
+from aiperf.tasks.tally import TOLERATED_SHARE, Tally
 
 FIVE_SIGMA = 2.867e-7
 """The chance that a normal deviate is beyond five standard deviations, on one side."""

@@ -12,8 +12,8 @@ from torch.nn.functional import cross_entropy
 from aiperf.data.image_files import load_images
 from aiperf.data.splits import Batch
 from aiperf.data.training import Numbers, Training
-from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
+from aiperf.tasks.tally import Tally
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log
 
-from aiperf.tally import TOLERATED_SHARE, Tally
+from aiperf.tasks.tally import TOLERATED_SHARE, Tally
 
 UNIT = 1 << 20
 """Parts of a bit: a byte's −log2 p is rounded to a whole number of them, once, so that sums are exact."""

@@ -15,9 +15,9 @@ from aiperf.data.splits import Batch, Data
 from aiperf.data.texts.generated import load_synthetic_text
 from aiperf.data.texts.loading import load_text
 from aiperf.data.training import Destination, NotFinite, Numbers, Training
-from aiperf.tally import Tally
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.language.tally import MOST_BITS, UNIT, Predicted
+from aiperf.tasks.tally import Tally
 
 SOURCES: Mapping[str, Callable[[DataConfig, Destination], Data]] = {
     "text": lambda config, to: load_text(config, to.device),

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from aiperf.wording import clock, counted, percent
 from analysis.pages.figures.picture import COLOURS, Drawing, Frame, Key, Picture, canvas, clock_axis, pointed
 from analysis.readings.occupancy import PARTS, Bar, Occupancy

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from aiperf.commands.serve import LivePage
-from aiperf.files import RunFiles
 from aiperf.journal.events import GroupLost, LegEnded, Opened, Origin
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.run.display import Display
 from analysis.submissions.schema import SchemaError, check
 from tests.aiperf.commands.typed import Typed

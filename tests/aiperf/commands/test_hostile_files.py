@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.rule import Outcome
 from analysis.readings.judgement import examine
 from analysis.readings.telemetry import records

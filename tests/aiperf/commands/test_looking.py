@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
+from aiperf.journal.run_files import RunFiles
 from analysis.readings.judgement import examine
 from analysis.readings.score_figures import figures
 from tests.aiperf.commands.typed import Typed

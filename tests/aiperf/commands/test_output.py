@@ -13,8 +13,8 @@ import pytest
 
 from aiperf.commands.optional_libraries import extra
 from aiperf.errors import MissingExtra
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.run.display import Display
 from tests.aiperf.commands.typed import Typed
 from tests.journals import told, write_run

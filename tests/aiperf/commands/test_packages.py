@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.submissions.keys import read_keys
 from tests.aiperf.commands.typed import Typed
 from tests.analysis.packages import contents, described, make, packed

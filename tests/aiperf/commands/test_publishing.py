@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from aiperf.commands import status, validate
-from aiperf.files import RunFiles
 from aiperf.journal.events import Dispatched
+from aiperf.journal.run_files import RunFiles
 from nas.ops import Ops
 from tests.aiperf.commands.typed import Typed
 from tests.journals import Scene, told, write_run

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import RULES
 from analysis.exports.watch import watch_text

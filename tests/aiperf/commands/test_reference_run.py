@@ -13,8 +13,8 @@ from aiperf.commands import reference_run
 from aiperf.commands.reference_run import config_like, differences_text
 from aiperf.config import with_overrides
 from aiperf.errors import ConfigError
-from aiperf.files import RunFiles
 from aiperf.journal.events import Opened, Origin
+from aiperf.journal.run_files import RunFiles
 from nas.record import graph_to_json
 from nas.seeds import residual
 from tests import journals

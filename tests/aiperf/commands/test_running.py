@@ -14,11 +14,11 @@ import pytest
 from aiperf.commands import single_run
 from aiperf.commands.run import run
 from aiperf.commands.run_options import take_request
-from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.file import chained, read_journal
 from aiperf.journal.replay import replay
-from aiperf.trial import Trial
+from aiperf.journal.run_files import RunFiles
+from aiperf.wire.trial import Trial
 from nas.graph import Graph, Node
 from nas.layers import Concat, Conv2d, GlobalPool
 from nas.morphisms import EnlargeKernel

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from aiperf import scheduler_warning
 from aiperf.commands import series
 from aiperf.commands.run import UNREPEATED
 from aiperf.config import load_preset
-from aiperf.files import RunFiles
+from aiperf.host import scheduler_warning
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.launcher import LaunchedRank
 from aiperf.ranks.ranks import PROGRAM, Ranks
 from tests.aiperf.commands.typed import Typed
@@ -184,7 +184,7 @@ time.sleep(60)
 """
 PARENT = """
 import os, signal, sys
-from aiperf import scheduler_warning
+from aiperf.host import scheduler_warning
 from aiperf.ranks.ranks import run_for_this
 scheduler_warning.note()
 found = run_for_this([sys.executable, "-c", sys.argv[1]], os.environ, (signal.SIGUSR1, signal.SIGINT))

@@ -21,7 +21,7 @@ import pytest
 from aiperf.commands import serve
 from aiperf.commands.serve import LivePage, make_server
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from tests.journals import Scene, told, write_run
 
 TOKEN = "the-token-of-this-test"

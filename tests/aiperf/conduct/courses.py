@@ -32,7 +32,6 @@ from aiperf.config import Config, LimitsConfig, TrainingConfig
 from aiperf.proposing.plan import plan
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.images.tally import Classified
-from aiperf.trial import HyperParameters, Trial
 from aiperf.wire.messages import (
     Assign,
     Evaluate,
@@ -47,6 +46,7 @@ from aiperf.wire.messages import (
     ToGroup,
     Validated,
 )
+from aiperf.wire.trial import HyperParameters, Trial
 from nas.seeds import residual
 
 STEP_SECONDS, VALIDATE_SECONDS = 0.5, 1.0

@@ -10,7 +10,7 @@ from aiperf.conduct.events import BlockDone, Built, ValidationDone
 from aiperf.proposing.pace import Pace
 from aiperf.proposing.plan import plan
 from aiperf.tasks.language.tally import UNIT, Predicted
-from aiperf.trial import HyperParameters, Trial
+from aiperf.wire.trial import HyperParameters, Trial
 from tests.aiperf.conduct.courses import SCRIPTS, SEED, Script, expected, followed
 
 EXPECTED = expected()

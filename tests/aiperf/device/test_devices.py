@@ -18,8 +18,8 @@ import torch
 
 from aiperf.device import KINDS, Device, bind, cpu, cuda, first_kind, npu, xpu
 from aiperf.device.device import BATCHES, TRAINING
-from aiperf.device.surroundings import read_settings
 from aiperf.errors import WorldError
+from aiperf.training.surroundings import read_settings
 from tests.aiperf.device import vendors
 from tests.aiperf.device.conformance import DeviceConformance
 

@@ -13,7 +13,7 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir, default_cache_dir
 from aiperf.device import bind, dynamo
 from aiperf.measuring.training_step import training_steps
 from aiperf.training.optimizers import make_optimizer
-from aiperf.trial import HyperParameters
+from aiperf.wire.trial import HyperParameters
 from nas.modules import Network
 from nas.seeds import residual
 

@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from aiperf.child import BrokenImport, Child, Killed, NoReply
 from aiperf.doctor import host_report
 from aiperf.doctor.examination import OwnProcess, device_process
 from aiperf.doctor.host_report import examine_host, examine_onednn, try_folder
 from aiperf.doctor.reports import DeviceReport, Meet, patient
+from aiperf.host.child_process import BrokenImport, Child, Killed, NoReply
 from aiperf.wire.layout import Place
 
 HERE = {"HOME": os.environ.get("HOME", "/")}

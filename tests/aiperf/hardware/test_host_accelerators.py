@@ -12,7 +12,7 @@ import pytest
 from aiperf.errors import UnseenDevices
 from aiperf.hardware import host_accelerators
 from aiperf.hardware.host_accelerators import TOOLS, VENDORS, refuse_unseen
-from aiperf.programs import ToolFailed, ask
+from aiperf.host.programs import ToolFailed, ask
 from tests.house.tree import ROOT
 
 # In the form that their tools are known to print; no manual was checked.

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 
 from aiperf.data import load
-from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.events import Ended, Event, RankReady
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.score.lineage import rebuild
-from aiperf.tally import Tally
+from aiperf.tasks.tally import Tally
 from aiperf.training.kept_network import Kept, write_kept
 from aiperf.training.reevaluation import reevaluate
 from nas.weights import initial

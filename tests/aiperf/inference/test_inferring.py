@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.child import Child, NoReply
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.host.child_process import Child, NoReply
 from aiperf.journal.events import Origin
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.scenarios.scenario import SCENARIOS
 from analysis.exports.inference import Inference, load_all
 from tests.aiperf.commands.typed import Typed

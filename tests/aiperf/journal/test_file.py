@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import JournalError
-from aiperf.files import RunFiles
 from aiperf.journal.events import Beat, LegBegan, Opened
 from aiperf.journal.file import VERSION, JournalReader, JournalWriter, chained, never_begun, read_journal
-from aiperf.names import fingerprint
+from aiperf.journal.names import fingerprint
+from aiperf.journal.run_files import RunFiles
 from tests.aiperf.rules.forged import one
 from tests.journals import Scene, told
 
@@ -308,7 +308,7 @@ ELSEWHERE = """
 import os, sys
 from pathlib import Path
 from aiperf.errors import JournalError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.journal.file import JournalWriter
 files = RunFiles(Path(sys.argv[2]))
 try:

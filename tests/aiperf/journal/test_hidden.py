@@ -11,11 +11,11 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from aiperf.errors import JournalError
-from aiperf.files import RunFiles
 from aiperf.journal.events import Event, GroupLost, LegBegan, LegEnded, Opened, RankReady
 from aiperf.journal.file import JournalWriter, read_journal
 from aiperf.journal.hidden import FIELDS, LINES
-from aiperf.names import fingerprint
+from aiperf.journal.names import fingerprint
+from aiperf.journal.run_files import RunFiles
 from tests.aiperf.rules.forged import one
 from tests.journals import READY, Scene, told
 

@@ -27,8 +27,8 @@ from aiperf.journal.events import (
 )
 from aiperf.journal.replay import Replay
 from aiperf.tasks.images.tally import Classified
-from aiperf.trial import State, StepBlock
 from aiperf.wire.messages import NOTHING_KEPT, Fallback, Finished
+from aiperf.wire.trial import State, StepBlock
 from tests.aiperf.rules.forged import each, inserted, one, places, said, together
 from tests.journals import RELEASE, Scene, Timed, keeping, replayed, told, within
 

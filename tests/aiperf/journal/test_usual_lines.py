@@ -12,8 +12,8 @@ import pytest
 from aiperf.errors import JournalError
 from aiperf.journal.events import Line
 from aiperf.journal.file import JournalReader
+from aiperf.journal.names import Names
 from aiperf.journal.usual_lines import UsualLines
-from aiperf.names import Names
 
 ROOT = Path(__file__).parents[3]
 RECORDED = sorted(ROOT.glob("tests/recorded/*/journal.jsonl"))

@@ -16,15 +16,15 @@ import aiperf.on_nni
 from aiperf.commands.run_options import RunRequest
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import WorldError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.on_nni.description import description
 from aiperf.on_nni.nni_world import NniWorld
 from aiperf.on_nni.trial_messages import Over, ProcessBegan, call, hear, tell
 from aiperf.on_nni.trial_process import NniChannel
 from aiperf.on_nni.tuner import SearchTuner
 from aiperf.tasks.images.tally import Classified
-from aiperf.trial import Segment, State
 from aiperf.wire.messages import Finished, Validated
+from aiperf.wire.trial import Segment, State
 from nas.bounded import LARGEST_BYTES
 
 HERE = Path(aiperf.on_nni.__file__).parent

@@ -20,8 +20,8 @@ from aiperf.pretending.group_model import Learnt, Pretended, PretendedTrial
 from aiperf.pretending.rank_report import pretended_group
 from aiperf.proposing.pace import Pace
 from aiperf.proposing.plan import plan
-from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.messages import Steps, Validated
+from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.morphisms import Widen
 from nas.seeds import resolve_seed
 

@@ -14,7 +14,7 @@ from aiperf.profiling.work import ProfileWork, of_seed
 from aiperf.tasks.registry import task_of_graph
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.kept_network import Kept
-from aiperf.trial import Trial
+from aiperf.wire.trial import Trial
 from nas.graph import Graph
 from nas.record import graph_from_json
 from nas.seeds import residual

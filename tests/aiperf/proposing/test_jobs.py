@@ -24,11 +24,11 @@ from aiperf.journal.events import (
 )
 from aiperf.journal.replay import Replay
 from aiperf.proposing.jobs import ATTEMPTS, InFlight, Jobs, OpenTrial
-from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import UNIT, Predicted
-from aiperf.trial import Segment, State
+from aiperf.tasks.tally import Tally
 from aiperf.wire.messages import NOTHING_KEPT, Finished, Started
+from aiperf.wire.trial import Segment, State
 from nas.seeds import residual
 from nas.tuning import SPACE, Point, Untuned
 from tests.aiperf.presets import resolved_preset

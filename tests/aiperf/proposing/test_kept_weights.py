@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aiperf.config import with_overrides
 from aiperf.journal.events import Dispatched, GroupLost
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from tests.aiperf.presets import resolved_preset
 from tests.aiperf.proposing.test_jobs import Story
 

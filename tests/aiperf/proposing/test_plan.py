@@ -8,7 +8,7 @@ import pytest
 
 from aiperf.config import load_preset
 from aiperf.proposing.plan import Plan, plan
-from aiperf.trial import HyperParameters, Trial
+from aiperf.wire.trial import HyperParameters, Trial
 
 TRAINING = replace(load_preset("digits").training, validate_every_examples=2000, warmup=0.1, decay="cosine")
 

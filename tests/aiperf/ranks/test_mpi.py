@@ -12,14 +12,13 @@ from typing import cast
 import pytest
 
 from aiperf.errors import WorldError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.ranks import mpi
 from aiperf.ranks.link import Link, Received, Waited
 from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
 from aiperf.ranks.shipping import is_piece, log_pieces, pieces
 from aiperf.ranks.tree import HEAD, MISSING, goes_to_all, split
 from aiperf.ranks.world import Gone
-from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.clocks import ROUND_TRIPS
 from aiperf.wire.layout import Bye, Describe, Described, Disband, Hello, Lost, MasterBeat, ToAll, layout
 from aiperf.wire.messages import (
@@ -36,6 +35,7 @@ from aiperf.wire.messages import (
     pack,
     unpack,
 )
+from aiperf.wire.trial import HyperParameters, State, Trial
 from tests.aiperf.training.test_worker import CONFIG
 from tests.journals import READY
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import WorldError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.ranks import relay
 from aiperf.ranks.link import Received
 from aiperf.ranks.relay import MpiChannel, Post
 from aiperf.ranks.shipping import is_piece, pieces
-from aiperf.trial import State
 from aiperf.wire.layout import Describe, Described, Disband, Hello, Place
 from aiperf.wire.messages import AskTime, Assign, Finished, FromGroup, Quit, Release, TimeOfDay, unpack
+from aiperf.wire.trial import State
 from tests.aiperf.ranks.test_mpi import PLACES, TRIAL, Wire, linked, setup
 from tests.journals import READY
 

@@ -15,8 +15,8 @@ import pytest
 
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.errors import ConfigError
-from aiperf.files import RunFiles
 from aiperf.journal.events import LegBegan, Opened, Origin
+from aiperf.journal.run_files import RunFiles
 from aiperf.pretending.assumptions import assumed, assumptions_toml
 from aiperf.ranks.pretender import Pretender
 from aiperf.ranks.rank_options import RankOptions
@@ -26,7 +26,6 @@ from aiperf.rules.ending import Answer
 from aiperf.run.checks import starting_graph
 from aiperf.run.run import resume
 from aiperf.training.pretending_worker import read_learnt
-from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,
@@ -44,6 +43,7 @@ from aiperf.wire.messages import (
     pack,
     unpack,
 )
+from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.morphisms import Widen
 from nas.record import graph_to_json
 from tests import journals

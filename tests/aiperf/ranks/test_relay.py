@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.ranks import relay
 from aiperf.ranks.relay import serve
 from aiperf.tasks.images.tally import Classified

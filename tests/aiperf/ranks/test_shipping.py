@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.ranks import shipping
 from aiperf.ranks.shipping import Receiver, is_piece, log_pieces, pieces
 from aiperf.wire.messages import Quit, pack

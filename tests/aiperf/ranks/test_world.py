@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.ranks import LocalWorld
 from aiperf.ranks.world import Gone
-from aiperf.trial import State
 from aiperf.wire.messages import Assign, Evaluate, Evaluated, Finished, FromGroup, Ready, Setup
+from aiperf.wire.trial import State
 from nas.record import graph_to_json
 from tests.aiperf.training.test_worker import CONFIG, SEED, trial
 

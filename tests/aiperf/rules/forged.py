@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from aiperf.config import with_overrides
-from aiperf.files import RunFiles
 from aiperf.journal.events import (
     CeilingMeasured,
     Closed,
@@ -26,6 +25,7 @@ from aiperf.journal.events import (
     Tested,
 )
 from aiperf.journal.file import read_journal
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.rule import Evidence, Finding, Kind
 from aiperf.rules.verdict import RULES, Verdict, judge_by
 from aiperf.score.lineage import Recount, recount

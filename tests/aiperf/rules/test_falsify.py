@@ -18,7 +18,6 @@ import pytest
 
 from aiperf.config import with_overrides
 from aiperf.errors import JournalError
-from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.events import (
     Began,
@@ -38,6 +37,7 @@ from aiperf.journal.events import (
 )
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules import trial_length
 from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Evidence, Kind, Outcome
@@ -46,8 +46,8 @@ from aiperf.score.example_counts import counted
 from aiperf.score.lineage import rebuild, recount
 from aiperf.score.score import score
 from aiperf.tasks.images.tally import Classified
-from aiperf.trial import Segment, State, StepBlock
 from aiperf.wire.messages import NOTHING_KEPT, Finished, Rate
+from aiperf.wire.trial import Segment, State, StepBlock
 from nas.morphisms import Widen
 from nas.record import graph_from_json, graph_to_json
 from nas.seeds import resnet18

@@ -23,8 +23,8 @@ from aiperf.journal.events import (
     Released,
     Stepped,
 )
-from aiperf.trial import State
 from aiperf.wire.messages import Finished
+from aiperf.wire.trial import State
 from tests.aiperf.rules.forged import (
     TIMED,
     each,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.events import Closed, Dispatched, Ended, GroupLost, LegBegan, LegEnded, RankReady, Stepped
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.rule import Outcome
 from tests.aiperf.rules.forged import LOST, TIMED, each, found, inserted, places
 from tests.journals import Scene, Timed, replayed, told, within, write_witnesses

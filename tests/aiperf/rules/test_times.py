@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.events import Began, Closed, Dispatched, Ended, Event, Released, Stalled, Stepped
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.rule import Kind, Outcome
 from tests.aiperf.rules.forged import (
     Edit,

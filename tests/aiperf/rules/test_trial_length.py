@@ -15,8 +15,8 @@ from aiperf.journal.events import Ended, Opened
 from aiperf.rules.rule import Evidence
 from aiperf.rules.trial_length import _kept, _since_best, examples
 from aiperf.tasks.language.tally import UNIT, Predicted
-from aiperf.trial import Segment, State
 from aiperf.wire.messages import NOTHING_KEPT, Finished
+from aiperf.wire.trial import Segment, State
 from tests.journals import Scene, Simulation, replayed
 
 STEP_SECONDS, VALIDATE_SECONDS = 63.66, 169.4

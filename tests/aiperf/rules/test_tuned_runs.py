@@ -17,7 +17,7 @@ from aiperf.proposing.proposals import libraries, new_tuner, with_tuner
 from aiperf.rules.reproduction import search
 from aiperf.rules.rule import Inspection
 from aiperf.rules.verdict import evidence_of
-from aiperf.trial import Trial
+from aiperf.wire.trial import Trial
 from nas.seeds import residual
 from nas.tuning import SPACE, installed
 from tests.aiperf.rules.forged import each, failed, one, recorded, with_config, with_hyper

@@ -8,8 +8,8 @@ import pytest
 
 from aiperf.journal.events import Dispatched
 from aiperf.run.group import BLOCKS, FIRST_STEP, REST_SECONDS, SLOWER, Group, step_seconds
-from aiperf.trial import State
 from aiperf.wire.messages import Ceiling, Rate
+from aiperf.wire.trial import State
 from tests.journals import Scene, told
 
 JOB, OTHER = [event for _, event in told(Scene(minutes=0.1)) if isinstance(event, Dispatched)][:2]

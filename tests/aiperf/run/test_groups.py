@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiperf.files import RunFiles
 from aiperf.journal.events import Dispatched, LegBegan
+from aiperf.journal.run_files import RunFiles
 from aiperf.run.groups import DEAF_SECONDS, Deadlines, Groups, WaitingGroups
 from aiperf.wire.messages import Setup
 from tests.aiperf.groups import FakeWorld, Obedient, begun

@@ -10,13 +10,13 @@ import pytest
 
 from aiperf.clock import SystemClock
 from aiperf.errors import JournalError
-from aiperf.files import RunFiles
 from aiperf.journal.events import Beat, Ended, LegBegan, Opened, Stalled
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.run.ledger import Ledger
-from aiperf.trial import State
 from aiperf.wire.messages import Finished
+from aiperf.wire.trial import State
 from tests.aiperf.groups import begun
 from tests.aiperf.presets import resolved_preset
 

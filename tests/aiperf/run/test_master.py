@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import WorldError
-from aiperf.few_collections import SETTLED
-from aiperf.files import RunFiles
 from aiperf.journal.events import (
     TERMINATED,
     Beat,
@@ -28,13 +26,14 @@ from aiperf.journal.events import (
 )
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.proposing.jobs import Jobs
 from aiperf.rules.reproduction import search
 from aiperf.rules.verdict import evidence_of
+from aiperf.run.garbage_collector import SETTLED
 from aiperf.run.group import AHEAD
 from aiperf.run.master import Master
 from aiperf.tasks.images.tally import Classified
-from aiperf.trial import State
 from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import (
     SEED,
@@ -52,6 +51,7 @@ from aiperf.wire.messages import (
     TimedStep,
     ToGroup,
 )
+from aiperf.wire.trial import State
 from analysis.readings.run_tables import engines_text
 from nas.search import Candidate, Exhausted
 from tests.aiperf.groups import (

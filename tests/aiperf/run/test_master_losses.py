@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import WorldError
-from aiperf.files import RunFiles
 from aiperf.journal.events import TERMINATED, Closed, Event
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.pretending.assumptions import Assumptions, assumed
 from aiperf.ranks.world import Gone
 from aiperf.run.group import RESTARTS
 from aiperf.run.initialisation import READY_SECONDS
 from aiperf.run.master import STOP_SECONDS, Master
 from aiperf.simulation.simulated_machine import SimulatedMachine
-from aiperf.trial import State
 from aiperf.wire.messages import Assign, Ceiling, Evaluate, HostUse, Rate, Working
+from aiperf.wire.trial import State
 from tests.aiperf.groups import (
     Doing,
     FakeWorld,

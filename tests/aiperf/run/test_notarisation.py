@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.notary import JournalHead, NotaryAnswer, parsed_request
+from aiperf.journal.run_files import RunFiles
 from aiperf.run import notarisation
 from aiperf.run.notarisation import Notarisation
 from analysis.submissions.keys import line_of

@@ -9,8 +9,8 @@ import pytest
 
 from aiperf.device import first_kind
 from aiperf.errors import ConfigError, DataError, WorldError
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks
 from aiperf.run.checks import refuse_secrets

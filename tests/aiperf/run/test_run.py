@@ -19,15 +19,15 @@ import pytest
 
 from aiperf.config import to_toml
 from aiperf.errors import ConfigError, JournalError
-from aiperf.files import RunFiles
 from aiperf.journal.events import LegBegan, Opened
 from aiperf.journal.file import JournalReader, read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks
 from aiperf.rules.verdict import judge
 from aiperf.run.run import resume
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from analysis.readings.telemetry import HostClock, read_telemetry
 from tests import journals
 from tests.aiperf.commands.typed import Typed

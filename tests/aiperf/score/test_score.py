@@ -35,8 +35,8 @@ from aiperf.score.lineage import recount
 from aiperf.score.score import Score, regulated, score
 from aiperf.score.timeline import Timeline, interval_of_mean, shares, timeline
 from aiperf.tasks.images.tally import Classified
-from aiperf.trial import HyperParameters, Segment, State, StepBlock, Trial
 from aiperf.wire.messages import Evaluated, Finished, Started
+from aiperf.wire.trial import HyperParameters, Segment, State, StepBlock, Trial
 from nas.layers import Conv2d, DepthwiseConv2d, GlobalPool
 from nas.ops import Ops
 from nas.seeds import resnet50_v1

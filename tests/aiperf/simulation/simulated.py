@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from aiperf.config import Config, load_preset, with_overrides
-from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.pretending.assumptions import Assumptions, Failures, assumed
 from aiperf.run.checks import virtual_config
 from aiperf.run.run import play

@@ -17,7 +17,7 @@ from aiperf.score.score import score
 from aiperf.simulation.load_figures import columns, shares_of_time, size_figures
 from aiperf.simulation.simulated_machine import SimulatedMachine
 from aiperf.simulation.simulated_world import MasterTime
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from nas.ops import OPS
 from tests.aiperf.simulation.simulated import NEVER, Played, config, steady
 

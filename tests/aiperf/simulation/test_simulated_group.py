@@ -11,7 +11,6 @@ from aiperf.pretending.assumptions import Speed, Spread, StartUp, Storage, Trial
 from aiperf.pretending.group_model import Learnt, Pretended
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
 from aiperf.simulation.simulated_machine import SharedStorage, SimulatedMachine
-from aiperf.trial import HyperParameters, Trial
 from aiperf.wire.messages import (
     Assign,
     Finished,
@@ -22,6 +21,7 @@ from aiperf.wire.messages import (
     Validated,
     Working,
 )
+from aiperf.wire.trial import HyperParameters, Trial
 from nas.seeds import residual
 from tests.aiperf.simulation.simulated import steady
 from tests.aiperf.simulation.test_simulated_world import setup

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.tally import Tally, tally_of
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import MOST_BITS, UNIT, Predicted
+from aiperf.tasks.tally import Tally, tally_of
 from nas.record import decode, encode
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 import pytest
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.telemetry.recorder import Recorder
 from analysis.readings.telemetry import records
 from analysis.readings.usage import read_usage

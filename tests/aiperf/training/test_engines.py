@@ -17,7 +17,7 @@ from aiperf.engines.fused.tensors import Unfit
 from aiperf.measuring.precision import used_formats
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.pace import Pace
-from aiperf.tally import Tally
+from aiperf.tasks.tally import Tally
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.train import train
 from aiperf.wire.formats import PRODUCTS

@@ -14,12 +14,12 @@ import pytest
 from safetensors.numpy import save_file
 
 from aiperf.errors import DataError
-from aiperf.files import RunFiles
 from aiperf.journal.events import Closed, Stepped
+from aiperf.journal.run_files import RunFiles
 from aiperf.tasks.images.tally import Classified
 from aiperf.training.kept_network import Kept, read_kept, write_kept
 from aiperf.training.rank_log import StepLog
-from aiperf.trial import Segment, StepBlock
+from aiperf.wire.trial import Segment, StepBlock
 from nas.morphisms.text import WidenStream
 from nas.record import graph_to_json
 from nas.seeds import residual

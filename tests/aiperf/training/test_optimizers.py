@@ -22,7 +22,7 @@ from aiperf.training.optimizers import (
     set_state,
     state_of,
 )
-from aiperf.trial import HyperParameters
+from aiperf.wire.trial import HyperParameters
 from nas.matrices import hidden_matrices
 from nas.modules import Network
 from nas.morphisms.text import Upcycle, WidenMLP, WidenStream

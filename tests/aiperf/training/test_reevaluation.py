@@ -14,11 +14,11 @@ from aiperf.config import with_overrides
 from aiperf.data import load
 from aiperf.engines.fused import Fused
 from aiperf.errors import AiperfError, DataError, JournalError
-from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.events import Began, Closed, Ended, Event, Opened, RankReady
 from aiperf.journal.notary import JournalHead, NotaryAnswer
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.images.tally import Classified
 from aiperf.training.evaluation import Top5

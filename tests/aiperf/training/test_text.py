@@ -27,8 +27,8 @@ from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
 from aiperf.training.worker import Worker
-from aiperf.trial import State
 from aiperf.wire.messages import Setup, Validated
+from aiperf.wire.trial import State
 from nas.modules import Network
 from nas.morphisms import TEXT_MIX
 from nas.morphisms.text import DeepenPlain, GateMLP, Upcycle

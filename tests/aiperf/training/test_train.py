@@ -17,8 +17,8 @@ from aiperf.proposing.pace import Pace
 from aiperf.training.built_trial import LOSS_SCALE, Rank, build
 from aiperf.training.kept_network import Kept
 from aiperf.training.train import train
-from aiperf.trial import State, Trial
 from aiperf.wire.messages import Steps
+from aiperf.wire.trial import State, Trial
 from nas.modules import Network
 from nas.weights import initial
 from tests.aiperf.training.test_worker import CLASSES, CONFIG, SEED, trial

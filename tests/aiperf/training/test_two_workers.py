@@ -15,11 +15,10 @@ import pytest
 import torch
 from torch import nn
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.parallel.parallel import make_step
 from aiperf.training import worker as worker_module
 from aiperf.training.built_trial import InAdvance
-from aiperf.trial import State, Trial
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,
@@ -34,6 +33,7 @@ from aiperf.wire.messages import (
     ToGroup,
     Validated,
 )
+from aiperf.wire.trial import State, Trial
 from tests.aiperf.training.test_worker import Told, child_of, own_log, trial, working
 
 PAIR = Place(rank=1, group=(1, 2), device_index=0, ranks_on_host=2)

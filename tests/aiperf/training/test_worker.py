@@ -19,7 +19,7 @@ from aiperf.config import Config, LimitsConfig, TrainingConfig
 from aiperf.data import load
 from aiperf.device import Device, bind
 from aiperf.errors import GroupBroken
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.ranks.world import ALONE
 from aiperf.tasks.images.data import ImageData
@@ -28,7 +28,6 @@ from aiperf.training import worker as worker_module
 from aiperf.training.built_trial import BuiltTrial, Rank, build
 from aiperf.training.kept_network import Kept, read_kept
 from aiperf.training.worker import Worker
-from aiperf.trial import HyperParameters, State, Trial
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     TYPICAL,
@@ -47,6 +46,7 @@ from aiperf.wire.messages import (
     ToGroup,
     Validated,
 )
+from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.modules import Network
 from nas.morphisms import Morphism
 from nas.record import graph_to_json

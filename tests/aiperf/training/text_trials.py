@@ -16,7 +16,7 @@ from aiperf.device import Device, bind
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.training.built_trial import Rank
 from aiperf.training.kept_network import Kept
-from aiperf.trial import HyperParameters, Trial
+from aiperf.wire.trial import HyperParameters, Trial
 from nas.text_seeds import llama
 from nas.weights import initial
 

@@ -29,7 +29,7 @@ from aiperf.engines.registry import KINDS
 from aiperf.parallel.ddp import ASYNC_ERRORS, Ddp
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.pace import Pace
-from aiperf.tally import Tally
+from aiperf.tasks.tally import Tally
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept

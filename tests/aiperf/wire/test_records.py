@@ -20,9 +20,9 @@ from aiperf.errors import WorldError
 from aiperf.journal.events import Event, LegBegan
 from aiperf.journal.file import chained
 from aiperf.journal.strict import LARGEST_FLOAT, parsed
-from aiperf.tally import Tally, kinds
-from aiperf.trial import HyperParameters
+from aiperf.tasks.tally import Tally, kinds
 from aiperf.wire.messages import Evaluate, FromGroup, Stop, ToGroup, pack, unpack
+from aiperf.wire.trial import HyperParameters
 from nas.morphisms import MIX, Morphism
 from nas.portable.preparation import ImagePreparation, Preparation, TextPreparation
 from nas.reader import members

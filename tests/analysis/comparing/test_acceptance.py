@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import ConfigError
-from aiperf.files import RunFiles
 from aiperf.journal.events import ControlMeasured, Event
+from aiperf.journal.run_files import RunFiles
 from aiperf.wire.messages import Rung
 from aiperf.wording import rate
 from analysis.comparing.acceptance import (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from aiperf.errors import AiperfError
 from aiperf.journal.events import Closed, Ended, LegBegan
 from aiperf.journal.file import read_journal
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from aiperf.wording import percent
 from analysis.comparing.comparison import table_text
 from analysis.comparing.cost import REACHED, RunCost, cost, cost_table, cost_text, whole_table

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
 from aiperf.journal.events import Began, CeilingMeasured, ControlMeasured, Event, LegEnded, Origin
+from aiperf.journal.run_files import RunFiles
 from analysis.comparing.repeatability import (
     FIGURES,
     Repeat,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.rule import Outcome
 from aiperf.rules.verdict import Verdict
 from analysis.comparing import scaling as module

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.scenarios.detail_log import read_detail
 from aiperf.scenarios.exchange import Accuracy, Measured, Probe
 from aiperf.scenarios.latencies import Latencies
-from aiperf.tally import Tally
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import Predicted
+from aiperf.tasks.tally import Tally
 from analysis.exports.inference import Inference, found, inference_table, inference_text, load_all, save
 from analysis.pages.report import report_html
 from analysis.readings.judgement import Judged

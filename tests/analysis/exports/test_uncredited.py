@@ -9,7 +9,7 @@ import pytest
 from aiperf.journal.events import Closed, Ended, GroupLost, LegEnded, Released, Stepped
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from analysis.exports.summary import FAILED, LATE, LOST, NOT_APPLIED, OPEN, REPEATED, uncredited_text
 from tests.aiperf.rules.forged import each, one, places, until
 from tests.journals import Scene, Timed, replayed, told, within

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.pages.figures.picture import COLOURS, NARROW, WIDE, Picture, RoundTicks, round_text
 from analysis.pages.figures.progress import error_over_time, throughput
 from analysis.pages.figures.svg import Inline, inline, write_files

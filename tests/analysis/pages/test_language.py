@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from aiperf.score.score import score
 from analysis.comparing.characteristics import control_cost
 from analysis.comparing.published import published

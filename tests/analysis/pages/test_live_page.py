@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from aiperf.commands.serve import LivePage, address, make_server
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from tests.analysis.pages.shown import Shown
 from tests.analysis.pages.test_pages import SCREENSHOTS
 

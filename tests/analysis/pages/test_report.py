@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
 from aiperf.journal.events import Origin
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.rule import Outcome
 from aiperf.wording import rate
 from analysis.comparing.published import published

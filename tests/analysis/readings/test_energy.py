@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from aiperf.commands.power import power
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.comparing.acceptance import Criteria, accept
 from analysis.comparing.comparison import compare
 from analysis.exports.result import result

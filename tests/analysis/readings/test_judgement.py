@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.events import Beat, GroupLost, LegBegan, RankReady
 from aiperf.journal.file import chained, read_journal
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules.ending import Answer, Shortfall
 from aiperf.rules.rule import Outcome
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import Predicted
-from aiperf.trial import State
+from aiperf.wire.trial import State
 from aiperf.wording import rate
 from analysis.exports.summary import status_text, summary_text
 from analysis.readings import judgement as module

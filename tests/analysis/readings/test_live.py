@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.exports.watch import sparkline, watch_text
 from analysis.pages.live_page import live_html
 from analysis.readings.hosts import GroupNow

@@ -10,8 +10,8 @@ from aiperf.journal.file import VERSION
 from aiperf.journal.replay import Replay
 from aiperf.score.credit import credit
 from aiperf.tasks.images.tally import Classified
-from aiperf.trial import HyperParameters, Segment, State, StepBlock, Trial
 from aiperf.wire.messages import Finished, Ready, Started
+from aiperf.wire.trial import HyperParameters, Segment, State, StepBlock, Trial
 from analysis.readings.judgement import Judged
 from analysis.readings.occupancy import PARTS, occupancy
 from nas.record import graph_to_json

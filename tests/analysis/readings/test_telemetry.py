@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.pages.figures.picture import Picture
 from analysis.pages.figures.svg import inline
 from analysis.pages.figures.telemetry import telemetry

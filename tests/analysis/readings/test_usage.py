@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.events import LegBegan, LegEnded, RankReady, Released
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.wire.messages import Ready
 from analysis.readings.usage import read_usage
 from tests.journals import READY

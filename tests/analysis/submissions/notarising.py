@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from aiperf.files import RunFiles
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.events import Ended, Event, LegBegan, LegEnded, NonceGiven, Tested
 from aiperf.journal.file import chained
 from aiperf.journal.notary import JournalHead, NotaryRequest, answers
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.journal.spot_checks import chosen_in, ending_of
 from aiperf.run.notarisation import SpotChecks
 from analysis.submissions.notary import Notary

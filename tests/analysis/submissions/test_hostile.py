@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.exports.mllog import mllog_text
 from analysis.exports.result import result
 from analysis.exports.watch import watch_text

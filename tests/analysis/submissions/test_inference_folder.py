@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 
 from aiperf.commands.main import main
-from aiperf.files import RunFiles
 from aiperf.journal import events
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.scenarios.exchange import PERFORMANCE
 from aiperf.score.lineage import rebuild
 from analysis.submissions.inference_folder import LEAST, SCENARIOS

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal.events import LegBegan, NonceGiven, Opened, Stepped
 from aiperf.journal.file import chained, read_journal
 from aiperf.journal.notary import NotaryAnswer, answers
+from aiperf.journal.run_files import RunFiles
 from aiperf.tasks.images.tally import Classified
 from analysis.readings.judgement import read_run
 from analysis.submissions.keys import Register

@@ -11,8 +11,8 @@ from shutil import rmtree
 import pytest
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
 from aiperf.journal.notary import JournalHead, NotaryAnswer, NotaryRequest, answers
+from aiperf.journal.run_files import RunFiles
 from tests.analysis.submissions.notarising import Office
 
 ASKED = JournalHead(2, 4000, "ab" * 32)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from aiperf.errors import MissingExtra
-from aiperf.files import RunFiles
 from aiperf.journal.replay import Replay
+from aiperf.journal.run_files import RunFiles
 from aiperf.rules import reproduction
 from aiperf.wording import rate, rates
 from analysis.submissions import ranking

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
 from aiperf.journal.events import GroupLost, LegBegan
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
+from aiperf.journal.run_files import RunFiles
 from analysis.comparing.comparability import kind_key, unlike
 from analysis.comparing.comparison import compare
 from analysis.readings.judgement import Judged, examine

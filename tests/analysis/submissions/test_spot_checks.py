@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from aiperf.files import RunFiles
 from aiperf.journal import spot_checks
 from aiperf.journal.events import Dispatched, Ended
 from aiperf.journal.file import chained, read_journal
 from aiperf.journal.notary import JournalHead, NotaryAnswer
+from aiperf.journal.run_files import RunFiles
 from aiperf.journal.spot_checks import Draw, Ending, chosen, chosen_in, drawn, endings_by_leg
 from aiperf.run.notarisation import HELD_SECONDS, MOST_WAITING, SpotChecks
-from aiperf.trial import State
 from aiperf.wire.messages import NOTHING_KEPT
+from aiperf.wire.trial import State
 from analysis.readings.judgement import read_run
 from analysis.submissions.notarisation import notarised
 from analysis.submissions.verify import checked

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aiperf.errors import AiperfError
-from aiperf.files import RunFiles
+from aiperf.journal.run_files import RunFiles
 from analysis.exports.result import result
 from analysis.readings.judgement import Judged, examine
 from analysis.submissions import unpacking, verify

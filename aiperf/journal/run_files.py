@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aiperf.errors import AiperfError
-from aiperf.names import hidden, salt_of
+from aiperf.journal.names import hidden, salt_of
 from aiperf.os_error import unreadable
 
 RUNS = Path("runs")
@@ -29,7 +29,7 @@ class RunFiles:
 
     @property
     def private(self) -> Path:
-        """The names that the journal hides (`aiperf.names`), for its owner only."""
+        """The names that the journal hides (`aiperf.journal.names`), for its owner only."""
         return self.directory / "private.jsonl"
 
     @property

@@ -22,8 +22,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from urllib.parse import unquote
 
-from aiperf import variables
 from aiperf.errors import AiperfError, ForeignLibrary
+from aiperf.host import variables
 
 DISTRIBUTION = "aiperf-hpc"
 LARGEST_BYTES = 64 << 20
@@ -35,7 +35,7 @@ PACKAGES = ("aiperf", "nas", "launch", "analysis")
 SHARED = ("__init__.py", "__main__.py")
 """Files of `aiperf` that NVIDIA's package has as well (version 0.13.0), so uninstalling it removes them."""
 
-HOME = Path(__file__).resolve().parents[1]
+HOME = Path(__file__).resolve().parents[2]
 
 _APART = "install aiperf-hpc into a separate virtual environment (python3 -m venv)"
 
@@ -91,7 +91,7 @@ def foreign_owner(path: Iterable[str]) -> str | None:
     return None
 
 
-def missing_files(home: Path = Path(__file__).parent) -> str | None:
+def missing_files(home: Path = Path(__file__).parents[1]) -> str | None:
     """A message on those of the SHARED files that are missing in this folder of `aiperf`; None if all
     exist."""
     missing = [f"aiperf/{name}" for name in SHARED if not (home / name).exists()]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf import clash
+from aiperf.host import package_clash
 from tests.house.tree import ROOT
 
 COMMAND = "from aiperf.start import main; raise SystemExit(main())"
@@ -53,7 +53,7 @@ def run(*path: Path, option: str = "-I") -> subprocess.CompletedProcess[str]:
 
 
 def test_the_owner_is_named(site: Path) -> None:
-    owner = clash.foreign_owner([str(site)])
+    owner = package_clash.foreign_owner([str(site)])
     assert owner == f"aiperf 0.13.0 in {site} also installs aiperf"
 
 
@@ -70,7 +70,9 @@ def test_packages_of_our_names_elsewhere_do_not_stand_before_ours(where: str, tm
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('a foreign package was imported')")
     worker = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', 'import nas.graph']))"
-    program = f"from aiperf.clash import refuse_clash; refuse_clash(); import nas.graph; {worker}"
+    program = (
+        f"from aiperf.host.package_clash import refuse_clash; refuse_clash(); import nas.graph; {worker}"
+    )
     environment = {"PATH": "", "PYTHONPATH": f"{tmp_path}:{ROOT}" if where == "PYTHONPATH" else str(ROOT)}
     here = tmp_path if where == "working directory" else ROOT
     is_safe = sys.version_info >= (3, 11)  # -P: without the working directory, as the command is started
@@ -137,21 +139,21 @@ def test_a_module_run_by_its_name_is_checked_too(site: Path, tmp_path: Path) -> 
 
 
 def test_top_level_names_are_read_where_a_builder_states_them(tmp_path: Path) -> None:
-    write_info(tmp_path, "AIPerf_HPC", {"top_level.txt": "\n".join(clash.PACKAGES)})
-    assert clash.foreign_owner([str(tmp_path)]) is None, "its own is no clash"
+    write_info(tmp_path, "AIPerf_HPC", {"top_level.txt": "\n".join(package_clash.PACKAGES)})
+    assert package_clash.foreign_owner([str(tmp_path)]) is None, "its own is no clash"
     write_info(tmp_path, "Other", {"top_level.txt": "nas\nanalysis\n"})
-    owner = clash.foreign_owner([str(tmp_path)])
+    owner = package_clash.foreign_owner([str(tmp_path)])
     assert owner == f"Other 1.0 in {tmp_path} also installs analysis, nas"
 
 
 def test_a_package_of_that_name_in_the_way_is_found(tmp_path: Path) -> None:
     (tmp_path / "nas").mkdir()
-    assert clash.hidden_package([str(tmp_path), str(ROOT)]) is None, "a mere folder hides nothing"
-    assert clash.hidden_package([str(tmp_path)]) is None, "nor where this program is not on the path"
+    assert package_clash.hidden_package([str(tmp_path), str(ROOT)]) is None, "a mere folder hides nothing"
+    assert package_clash.hidden_package([str(tmp_path)]) is None, "nor where this program is not on the path"
     (tmp_path / "nas/__init__.py").touch()
-    hidden = clash.hidden_package([str(tmp_path), str(ROOT)])
+    hidden = package_clash.hidden_package([str(tmp_path), str(ROOT)])
     assert hidden == f"{tmp_path}/nas/__init__.py hides the package nas of aiperf-hpc in {ROOT}"
 
 
 def test_this_environment_has_no_clash() -> None:
-    clash.refuse_clash()
+    package_clash.refuse_clash()

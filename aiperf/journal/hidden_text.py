@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 
-from aiperf import variables
-from aiperf.names import TOKEN
-from aiperf.secret_shapes import DEVICE, without_secrets, without_tokens, words_without_secrets
+from aiperf.host import variables
+from aiperf.host.secret_shapes import DEVICE, without_secrets, without_tokens, words_without_secrets
+from aiperf.journal.names import TOKEN
 
 Commit = Callable[[str, str], str]
 """Gives the commitment for a value of a kind."""

@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import BinaryIO
 
-from aiperf.clash import foreign_fault, foreign_library, refuse_old_library
 from aiperf.errors import AiperfError, ForeignLibrary
-from aiperf.programs import SHOWN
+from aiperf.host.package_clash import foreign_fault, foreign_library, refuse_old_library
+from aiperf.host.programs import SHOWN
 
 
 class NoReply(Exception):

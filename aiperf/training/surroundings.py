@@ -2,7 +2,7 @@
 variables.
 
 They are recorded in the journal by name, as far as they exist. Only the variables named here are recorded,
-because any other may hold a secret, and none whose value looks like one (`aiperf.secret_shapes`).
+because any other may hold a secret, and none whose value looks like one (`aiperf.host.secret_shapes`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from aiperf import variables
-from aiperf.secret_shapes import without_secrets
+from aiperf.host import variables
+from aiperf.host.secret_shapes import without_secrets
 from launch.current_job import job_name
 from nas.bounded import system_text
 

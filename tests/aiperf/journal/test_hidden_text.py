@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aiperf.hidden_text import TextHider, learn_this_process
-from aiperf.names import TOKEN
+from aiperf.journal.hidden_text import TextHider, learn_this_process
+from aiperf.journal.names import TOKEN
 
 LEARNT = {
     "node017.site.org": "host",

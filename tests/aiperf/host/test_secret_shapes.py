@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from aiperf.secret_shapes import SECRET, without_secrets, words_without_secrets
+from aiperf.host.secret_shapes import SECRET, without_secrets, words_without_secrets
 
 # Assembled, so that no scanner of repositories takes them for real ones.
 _LETTERS = "q7Rk2Zx9Lm4Vt8Wp3Hs6Yd1Nf5Bg0Jc"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from aiperf.programs import ProgramAnswer, ToolFailed, ask, json_object, rows
+from aiperf.host.programs import ProgramAnswer, ToolFailed, ask, json_object, rows
 
 SHELL = {
     "a byte of another encoding": (r"printf 'M\374ller\n'", ProgramAnswer(0, "M�ller", "")),

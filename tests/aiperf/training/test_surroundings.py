@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aiperf.device.surroundings import LONGEST_VALUE, container, read_settings
+from aiperf.training.surroundings import LONGEST_VALUE, container, read_settings
 
 
 def put(path: Path, text: str = "") -> None:

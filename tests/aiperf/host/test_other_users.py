@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.other_users import (
+from aiperf.host.other_users import (
     OTHERS,
     OTHERS_WRITE,
     POD,

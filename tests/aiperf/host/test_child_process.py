@@ -11,8 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.child import BrokenImport, Child, Killed, NoReply, NotInTime, answer_file, put, written
 from aiperf.errors import AiperfError, ForeignLibrary
+from aiperf.host.child_process import (
+    BrokenImport,
+    Child,
+    Killed,
+    NoReply,
+    NotInTime,
+    answer_file,
+    put,
+    written,
+)
 from tests.house.tree import ROOT
 
 SITE = """

@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from aiperf.scheduler_warning import ALL, held
+from aiperf.host.scheduler_warning import ALL, held
 
 CHILD = """
 import sys, time
 time.sleep(0.5)  # as long as an import takes
-from aiperf.scheduler_warning import outlive
+from aiperf.host.scheduler_warning import outlive
 outlive()
 print("ready", flush=True)
 sys.stdin.read()
@@ -37,7 +37,7 @@ def test_a_process_that_is_started_with_them_held_outlives_them(number: signal.S
 
 def test_a_process_that_it_starts_can_be_ended_by_them() -> None:
     """SIG_IGN would be handed on to it."""
-    program = "from aiperf.scheduler_warning import outlive; import subprocess; outlive(); "
+    program = "from aiperf.host.scheduler_warning import outlive; import subprocess; outlive(); "
     program += "child = subprocess.Popen(['sleep', '60']); child.terminate(); print(child.wait())"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert answer.stdout == f"-{int(signal.SIGTERM)}\n"
@@ -45,7 +45,7 @@ def test_a_process_that_it_starts_can_be_ended_by_them() -> None:
 
 NOHUP = """
 import os, signal, sys
-from aiperf.scheduler_warning import note, noted
+from aiperf.host.scheduler_warning import note, noted
 signal.signal(signal.SIGHUP, getattr(signal, sys.argv[1]))
 note()
 os.kill(os.getpid(), signal.SIGHUP)

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from aiperf import variables
+from aiperf.host import variables
 
 OTHERS = 0o077
 """Mode bits by which other users can read, write or enter."""

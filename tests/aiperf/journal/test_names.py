@@ -12,7 +12,16 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import JournalError
-from aiperf.names import Names, PrivateFile, commitment, differ, fingerprint, hidden, is_hidden, new_salt
+from aiperf.journal.names import (
+    Names,
+    PrivateFile,
+    commitment,
+    differ,
+    fingerprint,
+    hidden,
+    is_hidden,
+    new_salt,
+)
 
 SALT = "5a" * 32
 NODE, LOGIN = (str(commitment(SALT, "host", host)) for host in ("node1", "login1"))

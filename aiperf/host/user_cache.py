@@ -15,9 +15,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
-from aiperf import variables
+from aiperf.host import variables
+from aiperf.host.other_users import OTHERS_WRITE, NotOurs, make_private, refuse_changeable_file
 from aiperf.os_error import unwritable
-from aiperf.other_users import OTHERS_WRITE, NotOurs, make_private, refuse_changeable_file
 from nas.bounded import read_text
 
 File = TypeVar("File", bound="OwnFile")

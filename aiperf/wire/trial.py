@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from aiperf.tally import Tally
+from aiperf.tasks.tally import Tally
 from aiperf.wording import spoken
 from nas.morphisms import Morphism
 

@@ -1,0 +1,1 @@
+"""What the program stands on: processes, users, installed packages and environment variables of a host."""

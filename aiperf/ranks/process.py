@@ -110,7 +110,7 @@ class WorkerProcess:
             self.kill()
             return f"the worker (process {self._process.pid}) fell silent in its last moments"
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"the worker (process {self._process.pid}) {how}; error: {_last_line(self._log)}"
+        return f"the worker (process {self._process.pid}) {how}; {_last_words(self._log)}"
 
     def end(self) -> None:
         """Waits until the process, which was asked to quit, has exited; after QUIT_SECONDS it is killed."""
@@ -174,15 +174,15 @@ def infer_data(folder: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _last_line(log: Path) -> str:
-    """The last line of a log, which is the error of a Python process that died; "none" if it is empty."""
+def _last_words(log: Path) -> str:
+    """The last line of a log, which is the error of a Python process that died."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))  # a log may be long
             lines = file.read().decode(errors="replace").strip().splitlines()
     except OSError as error:
-        return f"unknown, for {log} cannot be read ({error.strerror})"
-    return lines[-1] if lines else "none"
+        return f"its error is unknown, for {log} cannot be read ({error.strerror})"
+    return f"error: {lines[-1]}" if lines else "it wrote no error"
 
 
 def visible_devices(kind: str, folder: Path = Path("/dev")) -> int:

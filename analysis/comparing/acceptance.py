@@ -20,7 +20,7 @@ from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
 from aiperf.score.disturbance import disturbances
 from aiperf.score.rungs import at_common_rung, comparable, controls_of
-from aiperf.wording import counted, percent, rate
+from aiperf.wording import counted, figure, percent, rate
 from analysis.comparing.comparability import CODE, MixedError, refuse_mixed, refuse_sizes, unlike
 from analysis.readings.energy import Level, energy_at, read_energy
 from analysis.readings.judgement import Judged
@@ -40,7 +40,7 @@ RATES: Mapping[str, Callable[[float], str]] = {
     "ops_per_second": rate,
     "ops_per_second_per_device": rate,
     "mfu": percent,
-    "control_examples_per_second": "{:,.4g}/s".format,
+    "control_examples_per_second": lambda examples: f"{figure(examples)}/s",
     **dict.fromkeys(LEVELS, PER_JOULE.text),
 }
 """The figures of which the median of the runs is judged, and how each is written."""

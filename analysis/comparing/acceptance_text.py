@@ -135,9 +135,12 @@ def acceptance_text(found: Acceptance) -> str:
 
 
 def answer_text(found: Acceptance) -> str:
-    """ "ACCEPTED", or how many criteria of how many did not pass."""
+    """ "ACCEPTED", or how many of all checks did not pass. A criterion is checked for each run and node that
+    it judges."""
+    if found.passed:
+        return "ACCEPTED"
     wrong = sum(not each.passed for each in found.judgements)
-    return "ACCEPTED" if found.passed else f"NOT ACCEPTED: {wrong} of {len(found.judgements)} criteria"
+    return f"NOT ACCEPTED: {wrong} of {len(found.judgements)} checks did not pass"
 
 
 def acceptance_json(sheet: Sheet) -> str:

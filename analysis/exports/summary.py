@@ -132,7 +132,8 @@ def _state(replay: Replay) -> str:
     if not replay.legs:
         return "not started, or killed before it started"
     ended = replay.leg.ended
-    return f"leg {replay.num_legs}: {f'ended: {ended.reason}' if ended else 'running, or killed'}"
+    name = f"leg {replay.leg.index} " if replay.num_legs > 1 else ""
+    return name + (f"ended: {ended.reason}" if ended else "running, or killed")
 
 
 def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:

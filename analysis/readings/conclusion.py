@@ -62,7 +62,7 @@ def losses_text(replay: Replay) -> list[str]:
     """A line for each loss of a group, in the order of the journal; of many the rest is counted."""
     found = []
     for leg in replay.legs:
-        where = f"leg {leg.index + 1}, " if len(replay.legs) > 1 else ""
+        where = f"leg {leg.index}, " if len(replay.legs) > 1 else ""
         last = {loss.group: place for place, loss in enumerate(leg.losses)}
         for place, loss in enumerate(leg.losses):
             back = loss.group in leg.alive or place < last[loss.group]

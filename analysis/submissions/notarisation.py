@@ -139,7 +139,7 @@ class Notarised:
         return found
 
     def _named(self, leg: NotarisedLeg) -> str:
-        return f"leg {leg.index + 1}: " if len(self.legs) > 1 else ""
+        return f"leg {leg.index}: " if len(self.legs) > 1 else ""
 
 
 def notarised(files: RunFiles, replay: Replay, notaries: Register) -> Notarised:

@@ -518,7 +518,7 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
     ("analysis/submissions/peaks.py read_peaks", "peaks.toml", "analysis.submissions.peaks:read_peaks"),
     ("nas/bounded.py system_text", "cpuinfo", "nas.bounded:system_text"),
     ("aiperf/host/package_clash.py _text", "RECORD", "aiperf.host.package_clash:_text"),
-    ("aiperf/ranks/process.py _last_line", "rank.log", "aiperf.ranks.process:_last_line"),
+    ("aiperf/ranks/process.py _last_words", "rank.log", "aiperf.ranks.process:_last_words"),
     (
         "aiperf/doctor/host_report.py _is_visible",
         "probe",

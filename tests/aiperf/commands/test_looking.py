@@ -67,7 +67,7 @@ def test_an_acceptance_is_written_for_other_programs(typed: Typed, runs: Path, t
     criteria.write_text("max_error = 1.0\nmin_mfu = 0.99\n")
     written = ("--junit", junit, "--json", answer, "--sheet", sheet)
     assert typed("accept", *directories, "--criteria", criteria, *written) == 1
-    assert typed.out.endswith("NOT ACCEPTED: 1 of 5 criteria, 3 runs\n")
+    assert typed.out.endswith("NOT ACCEPTED: 1 of 5 checks did not pass, 3 runs\n")
     suite = ElementTree.parse(junit).getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("5", "1")
     assert [case.get("name") for case in suite if case.find("failure") is not None] == ["min_mfu"]

@@ -264,7 +264,7 @@ def test_each_loss_is_told_with_its_reason_and_who_came_back() -> None:
     assert many == [*(f"group {group}: gone" for group in range(2, 2 + LOSSES_SHOWN)), "and 2 more"]
     run = lost((3, "gone"))
     run.add(3.0, LegBegan(1, "", (), ((1,),)))
-    assert losses_text(run) == ["leg 1, group 3: gone"]
+    assert losses_text(run) == ["leg 0, group 3: gone"]
 
 
 def test_the_result_and_the_status_say_who_was_lost(judged: Judged) -> None:

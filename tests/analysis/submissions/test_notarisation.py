@@ -63,7 +63,7 @@ HONEST: Mapping[str, tuple[list[Timed], Mapping[str, Any], str]] = {
     "two legs, the first of which was killed": (
         TWO_LEGS,
         {},
-        r"notarised by HPC list; leg 1: nonce \d+ .*; leg 2: nonce \d+ ",
+        r"notarised by HPC list; leg 0: nonce \d+ .*; leg 1: nonce \d+ ",
     ),
     "the notary was dead at the end": (
         RUN,
@@ -79,17 +79,17 @@ HONEST: Mapping[str, tuple[list[Timed], Mapping[str, Any], str]] = {
     "the notary died soon after the first leg began, which was killed a minute later": (
         TWO_LEGS,
         {"is_there": lambda t: t < 13},
-        r"notarised by HPC list until line \d+ of \d+: leg 1: [01] of 68 s of the span are covered; ",
+        r"notarised by HPC list until line \d+ of \d+: leg 0: [01] of 68 s of the span are covered; ",
     ),
     "it died before the first leg had a span, and that was killed after 18 s": (
         KILLED_SOON,
         {"is_there": lambda t: t < 11},
-        r"notarised by HPC list until line \d+ of \d+: leg 1: 0 of 28 s of the span are covered; ",
+        r"notarised by HPC list until line \d+ of \d+: leg 0: 0 of 28 s of the span are covered; ",
     ),
     "no notary came to either leg": (
         TWO_LEGS,
         {"is_there": lambda t: False},
-        "not notarised: leg 1: no notary gave it a nonce",
+        "not notarised: leg 0: no notary gave it a nonce",
     ),
 }
 
@@ -175,7 +175,7 @@ FORGED: Mapping[str, tuple[Callable[[RunFiles, Path], object], str]] = {
     ),
     "the test in one more leg, without a notary": (
         unsigned_test(with_leg_for_the_test()),
-        UNTIL + "leg 2: no notary gave it a nonce; ",
+        UNTIL + "leg 1: no notary gave it a nonce; ",
     ),
     "its end cut off": (
         journal(lambda lines: lines[:-20]),
@@ -304,12 +304,12 @@ def test_a_leg_holds_only_its_own_lines_and_none_behind_one_that_is_not_held(
     kept = files.notary_answers(0).read_text()
     later: dict[str, Any] = {"head": end.head, "milliseconds": end.milliseconds}
     signed_again(files, office, 0, lambda told: [*told, replace(told[-1], **later)])
-    until = rf"leg 1: lines up to {end.head.lines} were signed, and the leg ends before; "
+    until = rf"leg 0: lines up to {end.head.lines} were signed, and the leg ends before; "
     assert re.match(UNTIL + until, seen(files, office))
     files.notary_answers(0).write_text("".join(kept.splitlines(keepends=True)[:3]))
     found = seen(files, office)
-    assert re.match(UNTIL + r"leg 1: \d of 68 s of the span are covered; leg 1: nonce", found)
-    assert "leg 2: " not in found
+    assert re.match(UNTIL + r"leg 0: \d of 68 s of the span are covered; leg 0: nonce", found)
+    assert "leg 1: " not in found
 
 
 PACES: Mapping[str, tuple[Callable[[float], float], str]] = {
@@ -354,8 +354,8 @@ class Relay:
 @pytest.mark.parametrize(
     ("behind", "expected"),
     [
-        (3560.0, "notarised by HPC list and Auditor; leg 1: "),
-        (3599.0, "until line .*: leg 2: its nonce is older than the last answer to the leg before it; "),
+        (3560.0, "notarised by HPC list and Auditor; leg 0: "),
+        (3599.0, "until line .*: leg 1: its nonce is older than the last answer to the leg before it; "),
     ],
 )
 def test_legs_of_two_notaries_come_one_after_the_other(

@@ -80,6 +80,6 @@ def test_what_a_worker_cannot_do_it_says_before_it_ends(world: LocalWorld, tmp_p
     world.send(0, Setup(CONFIG, graph_to_json(SEED), str(tmp_path)))
     gone = wait(world, Gone)
     assert isinstance(gone, Gone)
-    assert "ended with exit code 1; error: unknown, for " in gone.reason
+    assert "ended with exit code 1; its error is unknown, for " in gone.reason
     (tmp_path / "logs").unlink()
     (tmp_path / "moved").rename(tmp_path / "logs")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.house.tree import ROOT
@@ -65,8 +66,9 @@ def test_a_command_imports_what_it_uses(tmp_path: Path) -> None:
         ("aiperf-hpc count --seed resnet18", ["numpy"], True),
         (f"aiperf-hpc validate {RUN}", ["numpy"], True),
         ("import aiperf.commands.single_run", ["numpy", "rich"], True),
-        (predict, ["numpy", "numpy.ma", "rich", "simpy"], True),
     ]
+    if find_spec("simpy"):  # an extra, which the pure environments lack
+        expected.append((predict, ["numpy", "numpy.ma", "rich", "simpy"], True))
     lines = json.dumps([line for line, _, _ in expected])
     answer = subprocess.run(
         [sys.executable, "-c", IMPORTED, lines], cwd=ROOT, capture_output=True, text=True, timeout=60

@@ -47,7 +47,7 @@ def test_loadgen_and_our_own_stopwatch_see_the_same_in_every_scenario(
 ) -> None:
     files, number = run
     words = ("--seconds", SECONDS, "--latency-ms", 60_000, "--qps", RATE, "--accuracy", "--device", "cpu")
-    assert typed("infer", files.directory, *words) == 0, typed.err
+    assert typed("infer", files.directory, *words) == 0, typed.out
     found = results(files)
     assert list(found) == list(SCENARIOS)
     for name, inference in found.items():

@@ -59,8 +59,8 @@ class Setup(ToGroup):
     """Index of this leg, from 0. In leg 0 a rank deletes any log of its own that it finds in the directory,
     because it must be from another run; in later legs it appends to its log."""
     salt: str = ""
-    """Salt of the names that the journal hides (`aiperf.journal.names`), by which a rank names the files that may
-    be published; empty: they have the name of the host."""
+    """Salt of the names that the journal hides (`aiperf.journal.names`), by which a rank names the files that
+    may be published; empty: they have the name of the host."""
 
 
 @dataclass(frozen=True)

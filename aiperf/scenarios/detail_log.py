@@ -32,6 +32,9 @@ class LogEntry:
     value: Any
 
 
+TOO_SOON = "it ended too soon"
+
+
 @dataclass(frozen=True)
 class Detail:
     """A test as LoadGen judged it."""
@@ -53,6 +56,11 @@ class Detail:
     stopping estimates it; None if there is none."""
     errors: int
     """Number of errors that LoadGen itself logged."""
+
+    @property
+    def too_soon(self) -> bool:
+        """Whether its queries were used up before the minimum duration."""
+        return self.reason.startswith(TOO_SOON)
 
 
 def read_detail(path: Path) -> Detail:
@@ -158,7 +166,7 @@ def _reason(found: Mapping[str, Any]) -> str:
     unmet = [
         text
         for key, text in (
-            ("result_min_duration_met", "it ended too soon"),
+            ("result_min_duration_met", TOO_SOON),
             ("result_min_queries_met", "it had too few queries"),
             ("result_perf_constraints_met", "the latency is above the bound"),
             ("early_stopping_met", "early stopping is not met"),

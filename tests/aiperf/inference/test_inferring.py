@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from aiperf.journal.events import Origin
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.journal.run_files import RunFiles
+from aiperf.scenarios.detail_log import read_detail
+from aiperf.scenarios.exchange import Request
 from aiperf.scenarios.scenario import SCENARIOS
 from analysis.exports.inference import Inference, load_all
 from tests.aiperf.commands.typed import Typed
@@ -20,6 +23,9 @@ from tests.aiperf.inference.kept_run import kept_run
 from tests.journals import Scene, of_origin, told, write_run
 
 pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this Python or processor")
+
+from aiperf.inference.measuring import WarmSpeed, measure, warm_up
+from aiperf.inference.systems import System
 
 SECONDS = 1.0
 RATE = 300.0
@@ -68,6 +74,29 @@ def test_loadgen_and_our_own_stopwatch_see_the_same_in_every_scenario(
         assert '"effective_min_duration_ms", "value": 1000,' in log.read_text()
     server = found["server"].measured
     assert (server.queries_per_second, server.probes) == (RATE, ())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_host_that_becomes_faster_after_the_warm_up_has_a_valid_test(
+    run: tuple[RunFiles, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one scenario, because LoadGen takes one per process."""
+
+    def slow(system: System, samples_per_query: int) -> WarmSpeed:
+        found = warm_up(system, samples_per_query)
+        return replace(found, samples_per_second=found.samples_per_second / 8)
+
+    files, number = RunFiles(tmp_path / "run"), run[1]
+    shutil.copytree(run[0].directory, files.directory)
+    logs = files.inference_logs(number, "offline")
+    logs.mkdir(parents=True)
+    monkeypatch.setattr("aiperf.inference.measuring.warm_up", slow)
+    request = Request(str(files.directory), number, "offline", SECONDS, 60.0, None, False, "cpu", "")
+    detail = measure(request).detail
+    assert detail is not None
+    assert detail.valid, detail.reason
+    assert read_detail(logs / "too-soon" / "mlperf_log_detail.txt").too_soon
 
 
 @pytest.mark.slow

@@ -323,12 +323,11 @@ def _compiled(folder: Path) -> object:
 
 
 DRIVERS = ("nvidia-smi", "rocm-smi", "npu-smi", "xpu-smi")
-QUEUES = ("squeue", "qstat", "bjobs")
+QUEUES = tuple(each.ask(["7"])[0] for each in SCHEDULERS.values())
+SUBMITTERS = tuple(each.submit()[0] for each in SCHEDULERS.values())
 PROCESS_CASES = (
     ProcessCase(("launch/current_job.py _answer",), QUEUES, _time_left),
-    ProcessCase(
-        ("aiperf/commands/batch_jobs.py _output_of",), (*QUEUES, "sbatch", "qsub", "bsub"), _submitted
-    ),
+    ProcessCase(("aiperf/commands/batch_jobs.py _output_of",), (*QUEUES, *SUBMITTERS), _submitted),
     ProcessCase(
         ("aiperf/commands/batch_jobs.py _refuse_broken",),
         ("bash",),

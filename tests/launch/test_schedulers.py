@@ -12,6 +12,7 @@ import pytest
 from aiperf.errors import ConfigError
 from launch import SCHEDULERS
 from launch.job import Job
+from launch.pbs import Pbs
 from launch.scheduler import JobState, JobStates
 from launch.script import script_text
 from launch.site import Mpi, Site
@@ -117,6 +118,16 @@ def test_the_first_node_has_one_rank_more(num_nodes: int, devices: int) -> None:
     assert hosts.count("node1") == devices + 1
     assert all(hosts.count(f"node{number}") == devices for number in range(2, num_nodes + 1))
     assert hosts == sorted(hosts, key=lambda host: int(host[4:])), "the ranks of a node are consecutive"
+
+
+def test_repeats_need_arrays() -> None:
+    class WithoutArrays(Pbs):
+        element = array_id = ""
+
+    site = Site(mpi=Mpi("mpiexec"))
+    assert "ARRAY" not in script_text(WithoutArrays(), site, Job(2, 1))
+    with pytest.raises(ConfigError, match="--repeats is 3, but PBS has no arrays of jobs; submit one job"):
+        script_text(WithoutArrays(), site, Job(2, 1, repeat=3))
 
 
 def test_torchrun_stays_on_one_node() -> None:

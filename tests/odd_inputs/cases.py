@@ -185,7 +185,7 @@ VARIABLE_CASES = (
                 *_in(f"launch/{name}.py", "self.job_id", *("self.element",) * (name == "lsf")),
                 *("launch/slurm.py END",) * (name == "slurm"),
             ),
-            (each.job_id, each.element, "SLURM_JOB_END_TIME"),
+            tuple(filter(None, (each.job_id, each.element, "SLURM_JOB_END_TIME"))),
             _job,
             {each.job_id: "7", "PATH": ""},
         )

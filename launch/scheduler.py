@@ -134,7 +134,7 @@ class Scheduler(ABC):
     workdir: str = ""
     """A line that changes to the folder in which the job was submitted, if the scheduler does not start it
     there."""
-    warned: bool = True
+    warns: bool = True
     """Whether it can send a signal before the limit."""
     running: Container[object]
     """What the scheduler's commands call the states of a job that has its nodes."""

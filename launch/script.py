@@ -205,7 +205,7 @@ def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
     words += [f'--directory "{_place(scheduler, job)}"']
     if not job.ranked and (job.sizes or job.repeat > 1):
         words += [f'--random-seed "${"nodes" if job.sizes else scheduler.element}"']
-    if not scheduler.warned:
+    if not scheduler.warns:
         words = [
             f"timeout --preserve-status --signal=USR1 $(({job.limit_seconds - WARNING_SECONDS} - SECONDS))",
             *words,

@@ -27,7 +27,7 @@ class Pbs(Scheduler):
     nodes = '$(uniq "$PBS_NODEFILE" | wc -l)'
     running, pending = "RBESU", "QHWTM"
     workdir = 'cd "$PBS_O_WORKDIR" || exit 1'
-    warned = False
+    warns = False
     requeue = (
         "# qdel and qrerun, which requeues the job, send the same signal.",
         '[[ -z $warned ]] || echo "unless PBS requeues this job itself (see qstat $PBS_JOBID):"',

@@ -119,9 +119,9 @@ class Scheduler(ABC):
     job_id: str
     """The variable that holds the job's id, which stays the same when the job is queued again. A process with
     this variable is assumed to be in such a job, so no other scheduler may set it."""
-    element: str
-    """The variable that holds an array's element."""
-    array_id: str
+    element: str = ""
+    """The variable that holds an array's element; empty if a script cannot be submitted as an array."""
+    array_id: str = ""
     """The variable that holds what all elements of an array have in common."""
     hosts: str
     """A command that prints the job's hosts in order, one per line."""
@@ -134,7 +134,7 @@ class Scheduler(ABC):
     workdir: str = ""
     """A line that changes to the folder in which the job was submitted, if the scheduler does not start it
     there."""
-    warned: bool = True
+    warns: bool = True
     """Whether it can send a signal before the limit."""
     running: Container[object]
     """What the scheduler's commands call the states of a job that has its nodes."""

@@ -42,6 +42,11 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
     launcher = scheduler.chosen_launcher(site.mpi)
     if launcher is TORCHRUN and job.nodes > 1:
         raise ConfigError(f"mpi.launcher is torchrun, which starts ranks on one node; --nodes is {job.nodes}")
+    if job.repeat > 1 and not scheduler.element:
+        raise ConfigError(
+            f"--repeats is {job.repeat}, but {scheduler.name} has no arrays of jobs; submit one job for each "
+            "run"
+        )
     one = [
         _ranks(scheduler, [*launcher.ranks(site.mpi), *site.mpi.options]),
         _staging(scheduler, site, launcher),
@@ -200,7 +205,7 @@ def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
     words += [f'--directory "{_place(scheduler, job)}"']
     if not job.ranked and (job.sizes or job.repeat > 1):
         words += [f'--random-seed "${"nodes" if job.sizes else scheduler.element}"']
-    if not scheduler.warned:
+    if not scheduler.warns:
         words = [
             f"timeout --preserve-status --signal=USR1 $(({job.limit_seconds - WARNING_SECONDS} - SECONDS))",
             *words,

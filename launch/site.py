@@ -29,7 +29,7 @@ class Queue:
     partition: str = ""
     """Partition that jobs run in; PBS and LSF call it a queue."""
     options: tuple[str, ...] = ()
-    """Further options of sbatch, qsub or bsub, one directive each, as --constraint=h100."""
+    """Further options of the job, one directive each, such as --constraint=h100."""
 
     def __post_init__(self) -> None:
         shell_text.name("queue.account", self.account)
@@ -49,7 +49,8 @@ class Devices:
     """How devices are requested. gpus: by the scheduler's own option for GPUs. none: not at all. Otherwise
     the name of a resource, such as npu."""
     cores_per_node: int = 0
-    """Cores of a node. PBS and LSF need the number in the request; Slurm reports it. 0: not known."""
+    """Cores of a node. PBS needs the number in the request, and `$cores` in `mpi.options` follows from it;
+    Slurm reports it. 0: not known."""
 
     def __post_init__(self) -> None:
         if self.per_node < 1:

@@ -12,10 +12,12 @@ import pytest
 from aiperf.errors import ConfigError
 from launch import SCHEDULERS
 from launch.job import Job
+from launch.pbs import Pbs
 from launch.scheduler import JobState, JobStates
 from launch.script import script_text
 from launch.site import Mpi, Site
 from launch.slurm import SRUN
+from tests.house.tree import ROOT
 from tests.launch.golden import GOLDEN, HERE, SHIPPED, SITE, Golden
 
 PENDING, RUNNING, GONE = JobState.PENDING, JobState.RUNNING, JobState.GONE
@@ -61,16 +63,39 @@ PBS_JOBS = {
 }
 LSF_RECORDS = [{"JOBID": "1", "STAT": "PEND"}, {"JOBID": "2", "STAT": "RUN"}, {"JOBID": "3", "STAT": "EXIT"}]
 LSF_RECORDS += [{"JOBID": "4", "ERROR": "Job <4> is not found"}, {"STAT": "RUN"}]
+STATES = {
+    "slurm": (
+        SLURM_STATES,
+        dict(zip("123456", (PENDING, RUNNING, GONE, PENDING, PENDING, GONE))),
+        ("CLUSTER: big",),
+    ),
+    "pbs": (
+        "A notice\n" + json.dumps({"Jobs": PBS_JOBS}),
+        {"1.s": PENDING, "2.s": RUNNING, "3.s": GONE},
+        ("4.s: {}", "5.s: 1"),
+    ),
+    "lsf": (
+        json.dumps({"RECORDS": LSF_RECORDS}),
+        {"1": PENDING, "2": RUNNING, "3": GONE, "4": GONE},
+        ("{'STAT': 'RUN'}",),
+    ),
+}
+"""What `ask` prints, the states in it, and what is none."""
 
 
-def test_states() -> None:
-    known = dict(zip("123456", (PENDING, RUNNING, GONE, PENDING, PENDING, GONE)))
-    assert SCHEDULERS["slurm"].states(SLURM_STATES) == JobStates(known, ("CLUSTER: big",))
-    pbs = SCHEDULERS["pbs"].states("A notice\n" + json.dumps({"Jobs": PBS_JOBS}))
-    assert pbs == JobStates({"1.s": PENDING, "2.s": RUNNING, "3.s": GONE}, ("4.s: {}", "5.s: 1"))
-    lsf = SCHEDULERS["lsf"].states(json.dumps({"RECORDS": LSF_RECORDS}))
-    known = {"1": PENDING, "2": RUNNING, "3": GONE, "4": GONE}
-    assert lsf == JobStates(known, ("{'STAT': 'RUN'}",))
+@pytest.mark.parametrize("scheduler", STATES)
+def test_states(scheduler: str) -> None:
+    answer, known, skipped = STATES[scheduler]
+    assert SCHEDULERS[scheduler].states(answer) == JobStates(known, skipped)
+
+
+def test_each_scheduler_has_answers_here_and_a_place_in_the_pages() -> None:
+    assert {scheduler for scheduler, _, _ in JOB_IDS} == {*STATES} == {*SCHEDULERS}
+    front = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (SHIPPED / "README.md").read_text(encoding="utf-8")
+    for word, scheduler in SCHEDULERS.items():
+        assert scheduler.name in front
+        assert f"launch {word}" in page
 
 
 @pytest.mark.parametrize("answer", ["", "qstat: cannot connect", '{"Jobs": {', "[]"])
@@ -117,6 +142,16 @@ def test_the_first_node_has_one_rank_more(num_nodes: int, devices: int) -> None:
     assert hosts.count("node1") == devices + 1
     assert all(hosts.count(f"node{number}") == devices for number in range(2, num_nodes + 1))
     assert hosts == sorted(hosts, key=lambda host: int(host[4:])), "the ranks of a node are consecutive"
+
+
+def test_repeats_need_arrays() -> None:
+    class WithoutArrays(Pbs):
+        element = array_id = ""
+
+    site = Site(mpi=Mpi("mpiexec"))
+    assert "ARRAY" not in script_text(WithoutArrays(), site, Job(2, 1))
+    with pytest.raises(ConfigError, match="--repeats is 3, but PBS has no arrays of jobs; submit one job"):
+        script_text(WithoutArrays(), site, Job(2, 1, repeat=3))
 
 
 def test_torchrun_stays_on_one_node() -> None:

@@ -185,7 +185,7 @@ VARIABLE_CASES = (
                 *_in(f"launch/{name}.py", "self.job_id", *("self.element",) * (name == "lsf")),
                 *("launch/slurm.py END",) * (name == "slurm"),
             ),
-            (each.job_id, each.element, "SLURM_JOB_END_TIME"),
+            tuple(filter(None, (each.job_id, each.element, "SLURM_JOB_END_TIME"))),
             _job,
             {each.job_id: "7", "PATH": ""},
         )
@@ -323,12 +323,11 @@ def _compiled(folder: Path) -> object:
 
 
 DRIVERS = ("nvidia-smi", "rocm-smi", "npu-smi", "xpu-smi")
-QUEUES = ("squeue", "qstat", "bjobs")
+QUEUES = tuple(each.ask(["7"])[0] for each in SCHEDULERS.values())
+SUBMITTERS = tuple(each.submit()[0] for each in SCHEDULERS.values())
 PROCESS_CASES = (
     ProcessCase(("launch/current_job.py _answer",), QUEUES, _time_left),
-    ProcessCase(
-        ("aiperf/commands/batch_jobs.py _output_of",), (*QUEUES, "sbatch", "qsub", "bsub"), _submitted
-    ),
+    ProcessCase(("aiperf/commands/batch_jobs.py _output_of",), (*QUEUES, *SUBMITTERS), _submitted),
     ProcessCase(
         ("aiperf/commands/batch_jobs.py _refuse_broken",),
         ("bash",),

@@ -31,4 +31,5 @@ def test_a_misspelt_one_is_answered_with_what_was_meant_and_with_all(typed: Type
 
 def test_a_shell_completes_them() -> None:
     found = ShellComplete(group, {}, "aiperf-hpc", "_AIPERF_HPC_COMPLETE").get_completions([], "s")
-    assert [each.value for each in found] == ["scaling", "score", "serve", "simulate", "spread", "status"]
+    names = sorted(name for places in COMMANDS.values() for name in places)
+    assert [each.value for each in found] == [name for name in names if name.startswith("s")]

@@ -223,7 +223,8 @@ class Task:
     chance: Callable[[int], float]
     """The error of a network that knows nothing, of so many classes."""
     seeds: Mapping[str, Callable[[Shape, int], Graph]]
-    """Starting architectures by name, for what is read and the number of answers."""
+    """Starting architectures by name, for what is read and the number of answers. A name that this program's
+    own seeds have, too, means the task's."""
     morphisms: Mapping[type[Morphism], float]
     """How an architecture may grow, and how often each is drawn."""
     space: Callable[[Point], Space]

@@ -219,7 +219,8 @@ class Task:
     error_text: Callable[[float], str]
     """An error in the units of the task's field."""
     error_law: str
-    """Whose law of errors pretending workers and simulations follow: a key of a machine's `errors`."""
+    """Whose law of errors pretending workers and simulations follow: a key of a machine's `errors`:
+    images or language."""
     chance: Callable[[int], float]
     """The error of a network that knows nothing, of so many classes."""
     seeds: Mapping[str, Callable[[Shape, int], Graph]]

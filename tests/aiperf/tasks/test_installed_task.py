@@ -57,7 +57,9 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.contract
 def test_its_data_have_a_key_of_their_own_and_its_runs_are_never_ranked(plugins: None) -> None:
     config = with_overrides(load_preset(PRESET), dict([parse_setting("data.bins=40")]))
-    assert data_names() == [*OWN.split(", "), "spectra"]
+    own = OWN.split(", ")
+    assert data_names()[: len(own)] == own
+    assert "spectra" in data_names()[len(own) :]
     assert from_toml(to_toml(config), where="it") == config
     assert encode(config)["data"]["bins"] == 40
     graph = starting_graph(config)

@@ -63,13 +63,16 @@ def resolve_seed(
     """The seed of that name for `input` and `classes`, or the graph in that JSON file.
 
     What is None is as the seed or the file has it. The classes of a text are its symbols. `seeds` are those
-    of a task, beside those of this package. Raises SeedError for an unknown name, a file that holds no graph,
-    and a graph for other examples or classes than those given; ShapeError for sizes that cannot be.
+    of a task; a name of both means the task's, as the rule *seed* takes it. Raises SeedError for an unknown
+    name, a file that holds no graph, and a graph for other examples or classes than those given; ShapeError
+    for sizes that cannot be.
     """
-    ours = {**SEEDS, **TEXT_SEEDS}
-    known = {**ours, **{name: build for name, build in seeds.items() if name not in ours}}
+    if name_or_path in seeds and input is not None and classes is not None:
+        return seeds[name_or_path](input, classes)
+    known = {**SEEDS, **TEXT_SEEDS, **seeds}
     if name_or_path in known:
-        if input is not None and name_or_path in ours and (len(input) == 1) != (name_or_path in TEXT_SEEDS):
+        ours = name_or_path not in seeds
+        if ours and input is not None and (len(input) == 1) != (name_or_path in TEXT_SEEDS):
             own = "text" if name_or_path in TEXT_SEEDS else "images"
             raise SeedError(f"{name_or_path} is for {own}, not for {_examples(input)}")
         given = {"input": input, "classes": classes}

@@ -12,6 +12,7 @@ from aiperf.config import Config
 from aiperf.errors import ConfigError
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.pretending.group_model import Learnt, Pretended
+from aiperf.tasks.data import refuse_incomplete
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.formats import PRODUCTS
@@ -33,8 +34,11 @@ COPIED = 2.0
 
 
 def pretended_manifest(config: Config) -> dict[str, Any]:
-    """The manifest of the data that a configuration names, as a rank would find it; no data is read."""
-    return task_of(config.data).data.foreseen(config.data)
+    """The manifest of the data that a configuration names, as a rank would find it; no data is read. Raises
+    ConfigError if the task of another package leaves out a key."""
+    manifest = task_of(config.data).data.foreseen(config.data)
+    refuse_incomplete(config.data.name, manifest)
+    return manifest
 
 
 def refuse_no_examples(config: Config) -> None:

@@ -23,6 +23,11 @@ AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip", "resized-cro
 """Values of `data.augmentation`; which of them fit is known once the files are seen."""
 PARTS = ("training", "validation", "test")
 """Names of the parts of any data, as in `training_examples`."""
+MANIFEST_KEYS = (
+    *("name", "synthetic", "channels", "size", "classes", "sha256"),
+    *(f"{part}_examples" for part in PARTS),
+)
+"""Keys that the manifest of any data has: docs/data.md."""
 GROUP = "aiperf.tasks"
 """The group of entry points under which packages register their tasks."""
 
@@ -218,6 +223,15 @@ def _entry(name: str) -> EntryPoint | None:
             f"two tasks are named {name!r}: {found[0].value} and {min(others)}; uninstall one of them"
         )
     return found[0] if found else None
+
+
+def refuse_incomplete(name: str, manifest: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a manifest that lacks a key, as the task of this `data.name` made it."""
+    if lacking := [key for key in MANIFEST_KEYS if key not in manifest]:
+        raise ConfigError(
+            f"the task of data.name {name!r} makes a manifest without {', '.join(lacking)}; correct its "
+            "package"
+        )
 
 
 def one_of(key: str, value: str, known: Collection[str]) -> None:

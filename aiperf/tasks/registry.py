@@ -62,4 +62,9 @@ def _installed_task(name: str) -> Task:
             f"data.name {name!r} stands for {found!r:.80}, which is not an aiperf.tasks.task.Task; correct "
             "or uninstall its package"
         )
+    if found.error_law not in (laws := [task.error_law for task in TASKS]):
+        raise ConfigError(
+            f"the task {found.name}: error_law is {found.error_law!r:.80}; it must be one of "
+            f"{', '.join(laws)}; correct its package"
+        )
     return replace(found, ranked=None)

@@ -219,11 +219,13 @@ class Task:
     error_text: Callable[[float], str]
     """An error in the units of the task's field."""
     error_law: str
-    """Whose law of errors pretending workers and simulations follow: a key of a machine's `errors`."""
+    """Whose law of errors pretending workers and simulations follow: a key of a machine's `errors`:
+    images or language."""
     chance: Callable[[int], float]
     """The error of a network that knows nothing, of so many classes."""
     seeds: Mapping[str, Callable[[Shape, int], Graph]]
-    """Starting architectures by name, for what is read and the number of answers."""
+    """Starting architectures by name, for what is read and the number of answers. A name that this program's
+    own seeds have, too, means the task's."""
     morphisms: Mapping[type[Morphism], float]
     """How an architecture may grow, and how often each is drawn."""
     space: Callable[[Point], Space]

@@ -9,7 +9,7 @@ import select
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from io import FileIO
@@ -27,6 +27,12 @@ LOWEST_PRIORITY = 19
 """The highest nice value: what records must not take a core from what is measured."""
 METER = "meter"
 """Name of the thread that measures how processors are used."""
+SENSORS: Mapping[str, tuple[Callable[[], bool], Callable[[], Callable[[], Reading]]]] = {
+    "host": (lambda: True, open_host),
+    "node": (has_sensors, open_node),
+}
+"""Sensors of the host by their name in the record: whether this host has it, and what opens it. Each has a
+thread of its own, because a meter behind a board's controller takes longer than all else of the host."""
 WAIT_SECONDS = 0.5  # for all sensors together; the value of a slower one is unknown in this second
 
 
@@ -40,22 +46,20 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", nargs="*", type=int, default=(), help="The processes of the run here.")
     parser.add_argument("devices", nargs="*", help="Each as NAME=IDENTITY; the name is recorded.")
     options = parser.parse_args(words)
-    host = Sensor("host", open_host)
-    # In a thread of its own: a meter behind a board's controller takes longer than all else of the host.
-    node = Sensor("node", open_node) if has_sensors() else None
+    sensors = [Sensor(name, open_it) for name, (is_there, open_it) in SENSORS.items() if is_there()]
     known = [device.partition("=") for device in options.devices] if options.sensors else ()
     devices = [Sensor(name, partial(_open_device, options.sensors, identity)) for name, _, identity in known]
     if options.processes:
         words = options.processes, options.cores, options.every
         threading.Thread(target=_report, args=words, name=METER, daemon=True).start()
     record = _Record(options.file)
-    record.add(_line(host, node, devices))
+    record.add(_line(sensors, devices))
     # Only now, because on a busy machine a process that starts at this priority would begin to record after
     # the clock has started.
     _give_way()
     while _waits():
-        record.add(_line(host, node, devices))
-    record.add(_line(host, node, devices))  # the span may have ended within this second
+        record.add(_line(sensors, devices))
+    record.add(_line(sensors, devices))  # the span may have ended within this second
     # A thread that hangs in a driver must not hold up the end.
     sys.stderr.flush()
     os._exit(0)
@@ -132,15 +136,14 @@ def _waits() -> bool:
     return not select.select([sys.stdin], [], [], left)[0]
 
 
-def _line(host: Sensor, node: Sensor | None, devices: Sequence[Sensor]) -> str:
+def _line(sensors: Sequence[Sensor], devices: Sequence[Sensor]) -> str:
     """One record. All sensors are asked before the first answer is awaited, so that their values are of the
     same moment."""
     at, until = time.time(), time.monotonic() + WAIT_SECONDS
-    for sensor in (host, *([node] if node else []), *devices):
+    for sensor in (*sensors, *devices):
         sensor.ask()
-    record: dict[str, Any] = {"wall_seconds": round(at, 6), "host": _answer(host, until)}
-    if node:
-        record["node"] = _answer(node, until)
+    record: dict[str, Any] = {"wall_seconds": round(at, 6)}
+    record |= {sensor.name: _answer(sensor, until) for sensor in sensors}
     if devices:
         record["devices"] = [{"id": device.name, **_answer(device, until)} for device in devices]
     return json.dumps(record, separators=(",", ":"))

@@ -50,13 +50,13 @@ class _Node:
 
     def read(self) -> Reading:
         """The power of the node in watts, and that of its processors since the last reading. Raises what
-        `_number` raises."""
+        `read_number` raises."""
         found: dict[str, float] = {}
         if self._meter is not None:
-            found["power_watts"] = _number(self._meter / POWER) * MICRO
+            found["power_watts"] = read_number(self._meter / POWER) * MICRO
             if (self._meter / ENERGY).exists():
-                found["energy_joules"] = _number(self._meter / ENERGY) * MICRO
-        now = monotonic(), {zone: _number(zone / "energy_uj") for zone in self._packages}
+                found["energy_joules"] = read_number(self._meter / ENERGY) * MICRO
+        now = monotonic(), {zone: read_number(zone / "energy_uj") for zone in self._packages}
         if self._packages and self._before is not None and now[0] > self._before[0]:
             # A counter that has reached the end of its range starts again at 0.
             risen = sum(
@@ -72,28 +72,30 @@ def _meters() -> list[Path]:
     return [
         folder
         for folder in sorted(HWMON.glob("hwmon*"))
-        if _text(folder / "name") == NODE_METER and _text(folder / BATTERY) != "1" and _text(folder / POWER)
+        if read_word(folder / "name") == NODE_METER
+        and read_word(folder / BATTERY) != "1"
+        and read_word(folder / POWER)
     ]
 
 
 def _packages() -> dict[Path, int]:
     """Zones of the processors' packages, each with the end of its counter's range in microjoules."""
     return {
-        zone: _number(zone / "max_energy_range_uj")
+        zone: read_number(zone / "max_energy_range_uj")
         for zone in sorted(POWERCAP.glob(PACKAGES))
         if zone.name.count(":") == 1
-        and _text(zone / "name").startswith("package")
-        and _text(zone / "energy_uj").isdecimal()
-        and _text(zone / "max_energy_range_uj").isdecimal()
+        and read_word(zone / "name").startswith("package")
+        and read_word(zone / "energy_uj").isdecimal()
+        and read_word(zone / "max_energy_range_uj").isdecimal()
     }
 
 
-def _number(path: Path) -> int:
+def read_number(path: Path) -> int:
     """Raises OSError if the file cannot be read, and ValueError if it holds no number."""
     return int(path.read_text(encoding="ascii", errors="replace"))
 
 
-def _text(path: Path) -> str:
+def read_word(path: Path) -> str:
     """The text of a file; empty if it cannot be read, as without the permission."""
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()

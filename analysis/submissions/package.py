@@ -194,11 +194,13 @@ def _without_reasons(raw: bytes) -> bytes:
     except (ValueError, RecursionError):
         return b""
     parts = [record]
-    if isinstance(record, dict):
-        parts += [record.get("host"), record.get("node"), *(record.get("devices") or ())]
-    for reading in parts:
-        if isinstance(reading, dict):
-            reading.pop("unknown", None)
+    while parts:  # by no sensor's name, so that a new one is not forgotten here
+        part = parts.pop()
+        if isinstance(part, dict):
+            part.pop("unknown", None)
+            parts += part.values()
+        elif isinstance(part, list):
+            parts += part
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 

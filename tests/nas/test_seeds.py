@@ -95,6 +95,18 @@ def test_resolved_by_name_and_by_file(tmp_path: Path) -> None:
     assert resolve_seed("gpt-4x128") == gpt_4x128()
 
 
+def test_a_seed_of_a_task_comes_before_one_of_this_package() -> None:
+    """Its parameters may have any names."""
+
+    def of_a_task(shape: Shape, answers: int) -> Graph:
+        return residual(shape, answers, widths=(2, 2))
+
+    seeds = {"residual-4-8-16": of_a_task, "other": of_a_task}
+    for name in seeds:
+        assert resolve_seed(name, (1, 8, 16), 3, seeds) == of_a_task((1, 8, 16), 3)
+    assert resolve_seed("resnet18", (3, 32, 32), 3, seeds) == resnet18((3, 32, 32), 3)
+
+
 KNOWN = f"seeds: {', '.join([*SEEDS, *TEXT_SEEDS])}"
 GIVE = "give the JSON file of a graph, or a seed"
 

@@ -646,8 +646,8 @@ OWN: Mapping[str, tuple[str, ...]] = {
         "aiperf/ranks/start_guard.py end_job",
         "aiperf/ranks/start_guard.py ranks_of",
         "aiperf/telemetry/host_use.py _scheduled_seconds",
-        "aiperf/telemetry/node.py _number",
-        "aiperf/telemetry/node.py _text",
+        "aiperf/telemetry/node.py read_number",
+        "aiperf/telemetry/node.py read_word",
     ),
 }
 """Places where nobody else can put anything odd, by the reason."""

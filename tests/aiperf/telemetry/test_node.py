@@ -83,10 +83,10 @@ def test_a_line_has_the_node_s_power_if_it_has_a_meter(
     (folder / "power1_average").write_text("512000000\n")
     monkeypatch.setattr(node, "HWMON", tmp_path)
     host, meter = Sensor("host", lambda: lambda: {"utilisation": 0.5}), Sensor("node", node.open_node)
-    line = json.loads(_line(host, meter, []))
+    line = json.loads(_line([host, meter], []))
     assert (line["host"]["utilisation"], line["node"]["power_watts"]) == (0.5, 512.0)
     assert abs(line["node"]["wall_seconds"] - line["wall_seconds"]) < 5
     (folder / "power1_average").write_text("none\n")
-    line = json.loads(_line(host, meter, []))
+    line = json.loads(_line([host, meter], []))
     assert (line["host"]["utilisation"], line["node"].get("power_watts")) == (0.5, None)
     assert line["node"]["unknown"].startswith("ValueError")

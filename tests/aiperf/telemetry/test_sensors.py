@@ -363,3 +363,21 @@ def test_a_sensor_that_failed_is_looked_for_again(monkeypatch: pytest.MonkeyPatc
         (2.0, ""),
     ]
     assert opened == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_plausible"),
+    [
+        ("temperature_celsius", -40.0, True),
+        ("drive_temperature_celsius", -40.0, True),
+        ("drive_temperature_celsius", 300.0, False),
+        ("memory_clock_hertz", 3e10, False),
+        ("processors_power_watts", 3e4, False),
+        ("overclock_hertz", 3e10, True),  # its last words are no name with a range
+        ("read_bytes_per_second", -1.0, False),
+    ],
+)
+def test_the_range_of_a_value_follows_from_the_end_of_its_name(
+    name: str, value: float, is_plausible: bool
+) -> None:
+    assert (name in plausible({name: value})) == is_plausible

@@ -180,12 +180,14 @@ def test_telemetry_is_packed_without_the_reasons_of_its_sensors(run: RunFiles, t
     reading = {
         "wall_seconds": 1.5,
         "host": {"unknown": "no /home/alice/lib"},
+        "a new sensor": {"x": 2, "unknown": "no /home/alice/lib"},
         "devices": [{"id": "a", "unknown": "x"}],
     }
     with first.open("a") as file:
         file.write(json.dumps(reading) + "\n")
     packed = contents(make(tmp_path / "a.tar.gz", copy))[f"runs/one/telemetry/{first.name}"].decode()
-    assert json.loads(packed.splitlines()[-1]) == {"wall_seconds": 1.5, "host": {}, "devices": [{"id": "a"}]}
+    readings = {"host": {}, "a new sensor": {"x": 2}, "devices": [{"id": "a"}]}
+    assert json.loads(packed.splitlines()[-1]) == {"wall_seconds": 1.5, **readings}
 
 
 ALL = "the names of hosts, users, paths, devices, images, jobs and addresses, and process numbers"

@@ -50,7 +50,7 @@ def morphism_mix(config: Config) -> Mapping[type[Morphism], float]:
         if name not in names:
             also = suggestion(name, names) or ";"
             raise ConfigError(f"search.omit: no kind of morphism {name!r}{also} kinds: {', '.join(names)}")
-    left = {kind: share for kind, share in mix.items() if kind.__name__ not in omitted}
+    left = {kind: share for kind, share in mix.items() if share and kind.__name__ not in omitted}
     if not left:
         raise ConfigError("search.omit names every kind of morphism; leave one")
     return left

@@ -8,6 +8,7 @@ are one, with their number.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise, takewhile
@@ -44,8 +45,8 @@ BEGIN = (
 the only reader; else it begins a unit, too."""
 SEED = -1
 """Stands for a trial's number at a node that is as in the seed."""
-SPELT = {"ReLU", "ReLU6", "GELU", "SiLU", "RMSNorm"}
-"""Layers whose names are written as they are; others in words."""
+SPELT = re.compile(r"[A-Z]{2}")
+"""What is in the name of a layer that is written as it is, as in ReLU and RMSNorm; others are in words."""
 
 
 @dataclass(frozen=True)
@@ -279,9 +280,9 @@ def words(layer: Layer) -> str:
 
 
 def kind_of(layer: Layer) -> str:
-    """The kind of a layer in words; a name that the field writes in capitals stays as it is."""
+    """The kind of a layer in words; a name with capitals in a row stays as it is."""
     name = type(layer).__name__
-    return name if name in SPELT else spoken(name)
+    return name if SPELT.search(name) else spoken(name)
 
 
 def _sides(sides: tuple[int, int]) -> str:

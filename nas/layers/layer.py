@@ -69,7 +69,8 @@ class Layer:
     new channels with zeros and copies with their shares, so that nothing behind it changes. Any other layer
     passes them on, channel by channel."""
     keeps_sign: ClassVar[bool] = False
-    """Whether it puts out nothing negative where it reads nothing negative."""
+    """Whether it puts out nothing negative where it reads nothing negative. A layer that never puts out
+    anything negative, such as a ReLU, overrides `is_non_negative`."""
     tears_copies: ClassVar[bool] = False
     """Whether channels that are equal may differ behind it, as in training behind a dropout."""
     reads_symbols: ClassVar[bool] = False

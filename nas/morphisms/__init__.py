@@ -49,4 +49,4 @@ MIX: Mapping[type[Morphism], float] = {
     BranchSplit: 0.03,
     Ungroup: 0.03,
 }
-"""How often a search should try each: shares of all tries."""
+"""How often a search should try each: shares of all tries. One with the share 0 is never tried."""

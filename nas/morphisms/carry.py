@@ -47,8 +47,8 @@ class Edit:
     channels: Callable[[], Mapping[str, Channels]] = dict
     """Channels of the outputs that differ from the parent's, by node. `follow` finds where they go from
     there. They are computed only when weights are carried: most children of a search are never trained."""
-    zeros: frozenset[str] = frozenset()
-    """New tensors that start at zero."""
+    constants: Mapping[str, float] = field(default_factory=dict)
+    """Values that new tensors are filled with, by name."""
     magnitudes: frozenset[str] = frozenset()
     """New tensors that start with absolute values."""
     twins: Mapping[str, Twin] = field(default_factory=dict)
@@ -59,8 +59,8 @@ class Edit:
     def new(self, node: Node, tensor: str, shape: Shape) -> Array:
         """Starting values for a tensor of the child, or for the `shape` of some of its rows."""
         name = f"{node.name}.{tensor}"
-        if name in self.zeros:
-            return np.zeros(shape, np.float32)
+        if name in self.constants:
+            return np.full(shape, self.constants[name], np.float32)
         values = starts(node.layer, tensor, shape, self.child.reads(node), generator(self.seed, name))
         return np.abs(values) if name in self.magnitudes else values
 

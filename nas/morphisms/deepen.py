@@ -112,4 +112,4 @@ def _edit(graph: Graph, after: str, convolutions: list[Conv2d], seed: int) -> Ed
             last = f"{part}.relu"
     nodes.append(Node(f"{block}.add", Add(), (last, after)))
     nodes.append(Node(f"{block}.relu", ReLU(), (f"{block}.add",)))
-    return Edit(inserted(graph, after, nodes), zeros=frozenset({f"{last}.weight"}), seed=seed)
+    return Edit(inserted(graph, after, nodes), constants={f"{last}.weight": 0.0}, seed=seed)

@@ -51,7 +51,7 @@ class SqueezeExcite(Morphism):
         ]
         return Edit(
             inserted(graph, self.node, nodes),
-            zeros=frozenset({f"{excite}.weight", f"{excite}.bias"}),
+            constants={f"{excite}.weight": 0.0, f"{excite}.bias": 0.0},
             magnitudes=frozenset({f"{squeeze}.weight", f"{squeeze}.bias"}),
             seed=self.seed,
         )

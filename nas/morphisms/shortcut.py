@@ -40,7 +40,7 @@ class Skip(Morphism):
             Node(f"{skip}.bn", BatchNorm(), (f"{skip}.conv",)),
             Node(f"{skip}.add", Add(), (self.node, f"{skip}.bn")),
         ]
-        return Edit(inserted(graph, self.node, nodes), zeros=frozenset({f"{skip}.bn.weight"}), seed=self.seed)
+        return Edit(inserted(graph, self.node, nodes), constants={f"{skip}.bn.weight": 0.0}, seed=self.seed)
 
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> Skip:

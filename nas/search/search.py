@@ -56,7 +56,8 @@ class Search:
         morphisms: int = 1,
         mix: Mapping[type[Morphism], float] = MIX,
     ) -> None:
-        """`morphisms`: how many a child may get at the most. `mix`: how often each kind is drawn.
+        """`morphisms`: how many a child may get at the most. `mix`: how often each kind is drawn; one with
+        the share 0 never is.
 
         Raises ModuleNotFoundError where a library is not installed.
         """
@@ -67,6 +68,7 @@ class Search:
         self.bounds = bounds
         self.population = population
         self.morphisms = morphisms
+        mix = {kind: share for kind, share in mix.items() if share}
         self._kinds = tuple(mix)
         self._shares = tuple(mix.values())
         self._seed_size = Size.of(seed)

@@ -1,4 +1,4 @@
-"""A program for test_memory: convolutions, forward and backward, in guarded memory.
+"""A program for test_convolution_memory: convolutions, forward and backward, in guarded memory.
 
 Each case is printed before it is computed, so that the last line names what died. Gradients are compared
 with those of fp64, which ATen computes by itself, without oneDNN. By hand, of more than tests may take:

@@ -106,3 +106,5 @@ def test_words_tell_layers_apart() -> None:
     assert words(TEXT_SAMPLES["experts"][0]) == "experts 2 of 5, 6"
     assert words(TEXT_SAMPLES["attention, grouped"][0]) == "attention 6 heads, 2 groups"
     assert words(SAMPLES["dropout"][0]) == "dropout 0.25"
+    assert words(SAMPLES["hard-swish"][0]) == "hard swish"
+    assert words(TEXT_SAMPLES["squared ReLU"][0]) == "SquaredReLU"

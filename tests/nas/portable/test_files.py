@@ -32,6 +32,7 @@ from nas.layers import (
     MaxPool,
     ReLU,
     ReLU6,
+    Shape,
 )
 from nas.portable.names import TAKEN, identifiers
 from nas.portable.onnx_file import onnx_file
@@ -40,10 +41,10 @@ from nas.portable.torch_file import torch_file, torch_state
 from nas.seeds import residual
 from nas.text_seeds import TEXT_SEEDS
 from nas.weights import Array
-from tests.nas.graphs import Draft, chain, graphs, grouped
+from tests.nas.graphs import IMAGE, SAMPLES, Draft, chain, graphs, grouped
 from tests.nas.grown import standard
 from tests.nas.networks import examples, network, random_weights
-from tests.nas.text.samples import texts
+from tests.nas.text.samples import TEXT_SAMPLES, texts
 
 
 def session(graph: Graph) -> Any:
@@ -104,6 +105,38 @@ def test_any_network(tmp_path_factory: pytest.TempPathFactory, by: By, noise: fl
         compare(by, noise, graph, tmp_path_factory.mktemp("network"))
 
     compared()
+
+
+def around(layer: Layer, reads: tuple[Shape, ...], is_text: bool) -> Graph:
+    """A network with this layer: others make what it reads, and answers of what it puts out."""
+    draft, inputs = Draft(), list[str]()
+    if is_text and len(reads[0]) > 1:
+        draft.put("embedding", Embedding(7, 12))
+    for number, shape in enumerate(reads):
+        if is_text and len(shape) > 1:
+            inputs.append(draft.put(f"read{number}", Linear(shape[1]), "embedding"))
+        elif is_text or shape == IMAGE:
+            inputs.append("input")
+        elif len(shape) == 3:
+            inputs.append(draft.put(f"read{number}", Conv2d(shape[0]), "input"))
+        else:
+            draft.put(f"pool{number}", GlobalPool(), "input")
+            inputs.append(draft.put(f"read{number}", Dense(shape[0])))
+    draft.put("sample", layer, *inputs)
+    if is_text:
+        draft.put("symbols", Linear(7))
+        return draft.graph(*reads[0][:1], head=NextSymbol())
+    if len(layer.shape(*reads)) == 3:
+        draft.put("flat", Flatten())
+    draft.put("classifier", Dense(3))
+    return draft.graph(*IMAGE)
+
+
+@every_form
+@pytest.mark.parametrize("name", [*SAMPLES, *TEXT_SAMPLES])
+def test_every_layer(tmp_path: Path, by: By, noise: float, name: str) -> None:
+    sample = SAMPLES.get(name) or TEXT_SAMPLES[name]
+    compare(by, noise, around(*sample, is_text=name in TEXT_SAMPLES), tmp_path)
 
 
 # Shapes of which oneDNN's own gradients are wrong: `nas.layers.convolutions.Executed`.

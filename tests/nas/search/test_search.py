@@ -180,6 +180,12 @@ def test_nothing_is_proposed_twice_or_out_of_bounds(kind: type[Search]) -> None:
     assert len(keys) == 150
 
 
+@pytest.mark.parametrize("kind", SEARCHES.values())
+def test_a_kind_without_a_share_changes_no_proposal(kind: type[Search]) -> None:
+    """So a new morphism can be tried by hand before a search proposes it."""
+    assert run(make(kind, mix={OneStep: 0.0, Widen: 1.0, OnlyFirstStage: 0.0}), 12) == run(make(kind), 12)
+
+
 def test_a_parent_without_a_legal_neighbour_is_passed_over() -> None:
     search = make(morph=OnlyFirstStage)
     search.ask(0, 1)

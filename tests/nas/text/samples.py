@@ -48,6 +48,10 @@ TEXT_SAMPLES: dict[str, tuple[Layer, tuple[Shape, ...]]] = {
     "add of text": (Add(), (TEXT, TEXT)),
     "ReLU of text": (ReLU(), (TEXT,)),
 }
+WEIGHTLESS = [
+    layer for layer, reads in TEXT_SAMPLES.values() if reads == (TEXT,) and not layer.weights(*reads)
+]
+"""The samples without weights that read one sequence."""
 
 
 @st.composite
@@ -82,7 +86,7 @@ def texts(draw: st.DrawFn, dropout: bool = True) -> Graph:
     simple = st.one_of(
         st.builds(Linear, st.integers(1, 6).map(lambda number: 2 * number), st.booleans()),
         st.builds(Experts, st.integers(2, 4), st.just(2), st.integers(1, 5), st.booleans()),
-        st.sampled_from([GELU(), SiLU(), SquaredReLU(), ReLU(), Positions(), RMSNorm(1e-3), LayerNorm(1e-3)]),
+        st.sampled_from([*WEIGHTLESS, Positions(), RMSNorm(1e-3), LayerNorm(1e-3)]),
         *([st.just(Dropout(0.5))] if dropout else []),
     )
     put(Embedding(draw(st.integers(2, 9)), draw(st.integers(1, 6))), INPUT)

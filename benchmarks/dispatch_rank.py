@@ -1,6 +1,6 @@
 """A rank of `aiperf-hpc run --pretend` that notes when an outcome leaves and when the next candidate arrives.
 
-    python benchmarks/dispatch_rank.py FOLDER [--ranks N] -- ARGUMENTS OF aiperf-hpc
+    python -m benchmarks.dispatch_rank FOLDER [--ranks N] -- ARGUMENTS OF aiperf-hpc
 
 It writes FOLDER/RANK: "F" (Finished is sent) or "A" (Assign has arrived) and the monotonic time [s]. With
 --ranks it starts so many itself, joined by sockets as those of torchrun are: they are forked when all is

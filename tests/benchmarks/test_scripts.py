@@ -70,6 +70,16 @@ def test_every_script_is_run_here() -> None:
     assert [each.name for each in scripts if each.name not in by_others and each.stem not in tests] == []
 
 
+def test_a_script_that_is_run_by_its_path_imports_no_other() -> None:
+    """Its folder is then the first place of imports, not the checkout, unless it changes that."""
+    texts = {path.relative_to(ROOT): path.read_text("utf-8") for path in (ROOT / "benchmarks").rglob("*.py")}
+    by_path = {path: text for path, text in texts.items() if f"python {path} " in text}
+    assert Path("benchmarks/device.py") in by_path
+    importing = re.compile("^(?:from|import) benchmarks", re.MULTILINE)
+    before = {path: text.partition("sys.path[0] =")[0] for path, text in by_path.items()}
+    assert [path for path, text in before.items() if importing.search(text)] == []
+
+
 @pytest.mark.slow
 def test_the_page_of_scaling_has_the_masters_rows(capsys: pytest.CaptureFixture[str]) -> None:
     master.main(["--groups", "4", "--pressed", "104", "--offered-seconds", "3"])

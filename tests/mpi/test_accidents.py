@@ -42,7 +42,7 @@ def test_a_worker_that_is_killed_before_the_clock_is_started_again(
 
 @pytest.mark.slow
 def test_a_run_whose_directory_is_renamed_ends_and_says_so(tmp_path: Path) -> None:
-    """What else may happen to it: tests/aiperf/journal/test_place.py."""
+    """What else may happen to it: tests/aiperf/journal/test_file.py."""
     directory = tmp_path / "run"
     with started(run_of(1, *words(directory, 5)), directory) as job:
         job.wait_for('"Closed"')

@@ -22,10 +22,6 @@ from nas.morphisms import (
     DeepenBottleneck,
     Morphism,
     MorphismError,
-    Widen,
-    WidenByCopies,
-    WidenTrunk,
-    WidenTrunkByCopies,
 )
 from nas.morphisms.text import DeepenPlain, Upcycle
 from nas.reader import members
@@ -36,7 +32,6 @@ from nas.weights import digest
 from tests.nas.grown import cases, kinds_for, randomised, standard
 
 EDITS = Path(__file__).with_name("edits.txt")
-WIDENINGS = (Widen, WidenByCopies, WidenTrunk, WidenTrunkByCopies)
 every_kind = pytest.mark.parametrize("kind", [*MIX, *TEXT_MIX])
 
 

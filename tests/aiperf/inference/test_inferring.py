@@ -89,6 +89,7 @@ def test_a_host_that_becomes_faster_after_the_warm_up_has_a_valid_test(
 
     files, number = RunFiles(tmp_path / "run"), run[1]
     shutil.copytree(run[0].directory, files.directory)
+    shutil.rmtree(files.inference_directory, ignore_errors=True)
     logs = files.inference_logs(number, "offline")
     logs.mkdir(parents=True)
     monkeypatch.setattr("aiperf.inference.measuring.warm_up", slow)

@@ -56,7 +56,7 @@ def test_a_worker_that_is_killed_or_hangs_is_started_again(world: LocalWorld, tm
     os.kill(pid, signal.SIGKILL)
     gone = wait(world, Gone)
     assert isinstance(gone, Gone)
-    assert gone.reason.startswith(f"the worker (process {pid}) was killed by signal 9; error: ")
+    assert gone.reason.startswith(f"the worker (process {pid}) was killed by signal 9; ")
     world.send(0, Assign(trial(1), 1))  # to nobody
     assert world.receive(0.1) is None
 

@@ -51,7 +51,7 @@ class Head:
         raise NotImplementedError
 
     def examples_text(self, input: Shape, classes: int) -> str:
-        """What examples of this shape with so many answers are, in a few words."""
+        """Examples of this shape and number of answers, in a few words."""
         return f"{classes} {self.answers} of {' x '.join(map(str, input))}"
 
 

@@ -26,8 +26,8 @@ class StepMemory:
 
 
 def step_memory(graph: Graph, narrow: int, examples: int, ranks: int = 1) -> StepMemory:
-    """The memory of a step of one rank of `ranks`, on so many examples, its products in numbers of `narrow`
-    bytes.
+    """The memory of a step of one rank of `ranks`, on this number of examples. Its products have numbers of
+    `narrow` bytes.
 
     Raises MissingReading where a layer does not state its memory: then the whole is unknown.
     """

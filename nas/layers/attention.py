@@ -213,7 +213,8 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, heads: int, groups: int, rotary: float, window: int = 0
 ) -> Tensor:
     """Causal. Query head i reads group i * groups // heads. Where `rotary` is not 0, it is the base by which
-    queries and keys are turned by their position. Where `window` is not 0, so many positions are read."""
+    queries and keys are rotated by their position. Where `window` is not 0, it is the number of positions
+    read."""
     width = q.shape[2] // heads
     q, k, v = (part.unflatten(2, (-1, width)).transpose(1, 2) for part in (q, k, v))
     if rotary:

@@ -102,11 +102,11 @@ class Layer:
         return self.groups
 
     def order(self, channels: int) -> Sequence[int] | None:
-        """For each of so many channels out, the channel in that it is; None: each stays where it is."""
+        """The input channel that each of these output channels copies; None: each stays where it is."""
         return None
 
     def widened(self, width: int) -> Layer:
-        """The layer with so many channels or features. Needed where it mixes channels."""
+        """The layer with this number of channels or features. Needed where it mixes channels."""
         raise NotImplementedError
 
     def is_non_negative(self, *inputs: bool) -> bool:
@@ -257,8 +257,8 @@ class Footprint:
 
 
 def product_costs(row: str, macs: int, sums: int = 0) -> Mapping[str, Cost]:
-    """Costs of a product with so many multiply-accumulates, each of whose gradients takes as many. `sums` is
-    the number of elements that a bias is added to; its gradient is the sum of theirs."""
+    """Costs of a product with this number of multiply-accumulates; each of its gradients takes as many.
+    `sums` is the number of elements that a bias is added to; its gradient is the sum of theirs."""
     products = Ops(mac=macs)
     rows = {row: Cost(products, products, products, products)}
     if sums:
@@ -359,7 +359,7 @@ class LayerPlace:
         return self.steps(kind, 1, *inputs, **attributes)[0]
 
     def steps(self, kind: str, num: int, *inputs: str, **attributes: Any) -> tuple[str, ...]:
-        """The names of the so many tensors that an operator on the way puts out."""
+        """Names for the outputs of an intermediate operator, one per output."""
         number = len(self.draft.operators)
         outputs = tuple(f"{self.own}.{number}.{place}" for place in range(num))
         self.draft.operators.append(Operator(kind, inputs, outputs, attributes))

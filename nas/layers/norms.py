@@ -217,7 +217,7 @@ class LayerNorm(Layer):
 
 
 def scaling(rows: int, d: int) -> Cost:
-    """What a norm by the mean of squares, with a scale, makes of so many rows of d numbers each."""
+    """What a norm by the mean of squares, with a scale, costs for this number of rows of d numbers each."""
     # x²: mul d; their mean: add d − 1, div; + ε: add; root: sqrt; its inverse r: div; x̂ = x·r: mul d;
     # scale: mul d
     forward = Ops(mul=3 * d, add=d, div=2, sqrt=1)
@@ -230,7 +230,7 @@ def scaling(rows: int, d: int) -> Cost:
 
 
 def normalising(rows: int, d: int) -> Cost:
-    """What a norm with mean, variance, scale and shift makes of so many rows of d numbers each."""
+    """What a norm with mean, variance, scale and shift costs for this number of rows of d numbers each."""
     # mean: add d − 1, div; x − mean: add d; variance: mul d, add d − 1, div; + ε: add; root: sqrt; its
     # inverse r: div; x̂: mul d; scale: mul d; shift: add d
     forward = Ops(mul=3 * d, add=4 * d - 1, div=3, sqrt=1)

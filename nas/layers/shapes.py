@@ -157,13 +157,13 @@ class Windows:
         )
 
     def _windows_up_to(self, pixels: int) -> int:
-        """How many windows begin within so many pixels from where the first one does."""
+        """Number of windows that begin within this number of pixels after the first."""
         return 0 if pixels < 0 else min(self.num, pixels // self.stride + 1)
 
 
 def most_taps(side: int) -> int:
-    """The most taps of a kernel along so many pixels; of a larger one most would see padding only. Taps on
-    the padding are counted, and nothing would bound how many a device makes."""
+    """The most taps of a kernel along this number of pixels; most of a larger one would see only padding.
+    Taps on the padding are counted, and nothing would bound how many a device makes."""
     return 2 * side + 4
 
 

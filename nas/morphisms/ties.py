@@ -54,8 +54,8 @@ def ties(graph: Graph) -> list[Tie]:
             if node.layer.groups > 1:
                 for tied in (own, find(node.inputs[0])):
                     groups[tied] = lcm(groups.get(tied, 1), node.layer.groups)
-    # Channels that were taken in turn from some runs lie in fewer runs: each shuffle needs so many times the
-    # runs of the groups behind it. They lie over no others that were not shuffled.
+    # Channels that were taken in turn from some runs lie in fewer runs: each shuffle needs that many times
+    # the runs of the groups behind it. They lie over no others that were not shuffled.
     shuffled = [node for node in graph.nodes if node.layer.runs > node.layer.groups]
     for node in shuffled:
         groups[find(node.name)] = groups.get(find(node.name), 1) * node.layer.runs

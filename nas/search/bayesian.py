@@ -228,7 +228,7 @@ class Forest:
 
         The variance is that between the trees and that within their leaves (Hutter et al., "Sequential
         model-based optimization for general algorithm configuration", LION 2011). Before there is a
-        tree, those of all that was told.
+        tree, those of all observations.
         """
         if not self._trees:
             told = self._values[: self.num_told] if self.num_told else np.zeros(1)
@@ -249,7 +249,7 @@ class Forest:
             self._trees.pop(0)
         self._trees.append(tree)
         self._num_grown += 1
-        # A whole forest's worth of trees while what was told grows by GROWTH.
+        # A whole forest's worth of trees while the observations grow by GROWTH.
         pause = int(GROWTH * self.num_told / TREES) if len(self._trees) == TREES else 0
         self._next_growth += max(1, pause) if self._num_grown >= TREES else 0
 

@@ -14,13 +14,14 @@ from nas.search.bounds import Bounds, Size
 from nas.search.growth import Growing, Grown, edited
 from nas.search.trials import Candidate, Living, Observation, StoredTrial
 
-# A parent has no more children when so many draws in a row were out of bounds (every kind of morphism
-# has had its turn then), or after so many draws in all.
+# A parent has no more children when this number of draws in a row was out of bounds (every kind of morphism
+# has had its turn then), or after this number of draws in all.
 BARREN = 16
 DRAWS_OF_A_PARENT = 256
-# When so many parents were passed over, the proposal turns to the seed.
+# When this number of parents was passed over, the proposal turns to the seed.
 PARENTS = 8
-# From the seed: so many single steps; then, where those are all known, walks of up to so many steps.
+# Largest lengths of the walks from the seed, in turn: single steps, then, if those networks are all known,
+# longer ones.
 WALKS = (1,) * 4 + (32,) * 64
 
 
@@ -222,7 +223,7 @@ class Search:
         raise Exhausted("no new architecture found within the bounds; widen search.bounds")
 
     def _stepped(self, rng: random.Random, steps: int) -> Grown | None:
-        """The first new network on a walk of so many steps from the seed."""
+        """The first new network on a walk of this length from the seed."""
         graph, walked = self.seed, tuple[Morphism, ...]()
         for kind in rng.choices(self._kinds, self._shares, k=steps):
             self._spend(graph)

@@ -14,7 +14,7 @@ from nas.tuning.space import Dimension, Space
 from nas.tuning.tuner import Tuner, Values
 
 STARTUP = 10
-"""Proposals are drawn evenly until so many trials ended; NNI's own 20 are more than a short run has."""
+"""Trials that end before proposals cease to be uniform; NNI's default of 20 exceeds a short run's trials."""
 
 
 class NniTuner(Tuner):

@@ -80,7 +80,7 @@ class Tuner:
         """Values for the whole space; the same after the same calls and for the same seed."""
         raise NotImplementedError
 
-    # What a library is told of a trial, whose values lie within the space.
+    # What a library learns of a trial; its values lie within the space.
 
     def _began(self, number: int, values: Values) -> None:
         pass
@@ -105,5 +105,5 @@ def installed(library: str) -> bool:
 
 
 def _rounded(value: float) -> float:
-    """The value with so many digits as count."""
+    """The value, rounded to the digits that matter."""
     return float(f"{value:.{DIGITS}g}")

@@ -29,7 +29,7 @@ BOUNDARIES: Mapping[str, str] = {
     "aiperf/inference/systems.py": "an error cannot pass through LoadGen's threads; its process ends",
     "aiperf/telemetry/sensor.py": "a vendor's library is foreign code; what it raises stands in the record",
     "aiperf/training/train.py": "a first step that fails is made known to the group, then raised",
-    "aiperf/training/worker.py": "a trial is foreign code; the master is told whatever it raises",
+    "aiperf/training/worker.py": "a trial is foreign code; the master hears whatever it raises",
     "aiperf/training/driver.py": "what another thread cannot handle is raised again on that of the work",
     "aiperf/ranks/relay.py": "the thread that hears the master must not end unseen; its rank ends with it",
     "aiperf/ranks/pretender.py": "what would end a worker's process ends its thread, as the master hears",

@@ -1,4 +1,4 @@
-"""What is written for NNI, and the world that its trials come to; a real NNI is in tests/nni."""
+"""What is written for NNI, and the world that its trials connect to; a real NNI is in tests/nni."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused before the clock starts, and what a person is told, by what the ranks said."""
+"""What is refused before the clock starts, and what the user reads, by what the ranks reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What LoadGen is told beside its built-in configuration, and latencies as it computes them."""
+"""What LoadGen receives besides its built-in configuration, and latencies as it computes them."""
 
 from __future__ import annotations
 

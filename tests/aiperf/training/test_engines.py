@@ -1,4 +1,4 @@
-"""A trial by another engine: the same steps, or a fallback that is told."""
+"""A trial by another engine: the same steps, or a fallback that is reported."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class TrainingConfig:
     """Passes over the training examples. By round; the last holds for all later rounds. By rung, where the
     schedule is halving: in all up to there, so that they rise."""
     validate_every_examples: int
-    """A validation closes a segment after about so many training examples."""
+    """A validation closes a segment after about this many training examples."""
     schedule: str = "rounds"
     """rounds: a trial is as long as its round says. halving: asynchronous successive halving; a third of a
     rung is trained on to the next."""
@@ -208,7 +208,7 @@ class TrainingConfig:
         return 2 if self.optimizer == "sgd" else 3
 
     def normalises_over(self, ranks: int) -> bool:
-        """Whether batch norms take their statistics over a group of so many ranks."""
+        """Whether batch norms take their statistics over a group of this many ranks."""
         return self.batch_norm == "synchronised" and ranks > 1
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.dispatch_rank FOLDER [--ranks N] -- ARGUMENTS OF aiperf-hpc
 
 It writes FOLDER/RANK: "F" (Finished is sent) or "A" (Assign has arrived) and the monotonic time [s]. With
---ranks it starts so many itself, joined by sockets as those of torchrun are: they are forked when all is
+--ranks it starts this many itself, joined by sockets as those of torchrun are: they are forked when all is
 imported, so that 512 of them start in seconds and share their memory.
 """
 

@@ -294,7 +294,7 @@ class Measured:
 def measured(
     groups: int, span_seconds: float | None, trial_seconds: Callable[[int], float], counts: bool = False
 ) -> Measured:
-    """A run of so many seconds; None: until each group has a trial."""
+    """A run of this many seconds; None: until each group has a trial."""
     with tempfile.TemporaryDirectory() as scratch:
         files = RunFiles(Path(scratch) / "run")
         machine = Machine(groups, trial_seconds, files)

@@ -33,7 +33,7 @@ EXAMPLES = 1000
 
 @dataclass(frozen=True)
 class Reached:
-    """A search after so many proposals."""
+    """A search after this many proposals."""
 
     proposals: int
     seconds: float

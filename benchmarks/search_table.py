@@ -184,5 +184,5 @@ def figure(results: list[Result], path: Path) -> None:
 
 
 def _at(curve: list[tuple[int, float]], operations: float) -> float:
-    """The lowest error so far after so many operations; 1 before the first."""
+    """The lowest error so far after this many operations; 1 before the first."""
     return min((error for at, error in curve if at <= operations), default=1.0)

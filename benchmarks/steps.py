@@ -55,7 +55,7 @@ class Times:
 
 
 def grown(seed: int, edits: int) -> Graph:
-    """The digits' seed after so many morphisms, drawn as the evolutionary search draws them."""
+    """The digits' seed after this many morphisms, drawn as the evolutionary search draws them."""
     graph, rng = residual((1, 32, 32), 10, (4, 8, 16)), Random(seed)
     kinds, weights = list(MIX), list(MIX.values())
     while edits:

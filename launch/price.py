@@ -23,7 +23,7 @@ class Price:
     """Three letters (ISO 4217); empty where the owner names none."""
 
     def money(self, node_hours: float) -> float:
-        """The cost of so many node-hours, in the currency of the price."""
+        """The cost of this many node-hours, in the currency of the price."""
         return self.per_node_hour * node_hours
 
     @property

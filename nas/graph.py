@@ -352,7 +352,7 @@ class _Facts:
     @cached_property
     def in_vain(self) -> str:
         """What `Graph.counted_in_vain` says of it, with a place for its name. A dilated kernel has one tap
-        every so many pixels."""
+        every this many pixels."""
         if text := self.layer.counted_in_vain(*self.inputs):
             return text
         convolution = self.layer.convolution(*self.inputs)

@@ -561,7 +561,7 @@ class Simulation:
         return OPS_PER_SECOND
 
     def errors(self, job: Dispatched, planned: int) -> Callable[[int], float]:
-        """The error of the trial after so many of its planned steps."""
+        """The error of the trial after this many of its planned steps."""
         chance, batch = random.Random(job.trial.number), job.trial.hyper.batch_size
         floor = 0.05 + 0.1 * chance.random()
         return lambda done: floor + 0.6 * 0.5 ** (done * batch / 2000) + 0.02 * chance.random()

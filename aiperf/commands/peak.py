@@ -89,7 +89,7 @@ def _refuse_unwritable(output: Path) -> None:
 
 
 def _measured(device: Device, formats: tuple[str, ...], seconds: float) -> Machine:
-    """Measures the device for about so many seconds, in these formats or in all that it has. Raises
+    """Measures the device for about this many seconds, in these formats or in all that it has. Raises
     WorldError for a format that it does not have."""
     from aiperf.measuring.ceiling import SIDES, measure_copy, measure_products, measure_upload
 

@@ -41,7 +41,7 @@ def key(file: Path, site: str, show: bool) -> None:
     "--runs",
     type=click.IntRange(1),
     default=1,
-    help="Ask for so many runs of each system, and list the one with the median OPS; 1: list each run.",
+    help="Ask for this many runs of each system, and list the one with the median OPS; 1: list each run.",
 )
 @click.option(
     "--peaks",

@@ -66,7 +66,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Train:
-    """Make so many steps of a segment; answered by `BlockDone` or `Failed`."""
+    """Make this many steps of a segment; answered by `BlockDone` or `Failed`."""
 
     segment: int
     steps: int

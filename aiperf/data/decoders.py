@@ -30,7 +30,7 @@ from aiperf.host.scheduler_warning import ALL, held
 
 # Pieces that each process decodes ahead.
 PREFETCH = 4
-# Pieces of a request, at least: what a request costs the process that trains is spread over so many.
+# Pieces of a request, at least: what a request costs the process that trains is spread over them.
 LEAST_PIECES = 4
 # Requests in memory, at least: one that is read, one that is decoded, and one that the device may still copy.
 LEAST_SLOTS = 3

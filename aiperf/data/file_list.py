@@ -30,7 +30,7 @@ from aiperf.wording import counted, first_few
 IMAGES = FolderRule(is_image, lambda path, mode: LeftOut.OTHER, lambda path: None)
 """What belongs to an image folder: a pipe, a socket or a device is left out, and linked folders are
 read."""
-# Every file of smaller sets is opened before the clock starts; of larger ones so many of each part,
+# Every file of smaller sets is opened before the clock starts; of larger ones this many of each part,
 # evenly spread. A bad file among the others ends the trial that meets it, with its name.
 CHECKED_FILES = 20_000
 TESTED_SHARE, LEAST_OF_A_CLASS = 5, 3

@@ -40,7 +40,7 @@ def read_idx(folder: Path) -> tuple[Part, Part]:
 
 
 def read_array(file: Path, dimensions: int) -> NDArray[np.uint8]:
-    """The array of bytes in a file. Raises DataError for anything but a whole one of so many dimensions."""
+    """The array of bytes in a file. Raises DataError for anything but a whole one of this many dimensions."""
     try:
         with _opened(file) as stream:
             content = bytearray(stream.read(4 + 4 * dimensions))

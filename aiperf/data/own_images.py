@@ -45,7 +45,7 @@ def inferred(found: SetFacts, stated: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _validation_examples(found: SetFacts) -> int:
-    """The share, but so many that the rarest class has one, and training as many as validation."""
+    """The share, but at least so large that the rarest class has one, and training as many as validation."""
     by_class = np.bincount(found.training.labels)
     total = int(by_class.sum())
     small = min(LEAST_VALIDATION, total // MOST_SHARE)

@@ -186,7 +186,7 @@ def _remedy(by_class: Indices, config: DataConfig) -> str:
     """The numbers of examples with which every class has an image in both parts, as near to those of the
     configuration as the smallest class allows."""
     total, validation, training = int(by_class.sum()), config.validation_examples, config.training_examples
-    enough = -(-total // int(by_class.min()))  # with so many, the smallest class has a whole share
+    enough = -(-total // int(by_class.min()))  # a part of this size has one of the smallest class
     sizes = ((validation, enough), (max(validation, enough), training), (enough, enough), (enough, 0))
     for held_back, trained in sizes:
         if _fits(by_class, held_back, trained):

@@ -65,7 +65,7 @@ class Split(ABC):
             yield range(first, min(first + size, mine.stop))
 
     def stages(self, examples: int) -> Sequence[Stage]:
-        """What a stream does to so many examples, in its order; nothing if they lie on the device."""
+        """What a stream does to this many examples, in its order; nothing if they lie on the device."""
         return ()
 
 
@@ -160,7 +160,7 @@ def image_manifest(
 def text_manifest(
     config: DataConfig, windows: Sequence[int], sha256: str, official_training_examples: int
 ) -> dict[str, Any]:
-    """The manifest of a text with so many windows for training, validation and test."""
+    """The manifest of a text with this many windows for training, validation and test."""
     counts = {f"{part}_examples": number for part, number in zip(PARTS, windows, strict=True)}
     return {
         **config.manifest(sha256),

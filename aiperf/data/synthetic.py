@@ -17,7 +17,7 @@ from aiperf.tasks.images.facts import MOST_GENERATED
 
 # A class is a coarse picture of CELLS x CELLS; an image of it adds white noise of equal power.
 CELLS = 8
-# An image's noise is put together, line by line, out of one pool of so many lines of pixels.
+# An image's noise is put together, line by line, out of one pool of this many lines of pixels.
 LINES = 2048
 
 

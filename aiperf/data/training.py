@@ -59,7 +59,7 @@ class Objective(Protocol):
         """Exact sums over the batch, on its device: (numbers,), int64."""
 
     def tally(self, examples: int, *judged: int) -> Tally:
-        """Makes the tally of so many examples from the sums. Raises NotFinite if an answer was not
+        """Makes the tally of this many examples from the sums. Raises NotFinite if an answer was not
         finite."""
 
     def answers(self, outputs: Tensor, targets: Tensor) -> Tensor:

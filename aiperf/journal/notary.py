@@ -77,7 +77,7 @@ class NotaryAnswer:
     nonce: str
     """A random number of 32 bytes, unknown to everybody before the first answer."""
     nonces: int
-    """Number of nonces that the notary has given, up to this one: so many runs and legs asked it."""
+    """Number of nonces that the notary has given, up to this one: as many runs and legs have asked it."""
     head: JournalHead
     milliseconds: int
     """Time of day by the notary's clock, since 1970 in UTC."""
@@ -126,7 +126,7 @@ def parsed_answer(raw: bytes) -> NotaryAnswer:
 
 
 def answers(path: Path, skipped: int = 0) -> Iterator[NotaryAnswer]:
-    """The answers in a file, one by one, without the first so many. Raises NotaryFileError for the first line
+    """The answers in a file, one by one, after the first `skipped`. Raises NotaryFileError for the first line
     that is none, and OSError if there is no such file or it cannot be read."""
     with opened(path) as file:
         for number, raw in enumerate(lines(file, LONGEST), start=1):

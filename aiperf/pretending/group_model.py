@@ -70,7 +70,7 @@ class Pretended:
         return (computing + max(0.0, reducing - group.overlap * computing)) / self.speed
 
     def validate_seconds(self, learnt: Learnt, examples: int) -> float:
-        """The length of an evaluation of so many examples."""
+        """The length of an evaluation of this many examples."""
         speed, graph = self.assumptions.speed, learnt.graph
         batches = math.ceil(examples / validated_at_once(graph, self.ranks))
         operations = graph.cost.evaluate.price(TENSOR_OPS) * examples / self.ranks
@@ -90,7 +90,7 @@ class Pretended:
         return float(floor + (start - floor) * left)
 
     def tally(self, learnt: Learnt, examples: int) -> Tally:
-        """The result of so many new examples."""
+        """The result of this many new examples."""
         data = self.config.data
         return task_of(data).tally(examples, data.size, self.error(learnt))
 
@@ -117,7 +117,7 @@ class PretendedTrial:
         self.kept: Learnt | None = None
 
     def train_seconds(self, steps: int) -> float:
-        """The length of the next block of so many steps; each call draws it anew."""
+        """The length of the next block of this many steps; each call draws it anew."""
         assumptions = self._group.assumptions
         seconds = steps * self._step_seconds * math.exp(self._draws.gauss(0.0, assumptions.spread.block))
         if self._is_first:

@@ -14,8 +14,8 @@ from nas.ops import TENSOR_OPS
 LEAST_GAIN = 0.02
 """The share of an eager step that an engine must save to be worth another kind of step."""
 ERRORS = 2.0
-"""It must also save so many standard errors of the difference, or the next run would choose otherwise: eager
-is the default where two are equal within the noise."""
+"""It must also save this many standard errors of the difference, or the next run would choose otherwise:
+eager is the default where two are equal within the noise."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Engines:
     """Those of the seed; empty if it was not timed."""
 
     def choose(self, graph: Graph, steps: int, batch_size: int, seconds_left: float) -> tuple[str, str]:
-        """The engine for so many steps of this network, and why: by the figures of the typical network if
+        """The engine for this many steps of this network, and why: by the figures of the typical network if
         these choose the same, so that the trials of a run have few reasons."""
         size = self.sizes.of(graph, batch_size)
         layers = len(graph.nodes) / len(self.sizes.typical.nodes)

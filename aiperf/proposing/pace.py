@@ -46,7 +46,7 @@ network, so one of a much smaller network is no measure of this one."""
 
 
 def block_seconds(groups: int, silence_seconds: float) -> float:
-    """How long a block of steps is to be, in each of so many groups."""
+    """How long a block of steps is to be, in each of this many groups."""
     longest = min(LONGEST_BLOCK_SECONDS, SILENCE_SHARE * silence_seconds)
     return min(max(BLOCK_SECONDS, groups / BLOCKS_A_SECOND), longest)
 
@@ -61,8 +61,8 @@ class TimedValidation:
 
 
 def reserved_seconds(recent: Sequence[TimedValidation], operations: int) -> float:
-    """Time in seconds for the validation of a network with so many OPS per example, after these validations,
-    of which the last ones count; 0 without any."""
+    """Time in seconds for the validation of a network with this many operations per example, after these
+    validations, of which the last ones count; 0 without any."""
     return CLOSING_SHARE * max(
         (each.seconds * _scaling(each, operations) for each in recent[-RECENT:]), default=0.0
     )

@@ -70,7 +70,7 @@ class SharedFailure:
             self._segments = max(self._segments, failure.segments)
 
     def ends_run(self, num_groups: int, num_hosts: int, open_segments: int) -> bool:
-        """Whether no trial can be expected to complete, with so many groups on so many hosts: three networks
+        """Whether no trial can be expected to complete, with this many groups and hosts: three networks
         failed, on at least half of the groups, and on three groups and three hosts where there are as many.
         A trial in progress with more validations (`open_segments`) than any that failed is waited for."""
         return (

@@ -61,7 +61,7 @@ MOST_PROCESSES = 16
 
 Tell = Callable[[object], None]
 Work = Callable[[int, int, Tell], None]
-"""Does the part with this index of so many parts, and tells the parent process what it did."""
+"""Does the part with this index of this many parts, and tells the parent process what it did."""
 
 _NAMES = {"hyper": "hyper-parameters", "round": "round", "epochs": "epochs", "seed": "random seed"}
 """Names in messages of the fields of a trial that are compared one by one."""
@@ -274,7 +274,7 @@ def num_processes() -> int:
 
 
 def shared_answers(work: Work, processes: int) -> Iterator[tuple[int, object]]:
-    """Shares the work between so many forked processes. Yields what each tells, with its index, until all
+    """Shares the work between this many forked processes. Yields what each tells, with its index, until all
     have ended; if the caller stops earlier, they are ended.
 
     Raises AiperfError if a process dies.

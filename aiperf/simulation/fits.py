@@ -172,7 +172,7 @@ def with_validation(segments: Sequence[SegmentWork], speed: Speed, ranks: int) -
 
 
 def step_seconds(speed: Speed, network: NetworkSize, operations: float) -> float:
-    """Modelled time in seconds of a training step with so many operations per rank."""
+    """Modelled time in seconds of a training step with this many operations per rank."""
     return speed.step_seconds + speed.layer_seconds * network.layers + operations / speed.ops_per_second
 
 

@@ -62,10 +62,10 @@ class DataConfig:
     """Folder of the files, of a text also one file; empty for digits, generated data and the text that comes
     with this program."""
     training_examples: int = 0
-    """At most so many, stratified; 0: all that validation leaves. Of a text the windows of an epoch, each of
-    which goes on where the last one ended."""
+    """At most this many, stratified; 0: all that validation leaves. Of a text the windows of an epoch, each
+    of which goes on where the last one ended."""
     validation_examples: int = 0
-    """Taken from training, stratified. Of a text at most so many windows of its validation part; 0: all."""
+    """Taken from training, stratified. Of a text at most this many windows of its validation part; 0: all."""
     test_examples: int = 0
     """Generated data only; otherwise the official test part is used whole."""
     augmentation: str = "none"

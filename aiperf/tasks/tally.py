@@ -37,7 +37,7 @@ class Tally:
 
     @property
     def floor(self) -> float:
-        """What an error of 0 counts as in the score: so many examples cannot show a smaller one."""
+        """What an error of 0 counts as in the score: this many examples cannot show a smaller one."""
         raise NotImplementedError
 
     @property

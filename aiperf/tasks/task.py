@@ -215,14 +215,14 @@ class Task:
     optimizer: str
     """The optimizer of the task's presets, as `training.optimizer` names it."""
     tally: Callable[[int, int, float], Tally]
-    """The tally of a network with this error, for so many examples of a size."""
+    """The tally of a network with this error, for this many examples of a size."""
     error_text: Callable[[float], str]
     """An error in the units of the task's field."""
     error_law: str
     """Whose law of errors pretending workers and simulations follow: a key of a machine's `errors`:
     images or language."""
     chance: Callable[[int], float]
-    """The error of a network that knows nothing, of so many classes."""
+    """The error of a network that knows nothing, of this many classes."""
     seeds: Mapping[str, Callable[[Shape, int], Graph]]
     """Starting architectures by name, for what is read and the number of answers. A name that this program's
     own seeds have, too, means the task's."""

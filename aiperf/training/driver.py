@@ -164,11 +164,11 @@ class Driver(ABC, Generic[S, K]):
 
     @abstractmethod
     def measure_ceiling(self, seconds: float) -> Ceiling:
-        """Measures the device, in about so many seconds."""
+        """Measures the device, in about this many seconds."""
 
     @abstractmethod
     def measure_control(self, seconds: float) -> Control:
-        """Measures the control of the run's task, in about so many seconds."""
+        """Measures the control of the run's task, in about this many seconds."""
 
     def release(self, message: Release) -> None:
         """Takes what the master chose for those that compute."""

@@ -146,7 +146,7 @@ def _by_shape(replay: Replay) -> Iterator[Hashable]:
 
 
 def _by_work(replay: Replay) -> Iterator[Hashable]:
-    """Seconds of so many steps and examples, wherever they stand: also where trials were numbered anew."""
+    """Seconds of this many steps and examples, wherever they stand: also where trials were numbered anew."""
     for _, work, seconds in _durations(replay):
         if work[0]:
             for text in _digits(9, seconds):

@@ -29,7 +29,7 @@ OWN_GROUP: Mapping[str, Any] = (
 
 
 def wait(command: Sequence[str], output: int, seconds: float) -> int | None:
-    """The exit status of a command, whose output goes to a file; None where it was not over after so many
+    """The exit status of a command, whose output goes to a file; None where it was not over after this many
     seconds. It is ended, with whatever it had started, when this returns or raises."""
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.on_device.process", *command],

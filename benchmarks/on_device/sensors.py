@@ -109,7 +109,7 @@ def _load(device: Device) -> Callable[[], None]:
 def _readings(
     sensor: Sensor, tool: Callable[[], Values], seconds: float, between: Callable[[], None]
 ) -> list[Reading]:
-    """Readings of both for so many seconds, with `between` called before each."""
+    """Readings of both for this many seconds, with `between` called before each."""
     until, found = monotonic() + seconds, list[Reading]()
     while monotonic() < until:
         between()

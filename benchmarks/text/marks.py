@@ -50,7 +50,7 @@ def backed_off(training: NDArray[np.uint8], tested: NDArray[np.uint8], order: in
 
 
 def _counts(text: NDArray[np.uint8], length: int) -> NDArray[np.int64]:
-    """How often each byte follows each context of so many bytes: (256^length, 256)."""
+    """How often each byte follows each context of this many bytes: (256^length, 256)."""
     counts = np.zeros(BYTES ** (length + 1), np.int64)
     for codes in _codes(text, length):
         counts += np.bincount(codes, minlength=len(counts))

@@ -72,7 +72,7 @@ class Job:
         return path.read_text(encoding="utf-8") if path.exists() else ""
 
     def wait_for(self, words: str, seconds: float = BEGUN_SECONDS, count: int = 1) -> float:
-        """Until so many lines of the journal hold these words; the monotonic time then."""
+        """Until this many lines of the journal hold these words; the monotonic time then."""
         until = time.monotonic() + seconds
         while self.journal().count(words) < count:
             assert time.monotonic() < until, f"no {words} in {seconds} s; {self.text()}"
@@ -138,7 +138,7 @@ def _environment(process: psutil.Process) -> dict[str, str]:
 
 
 def run_of(ranks: int, *words: object) -> list[str]:
-    """One process and what it starts, or so many under mpiexec."""
+    """One process and what it starts, or this many under mpiexec."""
     if ranks > 1:
         return OPEN_MPI.run(ranks, *words, "--devices-per-trial", 1)
     return [sys.executable, "-m", "aiperf", *map(str, words)]

@@ -281,7 +281,7 @@ def parents_of(kind: type[Morphism]) -> Mapping[str, Callable[[], Graph]]:
 
 
 def cases(kind: type[Morphism], num: int) -> Iterator[tuple[str, Graph, Morphism]]:
-    """Up to so many morphisms of this kind for each parent."""
+    """Up to this many morphisms of this kind for each parent."""
     for name, parent in parents_of(kind).items():
         for morphism in proposals(parent(), kind, num):
             yield name, parent(), morphism

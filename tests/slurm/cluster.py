@@ -140,7 +140,7 @@ class Job:
 
 @contextmanager
 def cluster_of(nodes: int, work: Path, tracking: str = "linuxproc") -> Iterator[Cluster]:
-    """A Slurm of so many nodes, of which nothing is left afterwards."""
+    """A Slurm of this many nodes, of which nothing is left afterwards."""
     home = work / "slurm"
     began = time.monotonic()
     start = [SCRIPT, "start", home, str(nodes), tracking]

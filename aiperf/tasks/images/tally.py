@@ -69,7 +69,7 @@ class Classified(Tally):
 
 
 def chance_of_so_few(tested: Classified, validated: Classified) -> float:
-    """An upper bound on the probability of at most so many wrong answers in the test, given those in both.
+    """An upper bound on the probability of at most this many wrong answers in the test, given those in both.
 
     A network that was trained on neither part errs equally often in both. The number of its wrong answers
     that fall in the test then follows the hypergeometric distribution, whatever its error is (Fisher's exact

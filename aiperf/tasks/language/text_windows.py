@@ -15,7 +15,7 @@ VALIDATION_FROM, TEST_FROM, WHOLE = 90, 95, 100
 
 @dataclass(frozen=True)
 class TextWindows:
-    """The windows of `size` bytes into which a text of so many bytes is cut."""
+    """The windows of `size` bytes into which a text of this many bytes is cut."""
 
     bytes: int
     size: int
@@ -53,13 +53,13 @@ class TextWindows:
         return min(map(len, self.parts)) - 1
 
     def enough_bytes(self, training: int = 1, validation: int = 1) -> int:
-        """With so many, these parts have so many windows, and the test part has one: it is a twentieth of
-        them, as validation is."""
+        """Bytes of a text whose training and validation have these numbers of windows, and its test one.
+        Validation and test are a twentieth of it each."""
         passed = -(-(training + 1) * self.size * WHOLE // VALIDATION_FROM)
         return max(passed, WHOLE // (WHOLE - TEST_FROM) * (validation * self.size + 1))
 
     def left_out(self, windows: int) -> int:
-        """Bytes that belong to no window, where the three parts together have so many."""
+        """Bytes that belong to no window, where the three parts together have this many windows."""
         return self.bytes - windows * self.size - len(self.parts)
 
     def _adjoining(self, part: range) -> int:

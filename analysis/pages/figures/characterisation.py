@@ -23,7 +23,7 @@ THIRDS = (("sky", 6.0), ("blue", 7.5), ("plum", 9.0))
 """Colour and size of those that reached the error: the more epochs, the darker and larger."""
 NO_NAMES: Mapping[int, str] = {}
 FARTHEST = 8.0
-"""A control that is so many times beyond the trials is drawn at the edge: else they would be one dot."""
+"""A control that is this many times beyond the trials is drawn at the edge: else they would be one dot."""
 
 
 def characterisation(

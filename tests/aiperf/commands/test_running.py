@@ -154,7 +154,7 @@ def test_a_past_that_cannot_have_been_is_not_continued(
 
 
 def run_of(*without: type[events.Event], first: int | None = None, edited: bool = False) -> Make:
-    """Makes a run whose journal lacks some lines, has only so many, or was edited."""
+    """Makes a run whose journal lacks some lines, has only this many, or was edited."""
     lines = [line for line in journals.told() if not isinstance(line[1], without)][:first]
 
     def make(files: RunFiles) -> None:

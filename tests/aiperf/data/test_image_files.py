@@ -173,7 +173,7 @@ REFUSED = {"raw": IDX_REFUSED, "bin": BINARY_REFUSED, "png": PNG_REFUSED}
 
 @pytest.mark.parametrize(("form", "name"), [(form, name) for form in REFUSED for name in REFUSED[form]])
 def test_bad_files_are_refused(tmp_path: Path, form: str, name: str) -> None:
-    """Each is replaced by other content, cut off by so many bytes, or removed."""
+    """Each is replaced by other content, cut off by this many bytes, or removed."""
     config = write(tmp_path, form)
     damage, expected = REFUSED[form][name]
     for file, content in damage.items():

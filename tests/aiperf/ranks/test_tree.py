@@ -141,7 +141,7 @@ class End:
 
 
 def net_of(groups: int, size: int, chance: random.Random | None = None, setup: bool = True) -> Net:
-    """So many groups of so many ranks, to which a run was said."""
+    """This many groups of this many ranks, to which a run was said."""
     ranks = (tuple(range(1 + size * group, 1 + size * (group + 1))) for group in range(groups))
     net = Net(ranks, chance or random.Random(1))
     if setup:

@@ -192,7 +192,7 @@ def with_end(reason: str, earlier_seconds: float) -> Edit:
 
 
 def worked(factor: float) -> Edit:
-    """The same work, said to have taken so many times as long."""
+    """The same work, said to have taken this many times as long."""
     return together(
         each(Stepped, lambda e: within(e, seconds=e.block.seconds * factor)),
         each(Closed, lambda e: within(e, train_seconds=e.segment.train_seconds * factor)),

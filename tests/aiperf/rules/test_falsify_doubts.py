@@ -48,7 +48,7 @@ def in_six_milliseconds(timed: list[Timed]) -> list[Timed]:
 
 
 def worked_in_each_leg(*factors: float) -> Edit:
-    """The work of each leg, said to have taken so many times as long."""
+    """The work of each leg, said to have taken this many times as long."""
 
     def edit(timed: list[Timed]) -> list[Timed]:
         first, second = (*places(timed, LegBegan),)

@@ -48,7 +48,7 @@ BEST = 3.1563
 
 
 def with_test_of(share: float) -> Edit:
-    """So many of the bits per byte of the best validation."""
+    """This many of the bits per byte of the best validation."""
     return with_tested(units=round(share * BEST * UNIT * 134_400))
 
 
@@ -147,7 +147,7 @@ def test_the_bound_convicts_where_the_parts_are_known_to_be_alike(
 
 
 def of_bits(bits: float) -> Edit:
-    """All validations and the test have so many bits per byte."""
+    """All validations and the test have this many bits per byte."""
     return together(alike(round(bits * UNIT * 25_600)), with_tested(units=round(bits * UNIT * 134_400)))
 
 

@@ -131,7 +131,7 @@ def test_whoever_moves_the_time_of_day_too_is_not_seen() -> None:
 
 
 def cut_to_a_deadline(seconds: float) -> list[Timed]:
-    """A run that was killed after so many seconds of its span, told as one that was to last so long. What
+    """A run that was killed after this many seconds of its span, told as one that was to last so long. What
     was in flight was stopped, it says, and is left where it last validated."""
     long = told(Scene(minutes=2.0, epochs=5000, changes=(("training.validate_every_examples", 60_000),)))
     deadline = RELEASE + seconds

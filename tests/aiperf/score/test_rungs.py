@@ -10,7 +10,7 @@ from aiperf.score.rungs import Controls, at_common_rung, comparable
 from aiperf.wire.messages import Control, Rung
 
 Timed = tuple[str, int, int]
-"""Network, size and batch, in steps of a second: so many examples per second as the batch has."""
+"""Network, size and batch, in steps of a second: this many examples per second as the batch has."""
 
 
 def controls(*ranks: list[Timed]) -> Controls:

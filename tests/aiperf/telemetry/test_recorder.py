@@ -42,7 +42,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFiles:
 def recorder(
     files: RunFiles, library: str = "nvidia", devices: tuple[str, ...] = (DEVICE,), lines: int = 1
 ) -> Iterator[Recorder]:
-    """One that records, and has written so many lines."""
+    """One that records, and has written this many lines."""
     path = files.telemetry("node1")
     recording = Recorder(path, library, {each: each for each in devices})
     try:

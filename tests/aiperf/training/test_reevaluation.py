@@ -177,7 +177,7 @@ class SpotChecked:
     validation: Classified
 
     def again(self, path: Path, seed: int = 2, wrong: int = 0) -> Reevaluation:
-        """From a file with weights of that seed; the journal counts so many right answers less."""
+        """From a file with weights of that seed; the journal counts this many right answers less."""
         graph = rebuild(self.best.replay(), self.number)
         files = RunFiles(path)
         copyfile(self.best.files.weights(self.best.number), ready(files.weights(self.best.number)))

@@ -48,7 +48,7 @@ def dispatched(t: float, number: int, group: int) -> tuple[float, Event]:
 
 
 def whole(number: int, begin: float, end: float, validated: float, built: float = 0.0) -> Lines:
-    """A trial of one segment of ten steps; it took so many seconds to build its network."""
+    """A trial of one segment of ten steps; it took this many seconds to build its network."""
     segment = Segment(number, 1, 0, 10, 1000, end - begin, Classified(100, 50), validated - end)
     return [
         (begin, events.Began(Started(number, 1, "g", built), begin)),

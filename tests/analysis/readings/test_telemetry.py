@@ -30,7 +30,7 @@ def write(files: RunFiles, host: str, *records: object) -> Path:
 
 
 def at(seconds: float, **values: object) -> dict[str, object]:
-    """A line at so many seconds of the span."""
+    """A line at this many seconds of the span."""
     return {"wall_seconds": START + RELEASE_SECONDS + seconds, **values}
 
 

@@ -103,7 +103,7 @@ def notarise(
     late: Callable[[float], float] = lambda t: 0.5,
     is_there: Callable[[float], bool] = lambda t: True,
 ) -> RunFiles:
-    """Writes the run, with a head handed over every so many seconds and after the lines that end a leg.
+    """Writes the run, with a head handed over every this many seconds and after the lines that end a leg.
 
     `real`: the notary's seconds since the leg began at a time of the journal. `late`: how much later it
     answers; `is_there`: whether it does.

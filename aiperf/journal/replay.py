@@ -151,6 +151,14 @@ class Replay:
         return sum(leg.span_seconds for leg in self.legs)
 
     @property
+    def seconds_so_far(self) -> float:
+        """Length of the span up to the last line: what `AFTER_LAST_LINE_SECONDS` adds to a leg that was killed
+        is not added to one that goes on."""
+        if not self.legs or self.leg.ended is not None or self.leg.released is None:
+            return self.span_seconds
+        return self.span_seconds - max(0.0, self.leg.end - self.leg.last)
+
+    @property
     def running(self) -> dict[int, Attempt]:
         """The attempts that began and have not ended, by group."""
         return {a.group: a for a in self._open.values() if a.state is State.RUNNING}

@@ -100,7 +100,7 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
         ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
         ("verdict", verdict),
         ("machine", devices_text(replay)),
-        (marked("span so far", mark), clock(replay.span_seconds)),
+        (marked("span so far", mark), clock(replay.seconds_so_far)),
         (marked("trials", mark), f"{replay.next_number} dispatched, {len(replay.arrivals)} ended"),
         (marked("best network", mark), best_text),
     ]

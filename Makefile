@@ -205,7 +205,7 @@ TUNERS := -e '.[nni,optuna]'
 
 # The installation that looks at results, with its extras, and no more: a pure floor that wants another library
 # fails here.
-PURE := -e '.[report,sign]' scikit-learn mlperf-logging pytest pytest-timeout pytest-xdist hypothesis setuptools
+PURE := -e '.[report,sign]' scikit-learn mlperf-logging kubernetes-validate pytest pytest-timeout pytest-xdist hypothesis setuptools
 
 $(VENV)/.installed-pure: $(VENV)/.made $(STATED) Makefile
 	@$(INSTALL) $(PURE)

@@ -48,8 +48,8 @@ class Launcher:
 
 def _of_mpi(name: str) -> Launcher:
     """Open MPI, up to 4 and from 5 on, binds a rank to one core or to a part of the node; the ranks of this
-    program share the cores out themselves. On a host that is listed once it would start as many ranks as there
-    are cores. Other MPIs do not read these variables."""
+    program share the cores out themselves. On a host that is listed once, it would start a rank for each
+    core. Other MPIs do not read these variables."""
     return Launcher(
         name,
         lambda mpi: [name, "-n", COUNT, "--hostfile", '"$hosts"'],

@@ -21,7 +21,7 @@ from aiperf.commands.compare import refuse_no_table, write_table
 from aiperf.commands.run_options import rank_words, take_request
 from aiperf.commands.user_files import reading
 from aiperf.config import to_toml
-from aiperf.errors import AiperfError, JournalError
+from aiperf.errors import AiperfError, ConfigError, JournalError
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.journal.run_files import RunFiles
@@ -75,6 +75,10 @@ def scaling(
     """
     context = run_context(options, hours, several=True)
     machine, chosen = load_site(site), SCHEDULERS[scheduler]
+    if not (chosen.waits or one_job):
+        raise ConfigError(
+            f"the job of the table must begin after the others, and {chosen.name} cannot wait; use --one-job"
+        )
     files = StudyFiles(directory.absolute(), chosen.ending)
     sizes = node_counts(nodes)
     request = take_request(dict(context.params))

@@ -86,7 +86,7 @@ def test_a_busy_loop_beside_one_of_four_ranks_is_named(tmp_path: Path) -> None:
             assert not any("group 3" in line for line in slow_lines(directory))
             job.worker(SLOWED).send_signal(signal.SIGUSR2)
             until, times = time.monotonic() + NAMED_SECONDS, 0
-            # In a row: at the limit a group is named and not named in turn, and the end adds to what is compared.
+            # In a row: near the limit it is named and not named in turn, and the end adds to the data.
             while times < 10:
                 times = times + 1 if any("group 3" in line for line in slow_lines(directory)) else 0
                 assert time.monotonic() < until, slow_lines(directory)

@@ -182,7 +182,9 @@ VARIABLE_CASES = (
         VariableCase(
             (
                 *_in("launch/current_job.py", "each.job_id", "scheduler.job_id"),
-                *_in(f"launch/{name}.py", "self.job_id", *("self.element",) * (name == "lsf")),
+                # A pod does not ask for its time.
+                *_in(f"launch/{name}.py", *("self.job_id",) * (name != "kubernetes")),
+                *_in(f"launch/{name}.py", *("self.element",) * (name == "lsf")),
                 *("launch/slurm.py END",) * (name == "slurm"),
             ),
             tuple(filter(None, (each.job_id, each.element, "SLURM_JOB_END_TIME"))),

@@ -152,8 +152,8 @@ class Replay:
 
     @property
     def seconds_so_far(self) -> float:
-        """Length of the span up to the last line: what `AFTER_LAST_LINE_SECONDS` adds to a leg that was killed
-        is not added to one that goes on."""
+        """Length of the span up to the last line: what `AFTER_LAST_LINE_SECONDS` adds to a leg that was
+        killed is not added to one that goes on."""
         if not self.legs or self.leg.ended is not None or self.leg.released is None:
             return self.span_seconds
         return self.span_seconds - max(0.0, self.leg.end - self.leg.last)

@@ -39,8 +39,8 @@ def installed() -> Mapping[str, str]:
 
 
 def requirements(extra: str) -> list[str]:
-    """The requirements of an extra as pyproject.toml states them now, which need not be what was installed; those
-    of the extras that it includes, too."""
+    """The requirements of an extra, and of those that it includes, as pyproject.toml states them now: others
+    may have been installed."""
     stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     found = list[str]()
     for each in stated["project"]["optional-dependencies"][extra]:

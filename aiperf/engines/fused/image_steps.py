@@ -12,16 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
+from aiperf.engines.fused.backend import Backend
+from aiperf.engines.fused.c_backend import IN_C
 from aiperf.engines.fused.kernels import call
-from aiperf.engines.fused.tensors import (
-    address,
-    empty_like,
-    for_readers,
-    is_own,
-    refuse_unfit,
-    refuse_unlike,
-    two,
-)
+from aiperf.engines.fused.tensors import address, for_readers, is_own, refuse_unfit, refuse_unlike, two
 
 PIXELS = 2
 """Number of pixels that become one. With 4 there are too many zeros."""
@@ -36,15 +30,16 @@ class Gated:
     """A step of the plan: images (batch, channels, height, width) times 2 · sigmoid(z), with z (batch,
     channels)."""
 
+    backend: Backend
     readers: int = 1
     """Number of steps that read the result; each gets a tensor of its own."""
 
     def __call__(self, images: Tensor, z: Tensor) -> Any:
         """The gated images as one tensor, or as a tuple with one tensor for each reader. Raises Unfit."""
-        refuse_unfit(images)
+        refuse_unfit(images, self.backend)
         refuse_unlike(images, z, images.shape[:2])
         gates = 2 * torch.sigmoid(z)
-        found = _Gating.apply(images, gates.contiguous(), self.readers)  # type: ignore[no-untyped-call]
+        found = _Gating.apply(images, gates.contiguous(), self)  # type: ignore[no-untyped-call]
         return found if self.readers > 1 else found[0]
 
 
@@ -52,10 +47,12 @@ class Gated:
 class Mean:
     """A step of the plan: images (batch, channels, height, width) to means (batch, channels)."""
 
+    backend: Backend
+
     def __call__(self, images: Tensor) -> Tensor:
         """Raises Unfit."""
-        refuse_unfit(images)
-        found: Tensor = _Averaging.apply(images)  # type: ignore[no-untyped-call]
+        refuse_unfit(images, self.backend)
+        found: Tensor = _Averaging.apply(images, self.backend)  # type: ignore[no-untyped-call]
         return found
 
 
@@ -67,7 +64,7 @@ class Pixels:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Raises Unfit."""
-        refuse_unfit(images)
+        refuse_unfit(images, IN_C)
         found: Tensor = _Pixels.apply(images, self.stride)  # type: ignore[no-untyped-call]
         return found
 
@@ -103,7 +100,7 @@ class Folded:
         """The convolution of images (batch, channels, height, width). Raises Unfit."""
         conv = self.module
         batch, channels, height, width = images.shape
-        refuse_unfit(images)
+        refuse_unfit(images, IN_C)
         flat = images.permute(0, 2, 3, 1).reshape(batch, height, width // PIXELS, PIXELS * channels)
         bias = None if conv.bias is None else conv.bias.repeat(PIXELS)
         kernel = _folded(conv.weight)
@@ -151,41 +148,31 @@ class _Gating(torch.autograd.Function):
     """Images times a gate for each image and channel; the gate's gradient is a sum over all pixels."""
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, gates: Tensor, readers: int) -> tuple[Tensor, ...]:
-        out = empty_like(images)
-        call("gate_forward", address(images), address(gates), address(out), *_sizes(images))
+    def forward(ctx: Any, images: Tensor, gates: Tensor, step: Gated) -> tuple[Tensor, ...]:
         ctx.save_for_backward(images, gates)
         ctx.set_materialize_grads(False)
-        return for_readers(out, readers)
+        ctx.backend = step.backend
+        return for_readers(step.backend.gate(images, gates), step.readers)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         given = two(gradients)
         if given is None:
             return None, None, None
-        images, gates = ctx.saved_tensors
-        to_images, to_gates = empty_like(images), torch.empty_like(gates)
-        addresses = [address(tensor) for tensor in (*given, images, gates, to_images, to_gates)]
-        call("gate_backward", *addresses, *_sizes(images))
-        return to_images, to_gates, None
+        return *ctx.backend.gate_backward(*given, *ctx.saved_tensors), None
 
 
 class _Averaging(torch.autograd.Function):
     """The mean of each channel; each pixel gets the same share of its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor) -> Tensor:
-        out = images.new_empty(images.shape[:2])
-        call("mean_forward", address(images), address(out), *_sizes(images))
-        ctx.shape = images.shape
-        return out
+    def forward(ctx: Any, images: Tensor, backend: Backend) -> Tensor:
+        ctx.shape, ctx.backend = images.shape, backend
+        return backend.mean(images)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        gradient = gradients[0].contiguous()
-        out = torch.empty(ctx.shape, dtype=gradient.dtype, memory_format=torch.channels_last)
-        call("mean_backward", address(gradient), address(out), *_sizes(out))
-        return out
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.backend.mean_backward(gradients[0].contiguous(), ctx.shape), None
 
 
 class _Pixels(torch.autograd.Function):
@@ -216,9 +203,3 @@ def _copy_pixels(
     batch, channels, height, width = shape
     sizes = batch, height, width, *stride, channels * source.element_size()
     call("pixels", address(source), address(target), *sizes, back)
-
-
-def _sizes(images: Tensor) -> tuple[int, int, int, bool]:
-    """Number of images, pixels per image, channels, and whether the images are bf16."""
-    batch, channels, height, width = images.shape
-    return batch, height * width, channels, images.dtype == torch.bfloat16

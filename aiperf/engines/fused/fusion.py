@@ -13,7 +13,16 @@ from torch import Tensor, nn
 
 from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.fused.image_steps import Folded, Gated, Mean, OfPixels, Pixels, is_worth_folding
+from aiperf.engines.fused.image_steps import (
+    Folded,
+    Gated,
+    Mean,
+    OfPixels,
+    Pixels,
+    Pointwise,
+    is_worth_folding,
+    is_worth_multiplying,
+)
 from aiperf.engines.fused.kernels import hold_memory, unavailable
 from aiperf.engines.fused.norm_steps import Activation, Normalise
 from nas.layers import Add, BatchNorm, Conv2d, Gate, GlobalPool, Layer, ReLU, ReLU6
@@ -198,6 +207,8 @@ def _single(steps: list[_Step], columns: list[int]) -> Iterator[_Step]:
             yield replace(step, run=Mean())
         elif isinstance(step.run, nn.Conv2d) and is_worth_folding(step.run, columns[step.reads[0]]):
             yield replace(step, run=Folded(step.run))
+        elif isinstance(step.run, nn.Conv2d) and is_worth_multiplying(step.run):
+            yield replace(step, run=Pointwise(step.run))
         else:
             yield step
 

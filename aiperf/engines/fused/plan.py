@@ -11,7 +11,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from aiperf.engines.fused.backend import Activation, Backend
-from aiperf.engines.fused.image_steps import Folded, Gated, Mean, OfPixels, Pixels, is_worth_folding
+from aiperf.engines.fused.image_steps import (
+    Folded,
+    Gated,
+    Mean,
+    OfPixels,
+    Pixels,
+    Pointwise,
+    is_worth_folding,
+    is_worth_multiplying,
+)
 from aiperf.engines.fused.norm_steps import Normalise
 from nas.layers import Add, BatchNorm, Conv2d, Gate, GlobalPool, Layer, ReLU, ReLU6
 from nas.modules import Network
@@ -54,7 +63,7 @@ def fuse(network: Network, backend: Backend) -> None:
     steps = [_Step(*step[:3], layer) for step, layer in zip(network.plan, layers)]
     columns = [shape[-1] for shape in network.graph.shapes.values()]
     if backend.helps_onednn:
-        steps = [_folded(step, columns) for step in _with_pixels(steps)]
+        steps = [_multiplied(step, columns) for step in _with_pixels(steps)]
     steps = _with_readers(list(_single(_joined(steps, backend), backend)))
     network.plan = tuple(_lasting(steps))
 
@@ -157,11 +166,14 @@ def _joined(steps: list[_Step], backend: Backend) -> list[_Step]:
     return [merges.made.get(index, step) for index, step in enumerate(steps) if index not in merges.gone]
 
 
-def _folded(step: _Step, columns: list[int]) -> _Step:
-    """The step, folded if it is a convolution for which that pays. `columns` is the width of the images at
-    each place."""
-    if isinstance(step.run, nn.Conv2d) and is_worth_folding(step.run, columns[step.reads[0]]):
-        return replace(step, run=Folded(step.run))
+def _multiplied(step: _Step, columns: list[int]) -> _Step:
+    """The step, as a convolution of another form or as a matrix product where that pays. `columns` is the
+    width of the images at each place."""
+    if isinstance(step.run, nn.Conv2d):
+        if is_worth_folding(step.run, columns[step.reads[0]]):
+            return replace(step, run=Folded(step.run))
+        if is_worth_multiplying(step.run):
+            return replace(step, run=Pointwise(step.run))
     return step
 
 

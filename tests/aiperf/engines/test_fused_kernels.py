@@ -14,7 +14,16 @@ from torch.nn.functional import batch_norm
 from aiperf.engines.fused import unavailable
 from aiperf.engines.fused.backend import Activation
 from aiperf.engines.fused.c_backend import IN_C
-from aiperf.engines.fused.image_steps import Folded, Gated, Mean, OfPixels, Pixels, is_worth_folding
+from aiperf.engines.fused.image_steps import (
+    Folded,
+    Gated,
+    Mean,
+    OfPixels,
+    Pixels,
+    Pointwise,
+    is_worth_folding,
+    is_worth_multiplying,
+)
 from aiperf.engines.fused.norm_steps import Normalise
 from aiperf.engines.fused.tensors import Unfit
 from aiperf.parallel.batchnorm import synchronise
@@ -311,6 +320,7 @@ def test_what_other_kernels_do_not_take_is_refused() -> None:
         Pixels((2, 3)),
         lambda given: Gated(IN_C)(given, z),
         Folded(nn.Conv2d(3, 3, 5, padding=2)),
+        Pointwise(nn.Conv2d(3, 3, 1)),
     ):
         assert run(x).isfinite().all()  # type: ignore[operator]
         for wrong in (x.contiguous(), x.double()):
@@ -356,12 +366,30 @@ def test_it_is_the_convolution(
     conv = conv.to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     assert is_worth_folding(conv, area[1])
     assert not is_worth_folding(conv, area[1] + 1)
-    wide = nn.Conv2d(reads, channels, kernel, padding=conv.padding, bias=channels == 4).double()
-    wide.load_state_dict(conv.state_dict())
     x = torch.randn(3, reads, *area).to(dtype).to(memory_format=torch.channels_last).requires_grad_()
+    expect_convolution(Folded(conv), x, bound)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("area", [(7, 5), (1, 1)])
+def test_a_product_of_pixels_is_the_convolution(
+    area: tuple[int, int], dtype: torch.dtype, has_bias: bool
+) -> None:
+    torch.manual_seed(1)
+    conv = nn.Conv2d(96, 64, 1, bias=has_bias).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    assert is_worth_multiplying(conv)
+    x = images((3, 96, *area), dtype)
+    expect_convolution(Pointwise(conv), x, 1e-5 if dtype == torch.float32 else 2**-6)
+
+
+def expect_convolution(step: Folded | Pointwise, x: Tensor, bound: float) -> None:
+    """Compares output and all gradients with those of the step's convolution in fp64."""
+    conv, dtype = step.module, x.dtype
+    wide = copy.deepcopy(conv).double()
     x64 = x.detach().double().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-        found = Folded(conv)(x)
+        found = step(x)
     expected = wide(x64)
     gradient = torch.randn(expected.shape).to(dtype).to(memory_format=torch.channels_last)
     found.backward(gradient)
@@ -385,11 +413,17 @@ def test_it_is_the_convolution(
         nn.Conv2d(8, 8, 5),
         nn.Conv2d(8, 8, 5, padding=2, groups=2),
         nn.Conv2d(8, 8, 5, padding=2, dilation=2),
+        nn.Conv2d(64, 48, 1),
+        nn.Conv2d(64, 64, 1, 2),
+        nn.Conv2d(64, 64, 1, padding=1),
+        nn.Conv2d(128, 128, 1, groups=2),
+        nn.Conv2d(64, 64, (1, 3), padding=(0, 1)),
     ],
     ids=str,
 )
 def test_others_stay_as_they_are(conv: nn.Conv2d) -> None:
     assert not is_worth_folding(conv, 8)
+    assert not is_worth_multiplying(conv)
     hooked = nn.Conv2d(8, 8, 5, padding=2)
     assert is_worth_folding(hooked, 8)
     hooked.register_forward_pre_hook(lambda module, inputs: None)  # dropout, if it is the last layer

@@ -100,7 +100,7 @@ class Pointwise:
 
     def __call__(self, images: Tensor) -> Tensor:
         """The convolution of images (batch, channels, height, width). Raises Unfit."""
-        refuse_unfit(images)
+        refuse_unfit(images, IN_C)
         return _pointwise(images, self.module)
 
 

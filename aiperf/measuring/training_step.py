@@ -9,7 +9,8 @@ from torch import Tensor
 
 from aiperf.device import Device
 from aiperf.device.dynamo import load_dynamo
-from aiperf.engines.engine import objective_of, placed
+from aiperf.engines.engine import placed
+from aiperf.engines.objective import objective_of
 from nas.graph import Graph
 from nas.layers import Shape
 from nas.modules import Network

@@ -12,6 +12,7 @@ from torch import Tensor
 from aiperf.device import Device, bind
 from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.objective import objective_of
 from aiperf.engines.registry import KINDS
 from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.measuring.ceiling import SECONDS, measure_copy, measure_products
@@ -144,7 +145,7 @@ def _fitting(device: Device, graph: Graph, format: str, setting: Setting) -> Pre
 def _prepared(device: Device, graph: Graph, format: str, size: int) -> Prepared:
     """All engines on a batch of this size, and why some are not used."""
     scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
-    eager = Engine(Passes(place_network(graph, device), device, format, scaler))
+    eager = Engine(Passes(place_network(graph, device), device, format, scaler, objective_of(graph)))
     images, labels = batch(graph, device, size)
     eager.step(images, labels)
     engines, seconds, unusable = {eager.name: eager}, {eager.name: 0.0}, {}

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from aiperf.device import Device, bind
 from aiperf.engines.agreement import difference, prepare_and_check
 from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.objective import objective_of
 from aiperf.engines.registry import KINDS
 from aiperf.measuring.training_step import batch, place_network
 from aiperf.parallel.ddp import OWN_STATISTICS
@@ -109,7 +110,7 @@ def _eager(device: Device, case: Case) -> tuple[Engine, tuple[Tensor, Tensor]]:
         )
     enabled = case.format == "fp16"
     scaler = torch.amp.GradScaler(device.kind, init_scale=LOSS_SCALE, enabled=enabled)
-    passes = Passes(network, device, case.format, scaler, label_smoothing=0.1)
+    passes = Passes(network, device, case.format, scaler, objective_of(network.graph, 0.1))
     return Engine(passes), batch(case.graph, device, case.images)
 
 

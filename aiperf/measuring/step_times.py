@@ -17,10 +17,7 @@ from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes, unchanged
 from aiperf.engines.objective import objective_of
 from aiperf.engines.registry import KINDS, why_not
-from aiperf.measuring.before_span import (
-    RankWork,
-)
-from aiperf.measuring.training_step import batch, place_network
+from aiperf.measuring.training_step import RankWork, batch, place_network
 from aiperf.parallel.parallel import Parallel, Solo, everyone
 from aiperf.wire.messages import Rate, StepTime
 from nas.graph import Graph

@@ -175,8 +175,8 @@ def _examples_per_second(
         return training.batch_size / group.step_seconds(Learnt(seed), training.batch_size), "assumed"
     from aiperf.device import bind
     from aiperf.engines.registry import refuse_unusable
-    from aiperf.measuring.before_span import RankWork
     from aiperf.measuring.network_times import examples_per_second
+    from aiperf.measuring.training_step import RankWork
 
     device = bind(described.kind, 0)
     device.declare(training.format)

@@ -14,8 +14,8 @@ from aiperf.engines.graphed import WARM_UP_WRAPPED, Graphed
 from aiperf.engines.registry import OVER_GROUP, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring import step_times
-from aiperf.measuring.before_span import RankWork
 from aiperf.measuring.step_times import Timing, measure_steps, shared_times
+from aiperf.measuring.training_step import RankWork
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.wire.messages import Rate, StepTime
 from nas.seeds import residual

@@ -109,8 +109,6 @@ def _kernels(device: Device, graph: Graph, images: int) -> dict[str, float]:
     step()
     with profile(activities=[own]) as record:
         step()
-    times = {
-        event.key: float(getattr(event, "self_device_time_total", 0.0) or event.self_cpu_time_total)
-        for event in record.key_averages()
-    }
+    attribute = "self_cpu_time_total" if device.kind == "cpu" else "self_device_time_total"
+    times = {event.key: float(getattr(event, attribute, 0.0)) for event in record.key_averages()}
     return {name: times[name] / 1e6 for name in sorted(times, key=lambda name: times[name], reverse=True)}

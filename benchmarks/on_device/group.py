@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import tempfile
 from dataclasses import asdict, dataclass, field
+from multiprocessing import connection
 from pathlib import Path
 from time import monotonic, perf_counter, sleep
 from typing import Any
@@ -24,8 +25,9 @@ from aiperf.engines.registry import KINDS
 from aiperf.parallel.ddp import Ddp
 from aiperf.wire.layout import layout
 from aiperf.wire.messages import Join, Meeting
+from benchmarks.on_device.meter import Meter
 from benchmarks.on_device.parts import COMPILED, Setting
-from benchmarks.on_device.rows import Figures, Row, figures, row
+from benchmarks.on_device.rows import Figures, Use, figures, row
 from benchmarks.on_device.trials import Trials, generated
 from nas.graph import Graph
 from nas.seeds import residual, resnet50
@@ -48,6 +50,8 @@ class Found:
 
     rates: dict[str, float] = field(default_factory=dict)
     """Images per second of the whole group."""
+    uses: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    """Power and clock of this rank's device meanwhile."""
     reasons: dict[str, str] = field(default_factory=dict)
     """Why an engine was replaced by the eager one."""
     fell_back: str = ""
@@ -64,40 +68,38 @@ def measure(setting: Setting, ranks: str) -> Figures:
     if ranks != "one" and count < 2:
         return figures([], left_out=f"a group of several ranks needs two devices, and {count} is visible")
     names = [name for name in KINDS if name != COMPILED and not KINDS[name].why_not(device)]
-    found, hung = _trained(setting, count, names)
-    alone = found[0].rates if count == 1 or not found else _trained(setting, 1, [Engine.name])[0][0].rates
-    rows: list[Row] = [row("ranks", count), row("backend", device.backend)]
-    faults, slow = list(hung), list[str]()
+    found, faults = _trained(setting, count, names)
+    alone = None
+    if count > 1:
+        first, more = _trained(setting, 1, [Engine.name])
+        faults += more
+        alone = next((count * each.rates[Engine.name] for each in first if each.rates), None)
+    rows, slow = [row("ranks", count), row("backend", device.backend)], list[str]()
     for name in names:
-        rates = [each.rates[name] for each in found if name in each.rates]
-        if count == 1:
-            rows.append(row(f"{name}: rate", rates[0] if rates else None, "images/s"))
-        elif rates:
-            expected = count * alone[Engine.name]
-            rows.append(
-                row(f"{name}: rate of the group", rates[0], "images/s", expected, "ranks alone, eager")
-            )
-            if rates[0] < LEAST_SCALING * expected and not setting.is_small:
-                slow.append(f"{name}: {count} ranks reach {rates[0] / expected:.2f} of what they reach alone")
+        rate = next((each.rates[name] for each in found if name in each.rates), None)
+        use = next((Use(*each.uses[name]) for each in found if name in each.uses), Use())
+        rows.append(
+            row(f"{name}: rate", rate, "images/s", alone, "ranks alone, eager" if alone else "", use=use)
+        )
+        if rate and alone and rate < LEAST_SCALING * alone and not setting.is_small:
+            slow.append(f"{name}: {count} ranks reach {rate / alone:.2f} of what they reach alone")
         reasons = dict.fromkeys(each.reasons[name] for each in found if name in each.reasons)
         rows += [row(name, f"fell back: {reason}") for reason in reasons]
         faults += [f"{name}: {reason}" for reason in reasons]
     if count > 1:
         fell = [each.fell_back for each in found]
         rows.append(row("one rank fails: the ranks", "; ".join(dict.fromkeys(fell)) or "unknown"))
-        faults += ["not all ranks fell back where one failed"] if not all(fell) else []
-    left = [each.left_seconds for each in found]
-    known = [seconds for seconds in left if seconds is not None]
-    rows.append(row("the group was left in", max(known) if known and len(known) == count else None, "s"))
-    notes = [
-        "Trials of the program, with DDP, its captures after eleven eager steps, and its way to fall back."
-    ]
+        faults += [] if all(fell) else ["not all ranks fell back where one failed"]
+    left = [each.left_seconds for each in found if each.left_seconds is not None]
+    rows.append(row("the group was left in", max(left) if len(left) == count else None, "s"))
+    notes = ["Trials of the program with DDP; captured after eleven eager steps. Power of one device."]
     smaller = "the digits' seed, and Gloo" if setting.is_small else ""
     return figures(rows, faults=faults, slow=slow, notes=notes, smaller=smaller, ranks=[*map(asdict, found)])
 
 
 def _trained(setting: Setting, count: int, names: list[str]) -> tuple[list[Found], list[str]]:
-    """What the ranks found, and which of them failed or were not over in time."""
+    """What the ranks found, and which of them failed or were not over in time. Where one failed, the others
+    wait for it in vain, and are ended."""
     with tempfile.TemporaryDirectory() as folder:
         context = multiprocessing.get_context("spawn")
         started = [
@@ -106,16 +108,22 @@ def _trained(setting: Setting, count: int, names: list[str]) -> tuple[list[Found
         ]
         for process in started:
             process.start()
-        most, faults = setting.sized(MOST_SECONDS, SMALL_MOST_SECONDS), list[str]()
+        most = setting.sized(MOST_SECONDS, SMALL_MOST_SECONDS)
         until = monotonic() + most
-        for position, process in enumerate(started):
-            process.join(max(0.0, until - monotonic()))
-            if process.exitcode is None:
-                faults.append(f"rank {position} is not over after {most:.0f} s; see the part's log")
-                process.kill()
-                process.join()
-            elif process.exitcode:
-                faults.append(f"rank {position} ended with code {process.exitcode}; see the part's log")
+        codes = [process.exitcode for process in started]
+        while None in codes and not any(codes) and monotonic() < until:
+            connection.wait([process.sentinel for process in started if process.exitcode is None], 1.0)
+            codes = [process.exitcode for process in started]
+        for process in started:
+            process.kill()
+            process.join()
+        faults = [
+            f"rank {rank} ended with code {code}; see the part's log"
+            for rank, code in enumerate(codes)
+            if code
+        ]
+        if None in codes and not faults:
+            faults = [f"rank {codes.index(None)} is not over after {most:.0f} s; see the part's log"]
         answers = [Path(folder) / f"{position}.json" for position in range(count)]
         found = [Found(**json.loads(path.read_text(encoding="utf-8"))) for path in answers if path.exists()]
         return found, faults
@@ -152,7 +160,11 @@ def _measured(trials: Trials, graph: Graph, seconds: float, found: Found) -> Non
     if running.reasons:
         found.reasons[trials.engine] = running.reasons[0]
     else:
-        found.rates[trials.engine] = trials.rate(running, seconds)
+        meter = Meter(trials.rank.device)
+        with meter.during(trials.engine):
+            found.rates[trials.engine] = trials.rate(running, seconds)
+        use = meter.use(trials.engine)
+        found.uses[trials.engine] = use.watts, use.hertz
     running.close()
 
 

@@ -28,11 +28,12 @@ MIB = 1 << 20
 BATCH, SMALLER = 128, 4
 LEFT = 1 << 30
 """Bytes that are left for the large eager step, which needs many times as many."""
-OF_EAGER = 1.25
-"""Memory that is left for a capture, as a multiple of that of an eager step: the warm-up fits, and the
-graph's own memory does not fit beside what the warm-up has cached."""
+MORE_THAN_THERE_IS = 1 << 50
+"""Bytes that no device has; torch refuses more than 2^60 with another error."""
 WORKSPACES = (0, 8, 64, 512)
 """MiB that are left for the workspace of a convolution."""
+CONVOLVED = (64, 256, 56)
+"""Images, channels and side of a convolution."""
 ADDRESSES = 1 << 40
 """Images of a batch that is only a view: its activations need more than the addresses of a process."""
 LONGEST = 160
@@ -89,27 +90,32 @@ def _eager(device: Device) -> tuple[str, str]:
     return raised.line, f"no smaller step after it: {after.line}" if after else ""
 
 
+class Greedy(Graphed):
+    """Captured steps that ask for more memory than any device has, in the capture only."""
+
+    def _alone(self) -> None:
+        if torch.cuda.is_current_stream_capturing():
+            torch.empty(MORE_THAN_THERE_IS, dtype=torch.uint8, device=self.passes.device.torch)
+        super()._alone()
+
+
 def _captured(device: Device) -> tuple[str, str]:
-    """A capture without memory for it: the program falls back to eager steps, which must still be
-    possible."""
+    """A capture without memory for it: the program falls back to eager steps, which must still be possible,
+    and so must be a capture."""
     if reason := Graphed.why_not(device):
         return f"not tried: {reason}", ""
-    module: Any = getattr(torch, device.kind)
-    engine = _engine(device, resnet50())
+    engine = _engine(device, residual())
     examples = batch(engine.passes.network.graph, device, BATCH)
-    device.clean()
-    held = module.memory_reserved(device.index)
-    module.reset_peak_memory_stats(device.index)
     engine.step(*examples)
-    device.synchronise()
-    taken = module.max_memory_reserved(device.index) - held
-    ballast = _all_but(device, int(OF_EAGER * taken))
-    chosen, reason = prepare_and_check(Graphed, engine, *examples, Solo())
+    chosen, reason = prepare_and_check(Greedy, engine, *examples, Solo())
+    if not reason:
+        return "it fits", "a capture that must not fit was made"
     device.clean()
-    after = _raised(lambda: chosen.step(*examples))
-    chosen.release()
-    ballast.clear()
-    return reason or "it fits", f"no step after it: {after.line}" if after else ""
+    if after := _raised(lambda: chosen.step(*examples)):
+        return reason, f"no eager step after it: {after.line}"
+    again, failed = prepare_and_check(Graphed, engine, *examples, Solo())
+    again.release()
+    return reason, f"no capture after it: {failed}" if failed else ""
 
 
 def _convolved(device: Device) -> tuple[str, str]:
@@ -117,9 +123,11 @@ def _convolved(device: Device) -> tuple[str, str]:
     out."""
     said = list[str]()
     for number, mib in enumerate(WORKSPACES):
-        images = torch.randn(64, 256, 56 + number, 56, device=device.torch).to(SIXTEEN_BIT[device.formats[0]])
+        number_images, channels, side = CONVOLVED
+        shape = (number_images, channels, side + number, side)
+        images = torch.randn(shape, device=device.torch).to(SIXTEEN_BIT[device.formats[0]])
         images = device.arranged(images)
-        weight = device.arranged(images[:, :, :3, :3].repeat(4, 1, 1, 1))
+        weight = device.arranged(images[:1, :, :3, :3].repeat(channels, 1, 1, 1))
         ballast = _all_but(device, images.nbytes + mib * MIB)
         raised = _raised(partial(conv2d, images, weight, padding=1))
         ballast.clear()

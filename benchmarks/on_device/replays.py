@@ -115,10 +115,12 @@ def _over_trials(setting: Setting, trials: Trials) -> tuple[list[int], float, fl
             total = count if name == trials.engine else 1 + len(networks)
             start = threads.submit(of_engine.prepared, networks[0], 0)
             for number in range(total):
+                built, following = start.result(), networks[(number + 1) % len(networks)]
+                # Before the capture, beside which a worker prepares, too.
+                start = threads.submit(of_engine.prepared, following, number + 1)
                 began = perf_counter()
-                running = of_engine.begin(start.result())
+                running = of_engine.begin(built)
                 seconds[name].append(perf_counter() - began)
-                start = threads.submit(of_engine.prepared, networks[(number + 1) % len(networks)], number + 1)
                 running.make(STEPS_OF_TRIAL)
                 running.close()
                 if name == trials.engine and (number + 1) % len(networks) == 0:

@@ -19,13 +19,12 @@ from aiperf.engines.registry import KINDS
 from aiperf.measuring.training_step import batch, place_network
 from aiperf.proposing.hyper import SHARE
 from aiperf.proposing.memory_model import step_parts
-from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.parts import COMPILED, Setting
 from benchmarks.on_device.rows import Figures, figures, row
 from nas.graph import Graph
 from nas.seeds import residual, resnet18, resnet50
 
 PERIOD_SECONDS = 0.002
-COMPILED = "compiled"
 
 
 def measure(setting: Setting) -> Figures:

@@ -132,6 +132,17 @@ class Cuda(Accelerator):
         finally:
             torch.backends.cudnn.benchmark = tuned
 
+    @contextmanager
+    def reproducible(self) -> Iterator[None]:
+        """Without TunableOp, which tries out kernels for products if the site has turned it on."""
+        tuned = torch.cuda.tunable.is_enabled()
+        torch.cuda.tunable.enable(False)
+        try:
+            with super().reproducible():
+                yield
+        finally:
+            torch.cuda.tunable.enable(tuned)
+
     def software(self) -> dict[str, str]:
         return super().software() | {
             "cuda": str(torch.version.cuda or torch.version.hip),

@@ -135,13 +135,14 @@ class Cuda(Accelerator):
     @contextmanager
     def reproducible(self) -> Iterator[None]:
         """Without TunableOp, which tries out kernels for products if the site has turned it on."""
-        tuned = torch.cuda.tunable.is_enabled()
-        torch.cuda.tunable.enable(False)
+        tunable = self._module.tunable
+        tuned = tunable.is_enabled()
+        tunable.enable(False)
         try:
             with super().reproducible():
                 yield
         finally:
-            torch.cuda.tunable.enable(tuned)
+            tunable.enable(tuned)
 
     def software(self) -> dict[str, str]:
         return super().software() | {

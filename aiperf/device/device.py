@@ -201,20 +201,17 @@ class Device(ABC):
     def reproducible(self) -> Iterator[None]:
         """A context in which the same work on an equal device gives the same bits: deterministic algorithms,
         and no kernel chosen by trying."""
-        before, warns = (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        )
         # A warning, not an error: on CUDA torch asks for CUBLAS_WORKSPACE_CONFIG, which it reads once in a
         # process and which would slow the run down. It gives each stream a workspace of its own anyway
         # (ATen/cuda/CublasHandlePool.cpp), which is what cuBLAS asks for ("Results Reproducibility").
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        before = torch.get_deterministic_debug_mode()
+        torch.set_deterministic_debug_mode("warn")  # without the compiler, which takes seconds to import
         try:
             with self.untuned(), warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Deterministic behavior was enabled")
                 yield
         finally:
-            torch.use_deterministic_algorithms(before, warn_only=warns)
+            torch.set_deterministic_debug_mode(before)
 
     @property
     def traits(self) -> dict[str, str]:

@@ -43,7 +43,6 @@ def test_every_lap_gives_the_same_bits_with_any_number_of_threads() -> None:
         checks.append([check_device(CPU, format, 3, 0.05) for format in ("fp32", "bf16")])
         assert torch.get_num_threads() == threads
     torch.set_num_threads(before)
-    assert not torch.are_deterministic_algorithms_enabled()
     assert [check.digests for check in checks[0]] == [check.digests for check in checks[1]]
     (fp32,), (bf16,) = (check.digests for check in checks[0])
     assert fp32 != bf16

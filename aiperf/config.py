@@ -249,6 +249,9 @@ class Config:
     """Whether the run claims the class ranked: its rules are then checked before the clock starts."""
     notary: bool = False
     """Whether a notary is asked to sign the state of the journal while the run goes on."""
+    allow_deviating: bool = False
+    """Whether the run goes on with a device that computes other bits than its equals; it is then not
+    ranked."""
 
     def __post_init__(self) -> None:
         at_least("random_seed", self.random_seed, 0)

@@ -216,6 +216,8 @@ class Machine:
             self._say(1.0, index, messages.Ceiling(*where, "bf16", 2048, RATE, RATE, seed=RATE))
         elif isinstance(message, messages.MeasureControl):
             self._say(1.0, index, messages.Control(*where, 8, 5, 1.0, 40.0))
+        elif isinstance(message, messages.CheckDevice):
+            self._say(1.0, index, messages.DeviceCheck(group.rank, (HASH,), 2, 1.0))
         elif isinstance(message, messages.Release):
             self.block_seconds = message.block_seconds
         elif isinstance(message, messages.Assign):

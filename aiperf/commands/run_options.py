@@ -111,6 +111,13 @@ _CONFIG_OPTIONS = (
         help="Ask a notary (`aiperf-hpc notary`) to sign the state of the journal during the run.",
     ),
     click.option(
+        "--allow-deviating",
+        is_flag=True,
+        default=None,
+        help="Go on if a device computes other bits than its equals before the clock starts; such a run is "
+        "not ranked.",
+    ),
+    click.option(
         "--set",
         "settings",
         multiple=True,
@@ -133,6 +140,7 @@ _KEYS = {
     "batch_size": "training.batch_size",
     "random_seed": "random_seed",
     "notary": "notary",
+    "allow_deviating": "allow_deviating",
 }
 """Keys of the configuration that these options set, by option."""
 

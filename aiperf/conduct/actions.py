@@ -11,6 +11,7 @@ from typing import Any
 
 from aiperf.wire.messages import (
     Assign,
+    CheckDevice,
     Evaluate,
     FromGroup,
     MeasureCeiling,
@@ -103,7 +104,7 @@ class Close:
 
 OfTrial = GiveUp | Begin | Train | Validate | Keep | Close
 """Work of all ranks of a group, which the leader decides."""
-Work = OfTrial | MeasureCeiling | MeasureControl | Evaluate | Release | Quit
-"""A measurement and an evaluation are answered by `Answered`. `Release` carries a number of threads for those
-that compute, which only their own thread can set. `Quit` is the last."""
+Work = OfTrial | MeasureCeiling | MeasureControl | CheckDevice | Evaluate | Release | Quit
+"""A measurement, a check and an evaluation are answered by `Answered`. `Release` carries a number of threads
+for those that compute, which only their own thread can set. `Quit` is the last."""
 Action = Work | Say | Prepare | Observe

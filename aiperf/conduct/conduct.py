@@ -23,6 +23,7 @@ from aiperf.proposing.pace import Pace
 from aiperf.wire.messages import (
     Assign,
     Ceiling,
+    CheckDevice,
     Evaluate,
     Fallback,
     Finished,
@@ -37,6 +38,8 @@ from aiperf.wire.messages import (
 )
 from aiperf.wire.trial import State
 
+Answerable = MeasureCeiling | MeasureControl | CheckDevice | Evaluate
+"""Messages that are work of the group as a whole, which ends with `Answered`."""
 Attempt = tuple[int, int]
 """The numbers of a trial and of its attempt."""
 
@@ -118,10 +121,10 @@ class Conduct:
                 if self._taken_up:
                     break
                 actions.append(self._begin(job, now))
-            elif isinstance(job, Release | Quit | MeasureCeiling | MeasureControl | Evaluate):
+            elif isinstance(job, Release | Quit | Answerable):
                 if isinstance(job, Release) and job.steps and self._engines:
                     self._engines.times, self._engines.seed_times = job.steps, job.seed_steps
-                self._busy = isinstance(job, MeasureCeiling | MeasureControl | Evaluate)
+                self._busy = isinstance(job, Answerable)
                 actions.append(job)
             self._jobs.popleft()
         return actions

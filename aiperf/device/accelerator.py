@@ -108,6 +108,22 @@ class Accelerator(Device):
     def identity(self) -> str:
         return str(getattr(self.properties, "uuid", ""))
 
+    @property
+    def traits(self) -> dict[str, str]:
+        """The size of the device or of its partition, by which libraries divide matrices, and its instruction
+        set, as far as the vendor's module reports them."""
+        names = {
+            "multiprocessors": ("multi_processor_count", "gpu_eu_count", "cube_core_num"),
+            "ISA": ("gcnArchName", "major", "architecture"),
+            "revision": ("minor", "device_id"),
+            "caches": ("L2_cache_size", "last_level_cache_size"),
+        }
+        found = {
+            trait: next((str(value) for each in given if (value := getattr(self.properties, each, None))), "")
+            for trait, given in names.items()
+        }
+        return super().traits | {trait: value for trait, value in found.items() if value}
+
     def enter_thread(self) -> None:
         # A new thread begins with device 0, on which any call would open a context: pytorch/pytorch#58626.
         self._module.set_device(self.index)

@@ -8,6 +8,8 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -29,6 +31,7 @@ from nas.bounded import system_text
 CPUINFO = Path("/proc/cpuinfo")
 FREQUENCIES = Path("/sys/devices/system/cpu")
 """A folder for each logical processor, with the clock rates that its driver reports."""
+CACHES = FREQUENCIES / "cpu0" / "cache"
 # This driver reports the clock without boost as the highest: docs.kernel.org/admin-guide/pm/cpufreq.html.
 WITHOUT_BOOST = "acpi-cpufreq"
 PR_SVE_GET_VL, VECTOR_BYTES = 51, 0xFFFF
@@ -127,6 +130,23 @@ class Cpu(Device):
 
     def use_threads(self, count: int) -> None:
         torch.set_num_threads(count)
+
+    @contextmanager
+    def reproducible(self) -> Iterator[None]:
+        """One thread, because sums that threads share depend on how many there are."""
+        count = self.threads
+        self.use_threads(1)
+        try:
+            with super().reproducible():
+                yield
+        finally:
+            self.use_threads(count)
+
+    @property
+    def traits(self) -> dict[str, str]:
+        """Libraries divide matrices by the sizes of the caches."""
+        sizes = (system_text(path).strip() for path in sorted(CACHES.glob("index*/size")))
+        return super().traits | {"caches": " ".join(filter(re.compile(r"\d{1,9}[KMG]?").fullmatch, sizes))}
 
     def enter_thread(self) -> None:
         """Does nothing: a CPU is the same to all threads."""

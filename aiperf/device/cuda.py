@@ -132,6 +132,18 @@ class Cuda(Accelerator):
         finally:
             torch.backends.cudnn.benchmark = tuned
 
+    @contextmanager
+    def reproducible(self) -> Iterator[None]:
+        """Without TunableOp, which tries out kernels for products if the site has turned it on."""
+        tunable = self._module.tunable
+        tuned = tunable.is_enabled()
+        tunable.enable(False)
+        try:
+            with super().reproducible():
+                yield
+        finally:
+            tunable.enable(tuned)
+
     def software(self) -> dict[str, str]:
         return super().software() | {
             "cuda": str(torch.version.cuda or torch.version.hip),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import platform
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import ClassVar, Protocol
 
 import torch
@@ -194,6 +196,28 @@ class Device(ABC):
         """A context in which libraries do not try out kernels for each new shape: for work that is done
         once."""
         return nullcontext()
+
+    @contextmanager
+    def reproducible(self) -> Iterator[None]:
+        """A context in which the same work on an equal device gives the same bits: deterministic algorithms,
+        and no kernel chosen by trying."""
+        # A warning, not an error: on CUDA torch asks for CUBLAS_WORKSPACE_CONFIG, which it reads once in a
+        # process and which would slow the run down. It gives each stream a workspace of its own anyway
+        # (ATen/cuda/CublasHandlePool.cpp), which is what cuBLAS asks for ("Results Reproducibility").
+        before = torch.get_deterministic_debug_mode()
+        torch.set_deterministic_debug_mode("warn")  # without the compiler, which takes seconds to import
+        try:
+            with self.untuned(), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Deterministic behavior was enabled")
+                yield
+        finally:
+            torch.set_deterministic_debug_mode(before)
+
+    @property
+    def traits(self) -> dict[str, str]:
+        """What the bits of its results depend on besides its name, the software and the settings, by name.
+        The build of torch has the versions of its libraries for matrix products."""
+        return {"build": sha256(torch.__config__.show().encode()).hexdigest()[:16]}
 
     def software(self) -> dict[str, str]:
         """Versions of the software that the measurements depend on, by name."""

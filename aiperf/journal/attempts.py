@@ -17,7 +17,7 @@ from aiperf.journal.events import (
     NonceGiven,
     RankReady,
 )
-from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, Fallback, Ready
+from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, DeviceCheck, Fallback, Ready
 from aiperf.wire.trial import Segment, State, Trial
 
 AFTER_LAST_LINE_SECONDS = 10.0
@@ -59,6 +59,12 @@ class Leg:
     """Ceilings by rank."""
     controls: dict[int, Control] = field(default_factory=dict)
     """Controls by rank."""
+    checks: dict[int, DeviceCheck] = field(default_factory=dict)
+    """The first device check of each rank, before the span."""
+    repeats: dict[int, DeviceCheck] = field(default_factory=dict)
+    """The second one of ranks whose device had deviated."""
+    end_checks: dict[int, DeviceCheck] = field(default_factory=dict)
+    """The device check of each rank after the span."""
     threads: dict[int, set[int]] = field(default_factory=dict)
     """Numbers of threads that each rank used for trials, as far as they are recorded."""
     released: float | None = None

@@ -15,7 +15,17 @@ from typing import Any, NamedTuple
 from aiperf.config import Config
 from aiperf.journal.words import TERMINATED as TERMINATED
 from aiperf.wire.clocks import ClockReading
-from aiperf.wire.messages import Ceiling, Control, Evaluated, Fallback, Finished, HostUse, Ready, Started
+from aiperf.wire.messages import (
+    Ceiling,
+    Control,
+    DeviceCheck,
+    Evaluated,
+    Fallback,
+    Finished,
+    HostUse,
+    Ready,
+    Started,
+)
 from aiperf.wire.trial import Segment, StepBlock, Trial
 
 OpsVector = tuple[int, int, int, int, int, int, int]
@@ -157,6 +167,13 @@ class ControlMeasured(Event):
     """The rate of one device on the control network, measured before the span."""
 
     control: Control
+
+
+@dataclass(frozen=True)
+class DeviceChecked(Event):
+    """What one device computed in the device check: before the span, twice if it deviated, and after it."""
+
+    check: DeviceCheck
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ AFTER_THE_END = (
     events.RankReady,
     events.RankAlike,
     events.HostUsed,
+    events.DeviceChecked,
     events.Tested,
 )
 """Events that may follow the end of a leg, when some group tests the best network; groups may still be lost
@@ -280,6 +281,19 @@ class Replay:
     def _control_measured(self, t: float, event: events.ControlMeasured) -> str:
         return self._measured(self.leg.controls, event.control.rank, event.control)
 
+    def _device_checked(self, t: float, event: events.DeviceChecked) -> str:
+        rank, leg = event.check.rank, self.leg
+        if rank not in leg.devices:
+            return f"of rank {rank}, which was never ready"
+        if leg.released is not None and leg.ended is None:
+            return f"of rank {rank} comes within the span"
+        early = leg.ended is None
+        checks = leg.end_checks if not early else leg.repeats if rank in leg.checks else leg.checks
+        if rank in checks:
+            return f"of rank {rank} appears {'three times' if early else 'twice after the span'}"
+        checks[rank] = event.check
+        return ""
+
     def _measured(self, measured: dict[int, Any], rank: int, found: object) -> str:
         if rank in measured:
             return f"of rank {rank} appears twice"
@@ -410,6 +424,8 @@ class Replay:
             for rank in self.leg.began.groups[event.group]:
                 self.leg.ceilings.pop(rank, None)
                 self.leg.controls.pop(rank, None)
+                self.leg.checks.pop(rank, None)
+                self.leg.repeats.pop(rank, None)
         for attempt in self._of_group.pop(event.group, {}).values():
             attempt.abandoned = True
         return ""
@@ -449,6 +465,7 @@ _FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
     events.RankAlike: Replay._rank_alike,
     events.CeilingMeasured: Replay._ceiling_measured,
     events.ControlMeasured: Replay._control_measured,
+    events.DeviceChecked: Replay._device_checked,
     events.HostUsed: Replay._host_used,
     events.Released: Replay._released,
     events.Dispatched: Replay._dispatched,

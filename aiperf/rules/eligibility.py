@@ -10,6 +10,7 @@ from aiperf.errors import ConfigError
 from aiperf.hardware.bound import no_bound_text
 from aiperf.proposing.plan import SEGMENT_SECONDS
 from aiperf.rules.rule import LEAST_SPAN_SECONDS, NEVER_STARTED, Evidence, Inspection, inspection_of, unknown
+from aiperf.score.deviation import agreement
 from aiperf.score.disturbance import MOST_OTHERS, disturbances
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import RankedLimits
@@ -140,6 +141,22 @@ def disturbance(evidence: Evidence) -> Inspection:
     most = max((each.others for each in found), default=0.0)
     told = f"at most {percent(most, 1)} of a host's CPU time went to other programs"
     return inspection_of(found, NEVER_STARTED, told, wrong)
+
+
+def devices(evidence: Evidence) -> Inspection:
+    """No device computed other bits than its equals, or after the span other bits than before it. Of what
+    cannot be compared, as one device of each kind, nothing is known, which costs nothing."""
+    found = agreement(evidence.replay)
+    wrong = [deviation.text for deviation in found.deviations]
+    wrong += [
+        f"rank {rank} has no device check in leg {leg.index}, though others have"
+        for leg in evidence.replay.timed_legs
+        for rank in leg.began.ranks
+        if leg.checks and rank not in leg.checks
+    ]
+    if found.unknown:
+        return unknown(first_few(found.unknown), wrong)
+    return Inspection(found.agreed_text, wrong)
 
 
 def control(evidence: Evidence) -> Inspection:

@@ -24,6 +24,7 @@ from aiperf.rules import (
 )
 from aiperf.rules.ending import Answer, Shortfall, shortfall
 from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule
+from aiperf.score.deviation import CHECKED_SINCE
 from aiperf.score.disturbance import MEASURED_SINCE
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
@@ -43,6 +44,10 @@ KNOWN_IF_RANKED: Mapping[str, int] = {
 }
 """Rules of integrity that a ranked run must pass, each from that version of the rules on: if one of them is
 unknown, the run is smoke. A journal of an earlier version is judged as it was."""
+
+MAY_BE_UNKNOWN = frozenset({"ranked devices"})
+"""Rules of eligibility that cost the class only if they fail: whether there are equal devices to compare with
+is a matter of the machine, and no honest run can change it."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,11 @@ class Verdict:
         """What keeps a valid run from the class ranked: rules of eligibility, and some of integrity."""
         needed = {rule for rule, since in KNOWN_IF_RANKED.items() if since <= self.rules}
         asked = [f for f in self.findings if f.kind is Kind.ELIGIBILITY or f.rule in needed]
-        return [f for f in asked if f.outcome is not Outcome.PASSED]
+        return [
+            f
+            for f in asked
+            if f.outcome is Outcome.FAILED or (f.outcome is Outcome.UNKNOWN and f.rule not in MAY_BE_UNKNOWN)
+        ]
 
     @property
     def cause(self) -> str:
@@ -156,6 +165,7 @@ RULES: tuple[Rule, ...] = (
     Rule("ranked speed", Kind.ELIGIBILITY, measurements.ranked_speed),
     Rule("ranked segments", Kind.ELIGIBILITY, eligibility.segments),
     Rule("ranked disturbance", Kind.ELIGIBILITY, eligibility.disturbance, since=MEASURED_SINCE),
+    Rule("ranked devices", Kind.ELIGIBILITY, eligibility.devices, since=CHECKED_SINCE),
 )
 
 

@@ -185,6 +185,8 @@ def _preparing(replay: Replay) -> str:
     about = f", about {seconds:.0f} s" if bounded else ""
     if ready < ranks:
         return f"starting the workers, loading the data: {ready} of {ranks} ready"
+    if len(leg.controls) == ranks:
+        return f"checking the bits that devices compute: {len(leg.checks)} of {ranks} done"
     if len(leg.ceilings) < ranks:
         what, done = "measuring threads and ceilings", len(leg.ceilings)
     else:

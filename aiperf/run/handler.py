@@ -100,6 +100,8 @@ class MessageHandler:
             self.ledger.write(events.CeilingMeasured(message))
         elif isinstance(message, messages.Control):
             self.ledger.write(events.ControlMeasured(message))
+        elif isinstance(message, messages.DeviceCheck):
+            self.ledger.write(events.DeviceChecked(message))
         elif isinstance(message, messages.HostUse):
             end = now - message.age_seconds
             self.ledger.write(events.HostUsed(replace(message, age_seconds=0.0), end))

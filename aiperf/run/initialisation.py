@@ -18,7 +18,9 @@ from aiperf.journal.events import Origin, RankReady
 from aiperf.proposing.plan import measuring_seconds
 from aiperf.rules.eligibility import refuse_unrankable
 from aiperf.rules.participants import INITIALISATION_SECONDS, format_faults
+from aiperf.run.device_checks import check_devices, refuse_deviating
 from aiperf.run.handler import TICK_SECONDS, MessageHandler
+from aiperf.score.deviation import suspects
 from aiperf.wire.clocks import CLOCK_SECONDS
 from aiperf.wire.formats import emulation_text
 from aiperf.wire.messages import NOTE, MeasureCeiling, MeasureControl, Ready, ToGroup
@@ -63,7 +65,13 @@ class Initialisation:
                 self._measure(leg.ceilings, self.groups.observe(), MeasureCeiling(seconds))
             elif len(leg.controls) < num_ranks:
                 self._measure(leg.controls, MeasureControl(seconds))
+            elif self._has_devices and len(leg.checks) < num_ranks:
+                self._measure(leg.checks, check_devices(self.config.limits))
+            elif asked := suspects(leg):
+                self._measure(leg.repeats, check_devices(self.config.limits, asked), ranks=asked)
             else:
+                if note := refuse_deviating(leg, self.config.allow_deviating):
+                    self.audience.say(note)
                 prepared = self._prepared(leg.controls)
         gc.freeze()  # the networks of the first trials stay as long as these: see `few_collections`
 
@@ -81,22 +89,32 @@ class Initialisation:
         WorldError or ConfigError."""
         declared = self.config.training.format
         refuse_idle_devices(ready)
-        measured = self.replay.opened.origin is Origin.MEASURED
-        refuse_unrankable(self.config, ready[0].data, without_bound(ready, declared) if measured else ())
+        unbounded = without_bound(ready, declared) if self._has_devices else ()
+        refuse_unrankable(self.config, ready[0].data, unbounded)
         if not self.replay.leg.losses:
             for text in notes(self._handler.files.directory, declared, ready):
                 self.audience.say(text)
         refuse_other_formats(declared, ready)
         refuse_other_clocks(self.replay.ranks)
 
-    def _measure(self, measured: Mapping[int, object], *requests: ToGroup) -> None:
+    @property
+    def _has_devices(self) -> bool:
+        """Whether ranks compute: others only pretend to."""
+        return self.replay.opened.origin is Origin.MEASURED
+
+    def _measure(
+        self, measured: Mapping[int, object], *requests: ToGroup, ranks: Sequence[int] | None = None
+    ) -> None:
         """Sends `requests` to the groups that have not measured yet, and returns when each has measured or
-        was lost."""
+        was lost. Of a group only `ranks` measure, or all."""
+        asked = None if ranks is None else set(ranks)
         losses = [group.losses for group in self.groups.each]
 
         def reached(index: int) -> bool:
             group = self.groups.each[index]
-            return group.losses > losses[index] or all(rank in measured for rank in group.ranks)
+            return group.losses > losses[index] or all(
+                rank in measured for rank in group.ranks if asked is None or rank in asked
+            )
 
         lacking = [index for index in range(len(losses)) if not reached(index)]
         for message in requests:

@@ -19,12 +19,14 @@ from aiperf.journal.spot_checks import chosen_in
 from aiperf.os_error import unwritable
 from aiperf.ranks.world import World
 from aiperf.rules.ending import ERROR, EVERY_GROUP_LOST, EVERY_TRIAL_FAILED
+from aiperf.run.device_checks import END_SECONDS, check_devices, deviating_note
 from aiperf.run.garbage_collector import few_collections
 from aiperf.run.groups import Groups
 from aiperf.run.handler import TICK_SECONDS, Audience, MessageHandler
 from aiperf.run.initialisation import READY_SECONDS, Initialisation
 from aiperf.run.ledger import Ledger
 from aiperf.run.notarisation import Notarisation
+from aiperf.score.deviation import at_end
 from aiperf.wire.messages import Evaluate, Setup, Stop
 from nas.search import Exhausted
 
@@ -101,6 +103,7 @@ class Master:
         self.notarisation.last()
         self._sweep()
         if self._has_result:
+            self._check_devices()
             self._test()
             self.notarisation.last()
             self._sweep()
@@ -208,6 +211,26 @@ class Master:
         if self._closing == "deadline" and deadline is not None:
             return deadline
         return self.groups.last_idle or self.ledger.now
+
+    def _check_devices(self) -> None:
+        """Has all devices checked again, if they were before the span. Nobody who has asked for the end waits
+        for this, and a device that does not answer is unknown."""
+        leg = self.replay.leg
+        groups = [index for index in sorted(self.groups.alive) if leg.is_ready(index)]
+        if not leg.checks or not groups or self._stop_request:
+            return
+        request = check_devices(self.config.limits)
+        self.groups.say(groups, request)
+        until = self.ledger.now + request.seconds + END_SECONDS
+        waited = set(groups)
+        while waited and self.ledger.now < until and not self._stop_request:
+            index = self.handler.turn(self.groups.bury, TICK_SECONDS)
+            if index is not None:
+                group = self.groups.each[index]
+                if not group.alive or all(rank in leg.end_checks for rank in group.ranks):
+                    waited.discard(index)
+        if note := deviating_note(at_end(leg).deviations):
+            self.handler.audience.say(note)
 
     def _test(self) -> None:
         """Has the best network evaluated on the test examples, once, by any group that is left."""

@@ -35,7 +35,9 @@ from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,
     Ceiling,
+    CheckDevice,
     Control,
+    DeviceCheck,
     Evaluate,
     Evaluated,
     FromGroup,
@@ -170,6 +172,10 @@ class Driver(ABC, Generic[S, K]):
     def measure_control(self, seconds: float) -> Control:
         """Measures the control of the run's task, in about this many seconds."""
 
+    @abstractmethod
+    def check_device(self, seconds: float) -> DeviceCheck:
+        """Trains the network of the device check, in about this many seconds."""
+
     def release(self, message: Release) -> None:
         """Takes what the master chose for those that compute."""
 
@@ -211,6 +217,9 @@ class Driver(ABC, Generic[S, K]):
             return Answered((self.measure_ceiling(work.seconds),))
         if isinstance(work, MeasureControl):
             return Answered((self.measure_control(work.seconds),))
+        if isinstance(work, CheckDevice):
+            mine = not work.ranks or self.place.rank in work.ranks
+            return Answered((self.check_device(work.seconds),) if mine else ())
         if isinstance(work, Evaluate):
             return Answered((self.evaluate(work.trial),))
         if isinstance(work, Release):

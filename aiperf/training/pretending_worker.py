@@ -131,6 +131,9 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
         self._wait_until(self.clock() + self.assumptions.startup.measuring_seconds / 2)
         return pretended_control(self.pretended, self.place.rank, self.host)
 
+    def check_device(self, seconds: float) -> messages.DeviceCheck:
+        return messages.DeviceCheck(self.place.rank, (), 0, 0.0, why_not="this rank only pretends to train")
+
     def save(self, path: Path, kept: Learnt) -> str:
         return write_learnt(path, kept)
 

@@ -35,6 +35,7 @@ from aiperf.host.code import code_hash
 from aiperf.journal.run_files import RunFiles
 from aiperf.measuring.before_span import measure, network_seconds
 from aiperf.measuring.control import measure_control
+from aiperf.measuring.device_check import check_device
 from aiperf.measuring.network_times import measure_network
 from aiperf.measuring.precision import format_rates, used_formats
 from aiperf.measuring.step_times import Timing
@@ -60,6 +61,7 @@ from aiperf.wire.messages import (
     Assign,
     Ceiling,
     Control,
+    DeviceCheck,
     Evaluated,
     FromGroup,
     HostUse,
@@ -207,7 +209,7 @@ class Worker(Driver[BuiltTrial, Kept]):
             super().take(event)
         elif isinstance(event, Answered):
             for message in event.messages:
-                if isinstance(message, Ceiling | Control):
+                if isinstance(message, Ceiling | Control | DeviceCheck):
                     self.send(message)
 
     def release(self, message: Release) -> None:
@@ -290,6 +292,9 @@ class Worker(Driver[BuiltTrial, Kept]):
             examples_per_second=own.examples_per_second,
             others=tuple(others),
         )
+
+    def check_device(self, seconds: float) -> DeviceCheck:
+        return check_device(self.device, self.config.training.format, self.place.rank, seconds)
 
     def enter_preparing(self) -> None:
         self.device.enter_thread()

@@ -2,9 +2,10 @@
 
 The master sends `ToGroup` messages, a group sends `FromGroup` messages. In the order of a run:
 
-    Setup → (Meeting, Join) → Ready → Observe, MeasureCeiling → Ceiling → MeasureControl → Control → Release
+    Setup → (Meeting, Join) → Ready → Observe, MeasureCeiling → Ceiling → MeasureControl → Control →
+        CheckDevice → DeviceCheck → Release
     Assign → Started → Steps … → Validated → Steps … → Validated → Finished      for each trial
-    Stop, Evaluate → Evaluated, Quit                                             at the end
+    Stop, CheckDevice → DeviceCheck, Evaluate → Evaluated, Quit                  at the end
 
 No code and no pickle crosses the wire. Clocks of different hosts are never compared: a time is either a
 duration on the sender's clock, or the age of an event when the message was sent, from which the master
@@ -109,6 +110,17 @@ class MeasureControl(ToGroup):
     seconds: float
     """Time budget in seconds, before the span. A CPU uses all of it; an accelerator times at least a fixed
     number of steps and of seconds."""
+
+
+@dataclass(frozen=True)
+class CheckDevice(ToGroup):
+    """Train the fixed network whose bits must be the same on all equal devices (`DeviceCheck`): before the
+    span, again if the device deviates, and after the span."""
+
+    seconds: float
+    """Shortest time in seconds on an accelerator; a CPU takes a fifth of it."""
+    ranks: tuple[int, ...] = ()
+    """The ranks of the group that are asked; empty: all."""
 
 
 @dataclass(frozen=True)
@@ -431,6 +443,23 @@ class Control(FromGroup):
     def rungs(self) -> tuple[Rung, ...]:
         """All timed rungs, this control last."""
         return (*self.others, Rung(self.size, self.batch_size, self.steps, self.seconds, self.network))
+
+
+@dataclass(frozen=True)
+class DeviceCheck(FromGroup):
+    """What a device computed: the weights of a fixed network after a fixed number of deterministic steps."""
+
+    rank: int
+    digests: tuple[str, ...]
+    """SHA-256 of all weights after each lap of the training, each value once; more than one if the laps
+    differ, and none if nothing was computed."""
+    laps: int
+    seconds: float
+    """Time of all laps in seconds, the making of the network included."""
+    traits: Mapping[str, str] = field(default_factory=dict)
+    """What the bits depend on besides name, software and settings of the device (`Device.traits`)."""
+    why_not: str = ""
+    """Why nothing was computed; empty if it was."""
 
 
 @dataclass(frozen=True)

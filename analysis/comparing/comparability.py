@@ -15,7 +15,9 @@ from analysis.readings import run_tables
 from analysis.readings.judgement import Judged, refuse_two_tasks
 from analysis.readings.score_figures import num_devices, task_of_run
 
-MAY_DIFFER = frozenset({"random_seed", "data.path", "data.stage", "data.loader_processes", "notary"})
+MAY_DIFFER = frozenset(
+    {"random_seed", "data.path", "data.stage", "data.loader_processes", "notary", "allow_deviating"}
+)
 """Settings that are a run's own: its draw, where its images lie (what they are must agree), and who looked
 on."""
 

@@ -42,9 +42,10 @@ def result(judged: Judged) -> dict[str, Any]:
 
 
 def _config(config: Config) -> dict[str, Any]:
-    """All settings. `notary` is left out if it is off, as in the results of runs that did not know it: what a
-    package claims is compared with what follows from its journal today."""
-    return {name: value for name, value in encode(config).items() if name != "notary" or config.notary}
+    """All settings. Younger ones are left out if they are off, as in the results of runs that did not know
+    them: what a package claims is compared with what follows from its journal today."""
+    younger = ("notary", "allow_deviating")
+    return {name: value for name, value in encode(config).items() if name not in younger or value}
 
 
 def answered(judged: Judged) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from aiperf.score.score import Quality, Score
 from aiperf.wire.trial import State, origin
 from aiperf.wording import clock, counted, percent, plain
 from analysis.readings.conclusion import group_health, groups_text, losses_text
+from analysis.readings.device_checks import device_check_text
 from analysis.readings.devices import ceiling_text, energy_rows, look, slow_text
 from analysis.readings.disturbance import disturbance_text
 from analysis.readings.judgement import Judged, glance_at
@@ -66,6 +67,7 @@ def summary_text(judged: Judged) -> str:
     lines = [(marked(name, verdict.mark), value) for name, value in lines]
     lines += _named("not credited", uncredited_text(replay, score))
     lines += _named("steps", engines_text(replay))
+    lines += () if verdict.mark else _named("device check", device_check_text(replay))
     lines += _named("slow", slow_text(devices.slow, replay))
     lines += _named("lost", losses_text(replay))
     lines.append(("verdict", _verdict(verdict, judged.validated)))

@@ -33,6 +33,7 @@ from analysis.pages.report_head import NOTHING_MORE, About, head
 from analysis.readings import run_tables
 from analysis.readings.architecture import architecture
 from analysis.readings.conclusion import losses_text
+from analysis.readings.device_checks import device_check_text
 from analysis.readings.devices import (
     DeviceReadings,
     ceiling_text,
@@ -198,6 +199,7 @@ def _devices(judged: Judged, devices: DeviceReadings) -> Section:
         ("threads", choice_text(replay)),
         ("roofline", roofline_share_text(replay)),
         *energy_rows(devices.energy, score),
+        *(("device check", text) for text in device_check_text(replay) if not judged.verdict.mark),
         *(("slow", text) for text in slow_text(devices.slow, replay)),
         *(("steps", text) for text in engines_text(replay)),
         *(("lost", text) for text in losses_text(replay)),

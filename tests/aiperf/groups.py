@@ -33,7 +33,9 @@ from aiperf.wire.layout import Described
 from aiperf.wire.messages import (
     Assign,
     Ceiling,
+    CheckDevice,
     Control,
+    DeviceCheck,
     Evaluate,
     Evaluated,
     Finished,
@@ -107,6 +109,8 @@ class Obedient:
             return self.ceiling()
         if isinstance(message, MeasureControl):
             return self.control()
+        if isinstance(message, CheckDevice):
+            return self.check_device(message)
         if isinstance(message, Assign):
             return self.assigned(message)
         if isinstance(message, Evaluate):
@@ -140,6 +144,9 @@ class Obedient:
 
     def control(self) -> Doing:
         return self.say(*(Control(rank, "node1", "a device", 8, 5, 1.0, 40.0) for rank in self.ranks))
+
+    def check_device(self, message: CheckDevice) -> Doing:
+        return self.say(*(DeviceCheck(rank, ("b175",), 2, 0.1) for rank in message.ranks or self.ranks))
 
     def evaluate(self, evaluate: Evaluate) -> Doing:
         return self.say(Evaluated(evaluate.trial, Classified(1197, 1000), 0.1))

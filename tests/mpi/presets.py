@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aiperf.journal.run_files import RunFiles
 from aiperf.rules.verdict import judge
+from aiperf.score.deviation import Agreement, agreement, at_beginning
 from tests.mpi.checked import finished, seen_by_witnesses
 from tests.mpi.jobs import Mpi, started
 
@@ -34,11 +35,14 @@ def run_preset(preset: str, mpi: Mpi, layout: str, directory: Path, backend: str
     words += ["--format", "fp32", "--device", "cpu"]
     quick = [word for value in QUICK[preset] for word in ("--set", value)]
     groups = ["--devices-per-trial", devices, "--backend", backend]
-    with started(mpi.run(num_ranks, *words, *quick, *groups), directory) as job:
+    # After the span one device computes wrongly, which costs the run nothing but that it is named.
+    with started(mpi.run(num_ranks, *words, *quick, *groups), directory, AIPERF_TEST_FLIP="2:1") as job:
         replay = finished(job)
         assert "is not shared" not in job.text()
     workers = range(1, num_ranks)
     assert sorted(replay.leg.controls) == list(workers)
+    assert at_beginning(replay.leg) == Agreement((), (), agreed=num_ranks - 1)
+    assert [each.rank for each in agreement(replay).deviations] == [2]
     assert replay.leg.began.backend == backend
     assert replay.leg.began.groups == tuple(
         tuple(range(first, first + devices)) for first in range(1, num_ranks, devices)

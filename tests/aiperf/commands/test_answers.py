@@ -175,8 +175,8 @@ def unmarked_samples(text: str, name: str) -> list[str]:
     return [line for line in samples if f'origin="{name}"' not in line]
 
 
-UNMARKED = ("journal", "verdict", "disturbed")
-"""Lines of a summary without a figure of the run, and the one that only a measured run has."""
+UNMARKED = ("journal", "verdict", "disturbed", "device check")
+"""Lines of a summary without a figure of the run, and those that only a measured run has."""
 
 
 @pytest.mark.parametrize("name", MARKED)

@@ -44,6 +44,21 @@ class DeviceConformance:
         assert all(isinstance(name, str) and isinstance(text, str) for name, text in found.items())
         assert ("driver" in found) == bool(device.driver)
 
+    def test_equal_bits_are_asked_for_and_what_they_depend_on_is_told(self, device: Device) -> None:
+        threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+        benchmark = torch.backends.cudnn.benchmark = True
+        tuned = self.kind == "cuda" and torch.cuda.tunable.is_enabled()
+        with device.reproducible():
+            assert torch.are_deterministic_algorithms_enabled()
+            assert torch.get_num_threads() == (1 if self.kind == "cpu" else threads)
+            assert torch.backends.cudnn.benchmark == (self.kind != "cuda")
+            assert self.kind != "cuda" or not torch.cuda.tunable.is_enabled()
+        assert (torch.get_num_threads(), torch.get_deterministic_debug_mode()) == (threads, mode)
+        assert torch.backends.cudnn.benchmark == benchmark
+        assert self.kind != "cuda" or torch.cuda.tunable.is_enabled() == tuned
+        assert "build" in device.traits
+        assert all(isinstance(text, str) and text for text in device.traits.values())
+
     def test_formats_are_declared_or_refused_and_sixteen_bits_are_made_by_autocast(
         self, device: Device
     ) -> None:

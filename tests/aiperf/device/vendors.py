@@ -91,15 +91,23 @@ class FakeModule:
         self.calls.append(("empty_cache", None))
 
 
+SIZE = {"multi_processor_count": 132, "major": 9, "minor": 0, "L2_cache_size": 50 << 20}
+
+
 class FakeCuda(FakeModule):
     """torch.cuda; in a ROCm build, the same."""
 
     capability = (9, 0)
 
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(names)
+        tunes = [True]
+        self.tunable = SimpleNamespace(is_enabled=lambda: tunes[-1], enable=tunes.append)
+
     def get_device_properties(self, device: Any = None) -> Any:
         uuid = f"0000000{device}-1111-2222-3333-444444444444"
         place = {"pci_domain_id": 0, "pci_bus_id": 0xC1 + device, "pci_device_id": 0}
-        return SimpleNamespace(name=self.names[device], total_memory=141 * GIB, uuid=uuid, **place)
+        return SimpleNamespace(name=self.names[device], total_memory=141 * GIB, uuid=uuid, **place, **SIZE)
 
     def get_device_capability(self, device: Any = None) -> tuple[int, int]:
         return self.capability
@@ -195,5 +203,7 @@ def _put(monkeypatch: pytest.MonkeyPatch, name: str, fake: FakeModule) -> None:
     vars(module).update(vars(getattr(torch, name, ModuleType(name))))
     offered = {word for kind in type(fake).__mro__ for word in vars(kind) if not word.startswith("_")}
     vars(module).update({word: getattr(fake, word) for word in offered - vars(fake).keys()})
-    vars(module).update({word: value for word, value in vars(fake).items() if word in ("conv", "matmul")})
+    vars(module).update(
+        {word: value for word, value in vars(fake).items() if word in ("conv", "matmul", "tunable")}
+    )
     monkeypatch.setattr(torch, name, module, raising=False)

@@ -28,8 +28,10 @@ PUBLIC = {
         *("batch_norm", "compression", "step", "omit"),
     ),
     "versions": ("program", "software", "libraries"),
-    "names of devices, and what they can do": ("device", "machine", "flags", "multiplies", "formats"),
-    "hashes": ("code_hash", "salt_sha256", "initial_weights", "graph_key", "logs", "weights"),
+    "names of devices, and what they can do": (
+        *("device", "machine", "flags", "multiplies", "formats", "traits"),
+    ),
+    "hashes": ("code_hash", "salt_sha256", "initial_weights", "graph_key", "logs", "weights", "digests"),
     "random numbers, and what a notary signed": ("nonce", "signature"),
     "times of day": ("started",),
     "keys that are numbers or names of formats": ("thread_seconds", "thread_products", "steps", "seed_steps"),

@@ -27,7 +27,7 @@ from aiperf.rules.eligibility import foreseen
 from aiperf.rules.rule import Evidence, Finding, Inspection, Kind, Outcome, Rule
 from aiperf.rules.verdict import KNOWN_IF_RANKED, RULES, RunClass, Verdict, judge
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire.messages import Evaluated, HostUse
+from aiperf.wire.messages import DeviceCheck, Evaluated, HostUse
 from tests.aiperf.presets import resolved_preset
 from tests.aiperf.rules.forged import (
     Edit,
@@ -151,6 +151,11 @@ class Ranked:
         end = self.leg.released + seconds
         self.leg.uses = [events.HostUsed(replace(taken, rank=rank), end) for rank in self.leg.devices]
 
+    def check(self, before: Mapping[int, str], after: Mapping[int, str]) -> None:
+        """What devices computed before and after the span, by rank."""
+        for checks, digests in ((self.leg.checks, before), (self.leg.end_checks, after)):
+            checks.update({rank: DeviceCheck(rank, (each,), 2, 5.0) for rank, each in digests.items()})
+
     def test(self, correct: int) -> None:
         self.replay.tested = Evaluated(self.best.number, Classified(50_000, correct), 9.0)
 
@@ -257,6 +262,16 @@ SPOILT = {
             "5.1 % of the CPU time of node1 went to other programs; at most 5.0 % is",
         ),
     ],
+    "ranked devices": [
+        (
+            lambda run: run.check({1: "a", 2: "a"}, {1: "a", 2: "b"}),
+            "rank 2 on node2 (NVIDIA H200) computed other bits after the span than before it",
+        ),
+        (
+            lambda run: run.check({1: "a"}, {1: "a"}),
+            "rank 2 has no device check in leg 0, though others have",
+        ),
+    ],
 }
 
 
@@ -279,6 +294,29 @@ def test_a_ranked_run_must_know_how_its_hosts_were_used_unless_it_is_older() -> 
     assert unknown == ["how the processors of node1; node2 were used was not reported"]
     run.replay._opened = replace(run.replay.opened, rules=1)
     assert "ranked disturbance" not in {finding.rule for finding in judge(run.replay, None).findings}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome", "text"),
+    [
+        ({}, {}, Outcome.UNKNOWN, "no device was checked"),
+        ({1: "a", 2: "b"}, {1: "a", 2: "b"}, Outcome.UNKNOWN, "2 equal devices (NVIDIA H200) all computed"),
+        ({1: "a", 2: "a"}, {1: "a", 2: "a"}, Outcome.PASSED, "2 devices computed the same bits before and"),
+    ],
+)
+def test_devices_that_cannot_be_compared_cost_no_class(
+    before: Mapping[int, str], after: Mapping[int, str], outcome: Outcome, text: str
+) -> None:
+    """A journal of older rules is not asked at all."""
+    run = Ranked()
+    run.check(before, after)
+    verdict = judge(run.replay, None)
+    (finding,) = [each for each in verdict.findings if each.rule == "ranked devices"]
+    assert finding.outcome is outcome
+    assert finding.text.startswith(text)
+    assert finding not in verdict.unmet
+    run.replay._opened = replace(run.replay.opened, rules=1)
+    assert "ranked devices" not in {each.rule for each in judge(run.replay, None).findings}
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from aiperf.wire.messages import (
     SEED,
     Assign,
     Ceiling,
+    CheckDevice,
     Fallback,
     Join,
     Meeting,
@@ -100,8 +101,8 @@ class Slow(Obedient):
 class DiesMeasured(Obedient):
     """When it has measured, before the clock starts."""
 
-    def control(self) -> Doing:
-        super().control()
+    def check_device(self, message: CheckDevice) -> Doing:
+        super().check_device(message)
         yield 0.2
         yield from self.die("killed by signal 9")
 

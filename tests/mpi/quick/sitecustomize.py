@@ -1,7 +1,9 @@
 """On PYTHONPATH it shortens the ceiling and the control of every process: tests wait for other things. Of the
 control a processor then does the smallest size only.
 
-With AIPERF_TEST_BUSY set, a worker that gets SIGUSR2 starts a busy loop in its own session.
+With AIPERF_TEST_BUSY set, a worker that gets SIGUSR2 starts a busy loop in its own session. With
+AIPERF_TEST_FLIP="3:1" the device of rank 3 gets one bit of one product of each lap wrong from its second
+device check on.
 """
 
 from __future__ import annotations
@@ -24,11 +26,46 @@ SHORT = {
 }
 
 
+CHECK = "aiperf.measuring.device_check"
+FLIP = os.environ.get("AIPERF_TEST_FLIP", "")
+
+
+def _flip(module: ModuleType) -> None:
+    """One bit is wrong in the first product of each lap, from the stated check on."""
+    rank, first = map(int, FLIP.split(":"))
+    check, laps_of, product = module.check_device, module.laps_of, module._product
+    state = {"checks": 0, "products": 0}
+
+    def check_device(device, format, number, seconds):  # type: ignore[no-untyped-def]
+        state["wrong"] = number == rank and state["checks"] >= first
+        state["checks"] += 1
+        return check(device, format, number, seconds)
+
+    def laps(*given):  # type: ignore[no-untyped-def]
+        lap = laps_of(*given)
+
+        def once():  # type: ignore[no-untyped-def]
+            state["products"] = 0
+            return lap()
+
+        return once
+
+    def multiply(*given):  # type: ignore[no-untyped-def]
+        found = product(*given)
+        if state["wrong"] and not state["products"]:
+            numbers = found.data.view(-1)
+            numbers[0] = -numbers[0]  # its sign
+        state["products"] += 1
+        return found
+
+    module.check_device, module.laps_of, module._product = check_device, laps, multiply
+
+
 class _Short(importlib.abc.MetaPathFinder):
     """Finds a module as usual, and changes its constants when it has run."""
 
     def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
-        if name not in SHORT:
+        if name not in SHORT and (name != CHECK or not FLIP):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         assert spec is not None
@@ -37,7 +74,9 @@ class _Short(importlib.abc.MetaPathFinder):
 
         def run_and_shorten(module: ModuleType) -> None:
             run(module)
-            vars(module).update(SHORT[name])
+            vars(module).update(SHORT.get(name, {}))
+            if name == CHECK:
+                _flip(module)
 
         spec.loader.exec_module = run_and_shorten  # type: ignore[method-assign]
         return spec

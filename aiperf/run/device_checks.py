@@ -1,0 +1,40 @@
+"""The device check as the master asks for it: before the span, again of devices that deviate, after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiperf.config import LimitsConfig
+from aiperf.errors import WorldError
+from aiperf.journal.attempts import Leg
+from aiperf.proposing.plan import MEASURING_SECONDS, measuring_seconds
+from aiperf.score.deviation import Deviation, at_beginning
+from aiperf.wire.messages import CheckDevice
+from aiperf.wording import first_few
+
+SECONDS = 5.0
+"""Time of a check on an accelerator in seconds; less in a short run, as all that is measured before it."""
+END_SECONDS = 30.0
+"""Time in seconds, added to that of the check, after which a device that did not answer is unknown."""
+
+
+def check_devices(limits: LimitsConfig, ranks: Sequence[int] = ()) -> CheckDevice:
+    """The request to these ranks, or to all."""
+    return CheckDevice(SECONDS * measuring_seconds(limits) / MEASURING_SECONDS[1], tuple(ranks))
+
+
+def deviating_note(deviations: Sequence[Deviation]) -> str:
+    """The devices that deviate, in one line; empty if none does."""
+    return first_few([deviation.text for deviation in deviations])
+
+
+def refuse_deviating(leg: Leg, allowed: bool) -> str:
+    """A note on the devices that deviate, if they are `allowed`; otherwise raises WorldError if there are
+    any."""
+    note = deviating_note(at_beginning(leg).deviations)
+    if note and not allowed:
+        raise WorldError(
+            f"{note}; leave out that device and have it tested, or use --allow-deviating, which costs the "
+            f"class ranked"
+        )
+    return note

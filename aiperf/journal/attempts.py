@@ -17,7 +17,7 @@ from aiperf.journal.events import (
     NonceGiven,
     RankReady,
 )
-from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, Fallback, Ready
+from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, Fabric, Fallback, Ready
 from aiperf.wire.trial import Segment, State, Trial
 
 AFTER_LAST_LINE_SECONDS = 10.0
@@ -59,6 +59,8 @@ class Leg:
     """Ceilings by rank."""
     controls: dict[int, Control] = field(default_factory=dict)
     """Controls by rank."""
+    fabric: Fabric | None = None
+    """What lies between the devices; None if nobody measured it, and in older journals."""
     threads: dict[int, set[int]] = field(default_factory=dict)
     """Numbers of threads that each rank used for trials, as far as they are recorded."""
     released: float | None = None

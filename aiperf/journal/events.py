@@ -15,7 +15,17 @@ from typing import Any, NamedTuple
 from aiperf.config import Config
 from aiperf.journal.words import TERMINATED as TERMINATED
 from aiperf.wire.clocks import ClockReading
-from aiperf.wire.messages import Ceiling, Control, Evaluated, Fallback, Finished, HostUse, Ready, Started
+from aiperf.wire.messages import (
+    Ceiling,
+    Control,
+    Evaluated,
+    Fabric,
+    Fallback,
+    Finished,
+    HostUse,
+    Ready,
+    Started,
+)
 from aiperf.wire.trial import Segment, StepBlock, Trial
 
 OpsVector = tuple[int, int, int, int, int, int, int]
@@ -157,6 +167,13 @@ class ControlMeasured(Event):
     """The rate of one device on the control network, measured before the span."""
 
     control: Control
+
+
+@dataclass(frozen=True)
+class FabricMeasured(Event):
+    """What lies between the devices, measured by all ranks together, before they bind their devices."""
+
+    fabric: Fabric
 
 
 @dataclass(frozen=True)

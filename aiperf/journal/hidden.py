@@ -39,6 +39,7 @@ LINES = frozenset(
         *(events.Opened, events.LegBegan, events.RankReady, events.RankAlike, events.CeilingMeasured),
         *(
             events.ControlMeasured,
+            events.FabricMeasured,
             events.Began,
             events.FellBack,
             events.Ended,

@@ -272,6 +272,14 @@ class Replay:
     def _control_measured(self, t: float, event: events.ControlMeasured) -> str:
         return self._measured(self.leg.controls, event.control.rank, event.control)
 
+    def _fabric_measured(self, t: float, event: events.FabricMeasured) -> str:
+        if self.leg.fabric is not None:
+            return "appears twice in its leg"
+        if self.leg.released is not None:
+            return "comes after the clock started"
+        self.leg.fabric = event.fabric
+        return ""
+
     def _measured(self, measured: dict[int, Any], rank: int, found: object) -> str:
         if rank in measured:
             return f"of rank {rank} appears twice"
@@ -441,6 +449,7 @@ _FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
     events.RankAlike: Replay._rank_alike,
     events.CeilingMeasured: Replay._ceiling_measured,
     events.ControlMeasured: Replay._control_measured,
+    events.FabricMeasured: Replay._fabric_measured,
     events.HostUsed: Replay._host_used,
     events.Released: Replay._released,
     events.Dispatched: Replay._dispatched,

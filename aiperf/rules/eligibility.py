@@ -11,6 +11,7 @@ from aiperf.hardware.bound import no_bound_text
 from aiperf.proposing.plan import SEGMENT_SECONDS
 from aiperf.rules.rule import LEAST_SPAN_SECONDS, NEVER_STARTED, Evidence, Inspection, inspection_of, unknown
 from aiperf.score.disturbance import MOST_OTHERS, disturbances
+from aiperf.score.fabric import is_known
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import RankedLimits
 from aiperf.wire.trial import State
@@ -140,6 +141,28 @@ def disturbance(evidence: Evidence) -> Inspection:
     most = max((each.others for each in found), default=0.0)
     told = f"at most {percent(most, 1)} of a host's CPU time went to other programs"
     return inspection_of(found, NEVER_STARTED, told, wrong)
+
+
+def fabric(evidence: Evidence) -> Inspection:
+    """What lies between several hosts was measured, by the ranks that trained. No figure of it convicts."""
+    wrong, unmeasured, told = list[str](), list[str](), "all ranks are on one host"
+    for leg in evidence.replay.timed_legs:
+        hosts, found = {ready.host for ready in leg.devices.values()}, leg.fabric
+        if len(hosts) < 2:
+            continue
+        told = f"measured between {len(hosts):,} hosts before the clock started"
+        if found is None or not is_known(found):
+            nodes = [node.host for node in found.nodes if node.reason] if found else []
+            waited = f": the others waited for {first_few(nodes)}" if nodes else ""
+            unmeasured.append(f"the fabric between {len(hosts):,} hosts was not measured{waited}")
+        elif {node.host for node in found.nodes} != hosts or found.ranks != len(leg.began.ranks):
+            wrong.append(
+                f"the fabric was measured by {found.ranks:,} ranks on {len(found.nodes):,} hosts, and "
+                f"{len(leg.began.ranks):,} ranks on {len(hosts):,} hosts trained, not all the same"
+            )
+    if unmeasured and not wrong:
+        return unknown(unmeasured[0])
+    return inspection_of(evidence.replay.timed_legs, NEVER_STARTED, told, wrong)
 
 
 def control(evidence: Evidence) -> Inspection:

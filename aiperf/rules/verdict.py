@@ -24,6 +24,7 @@ from aiperf.rules import (
 )
 from aiperf.rules.ending import Answer, Shortfall, shortfall
 from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule
+from aiperf.score import fabric
 from aiperf.score.disturbance import MEASURED_SINCE
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
@@ -156,6 +157,7 @@ RULES: tuple[Rule, ...] = (
     Rule("ranked speed", Kind.ELIGIBILITY, measurements.ranked_speed),
     Rule("ranked segments", Kind.ELIGIBILITY, eligibility.segments),
     Rule("ranked disturbance", Kind.ELIGIBILITY, eligibility.disturbance, since=MEASURED_SINCE),
+    Rule("ranked fabric", Kind.ELIGIBILITY, eligibility.fabric, since=fabric.MEASURED_SINCE),
 )
 
 

@@ -294,6 +294,14 @@ class Replay:
         checks[rank] = event.check
         return ""
 
+    def _fabric_measured(self, t: float, event: events.FabricMeasured) -> str:
+        if self.leg.fabric is not None:
+            return "appears twice in its leg"
+        if self.leg.released is not None:
+            return "comes after the clock started"
+        self.leg.fabric = event.fabric
+        return ""
+
     def _measured(self, measured: dict[int, Any], rank: int, found: object) -> str:
         if rank in measured:
             return f"of rank {rank} appears twice"
@@ -466,6 +474,7 @@ _FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
     events.CeilingMeasured: Replay._ceiling_measured,
     events.ControlMeasured: Replay._control_measured,
     events.DeviceChecked: Replay._device_checked,
+    events.FabricMeasured: Replay._fabric_measured,
     events.HostUsed: Replay._host_used,
     events.Released: Replay._released,
     events.Dispatched: Replay._dispatched,

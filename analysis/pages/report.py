@@ -46,6 +46,7 @@ from analysis.readings.devices import (
     threads_text,
 )
 from analysis.readings.disturbance import others_over_time
+from analysis.readings.fabric import fabric_text
 from analysis.readings.hosts import hosts
 from analysis.readings.judgement import Judged
 from analysis.readings.occupancy import occupancy
@@ -203,6 +204,7 @@ def _devices(judged: Judged, devices: DeviceReadings) -> Section:
         *(("slow", text) for text in slow_text(devices.slow, replay)),
         *(("steps", text) for text in engines_text(replay)),
         *(("lost", text) for text in losses_text(replay)),
+        *(("fabric", text) for text in fabric_text(replay)),
     ]
     facts = Table(("", ""), [row for row in rows if row[1]], (False, False))
     tables = [("Devices over the span", device_table(devices.usage))] if devices.usage.devices else []

@@ -14,6 +14,7 @@ import torch
 from aiperf.device import Device, bind
 from aiperf.device.device import memory_errors
 from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.objective import objective_of
 from aiperf.engines.registry import KINDS
 from aiperf.measuring.training_step import batch, place_network
 from benchmarks.on_device.control import SIDE, SMALL_SIDE, in_turn, prepare
@@ -103,7 +104,7 @@ def _step(device: Device, graph: Graph, variant: Variant, size: int) -> Callable
     network.place(device.torch, variant.layout)
     images, labels = batch(graph, device, size + variant.more_images)
     images = images.contiguous(memory_format=variant.layout)
-    engine = Engine(Passes(network, device, variant.format, scaler))
+    engine = Engine(Passes(network, device, variant.format, scaler, objective_of(network.graph)))
     fused = device.kind in ("cpu", "cuda", "xpu")
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, fused=fused)
 

@@ -17,6 +17,7 @@ from aiperf.device.device import SIXTEEN_BIT, is_out_of_memory
 from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.graphed import Graphed
+from aiperf.engines.objective import objective_of
 from aiperf.measuring.training_step import batch, place_network
 from aiperf.parallel.parallel import Solo
 from benchmarks.on_device.parts import Setting
@@ -141,7 +142,7 @@ def _convolved(device: Device) -> tuple[str, str]:
 def _engine(device: Device, graph: Graph) -> Engine:
     format = device.formats[0]
     scaler = torch.amp.GradScaler(device.kind, enabled=False)
-    return Engine(Passes(place_network(graph, device), device, format, scaler))
+    return Engine(Passes(place_network(graph, device), device, format, scaler, objective_of(graph)))
 
 
 def _all_but(device: Device, bytes_left: int) -> list[Tensor]:

@@ -230,6 +230,11 @@ VARIABLE_CASES = (
         lambda _: called("aiperf.parallel.ddp:meet_across_hosts", "127.0.0.1", 1, True),
     ),
     VariableCase(
+        ("aiperf/measuring/fabric.py INTERFACES[0]",),
+        ("GLOO_SOCKET_IFNAME",),
+        "aiperf.measuring.fabric:gloo_transport",
+    ),
+    VariableCase(
         ("aiperf/device/dynamo.py CACHE", "aiperf/engines/compiled.py CACHE"),
         ("TORCHINDUCTOR_CACHE_DIR",),
         _compiler,
@@ -577,6 +582,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
         "aiperf/ranks/process.py describe_device",
         "aiperf/ranks/process.py infer_data",
         "aiperf/ranks/process.py visible_devices",
+        "aiperf/training/fabric.py _measured",
     ),
     "tests/aiperf/host/test_programs.py": ("aiperf/host/programs.py ask",),
     "tests/aiperf/doctor/test_host_report.py": ("aiperf/doctor/host_report.py examine_onednn",),

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 RUNS = ("digits", "synthetic")
 T = TypeVar("T")
-ENGINES = ("auto", "eager", "graphed", "compiled", "fused")
+ENGINES = ("auto", "eager", "graphed", "compiled", "fused", "fused-graphed")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 RUNS = ("digits", "synthetic")
 T = TypeVar("T")
-ENGINES = ("auto", "eager", "graphed", "compiled", "fused")
+ENGINES = ("auto", "eager", "graphed", "compiled", "fused", "fused-graphed")
 COMPILED = "compiled"
 """The engine that takes minutes to be ready: it has parts of its own."""
 

@@ -258,7 +258,7 @@ class SpentColumn:
 
 def _spent_columns(found: CostStudy) -> list[SpentColumn]:
     """Epochs, time, hours, node-hours, with a price the cost, energy, with an intensity the carbon."""
-    level = found.level.name
+    level = found.level.value
     cost = [SpentColumn(found.price.unit, lambda spent: spent.money, figure)] if found.price else []
     carbon = [
         SpentColumn(f"CO2e, {level}", lambda spent: found.grams(spent.joules), partial(scaled, unit="g"))

@@ -50,7 +50,7 @@ def _key(now: Snapshot) -> Sequence[Figure]:
     trials = ", ".join(f"{num:,} {name.lower()}" for name, num in sorted(now.trials.items()))
     best, told = (None, "no trial was validated")
     if now.best is not None:
-        best, told = now.best[1], f"on validation, of the trials that have ended: trial {now.best[0]}"
+        best, told = now.best[1], f"on validation, best ended trial {now.best[0]}"
     span = clock(now.span_seconds)
     credited = "Training with a validation in time, and these validations; idle time is included."
     first = Figure("OPS so far", now.ops_per_second, RATE, f"over {span}", help=credited)

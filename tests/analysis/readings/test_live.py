@@ -129,7 +129,7 @@ def test_the_screen_is_this() -> None:
         "\n"
         "OPS      1.500 TOPS credited so far\n"
         "         ▅█\n"
-        "error    5.12 % on validation, trial 3\n"
+        "error    5.12 % on validation, best ended trial 3\n"
         "trials   5 complete, 2 running\n"
         "\n"
         "group  host  doing      trial      epoch     error   images/s  origin\n"

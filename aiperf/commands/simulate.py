@@ -19,7 +19,7 @@ from aiperf.config import Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.pretending.assumptions import Assumptions, assumed, assumption_names, assumptions_toml
 from aiperf.pretending.rank_report import refuse_notary
-from aiperf.wording import percent
+from aiperf.wording import counted, percent
 from analysis.table import aligned
 from nas.record import RecordError, decode
 
@@ -156,10 +156,10 @@ def simulate(
                 repeat if same_search else 0,
             ).figures
         except AiperfError as error:  # the other sizes are not lost
-            say(f"{machine.nodes} nodes: {error}")
+            say(f"{counted(machine.nodes, 'node')}: {error}")
             continue
         shown[machine.nodes, repeat] = figures
-        size = f"{machine.nodes:,} nodes x {devices}{f', repeat {repeat}' if repeat else ''}"
+        size = f"{counted(machine.nodes, 'node')} × {devices}{f', repeat {repeat}' if repeat else ''}"
         took = f"simulated in {figures.simulated_seconds:.1f} s"
         say(f"{size}: {took}, utilisation {percent(figures.utilisation)}")
     if not shown:

@@ -21,7 +21,7 @@ from analysis.readings.energy import Level, energy_at, read_energy
 from analysis.readings.fabric import largest, transports_text
 from analysis.readings.hosts import reading_of
 from analysis.readings.judgement import Judged, refuse_two_tasks
-from analysis.readings.occupancy import PARTS, occupancy
+from analysis.readings.occupancy import PART_TEXTS, PARTS, occupancy
 from analysis.readings.score_figures import ERROR, PER_JOULE, RATE, Figure, figures, task_of_run
 from analysis.table import Table, aligned
 
@@ -173,12 +173,12 @@ def chance_text(rates: Sequence[float], seeds: Collection[int], spread: Repeated
 def _beside(tables: Mapping[str, Table]) -> str:
     """A sentence on what else may have made the difference."""
     numbers = {name: sum(row[0] != run_tables.JOB for row in table.rows) for name, table in tables.items()}
-    other = [f"{name} ({number})" for name, number in numbers.items() if number]
+    other = [f"{name} ({counted(number, 'difference')})" for name, number in numbers.items() if number]
     if not other:
         return "Their configuration, machine, software and surroundings are the same."
     return (
-        f"They also differ in {run_tables.listed(other)}; "
-        "these figures cannot show which of them made the difference."
+        f"They also differ in {run_tables.listed(other)}, listed below the figures, "
+        "which cannot show what made them differ."
     )
 
 
@@ -262,7 +262,7 @@ def _energy(first: Judged, second: Judged) -> Iterator[list[str]]:
 def _time(first: Judged, second: Judged) -> list[list[str]]:
     """How the groups spent their time; the parts add up to 100 %."""
     a, b = (occupancy(one.replay, one.credit).shares for one in (first, second))
-    return [_row(*(Figure(part, one[part], ERROR) for one in (a, b))) for part in PARTS]
+    return [_row(*(Figure(PART_TEXTS[part], one[part], ERROR) for one in (a, b))) for part in PARTS]
 
 
 def _configuration(judged: Judged) -> dict[str, object]:

@@ -44,7 +44,7 @@ def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Publis
         subtitle=f"preset {config.preset} · {config.training.format} · up to {devices_text(largest.replay)}",
         drawn=drawn(weak_scaling(found, others)),
         content=table(found),
-        base=found.base_devices,
+        base=counted(found.base_devices, "device"),
         others=Table(("system", "OPS", "source"), systems, (False, True, False)) if systems else None,
     )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiperf.config import preset_names
 from aiperf.errors import AiperfError, JournalError
+from aiperf.journal.events import Origin
 from aiperf.os_error import unwritable
 from aiperf.rules.ending import Answer
 from aiperf.score.lineage import line_of_graphs
@@ -36,7 +37,6 @@ from analysis.readings.conclusion import losses_text
 from analysis.readings.device_checks import device_check_text
 from analysis.readings.devices import (
     DeviceReadings,
-    ceiling_text,
     choice_text,
     device_table,
     energy_rows,
@@ -83,6 +83,8 @@ def report_html(judged: Judged, about: About = NOTHING_MORE) -> str:
     shown = most_telling(found, TRIALS_SHOWN)
     sections = _sections(judged, found, devices)
     started = moment(replay.legs[0].began.started) if replay.legs else "not started"
+    if opened.origin is Origin.SIMULATED:  # its clock begins at a moment of no meaning
+        started = "on a virtual clock"
     return page(
         "report.html",
         judged.verdict.mark,
@@ -97,6 +99,7 @@ def report_html(judged: Judged, about: About = NOTHING_MORE) -> str:
         rules=run_tables.rules(judged.verdict),
         machine=run_tables.machine(replay),
         hosts=hosts(replay),
+        changes=run_tables.changes(opened.config),
         configuration=run_tables.configuration(opened.config),
         configuration_text=_configuration_text(judged),
         trials=trial_table(task, shown),
@@ -195,14 +198,13 @@ def _devices(judged: Judged, devices: DeviceReadings) -> Section:
     """Limits, energy, who was slow and who was lost."""
     replay, score = judged.replay, judged.score
     rows = [
-        ("ceiling", ceiling_text(replay, score)),
         ("matrix products", threads_text(replay)),
         ("threads", choice_text(replay)),
         ("roofline", roofline_share_text(replay)),
         *energy_rows(devices.energy, score),
         *(("device check", text) for text in device_check_text(replay) if not judged.verdict.mark),
         *(("slow", text) for text in slow_text(devices.slow, replay)),
-        *(("steps", text) for text in engines_text(replay)),
+        *zip(("steps", *[""] * len(replay.trials)), engines_text(replay)),
         *(("lost", text) for text in losses_text(replay)),
         *(("fabric", text) for text in fabric_text(replay)),
     ]
@@ -261,6 +263,7 @@ def _footer(judged: Judged) -> str:
     """What the page was made from, so that a reader can make it again."""
     replay = judged.replay
     return (
-        f"Made from {replay.lines:,} lines of a journal whose last hash is {replay.last_chain[:16]}…. "
+        f"Made from {replay.lines:,} lines of a journal with a last hash that begins with "
+        f"{replay.last_chain[:16]}. "
         "Anyone with the journal can make this page again; `aiperf-hpc validate` checks it."
     )

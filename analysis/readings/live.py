@@ -228,7 +228,7 @@ def _state(replay: Replay, found: Shortfall | None, silent_seconds: float) -> st
         return f"{found.answer.value}: {found.text}" if found else f"ended: {leg.ended.reason}"
     if silent_seconds > LONGEST_SILENCE_SECONDS:
         return f"silent for {clock(silent_seconds)}: killed, or cut off from its disk; `resume` continues it"
-    return "starting" if leg.released is None else "going on"
+    return "starting" if leg.released is None else "running"
 
 
 def _left(replay: Replay) -> float | None:

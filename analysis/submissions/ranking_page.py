@@ -10,6 +10,7 @@ from typing import Any
 from aiperf import __version__
 from aiperf.wording import harmless, moment, percent, plain, rate, rates
 from analysis.pages.page import page
+from analysis.readings.energy import Level
 from analysis.readings.score_figures import EXPLAINED
 from analysis.submissions.canonical import canonical
 from analysis.submissions.standing import Entry, RankedList, Standing
@@ -138,15 +139,15 @@ def _day(iso: str) -> str:
 
 
 def _levels(one: RankedList) -> Mapping[str, str]:
-    """The columns of OPS/W: by the level, and by the name of its value. That of the devices always, a further
-    one if a run of the list has it, so that no column mixes levels."""
-    further = {"L1": "ops_per_joule_l1", "L2": "ops_per_joule_l2"}
+    """The columns of OPS/W: what the power includes, and the name of the value. That of the devices always, a
+    further one if a run of the list has it, so that no column mixes levels."""
+    further = {Level.L1: "ops_per_joule_l1", Level.L2: "ops_per_joule_l2"}
     known = {
-        level: name
+        level.value: name
         for level, name in further.items()
         if any(getattr(entry, name) is not None for entry in one.entries)
     }
-    return {"L0": "ops_per_joule", **known}
+    return {Level.L0.value: "ops_per_joule", **known}
 
 
 def _images(one: RankedList) -> str:

@@ -63,4 +63,4 @@ def bars(
         for row, value in zip(rows, values)
     ]
     legend = [Key(colour, one) for one, (colour, _) in series.items()] if len(series) > 1 else []
-    return Picture(name, title, says, draw, table=table, legend=legend, labels=labels)
+    return Picture(name, title, says, draw, table=table, legend=legend, labels=labels, covers=True)

@@ -21,8 +21,8 @@ from analysis.pages.figures.picture import (
     canvas,
     clock_axis,
     error_axis,
-    least_error,
     pointed,
+    zero_place,
 )
 from analysis.pages.figures.trial_dots import draw_dots, name_trials, named_key, names_of
 from analysis.readings.trial_rows import TrialRow, line_of_descent
@@ -47,8 +47,8 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 300 if frame.narrow else 460)
-        floor = least_error([row.error or 0.0 for row in placed])
-        where = {row.number: (row.ended or 0.0, max(row.error or 0.0, floor)) for row in placed}
+        zero = zero_place([row.error or 0.0 for row in placed])
+        where = {row.number: (row.ended or 0.0, max(row.error or 0.0, zero or 0.0)) for row in placed}
         edges = [
             (where[row.parent], where[row.number])
             for row in placed
@@ -60,7 +60,7 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
         scale = 0.7 if frame.narrow else 1.0
         _dots(axes, placed, where, "blue", base, scale)
         _dots(axes, [row for row in path if row.number in where], where, "amber", base, scale)
-        error_axis(axes)
+        error_axis(axes, zero)
         if placed:
             errors = [error for _, error in where.values()]
             axes.set_ylim(min(errors) * 0.7, min(MOST_ERROR, max(errors) * 1.5))
@@ -124,9 +124,11 @@ def descent_table(path: Sequence[TrialRow]) -> Table:
 
 
 def _says(shown: Sequence[TrialRow], total: int, path: Sequence[TrialRow]) -> str:
-    text = counted(total, "trial")
+    text = f"{counted(total, 'trial')} {'was' if total == 1 else 'were'} dispatched"
     if total > len(shown):
         text += f"; {len(shown):,} are drawn: the best, others at even distances, and the ancestors of both"
+    elif missing := sum(row.ended is None or (row.error is None and not row.state.ended) for row in shown):
+        text += f"; {missing:,} of them had not got as far as a validation and are not drawn"
     if path:
         steps = len(path) - 1
         text += f". The best network is trial {path[-1].number}"

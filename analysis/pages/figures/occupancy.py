@@ -12,7 +12,7 @@ from matplotlib.path import Path
 from aiperf.wire.trial import State
 from aiperf.wording import clock, counted, percent
 from analysis.pages.figures.picture import COLOURS, Drawing, Frame, Key, Picture, canvas, clock_axis, pointed
-from analysis.readings.occupancy import PARTS, Bar, Occupancy
+from analysis.readings.occupancy import PART_TEXTS, PARTS, Bar, Occupancy
 from analysis.readings.run_tables import listed
 from analysis.table import Cell, Table
 
@@ -41,13 +41,6 @@ PART_COLOURS: Mapping[str, str] = {
     "lost": "plum",
 }
 """Colours of the parts of time, in the order of the bars."""
-PART_TEXTS: Mapping[str, str] = {
-    "train": "credited training",
-    "validate": "credited validation",
-    "prepare": "waiting for the next network to be ready",
-    "wait": "otherwise idle",
-    "lost": "lost: uncredited work and lost groups",
-}
 
 
 def gantt(found: Occupancy) -> Picture:
@@ -83,6 +76,7 @@ def gantt(found: Occupancy) -> Picture:
         table=_table(found),
         legend=_legend(set(boxes), found),
         empty=not bars and not found.lost,
+        covers=True,
     )
 
 
@@ -162,9 +156,10 @@ def _says(found: Occupancy) -> str:
     if not found.bars and not found.lost:
         return "No trial has begun."
     trials = len({bar.trial for bar in found.bars})
-    text = f"{counted(found.num_groups, 'group')} worked on {counted(trials, 'trial')}"
+    whose = "its" if found.num_groups == 1 else "their"
+    text = f"{counted(found.num_groups, 'group')} began {counted(trials, 'trial')}"
     busy = sum(bar.end - bar.begin for bar in found.bars) / max(float(found.span_of_group.sum()), 1e-9)
-    text += f"; a bar covers {percent(busy, 1)} of their time"
+    text += f"; bars, a trial each, cover {percent(busy, 1)} of {whose} time"
     if found.lost:
         named = ", ".join(f"{group} at {clock(begin)}" for group, begin, _ in found.lost[:LOST_SHOWN])
         more = f" and {len(found.lost) - LOST_SHOWN} more" if len(found.lost) > LOST_SHOWN else ""
@@ -214,7 +209,7 @@ def time_shares(found: Occupancy) -> Picture:
         ]
         for part in PARTS
     ]
-    said = ", ".join(f"{percent(shares[part], 1)} {part}" for part in PARTS)
+    said = ", ".join(f"{percent(shares[part], 1)} {PART_TEXTS[part]}" for part in PARTS)
     return Picture(
         name="time",
         title="Where the time went",
@@ -224,6 +219,7 @@ def time_shares(found: Occupancy) -> Picture:
         legend=[Key(PART_COLOURS[part], PART_TEXTS[part]) for part in PARTS],
         labels=labels,
         empty=not total,
+        covers=True,
     )
 
 

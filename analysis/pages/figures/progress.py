@@ -24,9 +24,9 @@ from analysis.pages.figures.picture import (
     canvas,
     clock_axis,
     error_axis,
-    least_error,
     pointed,
     rate_axis,
+    zero_place,
 )
 from analysis.readings.disturbance import OthersOverTime
 from analysis.readings.progress import Progress
@@ -34,6 +34,8 @@ from analysis.table import Cell, Table
 
 Floats = NDArray[np.float64] | Sequence[float]
 """A column of numbers."""
+ERROR_LEGEND = (Key("blue", "best so far", "line"), Key("soft", "a trial, when it ended", "dot"))
+"""What `draw_errors` draws."""
 
 
 def throughput(score: Score, others: OthersOverTime | None = None) -> Picture:
@@ -134,13 +136,14 @@ def _throughput_text(score: Score) -> str:
 
 def error_over_time(found: Progress, score: Score) -> Picture:
     """Every validated trial, and the best so far."""
-    errors, best = (np.maximum(each, least_error(found.errors)) for each in (found.errors, found.best))
+    zero = zero_place(found.errors)
+    errors, best = (np.maximum(each, zero or 0.0) for each in (found.errors, found.best))
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 220 if frame.narrow else 280)
         dots, falls = (found.ended, errors), (found.best_from, best)
         # What lies on the border is seen whole.
-        draw_errors(axes, dots, falls, score.span_seconds, clip_on=False, in_layout=False)
+        draw_errors(axes, dots, falls, score.span_seconds, zero, clip_on=False, in_layout=False)
         clock_axis(axes, score.span_seconds, frame)
         return pointed(figure, axes, found.best_from, best, found.best_trials)
 
@@ -160,24 +163,29 @@ def error_over_time(found: Progress, score: Score) -> Picture:
         says=says,
         draw=draw,
         table=table,
-        legend=(Key("blue", "best so far", "line"), Key("soft", "a trial", "dot")),
+        legend=ERROR_LEGEND,
         near_in_both=False,
         empty=not cells,
     )
 
 
 def draw_errors(
-    axes: Axes, dots: tuple[Floats, Floats], best: tuple[Floats, Floats], end_seconds: float, **layout: Any
+    axes: Axes,
+    dots: tuple[Floats, Floats],
+    best: tuple[Floats, Floats],
+    end_seconds: float,
+    zero: float | None,
+    **layout: Any,
 ) -> None:
     """Draws times and errors of trials as dots, and those of the best ones as steps up to the end of the
-    span. `layout`: how the dots take part in the layout."""
+    span. `zero`: where an error of 0 is drawn. `layout`: how the dots take part in the layout."""
     is_image = len(dots[0]) > RASTERISED
-    axes.plot(*dots, "o", color=COLOURS["soft"], ms=3.6, mew=0, alpha=0.75, rasterized=is_image, **layout)
+    axes.plot(*dots, "o", color=COLOURS["soft"], ms=4.6, mew=0, alpha=0.75, rasterized=is_image, **layout)
     times, errors = best
     if len(times):
         steps = [*times, end_seconds], [*errors, errors[-1]]
         axes.step(*steps, where="post", color=COLOURS["blue"], lw=1.8)
-    error_axis(axes)  # last, since the limits follow what is drawn
+    error_axis(axes, zero)  # last, since the limits follow what is drawn
 
 
 def regulated_over_time(found: Progress, score: Score) -> Picture:

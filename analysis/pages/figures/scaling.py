@@ -94,7 +94,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
     picture = Picture(
         name="scaling", title="Weak scaling", says=_says(found), draw=draw, legend=legend, labels=labels
     )
-    return stamped(picture, found.mark, behind=True)
+    return stamped(picture, found.mark)
 
 
 def _says(found: Scaling) -> str:

@@ -247,7 +247,7 @@ def test_what_is_shown() -> None:
         "not checked torch           no worker trains\n"
         "not checked data            not read\n"
         "                            remedy: wait longer\n"
-        "1 ok, 0 warning, 1 failed, 2 not checked: torch, data"
+        "1 ok, 0 warnings, 1 failed, 2 not checked: torch, data"
     )
     assert json.loads(checks_json(checks)) == {
         "checks": [

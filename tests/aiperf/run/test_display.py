@@ -66,7 +66,7 @@ def test_a_terminal_shows_every_group_and_nothing_on_top_of_another() -> None:
     assert head == "aiperf-hpc · simulated · NVIDIA H200 · runs/one"
     assert re.fullmatch(r"\s+━[━╸╺ ]+  0:\d\d of 0:30\s*", span)
     assert re.fullmatch(
-        r"  [\d.]+ GOPS so far · best validation error [\d.]+ % \(trial \d+\) · \d+ complete, \d+ failed",
+        r"  [\d.]+ GOPS so far · best ended trial \d+: error [\d.]+ % · \d+ complete, \d+ failed",
         facts,
     )
     operations = score(replay, recount(replay).counts).ops_per_second * replay.span_seconds

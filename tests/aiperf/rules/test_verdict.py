@@ -1,4 +1,7 @@
-"""What a verdict follows from, what may keep a run from being judged, and what a class needs."""
+"""What a verdict follows from, what may keep a run from being judged, and what a class needs.
+
+One file, because each demand of a class is left out of the same ranked run.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property, lru_cache, wraps
 from math import prod
@@ -83,13 +83,19 @@ class Graph:
             )
         shapes: dict[str, Shape] = {INPUT: self.input}
         facts: list[_Facts] = []
-        inferred = parent._inferred if parent and parent.input == self.input else {}
-        as_in_parent = {INPUT}
-        for node in self.nodes:
+        like = parent if parent and parent.input == self.input else None
+        # What stands before the place of an edit is as in the parent, node by node.
+        for node, its, found in zip(self.nodes, like.nodes, like._facts) if like else ():
+            if node is not its:
+                break
+            facts.append(found)
+            shapes[node.name] = found.shape
+        as_in_parent = set(shapes)
+        for node in self.nodes[len(facts) :]:
             name = node.name
             if name in shapes:
                 raise ShapeError(f"two nodes are named {name!r}")
-            was = inferred.get(name)
+            was = like._inferred.get(name) if like else None
             if was and was[0] is node and as_in_parent.issuperset(node.inputs):
                 found = was[1]
                 as_in_parent.add(name)
@@ -241,6 +247,11 @@ class Graph:
             for name, count in charge.counts:
                 counts.setdefault(name, []).append(count)
         return {name: Row(len(found), cost_of(map(sum, zip(*found)))) for name, found in counts.items()}
+
+    @property
+    def prices(self) -> Iterator[tuple[str, int, int]]:
+        """Parts of the lines of `rows`, with their prices in OPS for a training and a validation example."""
+        return (price for charge in self._charges for price in charge.prices)
 
     @cached_property
     def cost(self) -> Cost:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property, lru_cache, wraps
 from itertools import chain, islice, takewhile
@@ -295,6 +295,11 @@ class Graph:
             for name, count in charge.counts:
                 counts.setdefault(name, []).append(count)
         return {name: Row(len(found), cost_of(map(sum, zip(*found)))) for name, found in counts.items()}
+
+    @property
+    def prices(self) -> Iterator[tuple[str, int, int]]:
+        """Parts of the lines of `rows`, with their prices in OPS for a training and a validation example."""
+        return (price for charge in self._charges for price in charge.prices)
 
     @cached_property
     def cost(self) -> Cost:

@@ -250,6 +250,11 @@ VARIABLE_CASES = (
         lambda _: called("aiperf.device.cpu:_is_stated"),
     ),
     VariableCase(
+        ("aiperf/commands/command_groups.py BLAS_THREADS",),
+        ("OPENBLAS_NUM_THREADS",),
+        lambda _: called("aiperf.commands.command_groups:_imported.__wrapped__", "aiperf.commands.peak:peak"),
+    ),
+    VariableCase(
         ("aiperf/device/cuda.py name",), ("PYTORCH_MIOPEN_SUGGEST_NHWC",), "aiperf.device.cuda:without_nhwc"
     ),
     VariableCase(
@@ -619,7 +624,6 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "a file of this program or of a library": (
         "aiperf/host/package_clash.py _again",
         "aiperf/host/code.py code_hash",
-        "aiperf/commands/command_groups.py first_sentence",
         "aiperf/config.py preset_text",
         "aiperf/data/decode.py pillow_fault",
         "aiperf/data/digits.py _digits",

@@ -139,7 +139,8 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
     task, error = task_of_run(replay), median_error(found)
     by_number = {row.number: row for row in found}
     names = names_of(line_of_descent(by_number, best.number)) if best else {}
-    yield "search", pareto(found, task, names)
+    pointed_at = {row.number for row in _hovered(found, shown)}
+    yield "search", pareto(found, task, names, pointed_at)
     placed = trained([("", found)], error or 0.0)
     why, control = ", the median of the trials' lowest errors", control_cost(replay)
     yield "search", characterisation(placed, error, task, control, why, names)

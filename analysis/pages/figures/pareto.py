@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,8 +57,11 @@ def front(found: Sequence[Dot]) -> list[Dot]:
     return best
 
 
-def pareto(found: Sequence[TrialRow], task: Task, names: Mapping[int, str]) -> Picture:
-    """`names`: of the trials that are named in the figure."""
+def pareto(
+    found: Sequence[TrialRow], task: Task, names: Mapping[int, str], pointed_at: Collection[int]
+) -> Picture:
+    """`names`: of the trials that are named in the figure. `pointed_at`: numbers of those of which it tells
+    more to who points at them."""
     placed = dots(found)
     best = front(placed)
     numbers = [dot.row.number for dot in placed]
@@ -79,7 +82,8 @@ def pareto(found: Sequence[TrialRow], task: Task, names: Mapping[int, str]) -> P
         operations_axis(axes, x, frame)
         name_trials(axes, names, dict(zip(numbers, zip(x, y))), frame)
         axes.set_xlabel(f"operations per training {task.example}")
-        return pointed(figure, axes, x, y, numbers)
+        told = np.isin(numbers, list(pointed_at))
+        return pointed(figure, axes, x[told], y[told], [number for number in numbers if number in pointed_at])
 
     return Picture(
         name="pareto",

@@ -149,6 +149,6 @@ def test_one_trial_may_be_better_than_all_others_in_both() -> None:
     rows: list[Any] = [
         SimpleNamespace(**vars(trial), number=n, operations=5 + n, error=0.1 * n) for n in (1, 2, 3)
     ]
-    assert pareto(rows, IMAGES, {}).says == (
+    assert pareto(rows, IMAGES, {}, ()).says == (
         "Of 3 validated trials trial 1 (6 OP, 10.00 %) has both the fewest operations and the lowest error."
     )

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from aiperf.config import DataConfig
 from aiperf.device import Device, bind_place, count_devices
 from aiperf.doctor.reports import DataReport, DeviceReport, Meet, patient
-from aiperf.engines.fused import Fused
+from aiperf.engines.fused import BACKENDS, Fused
 from aiperf.errors import AiperfError, UnseenDevices
 from aiperf.parallel.ddp import meeting_store, stay_on_host
 from aiperf.wire.formats import AUTO
@@ -72,7 +72,7 @@ def examine_device(
         visible_devices=count_devices(device.kind),
         backend=backend,
         reduce_bytes_per_second=rate,
-        not_fused=Fused.why_not(device) if device.kind == "cpu" else "",
+        not_fused=Fused.why_not(device) if device.kind in BACKENDS else "",
         note=device.note,
         slowed_by=device.slowed_by,
     )

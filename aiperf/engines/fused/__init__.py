@@ -2,8 +2,8 @@
 NVIDIA's and AMD's devices. See docs/performance.md."""
 
 from aiperf.engines.fused.c_backend import IN_C
-from aiperf.engines.fused.fused_engine import Fused
+from aiperf.engines.fused.fused_engine import BACKENDS, Fused
 from aiperf.engines.fused.kernels import unavailable
 from aiperf.engines.fused.plan import fuse
 
-__all__ = ["IN_C", "Fused", "fuse", "unavailable"]
+__all__ = ["BACKENDS", "IN_C", "Fused", "fuse", "unavailable"]

@@ -49,7 +49,7 @@ USED = 0.7
 """Share of the time left that is planned for; the rest is for connections, whose time is not known before."""
 PAIRS_SHARE, WITHIN_SHARE = 0.5, 0.15
 """Shares of the planned time; what is left at the end is for the all-reduces over all ranks."""
-ROUND_SECONDS, SUM_SECONDS = 1.0, 4.0
+ROUND_SECONDS, SUM_SECONDS = 1.0, 2.0
 """Longest time in seconds for a round of pairs, and for all sizes of an all-reduce."""
 NCCL_REPORT = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,P2P,SHM"}
 """Variables by which NCCL, and RCCL likewise, print how each connection is made ("… via NET/IB/0")."""

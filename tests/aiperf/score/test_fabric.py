@@ -105,7 +105,7 @@ WITHIN = (
         (run(None, rules=1), []),
         (run(None, hosts=1), ["one device, so nothing lies between devices"]),
         (run(None), ["unknown (not measured)"]),
-        (run(None, minutes=0.5), ["unknown (a tenth of the run is less than the 6 s that it takes)"]),
+        (run(None, minutes=0.5), ["unknown (a tenth of the run is less than the 10 s that it takes)"]),
         (run(HEALTHY), [OVER_ALL, HALF.format("40.0 GB/s"), NCCL]),
         (
             run(with_slow(r0p1=1e10, r1p3=9e9, r2p1=1e9)),

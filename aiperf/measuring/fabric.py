@@ -32,7 +32,7 @@ from aiperf.device import Device, bind_place
 from aiperf.host import variables
 from aiperf.host.child_process import die_with_parent, put
 from aiperf.parallel.ddp import meet_across_hosts, meeting_store, stay_on_host
-from aiperf.wire.door import INTERFACES
+from aiperf.wire.door import INTERFACES, keep_others_away
 from aiperf.wire.fabric import rounds
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import FabricPart, JoinFabric, TimedAllReduce
@@ -49,7 +49,7 @@ USED = 0.7
 """Share of the time left that is planned for; the rest is for connections, whose time is not known before."""
 PAIRS_SHARE, WITHIN_SHARE = 0.5, 0.15
 """Shares of the planned time; what is left at the end is for the all-reduces over all ranks."""
-ROUND_SECONDS, SUM_SECONDS = 1.0, 4.0
+ROUND_SECONDS, SUM_SECONDS = 1.0, 2.0
 """Longest time in seconds for a round of pairs, and for all sizes of an all-reduce."""
 NCCL_REPORT = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,P2P,SHM"}
 """Variables by which NCCL, and RCCL likewise, print how each connection is made ("… via NET/IB/0")."""
@@ -57,12 +57,13 @@ CONNECTION = re.compile(r" via (NET/[^/\n]+|[A-Z0-9]+)")
 NETWORKS, RDMA = Path("/sys/class/net"), Path("/sys/class/infiniband")
 
 
-def measure(file: str, kind: str, place: str, meeting: str, until: str, listening: str) -> None:
-    """The part of one rank, in a process of its own. `file` is the number of the descriptor to which it
-    writes its `FabricPart`; `until` the limit in seconds of the monotonic clock of this host; `listening` the
-    descriptor of the first rank's socket. `place` and `meeting` (`JoinFabric`) are JSON."""
+def measure(file: str, kind: str, until: str, listening: str) -> None:
+    """The part of one rank, in a process of its own. `file` is the descriptor of a file with the rank's place
+    and `JoinFabric`, into which it then writes its `FabricPart`; `until` is the limit in seconds of the
+    monotonic clock of this host; `listening` is the descriptor of the first rank's socket, or -1."""
     die_with_parent()
-    where, join = decode(Place, json.loads(place)), decode(JoinFabric, json.loads(meeting))
+    given = json.loads(os.pread(int(file), os.fstat(int(file)).st_size, 0))
+    where, join = decode(Place, given["place"]), decode(JoinFabric, given["join"])
     rank = _Rank(file, where, float(until))
     rank.does("the choice of the device")
     rank.device = bind_place(kind, where)
@@ -105,6 +106,9 @@ class _Rank:
             self.device.backend, store=store, rank=self._position, world_size=len(everyone), timeout=left
         )
         self._slowest(0.0)  # the first collective makes the connections
+        if seat.leads and self.device.backend == "gloo":  # the others were not tried
+            with socket.socket(fileno=os.dup(listening)) as door:
+                keep_others_away(door)
 
     def measure(self) -> None:
         """Measures within the host, then pairs, then over all: a link that hangs stops everything after it,

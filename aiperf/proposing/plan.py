@@ -28,9 +28,10 @@ MEASURING_SHARE = 0.07
 """Fraction of the span for which a CPU measures itself before it, within the bounds above. Together with what
 torch loads for its first network and optimizer this comes to a tenth."""
 
-FABRIC_SECONDS, FABRIC_SHARE = (6.0, 60.0), 0.1
-"""Minimum and maximum of `fabric_seconds`, and its share of the span. On two cores a process that imports
-torch starts in 2 to 3 s; the maximum includes the start of NCCL on thousands of ranks."""
+FABRIC_SECONDS, FABRIC_SHARE = (10.0, 60.0), 0.1
+"""Minimum and maximum of `fabric_seconds`, and its share of the span. A process that imports torch takes 2 to
+3 s on two idle cores, and then measures for some seconds; the maximum includes the start of NCCL on thousands
+of ranks."""
 
 COOLING = 0.2
 """Fraction of a trial's steps after the warm-up, the last ones, in which a trapezoidal learning rate

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from aiperf.errors import AiperfError, WorldError
-from aiperf.host.child_process import Child, Killed, NoReply, answer_file, written
+from aiperf.host.child_process import Child, Killed, NoReply, answer_file, put, written
 from aiperf.host.scheduler_warning import ALL, held
 from aiperf.wire.door import open_door
 from aiperf.wire.layout import Place
@@ -52,16 +52,17 @@ def _measured(
 ) -> FabricPart:
     """What the process of this rank measured, or did until it ended or its time was over."""
     part = FabricPart(place.rank, socket.gethostname(), place.host_index, reason="the start of its process")
-    until, listening = time.monotonic() + seconds, -1 if door is None else door.fileno()
+    began, listening = time.monotonic(), -1 if door is None else door.fileno()
+    until = began + seconds
     with answer_file() as file:
-        words = [str(file.fileno()), kind, json.dumps(encode(place)), json.dumps(encode(join)), str(until)]
+        # Not by the words of the command, which everybody on the host can read: there is a secret in it.
+        put(str(file.fileno()), {"place": encode(place), "join": encode(join)})
+        words = [str(file.fileno()), kind, str(until), str(listening)]
         failed, died = "", False
         try:
             with held(*ALL):
                 keep = [file.fileno(), *([listening] if door else [])]
-                child = Child(
-                    "aiperf.measuring.fabric:measure", *words, str(listening), keep=keep, errors=None
-                )
+                child = Child("aiperf.measuring.fabric:measure", *words, keep=keep)
             if door is not None:
                 door.close()
             child.answer(until - time.monotonic())
@@ -72,4 +73,5 @@ def _measured(
             part = decode(FabricPart, json.loads(written(file)))
     if not part.reason:  # it was done, however it ended then
         return part
-    return replace(part, reason=f"{part.reason}: {failed}", done=DIED if died else part.done)
+    done, seconds = DIED if died else part.done, time.monotonic() - began
+    return replace(part, reason=f"{part.reason}: {failed}", done=done, seconds=seconds)

@@ -48,7 +48,9 @@ def assembled(parts: Collection[FabricPart], ranks: Collection[int]) -> Fabric:
             own[0].host,
             own[0].within,
             own[0].rdma_ports,
-            next((part.reason for part in own if part.reason and part.done == least), ""),
+            next(
+                (f"rank {part.rank}, {part.reason}" for part in own if part.reason and part.done == least), ""
+            ),
         )
         for _, own in sorted(by_host.items())
     )

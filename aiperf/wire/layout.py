@@ -129,6 +129,7 @@ def layout(hosts: Sequence[str], devices_per_trial: int = 0) -> tuple[Place, ...
         )
     ordered = [rank for ranks in on_host.values() for rank in ranks]
     groups = [tuple(ordered[first : first + size]) for first in range(0, len(ordered), size)]
+    order = {host: index for index, host in enumerate(on_host)}
     places = [
         Place(
             rank,
@@ -136,7 +137,7 @@ def layout(hosts: Sequence[str], devices_per_trial: int = 0) -> tuple[Place, ...
             on_host[hosts[rank]].index(rank),
             workers,
             spans,
-            list(on_host).index(hosts[rank]),
+            order[hosts[rank]],
             len(on_host),
         )
         for group in groups

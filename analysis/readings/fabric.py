@@ -137,7 +137,8 @@ def _all_reduce(where: str, measured: Sequence[TimedAllReduce], ranks: int) -> s
 
 def _transports(fabric: Fabric) -> list[str]:
     """What carried the data, and a warning if it was not the RDMA that there is."""
-    lines = [f"{fabric.backend or 'collectives'} over {transports_text(fabric) or 'unknown transports'}"]
+    used = transports_text(fabric) or ("unknown transports" if fabric.whole else "")
+    lines = [f"{fabric.backend} over {used}"] if used else []
     if hosts := past_rdma(fabric):
         lines.append(
             f"{counted(hosts, 'host')} of {len(fabric.nodes):,} {'has' if hosts == 1 else 'have'} an active "

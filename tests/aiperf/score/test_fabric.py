@@ -84,6 +84,7 @@ def run(fabric: Fabric | None, hosts: int = 8, minutes: float = 60.0, rules: int
 
 OVER_ALL = "all-reduce over 64 ranks: 10.6 GB/s of bus bandwidth at 256 MiB, 0.2 ms for 64 KiB"
 HALF = "4 pairs of hosts at half of the width, all at once: median 40.0 GB/s in each direction, least {}"
+UNKNOWN = "nccl over unknown transports"
 NCCL = "nccl over P2P (448), NET/IB (64)"
 ETHERNET = "sockets on eth0 at 10000 Mbit/s"
 SLOWEST = (
@@ -104,7 +105,7 @@ WITHIN = (
         (run(None, rules=1), []),
         (run(None, hosts=1), ["one device, so nothing lies between devices"]),
         (run(None), ["unknown (not measured)"]),
-        (run(None, minutes=0.5), ["unknown (a tenth of the run is less than the 6 s that it takes)"]),
+        (run(None, minutes=0.5), ["unknown (a tenth of the run is less than the 10 s that it takes)"]),
         (run(HEALTHY), [OVER_ALL, HALF.format("40.0 GB/s"), NCCL]),
         (
             run(with_slow(r0p1=1e10, r1p3=9e9, r2p1=1e9)),
@@ -134,11 +135,11 @@ WITHIN = (
                 "7 hosts of 8 have an active RDMA port, and sockets were used",
             ],
         ),
+        (run(replace(HEALTHY, transports={})), [OVER_ALL, HALF.format("40.0 GB/s"), UNKNOWN]),
         (
             run(replace(HEALTHY, over_all=(), rounds=(), transports={}, missing=(9,), nodes=HUNG)),
             [
                 f"unknown (node7: {REASON}; 1 rank reported nothing, rank 9 first)",
-                "nccl over unknown transports",
             ],
         ),
     ],

@@ -81,10 +81,18 @@ def stopped(rank: int, done: int, reason: str) -> FabricPart:
     ("parts", "reasons", "missing"),
     [
         # One pair hangs, and all others wait for it.
-        ([stopped(rank, 5 if rank in (1, 3) else 6, f"as {rank}") for rank in RANKS], ["as 1", "as 3"], ()),
+        (
+            [stopped(rank, 5 if rank in (1, 3) else 6, f"as {rank}") for rank in RANKS],
+            ["rank 1, as 1", "rank 3, as 3"],
+            (),
+        ),
         # Whose process died is the cause, however far it was.
-        ([*PARTS[:3], stopped(4, DIED, "killed by signal 9")], ["", "killed by signal 9"], ()),
-        ([*(stopped(rank, 7, "waited") for rank in (1, 2)), stopped(4, DIED, "died")], ["", "died"], (3,)),
+        ([*PARTS[:3], stopped(4, DIED, "killed by signal 9")], ["", "rank 4, killed by signal 9"], ()),
+        (
+            [*(stopped(rank, 7, "waited") for rank in (1, 2)), stopped(4, DIED, "died")],
+            ["", "rank 4, died"],
+            (3,),
+        ),
         ([], [], RANKS),
     ],
 )

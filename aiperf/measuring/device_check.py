@@ -74,7 +74,6 @@ def check_device(device: Device, format: str, rank: int, seconds: float) -> Devi
         digests=() if why_not else tuple(digests),
         laps=laps,
         seconds=perf_counter() - began,
-        traits=device.traits,
         why_not=why_not,
     )
 

@@ -114,7 +114,7 @@ class Accelerator(Device):
         set, as far as the vendor's module reports them."""
         names = {
             "multiprocessors": ("multi_processor_count", "gpu_eu_count", "cube_core_num"),
-            "ISA": ("gcnArchName", "major", "architecture"),
+            "architecture": ("gcnArchName", "major", "architecture"),
             "revision": ("minor", "device_id"),
             "caches": ("L2_cache_size", "last_level_cache_size"),
         }

@@ -215,9 +215,9 @@ class Device(ABC):
 
     @property
     def traits(self) -> dict[str, str]:
-        """What the bits of its results depend on besides its name, the software and the settings, by name.
-        The build of torch has the versions of its libraries for matrix products."""
-        return {"build": sha256(torch.__config__.show().encode()).hexdigest()[:16]}
+        """What the bits of its results depend on besides its name, the software and the variables, by the
+        names of `TRAITS`. The build of torch has the versions of its libraries for matrix products."""
+        return {"torch build": sha256(torch.__config__.show().encode()).hexdigest()[:16]}
 
     def software(self) -> dict[str, str]:
         """Versions of the software that the measurements depend on, by name."""

@@ -38,6 +38,7 @@ from aiperf.wire.clocks import SAME_CLOCK, ClockReading
 from aiperf.wire.layout import Described, Place
 from aiperf.wire.messages import (
     Assign,
+    CheckDevice,
     Evaluate,
     Finished,
     FromGroup,
@@ -78,7 +79,7 @@ class _Slot:
     ready: Ready | None = None
     """What our own worker said, with which the process of a trial must agree."""
     replaced: bool = False
-    """Whether our own worker is a second one, for the test, whose `Ready` must not be reported again."""
+    """Whether our own worker is a second one, for the end, whose `Ready` must not be reported again."""
 
 
 class NniWorld:
@@ -121,7 +122,7 @@ class NniWorld:
             elif isinstance(message, Stop):
                 self._closing = True
                 self._refuse_waiting(group)
-            elif isinstance(message, Evaluate) and slot.standing is None:
+            elif isinstance(message, CheckDevice | Evaluate) and slot.standing is None:
                 self._stand(group)
                 slot.replaced = True
                 if self._setup is not None and slot.standing is not None:

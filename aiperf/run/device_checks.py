@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from aiperf.config import LimitsConfig
 from aiperf.errors import WorldError
 from aiperf.journal.attempts import Leg
-from aiperf.proposing.plan import MEASURING_SECONDS, measuring_seconds
+from aiperf.proposing.plan import measuring_seconds
 from aiperf.score.deviation import Deviation, at_beginning
 from aiperf.wire.messages import CheckDevice
 from aiperf.wording import first_few
 
-SECONDS = 5.0
-"""Time of a check on an accelerator in seconds; less in a short run, as all that is measured before it."""
+SHARE = 0.25
+"""Time of a check on an accelerator, as a share of `measuring_seconds`: 5 s in a run of five minutes."""
 END_SECONDS = 30.0
 """Time in seconds, added to that of the check, after which a device that did not answer is unknown."""
 
 
 def check_devices(limits: LimitsConfig, ranks: Sequence[int] = ()) -> CheckDevice:
     """The request to these ranks, or to all."""
-    return CheckDevice(SECONDS * measuring_seconds(limits) / MEASURING_SECONDS[1], tuple(ranks))
+    return CheckDevice(SHARE * measuring_seconds(limits), tuple(ranks))
 
 
 def deviating_note(deviations: Sequence[Deviation]) -> str:

@@ -79,13 +79,16 @@ class MessageHandler:
         return index
 
     def _expects(self, index: int, message: messages.FromGroup) -> bool:
-        """False for a message about an attempt that has been taken from the group since it was sent."""
+        """False for a message about an attempt that has been taken from the group since it was sent, and for
+        any other that comes too late."""
         if isinstance(message, messages.Validated):
             trial, attempt = message.segment.trial, message.segment.attempt
         elif isinstance(message, messages.Steps):
             trial, attempt = message.block.trial, message.block.attempt
         elif isinstance(message, messages.Started | messages.Fallback | messages.Finished):
             trial, attempt = message.trial, message.attempt
+        elif isinstance(message, messages.DeviceCheck):  # one that was asked for before the span is late
+            return self.replay.leg.released is None or self.replay.leg.ended is not None
         else:
             return True
         return self.groups.each[index].has(trial, attempt)

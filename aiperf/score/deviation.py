@@ -1,7 +1,7 @@
 """Devices that compute wrongly: what the device checks of a run say when equal devices are compared.
 
 Devices are equal if everything is that their bits may depend on: name, software, settings of the libraries,
-instruction set, and the traits that a check states. The bits of equal devices are equal or somebody is wrong.
+instruction set, caches, number of multiprocessors. The bits of equal devices are equal or somebody is wrong.
 A device is named only where the others leave no doubt about who it is; otherwise nothing is known.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
-from aiperf.wire.messages import DeviceCheck, Ready
+from aiperf.wire.messages import TRAITS, DeviceCheck, Ready
 from aiperf.wording import counted, first_few
 
 CHECKED_SINCE = 2
@@ -22,8 +22,8 @@ LEAST_EQUAL = 3
 """Devices of a kind of which one can be found to deviate: of two, either may be right."""
 MOST_DEVIATING = 10
 """One in so many may deviate, but always one; if more do, it is rather the software than the devices."""
-LIBRARIES = ("ATEN_", "DNNL_", "ISA", "MKL_", "ONEDNN_", "OPENBLAS_")
-"""Beginnings of the settings on which the bits of a CPU may depend."""
+DECISIVE = ("ATEN_", "DNNL_", "ISA", "MKL_", "ONEDNN_", "OPENBLAS_", *TRAITS)
+"""Beginnings of the settings on which bits may depend."""
 
 Kind = tuple[object, ...]
 """All that the bits of a device may depend on."""
@@ -145,21 +145,20 @@ def _kinds(leg: Leg, checks: Mapping[int, DeviceCheck]) -> Mapping[Kind, list[in
     kinds: dict[Kind, list[int]] = {}
     for rank in sorted(checks.keys() & leg.checks.keys()):
         if checks[rank].digests:
-            kinds.setdefault(_kind(leg.first_devices[rank], leg.checks[rank]), []).append(rank)
+            kinds.setdefault(_kind(leg.first_devices[rank]), []).append(rank)
     return kinds
 
 
-def _kind(ready: Ready, check: DeviceCheck) -> Kind:
+def _kind(ready: Ready) -> Kind:
     flags = () if ready.processor is None else (ready.processor.flags, ready.processor.vector_bits)
-    settings = {name: text for name, text in ready.settings.items() if name.startswith(LIBRARIES)}
-    mappings = (ready.software, settings, check.traits)
+    settings = {name: text for name, text in ready.settings.items() if name.startswith(DECISIVE)}
+    mappings = (ready.software, settings)
     return (ready.device, flags, *(tuple(sorted(each.items())) for each in mappings))
 
 
 def _is_as_before(leg: Leg, rank: int) -> bool:
     """Whether the rank has an equal device at the end: it may have been started again in between."""
-    now, then = leg.devices[rank], leg.first_devices[rank]
-    return _kind(now, leg.end_checks[rank]) == _kind(then, leg.checks[rank])
+    return _kind(leg.devices[rank]) == _kind(leg.first_devices[rank])
 
 
 def _majority(checks: Mapping[int, DeviceCheck], ranks: Iterable[int]) -> tuple[str, list[int]]:

@@ -259,7 +259,8 @@ class Worker(Driver[BuiltTrial, Kept]):
 
     def _settings(self) -> dict[str, str]:
         own = {NOTE: self.device.note, NEAR: self.near}
-        return read_settings(os.environ) | {name: text for name, text in own.items() if text}
+        found = read_settings(os.environ) | self.device.traits
+        return found | {name: text for name, text in own.items() if text}
 
     def measure_ceiling(self, seconds: float) -> Ceiling:
         """Measures network and engines first, then the ceilings with the number of threads that is best for

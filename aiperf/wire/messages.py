@@ -358,6 +358,8 @@ NOTE = "accelerators"
 """Key of `Ready.settings` for what the user should know about the choice of the device."""
 NEAR = "near cores"
 """Key of `Ready.settings` for the cores near its device to which a rank has narrowed itself."""
+TRAITS = ("torch build", "caches", "multiprocessors", "architecture", "revision")
+"""Keys of `Ready.settings` for what the bits of a device's results depend on (`Device.traits`)."""
 
 
 @dataclass(frozen=True)
@@ -560,8 +562,6 @@ class DeviceCheck(FromGroup):
     laps: int
     seconds: float
     """Time of all laps in seconds, the making of the network included."""
-    traits: Mapping[str, str] = field(default_factory=dict)
-    """What the bits depend on besides name, software and settings of the device (`Device.traits`)."""
     why_not: str = ""
     """Why nothing was computed; empty if it was."""
 

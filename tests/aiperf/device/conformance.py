@@ -10,6 +10,7 @@ import torch
 from aiperf.config import FORMATS
 from aiperf.device import KINDS, Device, bind, count_devices
 from aiperf.errors import WorldError
+from aiperf.wire.messages import TRAITS
 
 
 class DeviceConformance:
@@ -56,7 +57,7 @@ class DeviceConformance:
         assert (torch.get_num_threads(), torch.get_deterministic_debug_mode()) == (threads, mode)
         assert torch.backends.cudnn.benchmark == benchmark
         assert self.kind != "cuda" or torch.cuda.tunable.is_enabled() == tuned
-        assert "build" in device.traits
+        assert {"torch build"} <= device.traits.keys() <= {*TRAITS}
         assert all(isinstance(text, str) and text for text in device.traits.values())
 
     def test_formats_are_declared_or_refused_and_sixteen_bits_are_made_by_autocast(

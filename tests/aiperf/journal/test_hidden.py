@@ -28,9 +28,7 @@ PUBLIC = {
         *("batch_norm", "compression", "step", "omit"),
     ),
     "versions": ("program", "software", "libraries"),
-    "names of devices, and what they can do": (
-        *("device", "machine", "flags", "multiplies", "formats", "traits"),
-    ),
+    "names of devices, and what they can do": ("device", "machine", "flags", "multiplies", "formats"),
     "hashes": ("code_hash", "salt_sha256", "initial_weights", "graph_key", "logs", "weights", "digests"),
     "random numbers, and what a notary signed": ("nonce", "signature"),
     "times of day": ("started",),

@@ -47,7 +47,6 @@ def test_every_lap_gives_the_same_bits_with_any_number_of_threads() -> None:
     (fp32,), (bf16,) = (check.digests for check in checks[0])
     assert fp32 != bf16
     assert all(check.laps >= 2 and check.rank == 3 and not check.why_not for check in checks[0])
-    assert checks[0][0].traits == CPU.traits
 
 
 @pytest.mark.parametrize("format", ["fp32", "bf16"])

@@ -9,7 +9,7 @@ import pytest
 
 from aiperf.journal import events
 from aiperf.score.deviation import Agreement, agreement, suspects
-from aiperf.wire.messages import DeviceCheck
+from aiperf.wire.messages import DeviceCheck, Ready
 from analysis.readings.device_checks import device_check_text
 from tests.journals import READY, Scene, Timed, replayed, told
 
@@ -19,13 +19,15 @@ Told = Mapping[int, str | tuple[str, ...]]
 """What ranks computed, by rank; several hashes if laps differ, none if nothing was computed."""
 
 
-def checks(told: Told, kinds: Mapping[int, str]) -> Iterable[events.DeviceChecked]:
+def checks(told: Told) -> Iterable[events.DeviceChecked]:
     for rank, digests in told.items():
         found = (digests,) if isinstance(digests, str) else digests
         why_not = "" if found else "RuntimeError: no kernel"
-        yield events.DeviceChecked(
-            DeviceCheck(rank, found, 2, 1.0, {"caches": kinds.get(rank, "32K")}, why_not)
-        )
+        yield events.DeviceChecked(DeviceCheck(rank, found, 2, 1.0, why_not))
+
+
+def ready(rank: int, caches: str) -> Ready:
+    return replace(READY, rank=rank, host=f"node{rank}", settings={"threads": str(rank), "caches": caches})
 
 
 def run(
@@ -40,12 +42,12 @@ def run(
     return [
         (0.0, replace(OPENED, rules=2)),
         (0.0, events.LegBegan(0, "2026-01-01T00:00:00.000+00:00", (), groups)),
-        *((1.0, events.RankReady(r - 1, replace(READY, rank=r, host=f"node{r}"), 0.0)) for r in ranks),
-        *((2.0, check) for check in checks(before, kinds)),
-        *((3.0, check) for check in checks(repeats or {}, kinds)),
+        *((1.0, events.RankReady(r - 1, ready(r, kinds.get(r, "32K")), 0.0)) for r in ranks),
+        *((2.0, check) for check in checks(before)),
+        *((3.0, check) for check in checks(repeats or {})),
         (9.0, events.Released(39.0)),
         (39.0, events.LegEnded("deadline", 39.0)),
-        *((40.0, check) for check in checks(before if after is None else after, kinds)),
+        *((40.0, check) for check in checks(before if after is None else after)),
     ]
 
 
@@ -164,6 +166,6 @@ def test_an_older_run_says_nothing() -> None:
 def test_a_check_that_cannot_be_there_is_a_fault(place: int, rank: int, text: str) -> None:
     timed = run({1: "a"})
     t = timed[place - 1][0]
-    (check,) = checks({rank: "a"}, {})
+    (check,) = checks({rank: "a"})
     found = replayed([*timed[:place], (t, check), *timed[place:]])
     assert [fault.text for fault in found.faults] == [f"DeviceChecked {text}"]

@@ -1,4 +1,8 @@
-"""`launch scaling` and `launch status`: a scaling study of many sizes, many jobs and one table."""
+"""`launch scaling` and `launch status`: a scaling study of many sizes, many jobs and one table.
+
+A study outlives every process: days may pass between its jobs. So all that is known of it is in its folder
+(plan, configuration, number of each job, journals), where `status` reads it.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +87,7 @@ def scaling(
     sizes = node_counts(nodes)
     request = take_request(dict(context.params))
     config = request.config()
+    # Written once and read by every job: a preset that changes meanwhile would spoil the comparison.
     text = to_toml(config)
     study = Study(scheduler, sizes, hours, rank_words(context), config_hash(text))
     if not machine.container.image:  # which may hold more than is installed here

@@ -1,4 +1,8 @@
-"""Trials as tables: all of them as comma-separated values, and those that a report shows, in words."""
+"""Trials as tables: all of them as comma-separated values, and those that a report shows, in words.
+
+The CSV is for programs: names say the unit, values are unrounded, an empty cell is unknown. The table is for
+readers: values are rounded and sorted by what they were before.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from analysis.readings.judgement import Judged
 from analysis.readings.trial_rows import TrialRow, median_error, rows
 from analysis.table import Cell, Table, comma_separated
 
+# The heads are templates, because a task calls its examples images, windows or otherwise.
 COLUMNS: Mapping[str, Callable[[TrialRow], Cell]] = {
     "trial": lambda row: str(row.number),
     "parent": lambda row: "" if row.parent is None else str(row.parent),

@@ -1,4 +1,9 @@
-"""The acceptance sheet: one page that is printed and signed."""
+"""The acceptance sheet: one page that is printed and signed.
+
+Both parties of a contract sign it, so it says what was measured and what was required, and which file the
+criteria are in; the answer and what did not pass come first. It is made to fit on one sheet of A4
+(docs/acceptance.md).
+"""
 
 from __future__ import annotations
 
@@ -114,6 +119,7 @@ def _measured(group: Sequence[Judgement], runs: Sequence[str]) -> str:
 
 
 def _runs(sheet: Sheet) -> Table:
+    """One row per run, in the order in which they were given."""
     rows = [
         [
             each.run,

@@ -1,4 +1,9 @@
-"""The page of a run that goes on: it asks for its own inside again and again."""
+"""The page of a run that goes on: it asks for its own inside again and again.
+
+It shows what a person who waits asks: does it work, how good is it so far, how long will it take, and does a
+group hang. Figures of the score are preliminary, because credit comes with validations, and say so. After the
+end `report` shows more.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +37,8 @@ GROUPS_SHOWN = 1_024
 
 
 def live_html(now: Snapshot, replay: Replay, seconds: float) -> str:
-    """`seconds`: after so long the page asks again."""
+    """`seconds`: after so long the page asks again. A page of many groups takes longer to make, and asks less
+    often."""
     return page(
         "live.html",
         now.mark,
@@ -129,6 +135,7 @@ def _groups(now: Snapshot) -> Table:
     """One row per group: what it does, and how far its trial is."""
     cells: list[list[Cell]] = []
     for group in now.groups[:GROUPS_SHOWN]:
+        # Epochs, not steps: the plan of a trial is in epochs, and they compare between batch sizes.
         done = None if group.trial is None else group.share * group.epochs
         trial = "" if group.trial is None else str(group.trial)
         epoch = "" if done is None else f"{done:.1f} / {group.epochs}", done

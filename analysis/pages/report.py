@@ -1,4 +1,10 @@
-"""The report of one run: a page that stands alone, and its figures as files."""
+"""The report of one run: a page that stands alone, and its figures as files.
+
+Its order is that of a reader's questions: is it good and can it be trusted (the head), how did it go
+(throughput, quality, search), where did the time go, what is it worth (rules), on what was it measured.
+Nothing is computed here: every number comes from `analysis.readings` or from the score, whose words the
+terminal has too.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +98,7 @@ def report_html(judged: Judged, about: About = NOTHING_MORE) -> str:
         head=head(judged, about, devices),
         subtitle=f"{run_tables.devices_text(replay)} · {opened.config.training.format} · {started} · "
         f"{duration(replay.span_seconds)}",
-        # Next to the score; without figures for a run that has no result.
+        # Next to the score, on the first screen; without figures for a run that has no result.
         first=next((one for one in sections if one.anchor == FIRST), Section(FIRST, "", [])),
         sections=[*_beside(judged, about), *(one for one in sections if one.anchor != FIRST)],
         rules_text=_rules_text(judged),
@@ -129,7 +135,7 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
     """The figures without the mark of a run that was not measured, each with the anchor of its section."""
     replay, score = judged.replay, judged.score
     so_far, busy = progress(replay, score), occupancy(replay, judged.credit)
-    best = replay.best
+    best = replay.best  # None if no trial was validated: then what is about a best network is left out
     if judged.verdict.answer is not Answer.NO_RESULT:  # its figures would be of nothing
         yield FIRST, throughput(score, others_over_time(replay))
         yield "quality", error_over_time(so_far, score)

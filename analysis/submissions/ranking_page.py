@@ -1,4 +1,8 @@
-"""The list of systems as a page, as comma-separated values and as JSON."""
+"""The list of systems as a page, as comma-separated values and as JSON.
+
+All three are made of the same entries. The page is for readers; the other two have all digits and keep their
+names, for whoever draws the list again. Systems come from packages of strangers, so every text is escaped.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,8 @@ from analysis.submissions.standing import Entry, RankedList, Standing
 FORM = "aiperf-hpc/ranking/1"
 """The form of ranking.json; another number is for other columns."""
 SIZES = ((8, "up to 8 devices"), (64, "9 to 64 devices"), (512, "65 to 512 devices"))
-"""Sizes for the filter of the page: most devices, and the name."""
+"""Sizes for the filter of the page: most devices, and the name. Up to a node, a rack, a small cluster: steps
+of eight, since nodes of eight devices are common."""
 LARGEST = "more than 512 devices"
 """The size above all others."""
 

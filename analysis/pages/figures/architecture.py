@@ -1,4 +1,9 @@
-"""An architecture from top to bottom: its units as boxes, what its line of morphisms changed in colour."""
+"""An architecture from top to bottom: its units as boxes, what its line of morphisms changed in colour.
+
+A unit is a layer with the norm and the activation that follow it, and equal blocks in a row are drawn once.
+Positions are computed here, in units that are pixels, because a general layout of graphs is neither stable
+from trial to trial nor as narrow as a telephone.
+"""
 
 from __future__ import annotations
 

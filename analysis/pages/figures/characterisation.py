@@ -1,6 +1,8 @@
 """Parameters, operations and epochs to an error of every trial, compared with the control network.
 
 After AIBench Training (Tang et al., ISPASS 2021), which places each of its 19 networks so: docs/beyond.md.
+Epochs are counted since the weights were new, with those of the ancestors from which a child carries its
+weights: otherwise every child would seem to learn in an epoch what its line learned in fifty.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ def characterisation(
         figure, (axes,) = canvas(frame, 300 if frame.narrow else 420)
         x = np.array([float(one.operations) for one in shown])
         y = np.array([float(one.parameters) for one in shown])
+        # Never reached counts as infinitely many, so that no third of the others has it.
         epochs = np.array([inf if one.epochs is None else one.epochs for one in shown])
         parts_shown = [(~np.isfinite(epochs), "soft", 4.5)]
         for (low, high), (colour, size) in zip(parts, THIRDS):
@@ -114,6 +117,8 @@ def _axes(
 def _legend(
     parts: Sequence[tuple[float, float]], error: float, control: ControlNetworkCost | None
 ) -> list[Key]:
+    """An entry for each third of those that reached the error, for those that did not, and for the
+    control."""
     at = percent(error)
     keys = [Key(colour, f"{at} after {_epochs(third)}", "dot") for third, (colour, _) in zip(parts, THIRDS)]
     keys.append(Key("soft", f"{at} not reached", "dot"))

@@ -1,4 +1,9 @@
-"""The best error of several runs over time and over money."""
+"""The best error of several runs over time and over money.
+
+The same steps over two quantities: nodes are paid for whether they work or wait, so money is time multiplied
+by nodes and price. Runs that differ only in their random seed show by their distance how much of a time is
+luck.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +88,8 @@ def _over(found: CostStudy, scale: _Scale) -> Picture:
         canvas_, (axes,) = canvas(frame, 240 if frame.narrow else 320)
         for run, colour in drawn:
             times = [scale.at(fall) for fall in run.falls]
+            # A line goes on to the end of its run: a short line is a short run, not one that stopped
+            # improving.
             errors = [max(fall.error, zero or 0.0) for fall in run.falls]
             ends, last = [*times, scale.end(run)], [*errors, errors[-1]]
             axes.step(ends, last, where="post", color=COLOURS[colour], lw=1.6)

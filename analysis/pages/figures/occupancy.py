@@ -1,4 +1,8 @@
-"""Groups over time: what each trained, when it stood idle, when it was lost; and where their time went."""
+"""Groups over time: what each trained, when it stood idle, when it was lost; and where their time went.
+
+The first figure shows when, the second how much. A gap before a bar is the wait for a network, a long one at
+the end a group without work; both cost sustained OPS, which count the whole span.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +21,10 @@ from analysis.readings.run_tables import listed
 from analysis.table import Cell, Table
 
 RASTERISED = 6_000
-"""Bars beyond which they are drawn as an image."""
+"""Bars beyond which they are drawn as an image, since each takes some fifty bytes of the page."""
 HOVERED = 6_000
-"""Bars that a pointer finds; the longest of more."""
+"""Most bars that a pointer finds: the longest of more, because a bar of less than a pixel cannot be pointed
+at."""
 LOST_SHOWN = 5
 """Most lost groups, and most resumptions, that are named in the text."""
 STATES = {State.FAILED: "red", State.LOST: "plum"}
@@ -46,7 +51,8 @@ PART_COLOURS: Mapping[str, str] = {
 def gantt(found: Occupancy) -> Picture:
     """A bar per trial in the row of its group, in the colour of how it ended; a hatched one where a group was
     lost."""
-    bars = sorted(found.bars, key=lambda bar: bar.begin - bar.end)
+    bars = sorted(found.bars, key=lambda bar: bar.begin - bar.end)  # the longest first
+    # Rows of many groups are a few pixels high: gaps between them would be all that is seen.
     height = 0.78 if found.num_groups <= 128 else 1.0
     boxes = {colour: _boxes(mine, height) for colour, mine in _coloured(bars).items()}
 
@@ -125,6 +131,7 @@ def _coloured(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
 
 
 def _legend(colours: set[str], found: Occupancy) -> list[Key]:
+    """Entries for what is drawn only: most runs have no failure and no loss."""
     there = [Key(colour, text) for colour, text in STATE_TEXTS.items() if colour in colours]
     if found.lost:
         there.append(Key("plum", "the group was lost", "hatch"))

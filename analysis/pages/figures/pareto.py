@@ -1,4 +1,9 @@
-"""Error against operations: what a lower error costs, and the networks that no other one beats in both."""
+"""Error against operations: what a lower error costs, and the networks that no other one beats in both.
+
+The front is that of the trials as they were trained, some for a few epochs and some for many: it says what
+this run found, not what an architecture can reach. Operations are those of one training example, forward and
+backward.
+"""
 
 from __future__ import annotations
 
@@ -72,6 +77,7 @@ def pareto(
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 280 if frame.narrow else 400)
+        # In steps: between two networks of the front nothing is known to be better than the cheaper one.
         line = [(dot.operations, max(dot.error, zero or 0.0)) for dot in best]
         axes.step(*zip(*line), where="post", color=COLOURS["amber"], lw=2.0, zorder=2)
         for chosen, colour in ((~on_front, "blue"), (on_front, "amber")):

@@ -1,4 +1,9 @@
-"""The course of a run over its span: operations per second, error and regulated score."""
+"""The course of a run over its span: operations per second, error and regulated score.
+
+All have the same axis of time, the seconds of the span, in which a pause between two legs does not count. A
+rate is drawn in steps, because it is the mean of a bin; an error in steps, because it holds until the next
+trial.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +51,8 @@ def throughput(score: Score, others: OthersOverTime | None = None) -> Picture:
     rates = np.array(line.ops_per_second)
 
     def draw(frame: Frame) -> Drawing:
+        """The rates; if others were measured, below them on the same axis of time, where a dip of one finds
+        its cause in the other."""
         height = 220 if frame.narrow else 280
         if others is None:
             figure, (axes,) = canvas(frame, height)
@@ -83,6 +90,7 @@ def draw_rates(
     figure: Figure, axes: Axes, edges: NDArray[np.float64], rates: NDArray[np.float64], least: float = 0.0
 ) -> Drawing:
     """Draws rates by bin as steps, on an axis that shows `least`, too; a pointer finds the bins."""
+    # Without a baseline, so that a bin of 0 is seen as a line on the axis.
     axes.stairs(rates, edges, color=COLOURS["blue"], lw=1.6, baseline=None)
     rate_axis(axes, [*rates, least])
     return pointed(figure, axes, (edges[1:] + edges[:-1]) / 2, rates)

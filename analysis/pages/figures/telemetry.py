@@ -1,4 +1,8 @@
-"""What the hosts measured, one line a quantity."""
+"""What the hosts measured, one line per quantity.
+
+Of many hosts the median and the extremes are drawn, not each host: a single host that is hot, slow or busy
+shows as an edge of the band, and its name is in the section on devices. Values are in SI units, as recorded.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +58,7 @@ def telemetry(found: Telemetry) -> Picture:
             one.set_title(
                 _name(quantity), loc="left", fontsize=frame.font_size, color=COLOURS["soft"], pad=3, y=1.0
             )
+            # From 0, so that a quantity that hardly changes looks so.
             one.set_ylim(0, 1.15 * float(np.nanmax(quantity.highest, initial=0.0)) or 1.0)
             one.yaxis.set_major_locator(MaxNLocator(3))
             one.yaxis.set_major_formatter(FuncFormatter(lambda value, _: round_text(value, "").strip()))

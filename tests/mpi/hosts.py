@@ -1,19 +1,14 @@
-"""Two hosts on one machine: network namespaces with names of their own, joined by a switch.
-
-The switch is a third namespace, so that a cable can be pulled where neither host sees it.
-"""
+"""Two hosts on one machine, with names of their own, joined by a switch."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.mpi.jobs import OPEN_MPI
+from tests.mpi.switch import Switch, switch
 
 ADDRESSES = {"alpha": "10.77.0.1", "beta": "10.77.0.2"}
 
@@ -34,7 +29,7 @@ exec ip netns exec "{mark}$host" unshare --uts --mount sh -ec '
 class TwoHosts:
     """alpha, where mpiexec is, and beta."""
 
-    mark: str
+    switch: Switch
     agent: Path
 
     def run(self, *words: object) -> list[str]:
@@ -45,40 +40,22 @@ class TwoHosts:
 
     def cut(self) -> None:
         """Nothing that one host sends reaches the other; both still see the switch."""
-        _ip("-n", f"{self.mark}switch", "link", "set", "beta", "nomaster")
+        self.switch.cut("beta")
 
     def repair(self) -> None:
-        _ip("-n", f"{self.mark}switch", "link", "set", "beta", "master", "bridge")
+        self.switch.repair("beta")
 
 
 @contextmanager
 def two_hosts(directory: Path, hidden: Path | None = None) -> Iterator[TwoHosts]:
     """`hidden`: a directory of alpha's which on beta is another, `directory`/beta."""
-    mark = f"t{uuid.uuid4().hex[:6]}-"
     hosts, agent, own = directory / "hosts", directory / "agent", directory / "beta"
     lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in ADDRESSES.items())]
     hosts.write_text("\n".join(lines) + "\n")
     own.mkdir(exist_ok=True)
-    agent.write_text(AGENT.format(mark=mark, hosts=hosts, hidden=hidden or "", own=own))
-    agent.chmod(0o755)
-    try:
-        _ip("netns", "add", f"{mark}switch")
-        _ip("-n", f"{mark}switch", "link", "add", "name", "bridge", "type", "bridge")
-        _ip("-n", f"{mark}switch", "link", "set", "bridge", "up")
+    with switch() as joined:
+        agent.write_text(AGENT.format(mark=joined.mark, hosts=hosts, hidden=hidden or "", own=own))
+        agent.chmod(0o755)
         for name, address in ADDRESSES.items():
-            _ip("netns", "add", f"{mark}{name}")
-            pair = ("link", "add", "name", name, "type", "veth", "peer", "name", "cable")
-            _ip("-n", f"{mark}switch", *pair, "netns", f"{mark}{name}")
-            _ip("-n", f"{mark}switch", "link", "set", name, "up", "master", "bridge")
-            _ip("-n", f"{mark}{name}", "addr", "add", f"{address}/24", "dev", "cable")
-            for device in ("lo", "cable"):
-                _ip("-n", f"{mark}{name}", "link", "set", device, "up")
-        yield TwoHosts(mark, agent)
-    finally:
-        for name in ("switch", *ADDRESSES):
-            if os.path.exists(f"/run/netns/{mark}{name}"):
-                _ip("netns", "delete", f"{mark}{name}")
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, timeout=60)
+            joined.add(name, address)
+        yield TwoHosts(joined, agent)

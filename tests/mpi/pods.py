@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import psutil
 import yaml
 
 from tests.mpi.jobs import OPEN_MPI
+from tests.mpi.switch import Switch, switch
 
 # POD: makes what the kubelet mounts, then becomes the first process of the container.
 BEGIN = """\
@@ -45,7 +45,7 @@ class Pods:
     """The pods of one job."""
 
     job: str
-    mark: str
+    switch: Switch
     directory: Path
     """What the pods share: host file, names and key; and a folder for each."""
     manifest: Mapping[str, Any]
@@ -69,7 +69,7 @@ class Pods:
             "ip",
             "netns",
             "exec",
-            f"{self.mark}{pod[-8:]}",
+            self.switch.space(pod),
             "unshare",
             "--uts",
             "--mount",
@@ -95,7 +95,7 @@ class Pods:
             "WORKDIR": container["workingDir"],
             "HOME": "/root",
             "PATH": f"{OPEN_MPI.folder}:{os.environ['PATH']}",
-            "AIPERF_TEST_MARK": self.mark,
+            "AIPERF_TEST_MARK": self.switch.mark,
             **{each["name"]: self.job for each in container["env"]},  # all are its label
         }
         with (self.directory / f"{pod}.out").open("ab") as output:
@@ -123,42 +123,25 @@ class Pods:
 @contextmanager
 def pods(directory: Path, manifest: str) -> Iterator[Pods]:
     """Networks, names, the operator's host file and its key, for the job of a manifest."""
-    wanted = yaml.safe_load(manifest)
-    mark, shared = f"t{uuid.uuid4().hex[:4]}-", directory / "shared"
+    wanted, shared = yaml.safe_load(manifest), directory / "shared"
     shared.mkdir()
     job = wanted["metadata"]["generateName"] + "x7k2p"
-    made = Pods(job, mark, shared, wanted)
-    names = [*made.workers, made.launcher]
-    # As a cluster's DNS answers: a worker by its full name only, the launcher by its short one.
-    full = [f"{name}.{job}.default.svc" for name in made.workers] + [made.launcher]
-    hosts = [f"10.78.0.{index} {name}" for index, name in enumerate(full, start=1)]
-    (shared / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts]) + "\n")
-    slots = wanted["spec"]["slotsPerWorker"]
-    (shared / "hostfile").write_text("".join(f"{name} slots={slots}\n" for name in full[:-1]))
-    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", shared / "id_rsa"], check=True)
-    (shared / "authorized_keys").write_bytes((shared / "id_rsa.pub").read_bytes())
-    spaces = [f"{mark}{name[-8:]}" for name in names]
-    try:
-        _ip("netns", "add", f"{mark}switch")
-        _ip("-n", f"{mark}switch", "link", "add", "name", "bridge", "type", "bridge")
-        _ip("-n", f"{mark}switch", "link", "set", "bridge", "up")
-        for index, space in enumerate(spaces, start=1):
-            _ip("netns", "add", space)
-            cable = ("link", "add", "name", f"pod{index}", "type", "veth", "peer", "name", "eth0")
-            _ip("-n", f"{mark}switch", *cable, "netns", space)
-            _ip("-n", f"{mark}switch", "link", "set", f"pod{index}", "up", "master", "bridge")
-            _ip("-n", space, "addr", "add", f"10.78.0.{index}/24", "dev", "eth0")
-            for device in ("lo", "eth0"):
-                _ip("-n", space, "link", "set", device, "up")
-        yield made
-    finally:
-        for process in made.processes.values():
-            process.kill()  # and with it, by --kill-child, all that the pod runs
-            process.wait(60)
-        for space in (f"{mark}switch", *spaces):
-            if os.path.exists(f"/run/netns/{space}"):
-                _ip("netns", "delete", space)
-
-
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, timeout=60)
+    with switch() as joined:
+        made = Pods(job, joined, shared, wanted)
+        # As a cluster's DNS answers: a worker by its full name only, the launcher by its short one.
+        names = {pod: f"{pod}.{job}.default.svc" for pod in made.workers} | {made.launcher: made.launcher}
+        addresses = {pod: f"10.78.0.{index}" for index, pod in enumerate(names, start=1)}
+        hosts = [f"{address} {names[pod]}" for pod, address in addresses.items()]
+        (shared / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts]) + "\n")
+        slots = wanted["spec"]["slotsPerWorker"]
+        (shared / "hostfile").write_text("".join(f"{names[pod]} slots={slots}\n" for pod in made.workers))
+        subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", shared / "id_rsa"], check=True)
+        (shared / "authorized_keys").write_bytes((shared / "id_rsa.pub").read_bytes())
+        for pod, address in addresses.items():
+            joined.add(pod, address)
+        try:
+            yield made
+        finally:
+            for process in made.processes.values():
+                process.kill()  # and with it, by --kill-child, all that the pod runs
+                process.wait(60)

@@ -1,0 +1,71 @@
+"""Hosts on one machine: network namespaces, joined by a switch.
+
+The switch is a namespace too, so that a cable can be pulled where neither host sees it. Only root may
+make them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+CABLE = "cable"
+"""The network interface of each host."""
+
+
+@dataclass
+class Switch:
+    """The switch, and the hosts that were added to it."""
+
+    mark: str
+    ports: dict[str, str] = field(default_factory=dict)
+    """The port of each host."""
+
+    def space(self, host: str) -> str:
+        """The name of a host's namespace."""
+        return f"{self.mark}{host}"
+
+    def add(self, host: str, address: str) -> None:
+        """A host with this address, of a network of 24 bits."""
+        port = self.ports[host] = f"port{len(self.ports)}"
+        run("ip", "netns", "add", self.space(host))
+        pair = ("link", "add", "name", port, "type", "veth", "peer", "name", CABLE)
+        self.ip(*pair, "netns", self.space(host))
+        self.ip("link", "set", "dev", port, "up", "master", "bridge")
+        run("ip", "-n", self.space(host), "addr", "add", f"{address}/24", "dev", CABLE)
+        for device in ("lo", CABLE):
+            run("ip", "-n", self.space(host), "link", "set", "dev", device, "up")
+
+    def cut(self, host: str) -> None:
+        """Nothing that the host sends reaches another; all still see the switch."""
+        self.ip("link", "set", "dev", self.ports[host], "nomaster")
+
+    def repair(self, host: str) -> None:
+        self.ip("link", "set", "dev", self.ports[host], "master", "bridge")
+
+    def ip(self, *words: str) -> None:
+        """A command of ip(8) within the switch."""
+        run("ip", "-n", self.space("switch"), *words)
+
+
+@contextmanager
+def switch() -> Iterator[Switch]:
+    """A switch without hosts."""
+    made = Switch(f"t{uuid.uuid4().hex[:6]}-")
+    try:
+        run("ip", "netns", "add", made.space("switch"))
+        made.ip("link", "add", "name", "bridge", "type", "bridge")
+        made.ip("link", "set", "dev", "bridge", "up")
+        yield made
+    finally:
+        for host in ("switch", *made.ports):
+            if os.path.exists(f"/run/netns/{made.space(host)}"):
+                run("ip", "netns", "delete", made.space(host))
+
+
+def run(*words: str) -> None:
+    subprocess.run(words, check=True, timeout=60)

@@ -43,10 +43,7 @@ def test_every_key_has_a_default_and_a_price_is_read() -> None:
         ("environment = { 'MY-VAR' = '1' }", "s: environment.MY-VAR is not a variable name"),
         ("modules = 'gcc'", "s: modules is 'gcc'; it must be a list"),
         ("environment = { A = 1 }", "s: environment.A is 1; it must be a string"),
-        (
-            'environment = { A = "1\\n#SBATCH --nodes=9" }',
-            r"s: environment.A is '1\n#SBATCH --nodes=9'; it must",
-        ),
+        ('environment = { A = "1\\n#SBATCH -N9" }', r"s: environment.A is '1\n#SBATCH -N9'; it must"),
         ("queue = { account = 'a --nodes=9' }", "s: queue.account is 'a --nodes=9'; in a name, use"),
         ("queue = { partition = '-p' }", "s: queue.partition is '-p'; in a name, use"),
         ('queue = { options = ["--qos=a\\rb"] }', "s: queue.options is '--qos=a\\rb'; it must be one"),

@@ -42,10 +42,7 @@ WRONG_USE = [
     ("profile R --sizes 64", "--sizes is only for --seed"),
     ("profile --seed resnet50 --ceiling peak.json", "--ceiling is for one format: also give --format"),
     ("rank . --require-notary", "--require-notary is only for --notaries"),
-    (
-        "validate R --notaries absent.txt",
-        "absent.txt: No such file or directory; give a file with one public key",
-    ),
+    ("validate R --notaries absent.txt", "absent.txt: No such file or directory; give a file with one"),
     ("notary .", "Missing option '--key'. Try 'aiperf-hpc notary --help'.\n"),
     ("simulate", "give the sizes with --nodes"),
     ("simulate --nodes 4 --predict R", "--predict is only for a single run; --nodes is for a study"),

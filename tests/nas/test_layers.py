@@ -112,7 +112,11 @@ BY_HAND: dict[str, tuple[Shape, dict[str, Cost]]] = {
     "dense, no bias": ((10,), alike("dense", Ops(mac=160))),
     "batch norm": (
         IMAGE,
-        {"bn": Cost(*(Ops(add=a, mul=m) for a, m in ((600, 360), (360, 360), (240, 120), (240, 240))))},
+        {
+            "bn": Cost(
+                Ops(add=600, mul=360), Ops(add=360, mul=360), Ops(add=240, mul=120), Ops(add=240, mul=240)
+            )
+        },
     ),
     # 2 groups of 60 elements, as 2 positions of 60 features: "LayerNorm"
     "group norm": (

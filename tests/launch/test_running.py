@@ -240,19 +240,28 @@ def test_a_warning_reaches_the_ranks_of_torchrun(reason: str, machine: Machine) 
     assert ran.returncode == 1, "it was not warned: what its journal said before is of the leg before"
 
 
+THREE = "3 node1 2 node2"
+
+
 @pytest.mark.parametrize(
-    ("given", "ranks"),
+    ("given", "ranks", "cores"),
     [
-        ({}, "3 node1 2 node2"),
-        ({"drop": ["SLURM_GPUS_PER_NODE"], "SLURM_GPUS_ON_NODE": "2"}, "3 node1 2 node2"),  # --gres=gpu:2
-        ({"SLURM_GPUS_PER_NODE": "a100:1"}, "2 node1 1 node2"),
+        ({}, THREE, 2),
+        ({"drop": ["SLURM_GPUS_PER_NODE"], "SLURM_GPUS_ON_NODE": "2"}, THREE, 2),  # --gres=gpu:2
+        ({"SLURM_GPUS_PER_NODE": "a100:1", "SLURM_JOB_CPUS_PER_NODE": "9"}, "2 node1 1 node2", 4),
+        ({"SLURM_JOB_CPUS_PER_NODE": "128(x3),96,128"}, THREE, 32),
+        ({"SLURM_JOB_CPUS_PER_NODE": "10(x2)", "THREADS": "2"}, THREE, 2),
+        ({"SLURM_JOB_CPUS_PER_NODE": "24,12", "THREADS": "2"}, THREE, 4),
+        ({"SLURM_JOB_CPUS_PER_NODE": "64", "THREADS": "4"}, THREE, 20),
     ],
 )
-def test_devices_asked_for_by_any_option_have_their_ranks(
-    given: dict[str, Any], ranks: str, machine: Machine
+def test_devices_asked_for_by_any_option_have_ranks_with_whole_cores_of_the_smallest_node(
+    given: dict[str, Any], ranks: str, cores: int, machine: Machine
 ) -> None:
+    """With one core more, Slurm lets the step wait until the job's limit, or refuses it."""
     assert machine.run(**given).returncode == 0
     assert [line for line in machine.asked if line.endswith("node2")] == [ranks] * 2
+    assert f"--cpus-per-task={cores} " in machine.asked[0]
 
 
 @pytest.mark.parametrize(
@@ -306,15 +315,3 @@ def test_a_study_s_run_is_in_its_own_directory_whatever_is_set(machine: Machine)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert (directory / "journal.jsonl").exists()
     assert not (machine.folder / "elsewhere").exists()
-
-
-@pytest.mark.parametrize(
-    ("cpus", "threads", "cores"),
-    [("8(x2)", 1, 2), ("128(x3),96,128", 1, 32), ("10(x2)", 2, 2), ("24,12", 2, 4), ("64", 4, 20)],
-)
-def test_a_rank_has_whole_cores_of_the_smallest_node(
-    cpus: str, threads: int, cores: int, machine: Machine
-) -> None:
-    """With one core more, Slurm lets the step wait until the job's limit, or refuses it."""
-    assert machine.run(SLURM_JOB_CPUS_PER_NODE=cpus, THREADS=str(threads)).returncode == 0
-    assert f"--cpus-per-task={cores} " in machine.asked[0]

@@ -112,6 +112,11 @@ EMBEDDED = Node("embedding", Embedding(7, 12), (INPUT,))
 OF_TEXT = (EMBEDDED, Node("symbols", Linear(7), ("embedding",)))
 RELU = Node("relu", ReLU(), (INPUT,))
 TIED = Node("tied", Linear(7, tied=True), ("embedding",))
+POOL, WIDE = Node("pool", GlobalPool(), (INPUT,)), Node("wide", Dense(5), (INPUT,))
+AGAIN, ADD = replace(EMBEDDED, name="again"), Node("add", Add(), ("embedding", "again"))
+OF_SUM, LARGER = replace(TIED, inputs=("add",)), Linear(8, tied=True)
+MORE, POOLED = Node("more", Linear(7), ("tied",)), replace(EMBEDDED, inputs=("pool",))
+NEXT, SHAPE, ASKED = NextSymbol(), "the output has the shape", "the next symbol is asked of (positions,)"
 NO_TABLE, TABLES = "tied: it is tied to the embedding of ", " symbols and 12 features; the graph has "
 ONE = "these, and needs one"
 NUMBERS = "reads numbers; embed the symbols of 'input'"
@@ -120,56 +125,15 @@ NUMBERS = "reads numbers; embed the symbols of 'input'"
 @pytest.mark.parametrize(
     ("input", "nodes", "head", "message"),
     [
-        ((5,), OF_TEXT, Classes(), "the output has the shape (5, 7), not (classes,)"),
-        (
-            (3, 4, 4),
-            (Node("pool", GlobalPool(), (INPUT,)),),
-            NextSymbol(),
-            "the input is (3, 4, 4); the next symbol is asked of (positions,)",
-        ),
-        ((5,), (RELU,), NextSymbol(), "the output has the shape (5,), not (5, symbols)"),
-        (
-            (5,),
-            (Node("wide", Dense(5), (INPUT,)), replace(EMBEDDED, inputs=("wide",))),
-            NextSymbol(),
-            f"wide: Dense: {NUMBERS}",
-        ),
-        (
-            (4, 3, 3),
-            (Node("pool", GlobalPool(), (INPUT,)), replace(EMBEDDED, inputs=("pool",))),
-            Classes(),
-            "the output has the shape (4, 12), not (classes,)",
-        ),
-        (
-            (5,),
-            (
-                *(EMBEDDED, RELU, Node("again", Embedding(7, 12), ("relu",))),
-                Node("sum", Add(), ("embedding", "again")),
-            ),
-            NextSymbol(),
-            f"relu: ReLU: {NUMBERS}",
-        ),
-        (
-            (5,),
-            (EMBEDDED, TIED, Node("more", Linear(7), ("tied",))),
-            NextSymbol(),
-            "tied: it is tied to an embedding; only the output can be",
-        ),
-        (
-            (5,),
-            (EMBEDDED, replace(TIED, layer=Linear(8, tied=True))),
-            NextSymbol(),
-            f"{NO_TABLE}8{TABLES}0 of {ONE}",
-        ),
-        (
-            (5,),
-            (
-                *(EMBEDDED, replace(EMBEDDED, name="again")),
-                *(Node("add", Add(), ("embedding", "again")), replace(TIED, inputs=("add",))),
-            ),
-            NextSymbol(),
-            f"{NO_TABLE}7{TABLES}2 of {ONE}",
-        ),
+        ((5,), OF_TEXT, Classes(), f"{SHAPE} (5, 7), not (classes,)"),
+        ((3, 4, 4), (POOL,), NEXT, f"the input is (3, 4, 4); {ASKED}"),
+        ((5,), (RELU,), NEXT, f"{SHAPE} (5,), not (5, symbols)"),
+        ((5,), (WIDE, replace(EMBEDDED, inputs=("wide",))), NEXT, f"wide: Dense: {NUMBERS}"),
+        ((4, 3, 3), (POOL, POOLED), Classes(), f"{SHAPE} (4, 12), not (classes,)"),
+        ((5,), (EMBEDDED, RELU, replace(AGAIN, inputs=("relu",)), ADD), NEXT, f"relu: ReLU: {NUMBERS}"),
+        ((5,), (EMBEDDED, TIED, MORE), NEXT, "tied: it is tied to an embedding; only the output can be"),
+        ((5,), (EMBEDDED, replace(TIED, layer=LARGER)), NEXT, f"{NO_TABLE}8{TABLES}0 of {ONE}"),
+        ((5,), (EMBEDDED, AGAIN, ADD, OF_SUM), NEXT, f"{NO_TABLE}7{TABLES}2 of {ONE}"),
     ],
 )
 def test_a_question_that_does_not_fit_is_refused_in_one_line(

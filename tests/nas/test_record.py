@@ -228,12 +228,7 @@ HUGE = {"type": "Conv2d", "channels": 10**30}
         ("nodes.layer", {}, RecordError, "nodes[1].layer: None is not a known Layer; known: AdaptiveAvera"),
         ("nodes.layer", HUGE, ShapeError, f"nodes[1].layer: Conv2d: channels is {10**30}, not a whole"),
         ("head", "NextSymbol", RecordError, "head is 'NextSymbol'; it must be an object of Head"),
-        (
-            "head",
-            {"type": "NextWord"},
-            RecordError,
-            "head: 'NextWord' is not a known Head; known: Classes, N",
-        ),
+        ("head", {"type": "NextWord"}, RecordError, "head: 'NextWord' is not a known Head; known: Classes"),
         ("head", {"type": "Classes", "symbols": 7}, RecordError, "unknown key head.symbols; known: none"),
         ("head", {"type": "NextSymbol"}, ShapeError, "the input is (1, 32, 32); the next symbol is asked of"),
     ],

@@ -108,6 +108,7 @@ def test_a_seed_of_a_task_comes_before_one_of_this_package() -> None:
 
 
 KNOWN = f"seeds: {', '.join([*SEEDS, *TEXT_SEEDS])}"
+NEITHER = "is neither a seed nor a file"
 GIVE = "give the JSON file of a graph, or a seed"
 
 
@@ -121,12 +122,7 @@ GIVE = "give the JSON file of a graph, or a seed"
         ("TEXT", (32,), 10, "TEXT is for 256 symbols, not 10"),
         ("IMAGES", (3, 32, 32), 7, "IMAGES is for images of (3, 28, 28), not (3, 32, 32)"),
         ("IMAGES", None, 10, "IMAGES is for 7 classes, not 10"),
-        (
-            "resnet51",
-            None,
-            None,
-            f"'resnet51' is neither a seed nor a file; did you mean 'resnet50'? {KNOWN}",
-        ),
+        ("resnet51", None, None, f"'resnet51' {NEITHER}; did you mean 'resnet50'? {KNOWN}"),
         (".", None, None, f".: it is a directory, not a file; {GIVE}"),
         ("/dev/zero", None, None, f"/dev/zero: it is a device, not a file; {GIVE}"),
         ("a\0b", None, None, f"'a\\x00b' holds a null character, so it is no file; {GIVE}"),

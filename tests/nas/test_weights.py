@@ -7,17 +7,10 @@ import pytest
 
 from nas.graph import Graph
 from nas.layers import BatchNorm, Conv2d, Dense, GlobalPool, Layer, Shape
-from nas.text_seeds import gpt_4x128, llama_4x128
+from nas.text_seeds import llama_4x128
 from nas.weights import Weights, digest, generator, initial, starts
-from tests.nas.graphs import SAMPLES, chain, grouped
+from tests.nas.graphs import SAMPLES, chain
 from tests.nas.text.samples import TEXT_SAMPLES
-
-
-@pytest.mark.parametrize("graph", [grouped(), gpt_4x128()], ids=["images", "text"])
-def test_every_tensor_is_there_in_its_shape(graph: Graph) -> None:
-    found = initial(graph, 3)
-    assert {name: values.shape for name, values in found.items()} == {**graph.weights, **graph.statistics}
-    assert {values.dtype for values in found.values()} == {np.dtype(np.float32)}
 
 
 @pytest.mark.parametrize("sample", [*SAMPLES.values(), *TEXT_SAMPLES.values()], ids=str)

@@ -128,10 +128,7 @@ ALIKE = RankAlike(0, 1, {"rank": 2}, {}, 0.0)
         (replace(ALIKE, within={"processor": {}}), "within 'processor', which is not a mapping of rank 1"),
         (replace(ALIKE, within={"fastest": {}}), "within 'fastest', which is not a mapping of rank 1"),
         (replace(ALIKE, within={"settings": {"a": 1}}), "differs.settings.a is 1; it must be a string"),
-        (
-            replace(ALIKE, differs={"rank": 2, "settings": {}}, within={"settings": {}}),
-            "within 'settings', w",
-        ),
+        (replace(ALIKE, differs={"rank": 2, "settings": {}}, within={"settings": {}}), "within 'settings', "),
         (replace(ALIKE, within={"data": {"training_examples": True}}), "of rank 2: training_examples of its"),
     ],
 )

@@ -256,18 +256,9 @@ def test_a_lock_that_cannot_be_taken_ends_a_resume_in_one_line(files: RunFiles) 
 
 HARMS = [
     (shutil.rmtree, "the run directory .*run is gone: nothing of the result was kept"),
-    (
-        lambda run: run.rename(run.with_name("elsewhere")),
-        "the run directory .*run is gone: it is .*elsewhere/journal.jsonl now; put it back and resume",
-    ),
-    (
-        lambda run: RunFiles(run).journal.unlink(),
-        "the journal .*jsonl is gone: nothing of the result was kept",
-    ),
-    (
-        lambda run: _replaced(RunFiles(run).journal),
-        "the journal .*jsonl was replaced by another file: nothing",
-    ),
+    (lambda run: run.rename(run.with_name("else")), "is gone: it is .*else/journal.jsonl now; put it back"),
+    (lambda run: RunFiles(run).journal.unlink(), "the journal .*jsonl is gone: nothing of the result was"),
+    (lambda run: _replaced(RunFiles(run).journal), "the journal .*jsonl was replaced by another file: not"),
 ]
 
 

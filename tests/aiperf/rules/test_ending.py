@@ -73,32 +73,21 @@ UNTESTED, NEVER, FIRST_STEP = (until(kind, TIMED) for kind in (events.Tested, Re
 NOT_ENDED, NO_RANK = until(LegEnded, TIMED), until(RankReady, TIMED)
 NO_CLOCK, NO_TEST = "the clock never started: ", "no network was tested: "
 FAILURE = f"{NO_TEST}no trial was validated; the first failure, trial 0: the loss is nan"
+STOPPED_EARLY, NONE_ENDED = StoppedEarly("interrupted"), "no validation ended before the "
 FULL = "every trial fails for the same reason: a is full; free it"
 
 NO_RESULT = {
-    "lost early": (
-        over(NEVER, "error: group 1 was lost before the clock started: x"),
-        f"{NO_CLOCK}group 1 was lost",
-    ),
-    "stopped early": (
-        over(NEVER, f"error: {StoppedEarly('interrupted')}"),
-        f"{NO_CLOCK}interrupted; {RESUMED}",
-    ),
+    "lost early": (over(NEVER, "error: group 1 was lost before the clock"), f"{NO_CLOCK}group 1 was lost"),
+    "stopped early": (over(NEVER, f"error: {STOPPED_EARLY}"), f"{NO_CLOCK}interrupted; {RESUMED}"),
     "no rank came up": (over(NO_RANK, "error: not in time"), f"{NO_CLOCK}not in"),
     "every group lost": (lost(FIRST_STEP), f"every group was lost; the first, group 0: {DEAD}"),
     "every group lost after trials": (lost(NOT_ENDED), "every group was lost; the first, group 0"),
     "an error": (over(NOT_ENDED, "error: no space left"), "the run ended with an error: no space left"),
-    "interrupted at once": (
-        over(FIRST_STEP, "interrupted", *ALL_LOST),
-        f"no validation ended before the interrupt; {RESUMED}",
-    ),
+    "interrupted at once": (over(FIRST_STEP, "interrupted", *ALL_LOST), f"{NONE_ENDED}interrupt; {RESUMED}"),
     "nothing but failures": (over(failing(), "interrupted"), FAILURE),
     "every trial fails": (over(failing(), f"error: {FULL}"), f"{FULL}; fix this, then start a new run"),
     "failures until the deadline": ([*failing(), (21.0, LegEnded("deadline", 21.0))], f"{FAILURE}; fix"),
-    "no time": (
-        told(Scene(minutes=0.001)),
-        "no validation ended before the deadline; start a new run with more",
-    ),
+    "no time": (told(Scene(minutes=0.001)), f"{NONE_ENDED}deadline; start a new run with more"),
     "nothing kept": (unkept(), f"{NO_TEST}the first validation ended too late for its network to be kept"),
     "untested": (UNTESTED, f"{NO_TEST}the test did not finish; {RESUMED} and tests the"),
 }

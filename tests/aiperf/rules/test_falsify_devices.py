@@ -125,6 +125,7 @@ def with_products(**products: Rate) -> Edit:
 SECONDS = (-1.0, 0.0, 1e9, float("nan"))
 """Times that nothing took."""
 IN_NO_TIME, WITH_TWO = (TimedStep("seed", 1, "eager", 0.0, 5),), (TimedStep("seed", 2, "eager", 0.1, 5),)
+UNTIMED = "threads do not follow from the times of 1"
 FORGERIES: dict[str, list[tuple[Edit, str]]] = {
     "ranks": [
         # A name that is read for another.
@@ -161,27 +162,15 @@ FORGERIES: dict[str, list[tuple[Edit, str]]] = {
         (with_ceiling(threads=4), "used 4 threads"),
         (ceiling_on_zen_3(threads=-3), "used -3 threads"),
         (ceiling_on_zen_3(threads=9), "used 9 threads, but its device has 8"),
-        (
-            ceiling_on_zen_3(threads=4, thread_seconds={"1": 0.5}),
-            "4 threads do not follow from the times of 1",
-        ),
-        (
-            ceiling_on_zen_3(threads=1, thread_seconds={"1": -0.5}),
-            "1 threads do not follow from the times of 1",
-        ),
+        (ceiling_on_zen_3(threads=4, thread_seconds={"1": 0.5}), f"4 {UNTIMED}"),
+        (ceiling_on_zen_3(threads=1, thread_seconds={"1": -0.5}), f"1 {UNTIMED}"),
         (ceiling_on_zen_3(threads_share=1.5), "1.5 is not a share of measurements"),
         (ceiling_on_zen_3(timed=IN_NO_TIME, **ONE_TIMED), "or in no time"),
         (ceiling_on_zen_3(timed=WITH_TWO, **ONE_TIMED), "with other threads than 1"),
         (of(ON_ZEN_3, said(Began, threads=(64,))), "with 64 threads, which were not timed before the span"),
-        (
-            of(ON_ZEN_3, with_ceiling(**ONE_TIMED), said(Began, threads=(2,))),
-            "rank 1 trained with 2 threads, w",
-        ),
+        (of(ON_ZEN_3, with_ceiling(**ONE_TIMED), said(Began, threads=(2,))), "trained with 2 threads, w"),
         (ceiling_on_zen_3(seed_steps={"eager": StepTime(-1.0)}), "a step has a negative duration or error"),
-        (
-            ceiling_on_zen_3(steps={"eager": StepTime(1.0, error=-0.1)}),
-            "a step has a negative duration or err",
-        ),
+        (ceiling_on_zen_3(steps={"eager": StepTime(1.0, error=-0.1)}), "a step has a negative duration or"),
         (ceiling_on_zen_3(side=-1), "a side or a spread is negative"),
         # More than the processor can do, or of images that the control does not have.
         (on_zen_3(1e13), "times the most that AMD EPYC can do"),
@@ -189,10 +178,7 @@ FORGERIES: dict[str, list[tuple[Edit, str]]] = {
         (on_zen_3(size=-1), "used -1² images"),
         (on_zen_3(steps=10**9, examples_per_second=2e9), "is more than AMD EPYC can do"),
         (on_zen_3(**with_other(size=113)), "used 113² images; possible sizes are 32, 64, 112, 160, 224"),
-        (
-            on_zen_3(**with_other(network="gpt-4x128")),
-            "the network 'gpt-4x128', which the task does not have",
-        ),
+        (on_zen_3(**with_other(network="gpt-4x128")), "'gpt-4x128', which the task does not have"),
         (on_zen_3(**with_other(steps=10**9)), "is more than AMD EPYC can do"),
         (on_zen_3(**with_other(seconds=0.0)), "4 steps of 8 112² images took 0.00 s"),
         (on_zen_3(**with_other(batch_size=-8, steps=-4)), "-4 steps of -8 112² images took 2.00 s"),

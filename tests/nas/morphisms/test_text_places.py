@@ -57,10 +57,7 @@ from tests.nas.grown import POSITIONS, SYMBOLS, knotted, mixed, proposals, stand
         (WidenMLP("symbols", 32, 0), "does not write hidden features"),
         (WidenStream("embedding", 12, 0), "12 features, not fewer than 12"),
         (WidenStream("block1.mlp.in", 32, 0), "does not write a residual stream"),
-        (
-            WidenStream("embedding", 2**31 - 1, 0),
-            "the child has 2,147,483,647 rows or columns; text grows up",
-        ),
+        (WidenStream("embedding", 2**31 - 1, 0), "the child has 2,147,483,647 rows or columns; text grows"),
         (WidenMLP("block1.mlp.in", 2**31 - 1, 0), "the child has 2,147,483,647 rows or columns"),
         (MoreHeads("block1.attention", 2**31, 2, 0), "rows or columns; text grows up to 262,144"),
         (GateMLP("block1.mlp.in"), "no activation of a Linear"),

@@ -1,4 +1,9 @@
-"""The spread of repeated runs for a terminal, and as JSON, which is read again."""
+"""The spread of repeated runs for a terminal, and as JSON, which is read again.
+
+The terminal has the runs, then what they have in common, then which cause explains how much: a reader who
+doubts a variation finds the runs that it was computed from above it. The JSON is the input of `compare
+--spread`, so it holds the figures of each run, and everything else is computed again when it is read.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +21,9 @@ from analysis.table import aligned
 from nas.record import RecordError, decode, encode
 
 FORM = "aiperf-hpc/spread/1"
+"""The form of the JSON; another number is for other keys."""
 RATES = ("ops_per_second", "regulated_score", "ceiling_ops_per_second")
+"""Figures in operations per second; the control is in examples per second, the error a share."""
 
 EXPLAINED = """\
 variation: the standard deviation of a sample of runs / their mean
@@ -94,7 +101,7 @@ def _causes_texts(found: RepeatedRuns) -> list[str]:
         if cause.pairs
     ]
     table = _aligned([["variation of runs with", "runs", "pairs", *FIGURES.values()], *rows])
-    unknown = [f"{cause.name}: not known: {cause.needs}" for cause in causes(found) if not cause.pairs]
+    unknown = [f"{cause.name}: not known; {cause.needs}" for cause in causes(found) if not cause.pairs]
     return [table, "\n".join(unknown)] if unknown else [table]
 
 

@@ -20,6 +20,7 @@ from analysis.pages.figures.picture import (
     Drawing,
     Frame,
     Picture,
+    bin_clock,
     canvas,
     clock_axis,
     pointed,
@@ -82,7 +83,8 @@ def _curve(now: Snapshot) -> Picture:
         return draw_rates(figure_, axes, edges, rates)
 
     cells: list[list[Cell]] = [
-        [(clock(end), end), (rate(value), value)] for end, value in zip(edges[1:].tolist(), rates.tolist())
+        [(bin_clock(end, now.bin_seconds), end), (rate(value), value)]
+        for end, value in zip(edges[1:].tolist(), rates.tolist())
     ]
     table = Table.of(("until", "OPS"), cells, (True, True))
     return Picture(

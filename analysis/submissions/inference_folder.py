@@ -45,9 +45,11 @@ from nas.products import least_elements, least_products
 from nas.record import graph_to_json
 
 SCENARIOS = ("single-stream", "multi-stream", "offline")
-"""Required of `resnet` on an edge system; the checker looks for all of them in the closed division only."""
+"""Required of `resnet` on an edge system. The checker looks for all of them in the closed division only; here
+all are required."""
 STATUSES = {"cloud": "available", "onprem": "available", "preview": "preview", "research": "rdi"}
-"""Status of a machine: MLPerf Inference's word by that of MLPerf Training."""
+"""Status of a machine: MLPerf Inference's word by that of MLPerf Training, which the option `--status` has
+for both."""
 MODEL = "aiperf-hpc"
 """The open division's own name for a network; model_mapping.json says of which benchmark it is."""
 MORE_FIELDS = ("host_network_card_count", "system_type_detail")
@@ -62,6 +64,7 @@ MEANINGFUL = (
 """Fields that may not be empty; those that the measurement knows are not among them."""
 LOGGED: Mapping[str, Mapping[str, Any]] = {
     PERFORMANCE: {
+        # The seeds that the checker asks for: with others the queries come in another order.
         "effective_qsl_rng_seed": 2085463073848966840,
         "effective_sample_index_rng_seed": 2747215439041700203,
         "effective_schedule_rng_seed": 16159082839903944936,

@@ -1,4 +1,10 @@
-"""A submission: journals, results, configurations and the system description in one archive."""
+"""A submission: journals, results, configurations and the system description in one archive.
+
+A package holds all that a validator needs and nothing that the journal hides, unless its owner wants the
+names in it. It is gathered in a temporary folder and judged there: what the ranking will say of it is known
+before it is sent. The manifest has the hash of every file, the seal that of the manifest and, with a key, its
+signature.
+"""
 
 from __future__ import annotations
 
@@ -80,6 +86,7 @@ def write_package(
     _refuse(output, system, contact, licence, created, key)
     with tempfile.TemporaryDirectory(prefix="aiperf-hpc-") as temporary:
         files = PackageFiles(Path(temporary))
+        # A directory's name may tell a user or a project, so a redacted package has the run's id instead.
         names = _names([_published_id(run) if redact else run.directory.resolve().name for run in runs])
         judged = []
         for name, run in zip(names, runs):

@@ -34,7 +34,8 @@ VENDORS = (
     ("Huawei", r"Ascend"),
     ("Intel", r"Intel|GAUDI"),
 )
-"""Makers for the filter of the page, each with a pattern of the names of its devices."""
+"""Makers for the filter of the page, each with a pattern of the names that their drivers report. A device of
+another maker is listed like any other; only the filter has no word for it."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ def rank(
     for path in packages:
         show(path.name)
         try:
+            # Unpacked into a folder of its own, which is gone before the next: packages may be large, and
+            # many.
             with checked(path, show, peaks, findings) as submission:
                 signer = _signer(submission, register)
                 reasons = _reasons(submission, signer, register)
@@ -93,6 +96,7 @@ def rank(
             refused.append(
                 RefusedPackage(path.name, [f"it cannot be read: {type(error).__name__}: {error!s:.200}"])
             )
+    # Places depend on all runs, pages on one: so pages are written on the way, and the lists at the end.
     made = standing(found, refused, runs)
     at = {one.entry.page: one for one in found}
     for entry in made.entries:

@@ -138,7 +138,7 @@ def _says(shown: Sequence[TrialRow], total: int, path: Sequence[TrialRow]) -> st
     if total > len(shown):
         text += f"; {len(shown):,} are drawn: the best, others at even distances, and the ancestors of both"
     elif missing := sum(row.ended is None or (row.error is None and not row.state.ended) for row in shown):
-        text += f"; {missing:,} of them had not got as far as a validation and are not drawn"
+        text += f"; {missing:,} without a validation so far {'is' if missing == 1 else 'are'} not drawn"
     if path:
         steps = len(path) - 1
         text += f". The best network is trial {path[-1].number}"

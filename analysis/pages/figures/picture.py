@@ -333,6 +333,11 @@ def clock_axis(axes: Axes, span_seconds: float, frame: Frame) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: clock(value)))
 
 
+def bin_clock(seconds: float, bin_seconds: float) -> str:
+    """An edge of a bin as a time, to the tenth of a second if two edges would else be shown alike."""
+    return clock(seconds) if bin_seconds >= 1 else f"{seconds:.1f} s"
+
+
 def rate_axis(axes: Axes, rates: ArrayLike) -> None:
     """Sets the axis of rates from 0 to a little above the highest of these, in OPS with an SI prefix."""
     axes.set_ylim(0, 1.12 * max(np.nanmax(rates, initial=0.0), 1e-9))

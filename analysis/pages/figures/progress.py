@@ -26,6 +26,7 @@ from analysis.pages.figures.picture import (
     Frame,
     Key,
     Picture,
+    bin_clock,
     canvas,
     clock_axis,
     error_axis,
@@ -68,7 +69,11 @@ def throughput(score: Score, others: OthersOverTime | None = None) -> Picture:
         return draw_rates(figure, axes, edges, rates, score.ops_per_second)
 
     cells: list[list[Cell]] = [
-        [(clock(begin), begin), (clock(end), end), (rate(value), value)]
+        [
+            (bin_clock(begin, line.bin_seconds), begin),
+            (bin_clock(end, line.bin_seconds), end),
+            (rate(value), value),
+        ]
         for begin, end, value in zip(edges.tolist(), edges[1:].tolist(), line.ops_per_second)
     ]
     table = Table.of(("from", "to", "OPS"), cells, (True, True, True))
@@ -211,7 +216,10 @@ def regulated_over_time(found: Progress, score: Score) -> Picture:
 
     known = [float(value) for value in found.regulated if value == value]  # NaN before the first validation
     cells: list[list[Cell]] = [
-        [(clock(end), float(end)), (rate(value), float(value)) if value == value else "none"]
+        [
+            (bin_clock(float(end), score.timeline.bin_seconds), float(end)),
+            (rate(value), float(value)) if value == value else "none",
+        ]
         for end, value in zip(found.bin_ends, found.regulated)
     ]
     table = Table.of(("at", "regulated score, by validation"), cells, (True, True))

@@ -12,13 +12,23 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from aiperf.journal.run_files import RunFiles
-from analysis.pages.figures.picture import COLOURS, NARROW, WIDE, Picture, RoundTicks, round_text
+from analysis.pages.figures.picture import (
+    COLOURS,
+    NARROW,
+    WIDE,
+    Picture,
+    RoundTicks,
+    error_axis,
+    round_text,
+    zero_place,
+)
 from analysis.pages.figures.progress import error_over_time, throughput
 from analysis.pages.figures.svg import Inline, inline, write_files
-from analysis.pages.figures.trial_dots import names_of
+from analysis.pages.figures.trial_dots import name_trials, names_of
 from analysis.pages.report import pictures, report_html
 from analysis.readings.disturbance import OthersOverTime
 from analysis.readings.judgement import Judged, examine
@@ -115,6 +125,38 @@ def test_ticks_of_a_logarithmic_axis_are_round(
     low: float, high: float, most: int, ticks: list[float]
 ) -> None:
     assert RoundTicks(most).tick_values(low, high) == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize(
+    ("errors", "texts"),
+    [
+        ((0.5, 0.02, 0.0), ["0 %", "2 %", "5 %", "10 %", "20 %", "50 %"]),
+        ((0.5, 0.02), ["2 %", "5 %", "10 %", "20 %", "50 %"]),
+        ((0.0, 0.0), ["0 %"]),
+    ],
+)
+def test_an_error_of_zero_has_a_tick_of_its_own(errors: tuple[float, ...], texts: list[str]) -> None:
+    zero = zero_place(errors)
+    assert (zero is None) == (min(errors) > 0)
+    axes = Figure().subplots()
+    axes.plot([max(error, zero or 0.0) for error in errors], "o")
+    error_axis(axes, zero)
+    axes.set_ylim(0.9 * (zero or min(errors)), 1.2 * (max(errors) or zero or 0.0))
+    assert [axes.yaxis.get_major_formatter()(tick) for tick in axes.yaxis.get_majorticklocs()] == texts
+
+
+@pytest.mark.parametrize("second", [(50.0, 50.0), (51.0, 51.0), (55.0, 48.0), (2.0, 2.0), (99.0, 99.0)])
+def test_names_of_trials_do_not_cover_one_another(second: tuple[float, float]) -> None:
+    axes = Figure(figsize=(5, 4), dpi=72).subplots()
+    axes.set_xlim(0, 100)
+    axes.set_ylim(0, 100)
+    name_trials(axes, {0: "its parent", 1: "best"}, {0: (50.0, 50.0), 1: second}, NARROW)
+    axes.get_figure().draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts]
+    assert [text.get_text() for text in axes.texts] == ["its parent", "best"]
+    assert not boxes[0].overlaps(boxes[1])
+    within = axes.get_window_extent()
+    assert all(within.x0 <= box.x0 and box.x1 <= within.x1 for box in boxes)
 
 
 def test_a_round_number_has_no_zeros_that_say_nothing() -> None:

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aiperf.device import Device, bind
 from aiperf.engines import fused
 from aiperf.engines.engine import Engine
-from aiperf.engines.fused import image_steps, norm_steps
+from aiperf.engines.fused import image_steps, norm_steps, sequence_steps
 from aiperf.engines.registry import KINDS
 from aiperf.measuring.step_times import bench_of
 from benchmarks.script import head, row
@@ -50,7 +50,8 @@ PARTS: Mapping[str, str] = {
     "aten.copy_": "copies and casts",
     "aten.clone": "copies and casts",
     "_fused_sgd_": "optimizer",
-    "rms_norm": "RMS norm",
+    "rms_": "RMS norm",
+    "turn": "rotary positions",
     "softmax": "loss",
     "nll_loss": "loss",
     "silu": "gates",
@@ -117,7 +118,7 @@ class Recorded(TorchDispatchMode):
     @contextmanager
     def kernels(self) -> Iterator[None]:
         """A context in which the calls of fused kernels are recorded too."""
-        modules, call = (image_steps, norm_steps), norm_steps.call
+        modules, call = (image_steps, norm_steps, sequence_steps), norm_steps.call
 
         def recorded(name: str, *arguments: object) -> None:
             self.timed(name, lambda: call(name, *arguments))

@@ -25,7 +25,20 @@ from aiperf.engines.fused.image_steps import (
 )
 from aiperf.engines.fused.kernels import hold_memory, unavailable
 from aiperf.engines.fused.norm_steps import Activation, Normalise
-from nas.layers import Add, BatchNorm, Conv2d, Gate, GlobalPool, Layer, ReLU, ReLU6
+from aiperf.engines.fused.sequence_steps import Attend, GatedProduct, NormaliseRows
+from nas.layers import (
+    Add,
+    BatchNorm,
+    Conv2d,
+    Gate,
+    GlobalPool,
+    Layer,
+    Linear,
+    Product,
+    ReLU,
+    ReLU6,
+    SiLU,
+)
 from nas.modules import Network
 
 FEW = 2
@@ -96,7 +109,7 @@ def fuse(network: Network) -> None:
     layers = [node.layer for node in network.graph.nodes]
     steps = [_Step(*step[:3], layer) for step, layer in zip(network.plan, layers)]
     columns = [shape[-1] for shape in network.graph.shapes.values()]
-    steps = _with_readers(list(_single(_joined(_with_pixels(steps)), columns)))
+    steps = _with_readers(list(_single(_gated(_joined(_with_pixels(steps))), columns)))
     network.plan = tuple(_lasting(steps))
 
 
@@ -197,12 +210,33 @@ def _joined(steps: list[_Step]) -> list[_Step]:
     return [merges.made.get(index, step) for index, step in enumerate(steps) if index not in merges.gone]
 
 
+def _gated(steps: list[_Step]) -> list[_Step]:
+    """Merges each SiLU with the product that alone reads it."""
+    readers, gone = _readers(steps), set[int]()
+    found = list(steps)
+    for index, step in enumerate(steps):
+        if type(step.layer) is SiLU and len(readers[step.place]) == 1:
+            (reader,) = readers[step.place]
+            product = steps[reader]
+            if type(product.layer) is Product:
+                (other,) = (place for place in product.reads if place != step.place)
+                found[reader] = _Step(GatedProduct(), (*step.reads, other), product.place, None)
+                gone.add(index)
+    return [step for index, step in enumerate(found) if index not in gone]
+
+
 def _single(steps: list[_Step], columns: list[int]) -> Iterator[_Step]:
     """Replaces single layers that have a faster implementation. `columns` is the width of the images at each
     place."""
+    readers = _readers(steps)
     for step in steps:
         if type(step.layer) is Gate:
             yield replace(step, run=Gated())
+        elif isinstance(step.run, nn.RMSNorm):
+            only = all(type(steps[reader].layer) is Linear for reader in readers[step.place])
+            yield replace(step, run=NormaliseRows(step.run, products_only=only))
+        elif Attend.can(step.run):
+            yield replace(step, run=Attend(step.run))  # type: ignore[arg-type]
         elif type(step.layer) is GlobalPool:
             yield replace(step, run=Mean())
         elif isinstance(step.run, nn.Conv2d) and is_worth_folding(step.run, columns[step.reads[0]]):
@@ -223,7 +257,7 @@ def _with_readers(steps: list[_Step]) -> list[_Step]:
     for step in steps:
         reads = tuple(own[place].pop(0) if place in own else place for place in step.reads)
         readers = many[step.place]
-        if not isinstance(step.run, (Normalise, Gated)) or readers < 2:
+        if not isinstance(step.run, (Normalise, Gated, NormaliseRows)) or readers < 2:
             found.append(replace(step, reads=reads))
             continue
         found.append(replace(step, reads=reads, run=replace(step.run, readers=readers)))

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from aiperf.config import TrainingConfig
 from aiperf.engines.agreement import difference
-from aiperf.engines.compiled import Compiled, Region, Regions
+from aiperf.engines.compiled import Compiled
 from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
 from aiperf.engines.registry import NOTHING_FUSED
 from aiperf.measuring.before_span import RankWork
 from aiperf.measuring.step_times import Timing, measure_steps
-from aiperf.measuring.training_step import batch, place_network
+from aiperf.measuring.training_step import batch
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Rate
 from nas.graph import Graph
@@ -53,17 +53,6 @@ def test_random_windows_are_bytes_and_what_follows_them(graph: Graph) -> None:
 def test_a_captured_step_of_text_is_the_eager_one(graph: Graph, format: str) -> None:
     passes = passes_of(graph, format=format, label_smoothing=0.1)
     assert difference(Engine(passes), Graphed(passes), *examples(graph)) == ""
-
-
-@every_graph
-def test_the_blocks_of_text_are_regions_that_are_equal(graph: Graph) -> None:
-    """Attention and MLP of each block, so that a compiler sees every kind once."""
-    network = place_network(graph, recording())
-    regions = [region for region in Regions(network) if isinstance(region, Region)]
-    assert [len(list(region.layers)) for region in regions[1:5:2]] == [len(list(regions[1].layers))] * 2
-    assert len(regions) == 3 * 2 + 1
-    symbols, _ = examples(graph)
-    assert torch.equal(Regions(network)(symbols), network(symbols))
 
 
 def test_steps_of_text_are_timed_by_every_engine_that_can_make_them() -> None:

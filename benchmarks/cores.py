@@ -25,14 +25,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aiperf.device import Device, bind
 from aiperf.engines import fused
 from aiperf.engines.engine import Engine
-from aiperf.engines.fused import image_steps, norm_steps
+from aiperf.engines.fused import image_steps, norm_steps, sequence_steps
 from aiperf.engines.registry import KINDS
 from aiperf.measuring.step_times import bench_of
 from benchmarks.script import head, row
 from benchmarks.steps import WORKS, Work, fastest_product
 from nas.text_seeds import TEXT_SEEDS
 
-COPIED_BYTES = 2**28
+COPIED_BYTES = 2**27
 """Size of the tensor that is copied: more than a core's own caches hold."""
 COPIES = 10
 GRADIENTS = ("to images", "to weights", "to bias")
@@ -50,7 +50,8 @@ PARTS: Mapping[str, str] = {
     "aten.copy_": "copies and casts",
     "aten.clone": "copies and casts",
     "_fused_sgd_": "optimizer",
-    "rms_norm": "RMS norm",
+    "rms_": "RMS norm",
+    "turn": "rotary positions",
     "softmax": "loss",
     "nll_loss": "loss",
     "silu": "gates",
@@ -117,7 +118,7 @@ class Recorded(TorchDispatchMode):
     @contextmanager
     def kernels(self) -> Iterator[None]:
         """A context in which the calls of fused kernels are recorded too."""
-        modules, call = (image_steps, norm_steps), norm_steps.call
+        modules, call = (image_steps, norm_steps, sequence_steps), norm_steps.call
 
         def recorded(name: str, *arguments: object) -> None:
             self.timed(name, lambda: call(name, *arguments))
@@ -162,15 +163,15 @@ def step_of(work: Work, format: str, device: Device, engine: str) -> Callable[[]
 
 
 def copy_rate() -> float:
-    """Bytes read and written per second by copying a large tensor, with the threads in use."""
+    """Bytes read and written per second of the busier thread by copying a large tensor."""
     source = torch.ones(COPIED_BYTES // 4)
     into = torch.empty_like(source)
     times = []
     for _ in range(COPIES):
-        began = time.perf_counter()
+        before = spent()
         into.copy_(source)
-        times.append(time.perf_counter() - began)
-    return 2 * COPIED_BYTES / min(times)
+        times.append(max(after - since for since, after in zip(before, spent())))
+    return 2 * COPIED_BYTES / (min(times) / 1e9)
 
 
 def rows(one: Sequence[Operation], two: Sequence[Operation]) -> Iterator[tuple[object, ...]]:

@@ -9,11 +9,11 @@ from aiperf.config import AUTO_STEP, TrainingConfig
 from aiperf.device import Device
 from aiperf.engines.compiled import Compiled
 from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.fused import Fused
+from aiperf.engines.fused import BACKENDS, Fused
 from aiperf.engines.graphed import Graphed
 from aiperf.errors import WorldError
 from nas.graph import Graph
-from nas.layers import BatchNorm, Conv2d, Experts
+from nas.layers import Experts
 from nas.modules import Network
 
 
@@ -53,15 +53,15 @@ KINDS: Mapping[str, type[Engine]] = {
 OVER_GROUP = "batch norms that take their statistics over a group are in eager steps only"
 OF_EXPERTS = "the host waits for how many rows each expert gets, so steps with experts are eager"
 """A number that the host must know ends a capture, and fixed shapes are what a compiler needs."""
-NOTHING_FUSED = "fused steps are of batch norms and convolutions, and this network has none"
+NOTHING_FUSED = "this network has none of the layers whose steps are fused on such a device"
 
 
 def why_not(name: str, graph: Graph, device: Device, training: TrainingConfig, ranks: int) -> str:
     """Reason why a group of `ranks` cannot use that engine for such networks; empty if it can."""
     if name != Engine.name and training.normalises_over(ranks):
         return OVER_GROUP
-    fuses = issubclass(KINDS[name], Fused | FusedGraphed)
-    if fuses and not any(isinstance(node.layer, BatchNorm | Conv2d) for node in graph.nodes):
+    backend = BACKENDS.get(device.kind) if issubclass(KINDS[name], Fused | FusedGraphed) else None
+    if backend and not any(isinstance(node.layer, backend.layers) for node in graph.nodes):
         return NOTHING_FUSED
     if name != Engine.name and any(isinstance(node.layer, Experts) for node in graph.nodes):
         return OF_EXPERTS

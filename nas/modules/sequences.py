@@ -54,7 +54,7 @@ class _Pairs(nn.Module):
         return values * gates
 
 
-class _CausalAttention(nn.Module):
+class CausalAttention(nn.Module):
     """Attention of positions to those before them, in torch's own fused kernel where there is one."""
 
     def __init__(self, layer: Attention, positions: int, width: int) -> None:
@@ -69,12 +69,17 @@ class _CausalAttention(nn.Module):
             self.key_norm = nn.Parameter(torch.empty(width))
 
     def forward(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        q, k, v = self._heads(queries), self._heads(keys), self._heads(values)
+        q, k, v = self.heads(queries), self.heads(keys), self.heads(values)
         if self.layer.head_norm:
             q, k = self._normed(q, self.query_norm), self._normed(k, self.key_norm)
         if self.layer.rotary:
-            turns = self._turns_like(q)
+            turns = self.turns_like(q)
             q, k = _turned(q, turns), _turned(k, turns)
+        return self.mixed(q, k, v)
+
+    def mixed(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The values that each position reads of those before it, (batch, positions, features), from heads
+        that are normalised and turned."""
         if self.layer.groups < self.layer.heads:
             # Not enable_gqa: where a fused kernel lacks it, torch takes one that writes T² numbers per head.
             times = self.layer.heads // self.layer.groups
@@ -98,11 +103,11 @@ class _CausalAttention(nn.Module):
             self._seen = (back >= 0) & (back < self.layer.window)
         return self._seen[: values.shape[2], : values.shape[2]]
 
-    def _heads(self, values: Tensor) -> Tensor:
+    def heads(self, values: Tensor) -> Tensor:
         """(batch, heads, positions, features of a head)"""
         return torch.unflatten(values, 2, (-1, self.width)).transpose(1, 2)
 
-    def _turns_like(self, values: Tensor) -> Tensor:
+    def turns_like(self, values: Tensor) -> Tensor:
         """Made once for a device and a format: as a buffer it would be cast and stored with the weights."""
         format = torch.promote_types(values.dtype, torch.float32)
         if self._turns is None or (self._turns.device, self._turns.dtype) != (values.device, format):
@@ -192,7 +197,7 @@ MODULES: Mapping[type[Layer], Callable[..., nn.Module]] = {
     Positions: lambda layer, read: _Positions(read),
     RMSNorm: lambda layer, read: nn.RMSNorm(read[1], eps=layer.epsilon),
     LayerNorm: lambda layer, read: nn.LayerNorm(read[1], eps=layer.epsilon),
-    Attention: lambda layer, queries, *_: _CausalAttention(layer, queries[0], queries[1] // layer.heads),
+    Attention: lambda layer, queries, *_: CausalAttention(layer, queries[0], queries[1] // layer.heads),
     GELU: lambda layer, read: nn.GELU(),
     SiLU: lambda layer, read: nn.SiLU(),
     SquaredReLU: lambda layer, read: _Squares(),

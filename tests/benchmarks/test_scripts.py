@@ -16,7 +16,7 @@ import pytest
 
 from aiperf.config import load_preset
 from aiperf.pretending.assumptions import Speed
-from benchmarks import large_runs, master, proposals, scatter, search, steps, stream
+from benchmarks import cores, large_runs, master, proposals, scatter, search, steps, stream
 from benchmarks.on_device.parts import BY_NAME
 from benchmarks.text import bundled, marks, optimizers
 from nas.ops import TENSOR_OPS
@@ -180,6 +180,22 @@ def test_the_page_of_performance_has_the_columns_of_steps(capsys: pytest.Capture
     (page,) = (each for each in of_page("performance.md") if each[0] == head)
     assert row[:3] in [each[:3] for each in page]
     assert set(column(page)[1:]) == set(steps.WORKS)
+
+
+@pytest.mark.slow
+def test_the_page_of_performance_has_the_columns_of_cores(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    cores.main(["--networks", "llama-1x64", "--formats", "bf16", "--rounds", "0"])
+    head, *rows = printed(capsys)
+    (page,) = (each for each in of_page("performance.md") if each[0] == head)
+    assert {row[0] for row in page[1:]} <= set(cores.NETWORKS)
+    assert {"attention", "matrix products", "RMS norm"} <= {row[2] for row in rows}
+    assert rows[-1][2] == "**all**"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    with pytest.raises(SystemExit, match="set OMP_WAIT_POLICY=passive"):
+        cores.main([])
 
 
 def test_the_page_of_performance_has_the_parts_of_a_device() -> None:

@@ -9,6 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from nas.layers import Layer
+
 
 class Activation(IntEnum):
     """Activation after a batch norm; kernels.c and triton_kernels.py know it by these values."""
@@ -26,6 +28,8 @@ class Backend(ABC):
     """Kind of device on which its tensors are."""
     formats: ClassVar[tuple[torch.dtype, ...]]
     """Number formats of images that it reads."""
+    layers: ClassVar[tuple[type[Layer], ...]]
+    """Layers of which a network must have one for its fused steps to differ from eager ones."""
     helps_onednn: ClassVar[bool]
     """Whether convolutions that oneDNN computes slowly are replaced by equal ones."""
     compiles: ClassVar[bool]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from aiperf.engines.fused.backend import Activation, Backend
 from aiperf.engines.fused.kernels import call, hold_memory
 from aiperf.engines.fused.tensors import address, empty_like
+from nas.layers import BatchNorm, Conv2d, Layer, Product, RMSNorm
 
 
 class InC(Backend):
@@ -18,6 +19,7 @@ class InC(Backend):
 
     kind: ClassVar[str] = "cpu"
     formats: ClassVar[tuple[torch.dtype, ...]] = (torch.float32, torch.bfloat16)
+    layers: ClassVar[tuple[type[Layer], ...]] = (BatchNorm, Conv2d, RMSNorm, Product)
     helps_onednn: ClassVar[bool] = True
     compiles: ClassVar[bool] = False
 

@@ -1,4 +1,4 @@
-/* What lies between the convolutions of a network, on a processor, in few passes over memory.
+/* What lies between the convolutions or the products of a network, on a processor, in few passes over memory.
 
    Images lie with their channels last: rows (batch x height x width) of `channels` numbers, in fp32 or bf16.
    Parameters and statistics are fp32, sums end in double. No flag of the build may let the compiler assume
@@ -28,6 +28,8 @@
 #define GRAIN 32768
 /* Rows whose mean is subtracted before squares are summed. */
 #define SHIFT_ROWS 16
+/* Numbers of a gated activation that stay in one thread. */
+#define GATED 1024
 
 enum { NOTHING, RELU, RELU6 };
 
@@ -171,3 +173,4 @@ static void total(const struct job *job, long channel, int threads, double *firs
 
 #include "batchnorm.h"
 #include "images.h"
+#include "sequences.h"

@@ -29,7 +29,7 @@ from nas.bounded import system_text
 
 HERE = Path(__file__).parent
 MAIN = HERE / "kernels.c"
-SOURCES = (MAIN, HERE / "batchnorm.h", HERE / "images.h")
+SOURCES = (MAIN, HERE / "batchnorm.h", HERE / "images.h", HERE / "sequences.h")
 
 # No -ffast-math, because NaN and infinity must be kept. The flags below allow loops to be vectorised.
 # -O3 compiles for twice as long, and the kernels are no faster.
@@ -70,6 +70,10 @@ _SIGNATURES = {
     "gate_forward": (*[_ADDRESS] * 3, *[_LONG] * 3, *[_INT] * 2),
     "gate_backward": (*[_ADDRESS] * 6, *[_LONG] * 3, *[_INT] * 2),
     "pixels": (*[_ADDRESS] * 2, *[_LONG] * 6, *[_INT] * 2),
+    "rms_forward": (*[_ADDRESS] * 4, *[_LONG] * 2, *[_INT] * 2, _DOUBLE, _INT),
+    "rms_backward": (*[_ADDRESS] * 8, *[_LONG] * 2, *[_INT] * 3),
+    "turn": (*[_ADDRESS] * 3, *[_LONG] * 4, *[_INT] * 4),
+    "silu_product": (*[_ADDRESS] * 5, _LONG, *[_INT] * 2),
 }
 """Types of the arguments by function, as in kernels.c. All return 0 unless there is no memory."""
 

@@ -22,7 +22,21 @@ from aiperf.engines.fused.image_steps import (
     is_worth_multiplying,
 )
 from aiperf.engines.fused.norm_steps import Normalise
-from nas.layers import Add, BatchNorm, Conv2d, Gate, GlobalPool, Layer, ReLU, ReLU6
+from aiperf.engines.fused.sequence_steps import Attend, GatedProduct, NormaliseRows
+from nas.layers import (
+    Add,
+    BatchNorm,
+    Conv2d,
+    Gate,
+    GlobalPool,
+    Layer,
+    Linear,
+    Product,
+    ReLU,
+    ReLU6,
+    RMSNorm,
+    SiLU,
+)
 from nas.modules import Network
 
 ACTIVATIONS: dict[type[Layer], Activation] = {ReLU: Activation.RELU, ReLU6: Activation.RELU6}
@@ -64,7 +78,10 @@ def fuse(network: Network, backend: Backend) -> None:
     columns = [shape[-1] for shape in network.graph.shapes.values()]
     if backend.helps_onednn:
         steps = [_multiplied(step, columns) for step in _with_pixels(steps)]
-    steps = _with_readers(list(_single(_joined(steps, backend), backend)))
+    steps = _joined(steps, backend)
+    if RMSNorm in backend.layers:
+        steps = list(_sequences(_gated(steps)))
+    steps = _with_readers(list(_single(steps, backend)))
     network.plan = tuple(_lasting(steps))
 
 
@@ -177,6 +194,34 @@ def _multiplied(step: _Step, columns: list[int]) -> _Step:
     return step
 
 
+def _gated(steps: list[_Step]) -> list[_Step]:
+    """Merges each SiLU with the product that alone reads it."""
+    readers, gone = _readers(steps), set[int]()
+    found = list(steps)
+    for index, step in enumerate(steps):
+        if type(step.layer) is SiLU and len(readers[step.place]) == 1:
+            (reader,) = readers[step.place]
+            product = steps[reader]
+            if type(product.layer) is Product:
+                (other,) = (place for place in product.reads if place != step.place)
+                found[reader] = _Step(GatedProduct(), (*step.reads, other), product.place, None)
+                gone.add(index)
+    return [step for index, step in enumerate(found) if index not in gone]
+
+
+def _sequences(steps: list[_Step]) -> Iterator[_Step]:
+    """Replaces RMS norms and attention."""
+    readers = _readers(steps)
+    for step in steps:
+        if isinstance(step.run, nn.RMSNorm):
+            only = all(type(steps[reader].layer) is Linear for reader in readers[step.place])
+            yield replace(step, run=NormaliseRows(step.run, products_only=only))
+        elif Attend.can(step.run):
+            yield replace(step, run=Attend(step.run))  # type: ignore[arg-type]
+        else:
+            yield step
+
+
 def _single(steps: list[_Step], backend: Backend) -> Iterator[_Step]:
     """Replaces single layers that have a faster implementation."""
     for step in steps:
@@ -198,7 +243,7 @@ def _with_readers(steps: list[_Step]) -> list[_Step]:
     for step in steps:
         reads = tuple(own[place].pop(0) if place in own else place for place in step.reads)
         readers = many[step.place]
-        if not isinstance(step.run, (Normalise, Gated)) or readers < 2:
+        if not isinstance(step.run, (Normalise, Gated, NormaliseRows)) or readers < 2:
             found.append(replace(step, reads=reads))
             continue
         found.append(replace(step, reads=reads, run=replace(step.run, readers=readers)))

@@ -19,6 +19,7 @@ from aiperf.engines.fused.triton_launch import (
     for_sums,
     launch,
 )
+from nas.layers import BatchNorm, Layer
 
 if TYPE_CHECKING:
     from torch._library.custom_ops import CustomOpDef
@@ -29,6 +30,7 @@ class InTriton(Backend):
 
     kind: ClassVar[str] = "cuda"
     formats: ClassVar[tuple[torch.dtype, ...]] = (torch.float32, torch.bfloat16, torch.float16)
+    layers: ClassVar[tuple[type[Layer], ...]] = (BatchNorm,)
     helps_onednn: ClassVar[bool] = False
     compiles: ClassVar[bool] = True
 

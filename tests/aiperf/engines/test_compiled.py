@@ -1,4 +1,4 @@
-"""The compiled engine: the step of the eager one, and equal blocks compiled once."""
+"""The compiled engine: the step of the eager one, compiled once."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import isqrt
 
 from nas.graph import Graph
@@ -40,7 +41,7 @@ class EnlargeKernel(Morphism):
             if isinstance(node.layer, (Conv2d, DepthwiseConv2d))
             and isinstance(node.layer.kernel, int)
             and 1 < node.layer.kernel < LARGEST_KERNEL
-            and live(_larger(node.name, node.layer, node.layer.kernel + 2), _area(graph, node.name))
+            and _can_grow(node.layer, node.layer.kernel + 2, _area(graph, node.name))
         }
         node = choose(rng, list(kernels), "kernel that can grow")
         return cls(node, kernels[node] + 2)
@@ -91,6 +92,12 @@ def _larger(name: str, layer: Conv2d | DepthwiseConv2d, kernel: int) -> Conv2d |
         return replace(layer, kernel=kernel)
     (height, width), (down, right) = layer.paddings, layer.dilations
     return replace(layer, kernel=kernel, padding=(height + down * more // 2, width + right * more // 2))
+
+
+@lru_cache(maxsize=1 << 12)  # most convolutions of a network are those of its parent
+def _can_grow(layer: Conv2d | DepthwiseConv2d, kernel: int, area: tuple[int, ...]) -> bool:
+    """Whether all of a kernel of this side would see an image of this area."""
+    return live(_larger("", layer, kernel), area)
 
 
 def _area(graph: Graph, name: str) -> tuple[int, ...]:

@@ -21,15 +21,15 @@ WIDTHS = (128, 64, 32)
 """Channels of a tile, if there are as many; 32 of them in bf16 are the 64 bytes that AMD's devices load."""
 ALIGNED = 16
 """Channels by which a row is aligned at most, as far as the compiler must know it."""
-PROGRAMS = 1024
-"""Programs that make sums: eight for each of some 130 multiprocessors. The number is the same on all devices,
-so that sums are made in the same order."""
+PROGRAMS = 2048
+"""Programs that make sums, four of which run on each of some 130 multiprocessors at once: the last round of
+them leaves few idle. The number is the same on all devices, so that sums are made in the same order."""
 FEWEST_TILES = 4
 """Tiles of a program that makes sums, at least: it writes 16 bytes for each channel, and they are read."""
-MORE_PROGRAMS = 8 * PROGRAMS
+MORE_PROGRAMS = 4 * PROGRAMS
 """Programs that make no sums; more, shorter ones leave fewer multiprocessors idle at the end."""
-PARTS, FEW_CHANNELS = 128, 16
-"""Sums and channels that a finalising program reads at once."""
+PARTS, FEW_CHANNELS = 256, 8
+"""Sums and channels that a finalising program reads at once. Few images' sums take more than eight rounds."""
 OPTIONS = {"enable_fp_fusion": True}
 """Products and sums may be rounded once. Triton 3.10 has another default than 3.9, which warns of it."""
 

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from aiperf.engines.fused import Fused
-from aiperf.engines.fused.triton_launch import tiling
+from aiperf.engines.fused.triton_launch import FEWEST_TILES, PROGRAMS, tiling
 from aiperf.engines.registry import FusedGraphed
 from tests.aiperf.engines.recording import recording
 
@@ -52,11 +52,11 @@ def test_where_fused_steps_can_be_made(
 @pytest.mark.parametrize("channels", [1, 3, 24, 64, 96, 131, 160, 2048, 2051])
 @pytest.mark.parametrize("rows", [1, 98, 3211264, 2**31])
 def test_all_of_the_images_is_divided_among_programs(rows: int, channels: int) -> None:
-    tiles = tiling(rows, channels, 1024, 4)
+    tiles = tiling(rows, channels, PROGRAMS, FEWEST_TILES)
     height, width = tiles.tile
     assert tiles.channels == channels
     assert tiles.chunk % height == 0
     assert (tiles.chunks - 1) * tiles.chunk < rows <= tiles.chunks * tiles.chunk
     assert height * width == 2048
-    assert tiles.programs <= 1024 or tiles.chunks == 1
+    assert tiles.programs <= PROGRAMS or tiles.chunks == 1
     assert -(-channels // width) * width < 2 * channels

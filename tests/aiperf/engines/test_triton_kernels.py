@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aiperf.engines.agreement import difference
 from aiperf.engines.engine import Engine
@@ -23,6 +24,7 @@ from aiperf.engines.fused.backend import Activation
 from aiperf.engines.fused.image_steps import Gated, Mean
 from aiperf.engines.fused.norm_steps import Normalise
 from aiperf.engines.fused.tensors import Unfit
+from aiperf.engines.fused.triton_backend import IN_TRITON as ON_DEVICE
 from aiperf.engines.fused.triton_backend import InTriton
 from aiperf.engines.fused.triton_launch import FEWEST_TILES, PROGRAMS, tiling
 from aiperf.engines.registry import FusedGraphed
@@ -178,6 +180,30 @@ def test_the_operators_are_as_torch_wants_them() -> None:
     ]
     for operator, arguments in rows:
         torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+def test_the_steps_on_a_device_give_tensors_of_that_device() -> None:
+    """By the fake kernels, with which torch tells what an operator returns: shapes, types and strides."""
+    with FakeTensorMode(), torch.device("cuda"), torch.no_grad():
+        module = nn.BatchNorm2d(24)
+        images = torch.empty(2, 24, 5, 7, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+        vectors, affine = images.new_empty(2, 24), (module.weight, module.bias)
+        found = [
+            *Normalise(ON_DEVICE, module, Activation.RELU, 2)(images, images),
+            Normalise(ON_DEVICE, module.eval(), Activation.RELU6)(images),
+            Gated(ON_DEVICE)(images, vectors),
+            ON_DEVICE.mean_backward(vectors, images.shape),
+            *ON_DEVICE.gate_backward(images, None, images, vectors)[:1],
+            *ON_DEVICE.normalise_backward(
+                images, images, images, images, affine, torch.empty(48), Activation.RELU, True
+            )[:2],
+        ]
+        means = Mean(ON_DEVICE)(images)
+    assert (means.device, means.dtype, means.shape) == (images.device, images.dtype, vectors.shape)
+    for each in found:
+        assert each is not None
+        assert (each.device, each.dtype, each.shape) == (images.device, images.dtype, images.shape)
+        assert each.stride() == images.stride()
 
 
 @dataclass

@@ -68,6 +68,8 @@ def test_a_group_captures_its_steps_and_learns_what_an_eager_one_learns(
     assert [rank["async errors"] for rank in printed] == ["0", "0"]
     for one in images:
         assert one["captured"] == [[], images[0]["eager"][1]]
+        assert one["fused"] == [[], images[0]["fused"][1]]
+    assert images[0]["fused"][1] != images[0]["eager"][1], "sums of fused steps are rounded otherwise"
 
 
 def test_what_is_not_captured_on_one_rank_is_eager_on_all(images: list[dict[str, list[Any]]]) -> None:

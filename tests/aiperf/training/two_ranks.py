@@ -74,6 +74,7 @@ class OtherGradients(Graphed):
 IMAGES: dict[str, tuple[str, type[Graphed]]] = {
     "eager": ("eager", Graphed),
     "captured": ("graphed", Graphed),
+    "fused": ("fused-graphed", Graphed),
     "not captured": ("graphed", NoCapture),
     "another loss": ("graphed", OtherLoss),
     "other gradients": ("graphed", OtherGradients),

@@ -17,6 +17,7 @@ from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.objective import objective_of
 from aiperf.engines.registry import KINDS
 from aiperf.measuring.training_step import batch, place_network
+from aiperf.training.optimizers import FUSED
 from benchmarks.on_device.control import SIDE, SMALL_SIDE, in_turn, prepare
 from benchmarks.on_device.meter import Meter
 from benchmarks.on_device.parts import COMPILED, Setting
@@ -105,8 +106,7 @@ def _step(device: Device, graph: Graph, variant: Variant, size: int) -> Callable
     images, labels = batch(graph, device, size + variant.more_images)
     images = images.contiguous(memory_format=variant.layout)
     engine = Engine(Passes(network, device, variant.format, scaler, objective_of(network.graph)))
-    fused = device.kind in ("cpu", "cuda", "xpu")
-    optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, fused=fused)
+    optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, fused=device.kind in FUSED)
 
     def step() -> None:
         device.declare(variant.format)

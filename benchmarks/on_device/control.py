@@ -20,6 +20,7 @@ from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.measuring.ceiling import SECONDS, measure_copy, measure_products
 from aiperf.measuring.training_step import batch, place_network
 from aiperf.parallel.parallel import Solo
+from aiperf.training.optimizers import FUSED
 from analysis.readings.limits import Limits
 from analysis.readings.roofline import example_seconds
 from benchmarks.on_device.meter import Meter
@@ -188,8 +189,7 @@ def in_turn(prepared: Prepared, seconds: float, rounds: int, meter: Meter) -> di
     synchronised at both ends of a round."""
     passes = prepared.eager.passes
     device, parameters = passes.device, list(passes.network.parameters())
-    fused = device.kind in ("cpu", "cuda", "xpu")
-    optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=fused)
+    optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=device.kind in FUSED)
 
     def once(engine: Engine, steps: int) -> float:
         device.synchronise()

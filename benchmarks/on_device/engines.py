@@ -29,8 +29,9 @@ from nas.seeds import residual, resnet18, resnet50
 
 DROPOUT = 0.2
 LOSS_SCALE = 2.0**13
-STEPS = 2
-"""Number of steps with an optimizer: the second one reads the gradients that the first one has used."""
+STEPS = 4
+"""Number of steps with an optimizer: later ones read gradients that the first one has used, and in fp16 some
+may overflow, until the scale is small enough."""
 MOST_APART = 1.0
 """Largest difference between what an engine and the eager one learnt in the first step, as a share of what
 was learnt. Strides that are read wrongly permute the gradient: about 1.4. Rounding takes small batches of
@@ -119,7 +120,7 @@ class Learnt:
     """What a few steps with the program's optimizer changed."""
 
     moved: dict[str, Tensor]
-    """Difference of each trained tensor from its start, after the first step."""
+    """Difference of each trained tensor from its start, after the first step that did not overflow."""
     otherwise: str = ""
     """A gradient without the strides of its parameter, or what the optimizer raised."""
 
@@ -136,6 +137,7 @@ def _learnt(engine: Engine, images: Tensor, labels: Tensor) -> Learnt:
     torch.manual_seed(0)  # of dropout
     moved = dict[str, Tensor]()
     for _ in range(STEPS):
+        scale = passes.scaler.get_scale()
         engine.step(images, labels)
         for name, parameter in _trained(passes.network):
             if parameter.grad is None or not has_layout_of(parameter.grad, parameter):
@@ -145,8 +147,9 @@ def _learnt(engine: Engine, images: Tensor, labels: Tensor) -> Learnt:
         except RuntimeError as error:  # as torch does where a fused optimizer cannot use them
             return Learnt({}, f"the optimizer: {error}".splitlines()[0])
         passes.scaler.update()
-        moved = moved or {name: each.detach() - before[name] for name, each in _trained(passes.network)}
-    return Learnt(moved)
+        if not moved and passes.scaler.get_scale() >= scale:
+            moved = {name: each.detach() - before[name] for name, each in _trained(passes.network)}
+    return Learnt(moved, "" if moved else "every step overflowed")
 
 
 def _trained(network: Network) -> list[tuple[str, Tensor]]:

@@ -18,9 +18,10 @@ from aiperf.hardware.peak import GIB, listed
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, figures, row
 
-NEEDED = ("torch", "numpy", "safetensors", "scikit-learn", "pillow", "psutil", "click", "rich", "tomli-w")
+NEEDED = ("torch", "numpy", "safetensors", "pillow", "psutil", "click", "rich", "tomli-w")
 """Packages that a run needs: pyproject.toml, dependencies and the extra run."""
 OPTIONAL: Mapping[str, str] = {
+    "scikit-learn": "runs of digits",
     "triton": "the compiled engine on a device",
     "nvidia-ml-py": "sensors of NVIDIA",
     "amdsmi": "sensors of AMD",

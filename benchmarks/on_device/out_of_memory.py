@@ -27,7 +27,7 @@ from nas.seeds import residual, resnet50
 
 MIB = 1 << 20
 BATCH, SMALLER = 128, 4
-LEFT = 1 << 30
+LEFT = 2 << 30
 """Bytes that are left for the large eager step, which needs many times as many."""
 MORE_THAN_THERE_IS = 1 << 50
 """Bytes that no device has; torch refuses more than 2^60 with another error."""

@@ -4,18 +4,21 @@ stay untouched: no context, no memory."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aiperf.device import Device, bind, count_devices
 from aiperf.device.device import TRAINING
 from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
+from aiperf.host import variables
 from aiperf.measuring.precision import used_formats
 from benchmarks.on_device.meter import Meter
 from benchmarks.on_device.parts import Setting
@@ -34,12 +37,24 @@ MOST_BYTES = 64 << 20
 """Growth of the memory of device 0 above which it was touched: a context takes 300 MB and more."""
 
 
+@dataclass(frozen=True)
+class Worked:
+    """What a process found on its device."""
+
+    told: str
+    faults: list[str]
+    identity: str
+    first_bytes: int | None
+    """Memory in use on the first device of the host after the work; None if it is unknown."""
+
+
 def measure(setting: Setting) -> Figures:
     """Work that fails elsewhere, another device than the one that was named, and a touched device 0 are
     faults."""
     rows, faults = list[Row](), list[str]()
     here = _worked(bind(setting.kind, 0))
-    rows.append(row("device 0", here["told"]))
+    rows.append(row("device 0", here.told))
+    faults += [f"device 0: {fault}" for fault in here.faults]
     count, identity = count_devices(setting.kind), bind(setting.kind, 0).identity
     places: dict[str, tuple[int, Mapping[str, str]] | str] = {
         "device 1": (1, {}) if count > 1 else f"{count} {setting.kind} device is visible",
@@ -77,9 +92,7 @@ def _by_slice(kind: str) -> tuple[int, Mapping[str, str]] | str:
     return (0, {VISIBLE: found[1]}) if found else "no device is partitioned"
 
 
-def _elsewhere(
-    setting: Setting, name: str, index: int, variables: Mapping[str, str]
-) -> tuple[str, list[str]]:
+def _elsewhere(setting: Setting, name: str, index: int, changes: Mapping[str, str]) -> tuple[str, list[str]]:
     """What a process on that device tells, and what is wrong with it."""
     result = setting.folder / "logs" / f"place-{name.replace(' ', '-')}.json"
     result.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +102,7 @@ def _elsewhere(
     ended = subprocess.run(
         [sys.executable, "-m", "benchmarks.on_device.place", *words],
         cwd=ROOT,
-        env={**environment(), **variables},
+        env={**environment(), **changes},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_SECONDS,
@@ -98,17 +111,18 @@ def _elsewhere(
     if ended.returncode or not result.exists():
         last = (ended.stderr.strip().splitlines() or ["no reason was given"])[-1]
         return "failed", [f"exit code {ended.returncode}: {last}"]
-    found = json.loads(result.read_text(encoding="utf-8"))
-    wanted = variables.get(VISIBLE, "").removeprefix("GPU-").removeprefix("MIG-")
-    reasons = list(found["faults"])
-    if wanted and wanted not in found["identity"]:
-        reasons.append(f"the device is {found['identity']}, not {wanted}")
-    if before is not None and found["first_bytes"] is not None and found["first_bytes"] - before > MOST_BYTES:
-        reasons.append(f"device 0 was touched: {(found['first_bytes'] - before) / 2**20:.0f} MiB more there")
-    return found["told"], reasons
+    found = Worked(**json.loads(result.read_text(encoding="utf-8")))
+    wanted = changes.get(VISIBLE, "").removeprefix("GPU-").removeprefix("MIG-")
+    reasons = list(found.faults)
+    if wanted and wanted not in found.identity:
+        reasons.append(f"the device is {found.identity}, not {wanted}")
+    after = found.first_bytes
+    if before is not None and after is not None and after - before > MOST_BYTES:
+        reasons.append(f"device 0 was touched: {(after - before) / 2**20:.0f} MiB more there")
+    return found.told, reasons
 
 
-def _worked(device: Device) -> dict[str, object]:
+def _worked(device: Device) -> Worked:
     """Does the work on a device. Whatever it raises ends the part."""
     format = device.formats[0]
     faults = [
@@ -129,13 +143,14 @@ def _worked(device: Device) -> dict[str, object]:
         made = running.make(STEPS)
     faults += [f"{engine} steps: {reason}" for reason in running.reasons]
     watts = meter.use("work").watts
-    if device.sensors and watts is None:
+    is_slice = variables.word(os.environ, VISIBLE).startswith("MIG-")  # of which NVML reports no power
+    if device.sensors and watts is None and not is_slice:
         faults.append(f"its sensors ({device.sensors}) report no power")
     running.close()
     rate = made.examples / made.seconds
     power = "power unknown" if watts is None else f"{watts:.0f} W"
     told = f"{device.name}, {rate:,.0f} images/s by {engine} steps, {power}"
-    return {"told": told, "faults": faults, "identity": device.identity, "first_bytes": _bytes_of_first()}
+    return Worked(told, faults, device.identity, _bytes_of_first())
 
 
 def _bytes_of_first() -> int | None:
@@ -152,4 +167,4 @@ def work(kind: str, index: int, result: Path) -> None:
     """Does the work in this process, and writes what it found."""
     device = bind(kind, index)
     with device.aside(TRAINING).begin():
-        result.write_text(json.dumps(_worked(device)), encoding="utf-8")
+        result.write_text(json.dumps(asdict(_worked(device))), encoding="utf-8")

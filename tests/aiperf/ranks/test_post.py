@@ -32,7 +32,7 @@ def leader(wire: Wire) -> Post:
     wire.rank = 3
     leader = Post(linked(wire), "cpu")
     wire.arrive(0, 0, PLACES[2])
-    assert leader.receive(0) == Place(3, (3, 4), 0, 2)
+    assert leader.receive(0) == Place(3, (3, 4), 0, 2, host_index=1, num_hosts=2)
     assert [message for _, _, message in wire.said(FromGroup)] == [Hello(socket.gethostname())]
     return leader
 

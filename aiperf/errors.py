@@ -6,7 +6,6 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 
 
 class AiperfError(Exception):
@@ -61,6 +60,8 @@ class StoppedEarly(AiperfError):
 def requirements(extra: str) -> Iterator[str]:
     """What the extra requires, as pip reads it: a name, a version and, if it depends on the machine, a
     marker. Nothing if the program was not installed by pip."""
+    from importlib import metadata  # and with it the parsers of email, for no command but one that fails
+
     try:
         stated = metadata.requires("aiperf-hpc") or ()
     except metadata.PackageNotFoundError:

@@ -17,7 +17,10 @@ FEW = 5
 line."""
 
 SMALLEST_PERCENT = 1e-6
-"""Smaller percentages are written with an exponent, because many zeros are hard to count."""
+"""Smaller percentages are written as a power of ten, because many zeros are hard to count."""
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+"""Digits of an exponent."""
 
 _TURNING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, characters that change the direction of text (Unicode, UAX #9), and unpaired
@@ -61,7 +64,8 @@ def hundredths(share: float, digits: int = 2) -> str:
     if abs(share) >= COUNTABLE:
         return f"{value:.4g}"
     if 0 < abs(value) < SMALLEST_PERCENT:
-        return f"{value:.1e}"
+        mantissa, _, power = f"{value:.1e}".partition("e")
+        return f"{mantissa} × 10{str(int(power)).translate(_RAISED)}"
     exponent = int(f"{value:.1e}".partition("e")[2])  # of the rounded number: 0.9999 is 1.0
     return f"{value:.{max(digits, 1 - exponent if value else 0)}f}"
 

@@ -76,7 +76,7 @@ def step_of(work: Work, format: str, device: Device) -> tuple[Callable[[], None]
     def made(is_fused: bool) -> Callable[[], None]:
         network = place_network(work.graph, device)
         if is_fused:
-            fused.fuse(network)
+            fused.fuse(network, fused.IN_C)
         optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, fused=True)
 
         def step() -> None:

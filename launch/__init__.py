@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from launch.kubernetes import Kubernetes
 from launch.lsf import Lsf
 from launch.pbs import Pbs
 from launch.scheduler import Scheduler
@@ -11,5 +12,7 @@ from launch.slurm import Slurm
 
 __all__ = ["SCHEDULERS"]
 
-SCHEDULERS: Mapping[str, Scheduler] = {each.name.lower(): each for each in (Slurm(), Pbs(), Lsf())}
+SCHEDULERS: Mapping[str, Scheduler] = {
+    each.name.lower(): each for each in (Slurm(), Pbs(), Lsf(), Kubernetes())
+}
 """Schedulers, by the name of the sub-command of `launch`."""

@@ -48,7 +48,8 @@ class Launcher:
 
 def _of_mpi(name: str) -> Launcher:
     """Open MPI, up to 4 and from 5 on, binds a rank to one core or to a part of the node; the ranks of this
-    program share the cores out themselves. Other MPIs do not read these variables."""
+    program share the cores out themselves. On a host that is listed once, it would start a rank for each
+    core. Other MPIs do not read these variables."""
     return Launcher(
         name,
         lambda mpi: [name, "-n", COUNT, "--hostfile", '"$hosts"'],
@@ -56,8 +57,10 @@ def _of_mpi(name: str) -> Launcher:
         environment={
             "OMPI_MCA_hwloc_base_binding_policy": "none",
             "PRTE_MCA_hwloc_default_binding_policy": "none",
+            "OMPI_MCA_orte_set_default_slots": "1",
+            "PRTE_MCA_prte_set_default_slots": "1",
         },
-        why="Open MPI must not bind ranks to cores: they divide the cores among themselves.",
+        why="Open MPI starts a rank for each line of the list of hosts, and must not bind it to a core.",
     )
 
 
@@ -136,6 +139,8 @@ class Scheduler(ABC):
     there."""
     warns: bool = True
     """Whether it can send a signal before the limit."""
+    waits: bool = True
+    """Whether a job can be told to begin after others."""
     running: Container[object]
     """What the scheduler's commands call the states of a job that has its nodes."""
     pending: Container[object]
@@ -160,6 +165,23 @@ class Scheduler(ABC):
             lines += marked(f"{self.mark} {' '.join(where)}", 1, "account and partition")
         lines += marked(f"{self.mark} {size}", 2, self.size)
         return lines + [f"{self.mark} {option}" for option in (*others, *queue.options)]
+
+    def document(self, site: Site, job: Job, title: Sequence[str], script: str) -> str:
+        """What is submitted: the script below its title, unless the scheduler wants another form."""
+        return "\n".join(["#!/usr/bin/env bash", *title, script])
+
+    def host_lines(self) -> list[str]:
+        """Lines that make the file `$hosts` with the host of each rank."""
+        return [
+            "# One rank per device, plus one on the first node: the master, which has no device.",
+            "hosts=$(mktemp)",
+            f'{self.hosts} | head -n "$nodes" |',
+            '    awk -v devices="$devices" \'{ for (i = (NR > 1); i <= devices; i++) print }\' >"$hosts"',
+        ]
+
+    def rank_options(self, site: Site) -> list[str]:
+        """Options of the launcher that depend on the site."""
+        return []
 
     def devices(self, site: Site) -> list[str]:
         """Lines that set `devices`, the number of devices of a node."""

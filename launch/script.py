@@ -48,13 +48,13 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
             "run"
         )
     one = [
-        _ranks(scheduler, [*launcher.ranks(site.mpi), *site.mpi.options]),
+        _ranks(scheduler, [*launcher.ranks(site.mpi), *scheduler.rank_options(site), *site.mpi.options]),
         _staging(scheduler, site, launcher),
         _doctor(site),
         _run(scheduler, launcher, job),
     ]
     sections = [
-        [*_title(scheduler, job), *scheduler.directives(site, job)],
+        scheduler.directives(site, job),
         [*([scheduler.workdir] if scheduler.workdir else []), *_setup(site, launcher)],
         _wanted(scheduler, job),
         _machine(scheduler, site, job),
@@ -63,7 +63,7 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
         *([_spread(scheduler, job)] if job.repeat > 1 else []),
         _end(scheduler, launcher),
     ]
-    return "#!/usr/bin/env bash\n" + _paragraphs(sections)
+    return scheduler.document(site, job, _title(scheduler, job), _paragraphs(sections))
 
 
 def table_text(scheduler: Scheduler, site: Site, job: Job, study: Path) -> str:
@@ -149,14 +149,10 @@ def _warning(launcher: Launcher) -> list[str]:
 
 
 def _ranks(scheduler: Scheduler, words: list[str]) -> list[str]:
-    """Lines that write the file of hosts and the words that start a rank on each. The first host has one line
-    more, before its others, because rank 0 is the master."""
+    """Lines that write the file `$hosts` and the words that start a rank on each of them."""
     return [
-        "# One rank per device, plus one on the first node: the master, which has no device.",
-        "hosts=$(mktemp)",
+        *scheduler.host_lines(),
         "trap 'rm -f \"$hosts\"' EXIT",
-        f'{scheduler.hosts} | head -n "$nodes" |',
-        '    awk -v devices="$devices" \'{ for (i = (NR > 1); i <= devices; i++) print }\' >"$hosts"',
         "ranks=(",
         *_filled(words),
         ")",

@@ -121,6 +121,29 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class Pods:
+    """What a job under Kubernetes needs besides; other schedulers do not read it."""
+
+    image: str = ""
+    """The image that holds the program, an MPI and sshd, such as registry.example.org/aiperf-hpc:0.1."""
+    claim: str = ""
+    """The PersistentVolumeClaim with the data and the runs, which all pods write to (ReadWriteMany)."""
+    mount: str = "/work"
+    """Where the claim is mounted; paths of the run are relative to it."""
+    shared_memory: str = "16Gi"
+    """Limit of /dev/shm, through which the processes of a node pass batches and gradients."""
+    rdma: str = ""
+    """The resource of the network's device plugin, such as rdma/hca_shared_devices_a; empty: none."""
+
+    def __post_init__(self) -> None:
+        for key in ("image", "claim", "shared_memory", "rdma"):
+            shell_text.name(f"kubernetes.{key}", getattr(self, key))
+        shell_text.line("kubernetes.mount", self.mount)
+        if not self.mount.startswith("/"):
+            raise ConfigError(f"kubernetes.mount is {self.mount!r}; it must be an absolute path")
+
+
+@dataclass(frozen=True)
 class Site:
     """One machine."""
 
@@ -129,6 +152,7 @@ class Site:
     mpi: Mpi = field(default_factory=Mpi)
     container: Container = field(default_factory=Container)
     scratch: Scratch = field(default_factory=Scratch)
+    kubernetes: Pods = field(default_factory=Pods)
     modules: tuple[str, ...] = ()
     """Modules, loaded in this order after `module purge`."""
     setup: tuple[str, ...] = ()

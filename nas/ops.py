@@ -110,6 +110,11 @@ class Charge:
         )
 
     @cached_property
+    def prices(self) -> tuple[tuple[str, int, int], ...]:
+        """OPS of one training example and of one of validation, by line."""
+        return tuple((name, cost.train.price(OPS), cost.evaluate.price(OPS)) for name, cost in self.rows)
+
+    @cached_property
     def train_price(self) -> int:
         """OPS of one training example."""
-        return sum(cost.train.price(OPS) for _, cost in self.rows)
+        return sum(train for _, train, _ in self.prices)

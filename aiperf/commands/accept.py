@@ -1,4 +1,8 @@
-"""`accept`: whether a machine meets the criteria of its site."""
+"""`accept`: whether a machine meets the criteria of its site.
+
+A shell script reads the exit code, a person the lines, a continuous-integration server the files: all are
+made of the same judgements. docs/acceptance.md describes the procedure.
+"""
 
 from __future__ import annotations
 
@@ -72,15 +76,18 @@ def accept(
             with reading(criteria, "give a TOML file with criteria"):
                 text = read_text(criteria, toml.LARGEST_BYTES)
             demands = acceptance.read_criteria(text, str(criteria))
+            # Recounted here, because the supplier of the machine may have made the runs.
             runs = [examine(stack.enter_context(opened(path))) for path in paths]
             found = acceptance.accept(demands, runs, _earlier(history, demands.looks_back))
             names = machine_names(paths[0], runs[0], site)
         except AiperfError as error:
+            # Not 1, which is what a script takes for a machine that failed.
             say(str(error))
             return REFUSED
         sheet = acceptance_text.acceptance_sheet(
             found, runs, datetime.now(timezone.utc), names, criteria.name
         )
+    # Printed first: a file that cannot be written then costs no answer.
     click.echo(acceptance_text.acceptance_text(found), nl=False)
     forms = (
         (sheet_file, acceptance_html),
@@ -104,6 +111,7 @@ def _earlier(history: Path | None, is_needed: bool) -> list[Judged]:
     found = []
     for directory in run_directories(history):
         try:
+            # A history may have hundreds of runs: none is recounted, one that never was is left out.
             judged = glance(RunFiles(directory))
             if judged.verdict.valid and not judged.validated:
                 raise AiperfError(f"{directory} is NOT VALIDATED here; run `aiperf-hpc validate` on it")

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import ast
 import gc
+import os
 from collections import UserDict
 from collections.abc import Mapping
 from functools import cache
-from pkgutil import resolve_name
+from pkgutil import get_data, resolve_name
 from typing import Any
 
 import click
 
+from aiperf.host import variables
+
 LONGEST = 200  # of a first sentence; click cuts longer ones, and by itself those of 45
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 HEADING = "Commands"
 """Heading of the commands that have no other."""
 
@@ -68,11 +72,10 @@ class CommandGroup(click.Group):
 def first_sentence(place: str) -> str:
     """The short help of the command at a location, read from the docstring in its file without importing
     it."""
-    from importlib import resources  # imports tempfile and shutil
-
     module, _, function = place.partition(":")
     package, _, name = module.rpartition(".")
-    tree = ast.parse((resources.files(package) / f"{name}.py").read_text(encoding="utf-8"))
+    # Not by `importlib.resources`, which imports the readers of archives.
+    tree = ast.parse(get_data(package, f"{name}.py") or b"")
     docstrings = {
         node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.FunctionDef)
     }
@@ -82,12 +85,21 @@ def first_sentence(place: str) -> str:
 @cache
 def _imported(place: str) -> click.Command:
     """Imports a command. Garbage collection is off meanwhile, and the imported objects are excluded from it
-    later, because they stay for the life of the process."""
-    was_on = gc.isenabled()
+    later, because they stay for the life of the process.
+
+    A command that imports numpy reads journals, and has no large matrices: the BLAS library of numpy starts
+    no threads in it. It would start one per core, for which `score` would take a twelfth longer on two cores.
+    The environment is as before when the command starts.
+    """
+    was_on, stated = gc.isenabled(), variables.raw(os.environ, BLAS_THREADS)
     gc.disable()
+    if stated is None:
+        os.environ[BLAS_THREADS] = "1"
     try:
         command: click.Command = resolve_name(place)
     finally:
+        if stated is None:
+            del os.environ[BLAS_THREADS]
         gc.freeze()
         if was_on:
             gc.enable()

@@ -1,4 +1,8 @@
-"""`cost`: the time, the node-hours, the money and the energy that it took to reach an error."""
+"""`cost`: the time, the node-hours, the money and the energy that it took to reach an error.
+
+The measures are DAWNBench's and MLPerf's, whose rules docs/beyond.md compares with these. A price and a
+carbon intensity are never guessed: without them the columns are absent.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +62,7 @@ def cost(
         from analysis.readings.judgement import glance
     price = node_price(price_text, site)
     with ExitStack() as stack:
+        # A package stays unpacked until its page is written.
         runs = [glance(stack.enter_context(opened(path))) for path in paths]
         costs = study(runs, error, price, Level[level], carbon)
         click.echo("\n".join(cost_text(costs)))

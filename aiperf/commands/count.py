@@ -1,4 +1,8 @@
-"""`count`: the operations of an architecture. It needs no torch."""
+"""`count`: the operations of an architecture. It needs no torch.
+
+The table is the specification of the count, applied: nas/layers has each layer's formula with its derivation,
+docs/score.md the price of each kind of operation.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,8 @@ from nas.seeds import SEEDS, resolve_seed
 from nas.text_seeds import TEXT_SEEDS
 
 FORMATS_OF_BYTES = {"4": ("fp32",), "2": ("bf16", "fp16")}
-"""Number formats by their size in bytes. The ceiling is that of the first one that a device has."""
+"""Number formats by the size of an activation in bytes, since the size alone decides how many bytes a layer
+moves. The ceiling is that of the first one that a device has."""
 
 
 @click.command()

@@ -66,6 +66,7 @@ def doctor(
     if link is not None and dismiss(link):
         disconnect(link)
     failed = any(check.outcome is Grade.FAILED for check in checks)
+    # Under a launcher the next command is that of the batch script, which nobody types.
     if not (failed or as_json or started):
         say_next("run")
     return int(failed)

@@ -1,4 +1,9 @@
-"""`export`: a run in the form of another program."""
+"""`export`: a run in the form of another program.
+
+Each form says what its own readers expect and nothing that they would misread: units in names, the origin of
+a run that was not measured in every line. docs/beyond.md compares the figures with those of the other
+programs.
+"""
 
 from __future__ import annotations
 

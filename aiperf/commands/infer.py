@@ -1,4 +1,8 @@
-"""`infer`: the inference of a network, measured with MLPerf's LoadGen."""
+"""`infer`: the inference of a network, measured with MLPerf's LoadGen.
+
+LoadGen decides what is asked when and whether a test is valid, so the figures compare with other results of
+MLPerf Inference as far as the networks do: docs/beyond.md.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,8 @@ from nas.record import decode, encode
 ALL, SEARCH = "all", "search"
 """Words of options: all scenarios, and the search for the highest rate."""
 LOADGEN = "mlperf_loadgen"
-"""Module of MLPerf's LoadGen, which needs the extra `infer`."""
+"""Module of MLPerf's LoadGen, which needs the extra `infer`. It is looked for and not imported: a fault in
+its library would end this process."""
 
 
 def _rate(context: click.Context, param: click.Parameter, value: str) -> float | None:

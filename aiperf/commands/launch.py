@@ -1,4 +1,8 @@
-"""`launch`: batch scripts for a scheduler, which it submits on request."""
+"""`launch`: batch scripts for a scheduler, which it submits on request.
+
+A script is printed text that an administrator can read before anything is submitted. What differs between
+machines is in the site file, what differs between schedulers in the package `launch`.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +87,7 @@ def _command_for(word: str, scheduler: Scheduler) -> click.Command:
         submit: bool,
         options: tuple[str, ...],
     ) -> None:
+        # The run's options are read as `run` would read them, so that a mistake shows here, not in the queue.
         context = run_context(options, hours, several=repeats > 1)
         request = take_request(dict(context.params))
         config = request.config()
@@ -107,6 +112,7 @@ for _word, _scheduler in SCHEDULERS.items():
 @output_option("Site file to write.", "site.toml")
 def init_site(output: Path) -> None:
     """Write a first site file from what this machine reports (sinfo, srun, sacctmgr, nvidia-smi, module)."""
+    # Several tools may be absent: a site file with marked guesses is a better start than an error.
     answers = {name: answer for name, words in QUESTIONS.items() if (answer := _answer(*words))}
     text = site_text(answers, getpass.getuser(), _installation())
     if output.exists():

@@ -1,4 +1,8 @@
-"""A run under NNI: its description, and the processes that NNI starts."""
+"""A run under NNI: its description, and the processes that NNI starts.
+
+NNI starts the master as its tuner and each trial as a process of its own; the journal is that of any other
+run, so all views read it: docs/search.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`package`: runs are packed for submission."""
+"""`package`: runs are packed for submission.
+
+What a reviewer can compute is computed here and compared there; what only the owner knows, such as the name
+of the machine, is asked for. docs/results.md says what a package publishes and what it hides.
+"""
 
 from __future__ import annotations
 
@@ -68,9 +72,11 @@ def package(
         from analysis.submissions.system import fields, from_journal, from_this_machine, largest
     runs = [RunFiles(directory) for directory in directories]
     replays = [read_run(run) for run in runs]
-    for each, run in zip(replays, runs):
+    for each, run in zip(replays, runs):  # first: nobody describes a machine for a run that is refused
         refuse_marked(each.opened.origin, run.directory, "be submitted")
     replay = largest(replays)
+    # The journal says more surely than this machine what the run used, and the owner's file has the last
+    # word.
     system = dict.fromkeys(fields(), "") | from_this_machine(replay) | from_journal(replay)
     system |= {} if system_file is None else given_system(system_file, system)
     if print_system:

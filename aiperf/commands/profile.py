@@ -127,11 +127,12 @@ def profile(
     only_with("--seed", seed is not None, "sizes")
     only_with("RUN", run is not None, "path")
     name, works = _of_run(run, trial, batch, path) if run is not None else _of_seed(str(seed), sizes, batch)
+    # Plain and profiled steps alternate, so that a disturbance of the machine slows down both.
     works = [replace(work, rounds=steps, device=device, ranks=devices) for work in works]
     if format_:
         works = [replace(work, training=replace(work.training, format=format_)) for work in works]
     given = None if ceiling is None else _ceilings(ceiling, works[0].training.format)
-    if output is not None:
+    if output is not None:  # before minutes are spent on measuring
         with writing(output):
             output.mkdir(parents=True, exist_ok=True)
     profiles = [_profiled(replace(work, ceilings=given), output) for work in works]
@@ -147,6 +148,7 @@ def _of_run(
     """What the page calls a trial of a run, and the work for it. Raises JournalError if there is no such
     trial."""
     run = replay(read_journal(RunFiles(directory).journal))
+    # Without a validated trial it is the seed, which every run has.
     number = trial if trial is not None else run.best.number if run.best else 0
     graph, config = rebuild(run, number), run.opened.config
     hyper = run.trials[number].attempts[-1].trial.hyper
@@ -188,6 +190,7 @@ def _ceilings(path: Path, format: str) -> Ceilings:
 
 def _profiled(work: ProfileWork, output: Path | None) -> Profile:
     """Profiles one size, and copies its trace into `output` if there is one."""
+    # A trace is some megabytes, and `output` may be on a slow file system that others use too.
     with TemporaryDirectory() as folder:
         measured = Profile.of(profile_locally(replace(work, trace=output is not None), Path(folder)))
         if output is None:

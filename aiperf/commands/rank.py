@@ -1,4 +1,8 @@
-"""`rank` and `key`: a ranking of packages, and the keys with which their submitters sign them."""
+"""`rank` and `key`: a ranking of packages, and the keys with which their submitters sign them.
+
+The web site is static files that need no server program, so that whoever holds the packages can make it again
+and compare. docs/governance.md describes how a ranking is run.
+"""
 
 from __future__ import annotations
 
@@ -81,11 +85,14 @@ def rank(
     notaries = None if notaries_file is None else Notaries(read_keys(notaries_file), require_notary)
     if not directory.is_dir():
         raise AiperfError(f"{directory} is not a directory; give the directory that holds the packages")
+    # Sorted, because a folder has its files in any order, and the same packages must give the same pages.
     packages = sorted(directory.glob("*.tar.gz"))
     if not packages:
         raise AiperfError(f"no package (*.tar.gz) in {directory}; `aiperf-hpc package` creates one")
 
     def write(name: str, text: str) -> None:
+        """Writes a file of the site as soon as it is made, because the pages of all runs together may not fit
+        into memory. Lines end alike on every system."""
         try:
             output.mkdir(parents=True, exist_ok=True)
             (output / name).write_text(text, encoding="utf-8", newline="")

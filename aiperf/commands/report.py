@@ -1,4 +1,7 @@
-"""`report`: a run as a page, as figures or as JSON."""
+"""`report`: a run as a page, as figures or as JSON.
+
+The page needs no network and no server, so that it can be mailed and kept: docs/results.md.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 """Options for what is run and on which ranks, of `run` and of similar commands, and the configuration that
-follows from them, from the batch job and from the images."""
+follows from them, from the batch job and from the images.
+
+Options are declared once and added to each command that runs something: `run`, `doctor`, `nni config`, and
+the batch scripts, which pass them on. An option that is not typed is None, so that the preset decides; the
+order of precedence is the command line, the batch job, the images, the preset.
+"""
 
 from __future__ import annotations
 
@@ -297,6 +302,7 @@ class RunRequest:
         given = self.given()
         of_the_images = _inferred(given) if self.preset == OWN else {}
         preset = load_preset(self.preset)
+        # From the weakest to the strongest: what a user typed overrides what was found.
         return _with_bounds_of_seed(preset, with_overrides(preset, of_the_images | of_the_job | given), given)
 
     def given(self) -> dict[str, Any]:
@@ -310,6 +316,7 @@ class RunRequest:
     def words(self) -> list[str]:
         """The same options as arguments of a command."""
         lengths = {"--minutes": self.minutes, "--hours": self.hours}
+        # As --set, the form that every key has: a value in JSON is also one in TOML.
         settings = [
             *(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in self.overrides.items()),
             *self.settings,

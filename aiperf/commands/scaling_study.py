@@ -1,4 +1,8 @@
-"""`launch scaling` and `launch status`: a scaling study of many sizes, many jobs and one table."""
+"""`launch scaling` and `launch status`: a scaling study of many sizes, many jobs and one table.
+
+A study outlives every process: days may pass between its jobs. So all that is known of it is in its folder
+(plan, configuration, number of each job, journals), where `status` reads it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from aiperf.commands.compare import refuse_no_table, write_table
 from aiperf.commands.run_options import rank_words, take_request
 from aiperf.commands.user_files import reading
 from aiperf.config import to_toml
-from aiperf.errors import AiperfError, JournalError
+from aiperf.errors import AiperfError, ConfigError, JournalError
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.journal.run_files import RunFiles
@@ -75,10 +79,15 @@ def scaling(
     """
     context = run_context(options, hours, several=True)
     machine, chosen = load_site(site), SCHEDULERS[scheduler]
+    if not (chosen.waits or one_job):
+        raise ConfigError(
+            f"the job of the table must begin after the others, and {chosen.name} cannot wait; use --one-job"
+        )
     files = StudyFiles(directory.absolute(), chosen.ending)
     sizes = node_counts(nodes)
     request = take_request(dict(context.params))
     config = request.config()
+    # Written once and read by every job: a preset that changes meanwhile would spoil the comparison.
     text = to_toml(config)
     study = Study(scheduler, sizes, hours, rank_words(context), config_hash(text))
     if not machine.container.image:  # which may hold more than is installed here

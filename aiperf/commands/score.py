@@ -33,9 +33,11 @@ def score(path: Path, as_json: bool) -> int:
         judged = glance(files)
         if as_json:
             from analysis.exports.result import answered, unmeasured
+            from analysis.readings.fabric import fabric_record
 
             doubts = {} if judged.valid else {**answered(judged), **unmeasured(judged.replay)}
             record = {**doubts, **encode(judged.score), "engines": encode(engines(judged.replay))}
+            record |= fabric_record(judged.replay)
             text = json.dumps(record)
         else:
             text = summary_text(judged)

@@ -1,4 +1,8 @@
-"""`simulate`: the real master on a virtual clock, for scaling studies of machines that nobody has."""
+"""`simulate`: the real master on a virtual clock, for scaling studies of machines that nobody has.
+
+The master, the search and the journal are those of a run; only the groups are played. docs/scaling.md says
+how near the predictions came to runs that were made, and what the machine models rest on.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,12 @@ from aiperf.config import Config, load_preset, parse_setting, with_overrides
 from aiperf.errors import AiperfError, ConfigError
 from aiperf.pretending.assumptions import Assumptions, assumed, assumption_names, assumptions_toml
 from aiperf.pretending.rank_report import refuse_notary
-from aiperf.wording import percent
+from aiperf.wording import counted, percent
 from analysis.table import aligned
 from nas.record import RecordError, decode
 
 DEFAULT_MACHINE = "h100"
+"""The machine model without --assume: published figures of a common accelerator, not of a machine of ours."""
 STUDY_ONLY = (
     *("devices", "devices_per_trial", "preset", "hours", "random_seed", "repeats", "same_search"),
     *("settings", "measure_master"),
@@ -140,7 +145,7 @@ def simulate(
         (machine.nodes, repeat): simulated_run.run_directory(directory, machine.nodes, repeat)
         for machine, repeat in runs
     }
-    for where in of_run.values():
+    for where in of_run.values():  # all of them, before the first takes its minutes
         simulated_run.refuse_existing(where)
     click.echo(f"SIMULATED, nothing was measured; machine model: {assumptions.name} ({assumptions.source})")
     shown: dict[tuple[int, int], SizeFigures] = {}
@@ -148,6 +153,7 @@ def simulate(
         try:
             figures = simulated_run.simulate_run(
                 machine,
+                # One search leaves only the machine to vary; several show the luck of the search as well.
                 config if same_search else replace(config, random_seed=first + repeat),
                 assumptions,
                 of_run[machine.nodes, repeat],
@@ -156,14 +162,15 @@ def simulate(
                 repeat if same_search else 0,
             ).figures
         except AiperfError as error:  # the other sizes are not lost
-            say(f"{machine.nodes} nodes: {error}")
+            say(f"{counted(machine.nodes, 'node')}: {error}")
             continue
         shown[machine.nodes, repeat] = figures
-        size = f"{machine.nodes:,} nodes x {devices}{f', repeat {repeat}' if repeat else ''}"
+        size = f"{counted(machine.nodes, 'node')} × {devices}{f', repeat {repeat}' if repeat else ''}"
         took = f"simulated in {figures.simulated_seconds:.1f} s"
         say(f"{size}: {took}, utilisation {percent(figures.utilisation)}")
     if not shown:
         raise AiperfError("no size could be simulated")
+    # The table is of one simulation per size: repeats of the smallest would change the base of all.
     firsts = {run: figures for run, figures in shown.items() if run[1] == 0}
     left_out = write_table([of_run[run] for run in firsts], directory, published=False, tolerant=True)
     if firsts:

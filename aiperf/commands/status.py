@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,9 +13,9 @@ from aiperf.commands.messages import say, say_next
 from aiperf.commands.optional_libraries import extra
 from aiperf.journal.run_files import RUNS, RunFiles, run_directories
 from aiperf.rules.ending import Answer
-from analysis.exports.summary import status_text
-from analysis.readings.judgement import read_run
-from analysis.readings.live import Follower, silent_seconds
+
+if TYPE_CHECKING:
+    from analysis.readings.live import Follower
 
 LEAST_SECONDS = 1.0
 """Minimum time in seconds between two readings of a watched run."""
@@ -52,6 +53,10 @@ def list_runs(directory: Path, as_json: bool) -> int:
 @click.option("--watch", is_flag=True, help="Refresh until the run ends or Ctrl-C is pressed.")
 def status(directory: Path, watch: bool) -> None:
     """Show the state of a run, during the run or afterwards."""
+    from analysis.exports.summary import status_text
+    from analysis.readings.judgement import read_run
+    from analysis.readings.live import silent_seconds
+
     files = RunFiles(directory)
     if watch:
         _watch(files)
@@ -66,6 +71,7 @@ def _watch(files: RunFiles) -> None:
     from rich.text import Text
 
     from analysis.exports.watch import watch_text
+    from analysis.readings.live import Follower
 
     follower, console = Follower(files), Console(highlight=False)
     follower.update()

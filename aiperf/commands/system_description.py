@@ -1,4 +1,8 @@
-"""The description of a system, as a submission has it: read from a file, and completed by the user."""
+"""The description of a system, as a submission has it: read from a file, and completed by the user.
+
+Its fields are those of MLPerf's system descriptions, so that a site need not describe a machine twice:
+analysis/submissions/system.py.
+"""
 
 from __future__ import annotations
 

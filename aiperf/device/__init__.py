@@ -15,8 +15,19 @@ from aiperf.device.device import Device
 from aiperf.device.npu import Npu
 from aiperf.device.xpu import Xpu
 from aiperf.hardware.host_accelerators import refuse_unseen
+from aiperf.wire.layout import Place
 
-__all__ = ["KINDS", "Choice", "Device", "bind", "choose", "count_devices", "count_visible", "first_kind"]
+__all__ = [
+    "KINDS",
+    "Choice",
+    "Device",
+    "bind",
+    "bind_place",
+    "choose",
+    "count_devices",
+    "count_visible",
+    "first_kind",
+]
 
 KINDS: Mapping[str, type[Device]] = {"cuda": Cuda, "npu": Npu, "xpu": Xpu, "cpu": Cpu}
 """Classes of devices by kind, in order of preference."""
@@ -72,3 +83,10 @@ def bind(kind: str, index: int, ranks_on_host: int = 1) -> Device:
     Raises WorldError if there is no device of that kind and index.
     """
     return choose(kind).bind(index, ranks_on_host)
+
+
+def bind_place(kind: str, place: Place) -> Device:
+    """The device of a rank: by its position, or the only one that the launcher shows it."""
+    choice = choose(kind)
+    alone = count_devices(choice.kind) == 1
+    return choice.bind(0 if alone else place.device_index, place.ranks_on_host)

@@ -240,6 +240,12 @@ NO_MEMORY = (
     "HIP error: out of memory",
     "NPU out of memory",  # torch_npu/csrc/core/npu/NPUCachingAllocator.cpp: a RuntimeError in old versions
     "UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY",
+    # ATen/native/cudnn/Conv_v8.cpp drops the errors of all kernels that it tries, also a lack of memory for
+    # their workspace (pytorch/pytorch#108645). A rank without any kernel for its format is never ready: it
+    # makes a convolution before.
+    "unable to find an engine to execute this computation",
+    "Cuda failure 2 'out of memory'",  # of NCCL: src/include/checks.h
+    "Cuda failure 'out of memory'",  # of older ones
 )
 """Parts of the messages of those that have no exception class for a lack of memory."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from aiperf.wording import counted
 from nas.record import encode
 
 GRADE_WIDTH, NAME_WIDTH = 12, 16
@@ -73,7 +74,11 @@ def checks_json(checks: Sequence[Check]) -> str:
 
 def _totals(checks: Sequence[Check]) -> str:
     """The number of checks of each grade, and the names of those about which nothing is known."""
-    counts = ", ".join(f"{_count(checks, outcome)} {outcome.value}" for outcome in Grade)
+    numbers = [(_count(checks, outcome), outcome) for outcome in Grade]
+    counts = ", ".join(
+        counted(number, outcome.value) if outcome is Grade.WARNING else f"{number} {outcome.value}"
+        for number, outcome in numbers
+    )
     unknown = [check.name for check in checks if check.outcome is Grade.NOT_CHECKED]
     return f"{counts}{': ' * bool(unknown)}{', '.join(unknown)}"
 

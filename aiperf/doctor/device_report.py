@@ -14,12 +14,11 @@ import torch
 import torch.distributed as dist
 
 from aiperf.config import DataConfig
-from aiperf.device import Device, count_devices
+from aiperf.device import Device, bind_place, count_devices
 from aiperf.doctor.reports import DataReport, DeviceReport, Meet, patient
-from aiperf.engines.fused import Fused
+from aiperf.engines.fused import BACKENDS, Fused
 from aiperf.errors import AiperfError, UnseenDevices
 from aiperf.parallel.ddp import meeting_store, stay_on_host
-from aiperf.training.worker_process import bind_place
 from aiperf.wire.formats import AUTO
 from aiperf.wire.layout import Place
 from nas.record import decode, encode
@@ -73,7 +72,7 @@ def examine_device(
         visible_devices=count_devices(device.kind),
         backend=backend,
         reduce_bytes_per_second=rate,
-        not_fused=Fused.why_not(device) if device.kind == "cpu" else "",
+        not_fused=Fused.why_not(device) if device.kind in BACKENDS else "",
         note=device.note,
         slowed_by=device.slowed_by,
     )

@@ -143,16 +143,18 @@ def _devices(examination: Examination) -> Check:
 def _fused(examination: Examination) -> Check:
     """Checks for the kernels of fused steps. Without them a run with `training.step` fused cannot start,
     while any other run uses other engines, which is a warning."""
-    processors = [each for each in examination.device_reports if each.kind == "cpu"]
-    without = [each for each in processors if each.not_fused]
+    reports = examination.device_reports
+    without = [each for each in reports if each.not_fused]
     if without:
-        text = f"{without[0].host}: {without[0].not_fused}"
-        if examination.config.training.step == "fused":
-            return failed("fused steps", text, "install a C compiler on that host, or use --step auto")
-        return warning(
-            "fused steps", text, "install a C compiler on that host; without one, its steps are eager"
-        )
-    return ok("fused steps", "their kernels are compiled" if processors else "not needed: used on CPUs only")
+        first = without[0]
+        text = f"{first.host}: {first.not_fused}"
+        missing = "a C compiler" if first.kind == "cpu" else "the Triton that belongs to its torch"
+        remedy = f"install {missing} on that host"
+        if examination.config.training.step in ("fused", "fused-graphed"):
+            return failed("fused steps", text, f"{remedy}, or use --step auto")
+        return warning("fused steps", text, f"{remedy}; without it, no step is fused there")
+    on_cpu = any(each.kind == "cpu" for each in reports)
+    return ok("fused steps", "their kernels are compiled" if on_cpu else "nothing is missing for them")
 
 
 def _backend(examination: Examination) -> Check:

@@ -95,7 +95,8 @@ class DeviceReport(FromGroup):
     reduce_bytes_per_second: float = 0.0
     """Rate of an all-reduce over the group, as the size of the tensor over the time."""
     not_fused: str = ""
-    """Reason why a CPU has no kernels for fused steps; empty if it has, or if the device is not a CPU."""
+    """Reason why there are no kernels for fused steps here; empty if there are, or if none were written for
+    such devices."""
     note: str = ""
     """What the user should know about the choice of the device."""
     late: bool = False

@@ -10,16 +10,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from aiperf.data.training import Objective, training_of
+from aiperf.data.training import Objective
 from aiperf.device import Device
-from aiperf.tasks.registry import task_of_graph
 from nas.graph import Graph
 from nas.modules import Network
-
-
-def objective_of(graph: Graph, label_smoothing: float = 0.0) -> Objective:
-    """What a network is trained to make small: the objective of the task whose examples the graph is for."""
-    return training_of(task_of_graph(graph)).objective(label_smoothing)
 
 
 def placed(graph: Graph, weights: Mapping[str, Any], device: Device) -> Network:
@@ -40,13 +34,13 @@ class Passes:
     """Number format of the multiplications, by `Device.autocast`."""
     scaler: torch.amp.GradScaler
     """Multiplies the loss in fp16, so that small gradients do not become zero."""
-    label_smoothing: float = 0.0
+    objective: Objective
+    """What the network is trained to make small."""
 
     def loss(self, module: nn.Module, examples: Tensor, labels: Tensor) -> Tensor:
         """The mean loss of a batch by `module`, which computes as the network does."""
-        objective = objective_of(self.network.graph, self.label_smoothing)
         with self.device.autocast(self.format):
-            return objective.loss(module(examples), labels)
+            return self.objective.loss(module(examples), labels)
 
 
 def has_layout_of(one: Tensor, other: Tensor) -> bool:

@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from aiperf.config import AUTO_STEP, TrainingConfig
 from aiperf.device import Device
 from aiperf.engines.compiled import Compiled
-from aiperf.engines.engine import Engine
+from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.fused import Fused
 from aiperf.engines.graphed import Graphed
 from aiperf.errors import WorldError
 from nas.graph import Graph
 from nas.layers import BatchNorm, Conv2d, Experts
+from nas.modules import Network
 
-KINDS: Mapping[str, type[Engine]] = {kind.name: kind for kind in (Engine, Fused, Graphed, Compiled)}
+
+class FusedGraphed(Graphed):
+    """Captures the step of the fused network. What is eager in a graphed step, such as the last and smaller
+    one of a trial, is fused here, unless the network is wrapped."""
+
+    name: ClassVar[str] = "fused-graphed"
+
+    def __init__(self, passes: Passes) -> None:
+        super().__init__(passes)
+        self.bare = self.module = self.answers
+
+    @classmethod
+    def answering(cls, network: Network) -> Network:
+        return Fused.answering(network)
+
+    @classmethod
+    def why_not(cls, device: Device) -> str:
+        return Fused.why_not(device) or super().why_not(device)
+
+    def _with_hooks(self) -> None:
+        """What is wrapped is the network as it was, so the fused plan is lent to it while it is captured."""
+        network, fused = self.passes.network, self.answers
+        plan, network.plan = network.plan, fused.plan
+        try:
+            super()._with_hooks()
+        finally:
+            network.plan = plan
+
+
+KINDS: Mapping[str, type[Engine]] = {
+    kind.name: kind for kind in (Engine, Fused, Graphed, FusedGraphed, Compiled)
+}
 
 
 OVER_GROUP = "batch norms that take their statistics over a group are in eager steps only"
@@ -27,7 +60,8 @@ def why_not(name: str, graph: Graph, device: Device, training: TrainingConfig, r
     """Reason why a group of `ranks` cannot use that engine for such networks; empty if it can."""
     if name != Engine.name and training.normalises_over(ranks):
         return OVER_GROUP
-    if name == Fused.name and not any(isinstance(node.layer, BatchNorm | Conv2d) for node in graph.nodes):
+    fuses = issubclass(KINDS[name], Fused | FusedGraphed)
+    if fuses and not any(isinstance(node.layer, BatchNorm | Conv2d) for node in graph.nodes):
         return NOTHING_FUSED
     if name != Engine.name and any(isinstance(node.layer, Experts) for node in graph.nodes):
         return OF_EXPERTS

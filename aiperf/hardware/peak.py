@@ -73,6 +73,9 @@ _A100 = Source(
     "NVIDIA A100 Tensor Core GPU data sheet, 2021; half of each figure with sparsity",
     "quoted in glennklockwood.com/garden/processors/A100; SXM4 also in NVIDIA's Ampere Architecture In-Depth",
 )
+_A100_64 = Source(
+    "Turisini et al., LEONARDO, arXiv 2307.16885, 2023: A100 with 124 multiprocessors instead of 108", None
+)
 _A30 = Source("NVIDIA A30 Tensor Core GPU data sheet, 2021; half of each figure with sparsity", None)
 _RTX_4090 = Source(
     "NVIDIA Ada GPU Architecture white paper 2.1, appendix A; fp16 with fp32 accumulation",
@@ -102,6 +105,14 @@ _GH200 = Source(
 _BLACKWELL = Source(
     "NVIDIA Blackwell data sheet, 2025, individual GPU; half of each tensor figure, which are with sparsity",
     "copied at zdszero.github.io/Computer/Artificial_Intelligence/Hardware.html",
+)
+_B300 = Source(
+    "NVIDIA HGX B300 data sheet, 2025; an eighth, and half of each tensor figure, which are with sparsity",
+    "quoted in glennklockwood.com/garden/processors/B300",
+)
+_GB300 = Source(
+    "NVIDIA GB300 NVL72 data sheet, 2025, divided by 72; half of each tensor figure, which are with sparsity",
+    "quoted in verda.com/blog/gb300-nvl72-architecture",
 )
 _RTX_5090 = Source(
     "NVIDIA RTX Blackwell GPU Architecture white paper 1.1, table 3; fp16 with fp32 accumulation",
@@ -143,6 +154,11 @@ _MAX = Source(
     None,
 )
 
+_MAX_1100 = Source(
+    "Intel Data Center GPU Max Series product brief, 2023; 448 engines at 1.55 GHz",
+    "the engines in github.com, as torch.xpu reports them; the clock nowhere",
+)
+
 _VOLTA_TURING = ("tf32", "bf16")
 """Formats whose tensor cores came with Ampere (NVIDIA A100 Tensor Core GPU Architecture white paper)."""
 
@@ -157,6 +173,7 @@ PEAKS: Mapping[str, Peak] = {
     "NVIDIA A100 80GB PCIe": Peak(19.5, 156, 312, 312, _A100, memory_gib=80),
     "NVIDIA A100-SXM4-40GB": Peak(19.5, 156, 312, 312, _A100, memory_gib=40),
     "NVIDIA A100-SXM4-80GB": Peak(19.5, 156, 312, 312, _A100, memory_gib=80),
+    "NVIDIA A100-SXM-64GB": Peak(22.4, 179, 358, 358, _A100_64, memory_gib=64),
     "NVIDIA A30": Peak(10.3, 82, 165, 165, _A30, memory_gib=24),
     "NVIDIA GeForce RTX 4090": Peak(82.6, 82.6, 165.2, 165.2, _RTX_4090),
     "NVIDIA L4": Peak(30.3, 60, 121, 121, _L4, memory_gib=24),
@@ -168,8 +185,11 @@ PEAKS: Mapping[str, Peak] = {
     "NVIDIA H200 NVL": Peak(60, 417.5, 835.5, 835.5, _H200, memory_gib=141),
     "NVIDIA GH200 120GB": Peak(67, 494.5, 989.5, 989.5, _GH200),
     "NVIDIA GH200 480GB": Peak(67, 494.5, 989.5, 989.5, _GH200),
+    "NVIDIA GH200 144G HBM3e": Peak(67, 494.5, 989.5, 989.5, _GH200, memory_gib=144),
     "NVIDIA B200": Peak(75, 1100, 2250, 2250, _BLACKWELL),
     "NVIDIA GB200": Peak(80, 1250, 2500, 2500, _BLACKWELL),
+    "NVIDIA B300 SXM6 AC": Peak(75, 1125, 2250, 2250, _B300),
+    "NVIDIA GB300": Peak(80, 1250, 2500, 2500, _GB300),
     "NVIDIA GeForce RTX 5090": Peak(104.8, 104.8, 209.5, 209.5, _RTX_5090),
     "AMD Instinct MI210": Peak(45.3, None, 181, 181, _MI210, memory_gib=64, in_fp32=("tf32",)),
     "AMD Instinct MI250X": Peak(47.85, None, 191.5, 191.5, _MI250X, in_fp32=("tf32",)),
@@ -182,8 +202,11 @@ PEAKS: Mapping[str, Peak] = {
     "Ascend910B2": Peak(None, None, 353.8944, None, _ASCEND_910B),
     "Ascend910B3": Peak(None, None, 294.912, None, _ASCEND_910B),
     "Ascend910B4": Peak(None, None, 245.76, None, _ASCEND_910B),
+    "Ascend910_9362": Peak(None, None, 353.8944, None, _ASCEND_910B),
+    "Ascend910_9392": Peak(None, None, 353.8944, None, _ASCEND_910B),
     "GAUDI2": Peak(None, None, 432, None, _GAUDI_2),
     "GAUDI3": Peak(None, None, 1678, None, _GAUDI_3),
+    "Intel(R) Data Center GPU Max 1100": Peak(22.2, 177.7, 355.5, 355.5, _MAX_1100, memory_gib=48),
     "Intel(R) Data Center GPU Max 1550": Peak(26, 209.5, 419.5, 419.5, _MAX, memory_gib=128, parts=2),
 }
 

@@ -8,8 +8,10 @@ and libraries print whenever they like: also after the answer, when Python ends.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -125,6 +127,12 @@ def written(file: BinaryIO) -> str:
     """What a process has written so far. The position, which both share, stays."""
     size = os.fstat(file.fileno()).st_size
     return os.pread(file.fileno(), size, 0).decode(errors="replace")
+
+
+def die_with_parent() -> None:
+    """However the parent ends, and whatever a library of ours is waiting for: prctl(2), PR_SET_PDEATHSIG."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def main() -> None:

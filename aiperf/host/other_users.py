@@ -9,14 +9,16 @@ from __future__ import annotations
 import errno
 import os
 import pwd
-import socket
 import stat
 import struct
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiperf.host import variables
+
+if TYPE_CHECKING:  # reading a run needs no connection
+    import socket
 
 OTHERS = 0o077
 """Mode bits by which other users can read, write or enter."""
@@ -57,6 +59,8 @@ def make_private(folder: Path, forbidden: int = OTHERS) -> Path:
 
 def temporary_folder() -> Path:
     """The folder of this user in TMPDIR for compiled code. Raises NotOurs, and OSError as `make_private`."""
+    import tempfile  # and with it the writers of archives
+
     return make_private(Path(tempfile.gettempdir()) / f"aiperf-hpc-{os.getuid()}", OTHERS_WRITE)
 
 
@@ -68,6 +72,8 @@ def refuse_changeable_file(path: Path) -> None:
 def peer(connected: socket.socket) -> str:
     """The process at the other end of a Unix socket, for messages. Raises NotOurs if it belongs to another
     user. Only Linux says who it is; elsewhere the folder of the socket has to keep others away."""
+    import socket
+
     if not hasattr(socket, "SO_PEERCRED"):
         return "a process"
     raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)

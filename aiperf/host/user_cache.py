@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -65,5 +64,7 @@ class OwnFile:
 def _cache() -> Path:
     home = os.path.expanduser("~")
     if home == "~":  # a container may run as a number without a home
+        import tempfile  # and with it the writers of archives: few users have no home
+
         home = f"{tempfile.gettempdir()}/aiperf-hpc-{os.getuid()}"
     return Path(variables.raw(os.environ, "XDG_CACHE_HOME") or f"{home}/.cache")

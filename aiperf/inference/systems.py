@@ -24,7 +24,7 @@ from torch import Tensor
 from aiperf.data.splits import Batch, Split
 from aiperf.data.training import Numbers
 from aiperf.device import Device
-from aiperf.engines.engine import objective_of
+from aiperf.engines.objective import objective_of
 from aiperf.tasks.tally import Tally
 from nas.modules import Network
 

@@ -17,7 +17,7 @@ from aiperf.journal.events import (
     NonceGiven,
     RankReady,
 )
-from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, DeviceCheck, Fallback, Ready
+from aiperf.wire.messages import NOTHING_KEPT, Ceiling, Control, DeviceCheck, Fabric, Fallback, Ready
 from aiperf.wire.trial import Segment, State, Trial
 
 AFTER_LAST_LINE_SECONDS = 10.0
@@ -65,6 +65,8 @@ class Leg:
     """The second one of ranks whose device had deviated."""
     end_checks: dict[int, DeviceCheck] = field(default_factory=dict)
     """The device check of each rank after the span."""
+    fabric: Fabric | None = None
+    """What lies between the devices; None if nobody measured it, and in older journals."""
     threads: dict[int, set[int]] = field(default_factory=dict)
     """Numbers of threads that each rank used for trials, as far as they are recorded."""
     released: float | None = None

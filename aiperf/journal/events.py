@@ -20,6 +20,7 @@ from aiperf.wire.messages import (
     Control,
     DeviceCheck,
     Evaluated,
+    Fabric,
     Fallback,
     Finished,
     HostUse,
@@ -174,6 +175,13 @@ class DeviceChecked(Event):
     """What one device computed in the device check: before the span, twice if it deviated, and after it."""
 
     check: DeviceCheck
+
+
+@dataclass(frozen=True)
+class FabricMeasured(Event):
+    """What lies between the devices, measured by all ranks together, before they bind their devices."""
+
+    fabric: Fabric
 
 
 @dataclass(frozen=True)

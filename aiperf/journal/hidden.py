@@ -40,6 +40,7 @@ LINES = frozenset(
         *(
             events.ControlMeasured,
             events.DeviceChecked,
+            events.FabricMeasured,
             events.Began,
             events.FellBack,
             events.Ended,

@@ -152,6 +152,14 @@ class Replay:
         return sum(leg.span_seconds for leg in self.legs)
 
     @property
+    def seconds_so_far(self) -> float:
+        """Length of the span up to the last line: what `AFTER_LAST_LINE_SECONDS` adds to a leg that was
+        killed is not added to one that goes on."""
+        if not self.legs or self.leg.ended is not None or self.leg.released is None:
+            return self.span_seconds
+        return self.span_seconds - max(0.0, self.leg.end - self.leg.last)
+
+    @property
     def running(self) -> dict[int, Attempt]:
         """The attempts that began and have not ended, by group."""
         return {a.group: a for a in self._open.values() if a.state is State.RUNNING}
@@ -284,6 +292,14 @@ class Replay:
         if rank in checks:
             return f"of rank {rank} appears {'three times' if early else 'twice after the span'}"
         checks[rank] = event.check
+        return ""
+
+    def _fabric_measured(self, t: float, event: events.FabricMeasured) -> str:
+        if self.leg.fabric is not None:
+            return "appears twice in its leg"
+        if self.leg.released is not None:
+            return "comes after the clock started"
+        self.leg.fabric = event.fabric
         return ""
 
     def _measured(self, measured: dict[int, Any], rank: int, found: object) -> str:
@@ -458,6 +474,7 @@ _FOLDS: Mapping[type[events.Event], Callable[[Replay, float, Any], str]] = {
     events.CeilingMeasured: Replay._ceiling_measured,
     events.ControlMeasured: Replay._control_measured,
     events.DeviceChecked: Replay._device_checked,
+    events.FabricMeasured: Replay._fabric_measured,
     events.HostUsed: Replay._host_used,
     events.Released: Replay._released,
     events.Dispatched: Replay._dispatched,

@@ -24,11 +24,9 @@ from aiperf.measuring.ceiling import (
     measure_upload,
     rate_of,
 )
-from aiperf.measuring.training_step import passes, place_network
+from aiperf.measuring.training_step import RankWork, passes, place_network
 from aiperf.parallel.parallel import Parallel
 from aiperf.wire.messages import Ceiling, Rate, StepTime, TimedStep
-from nas.graph import Graph
-from nas.ops import TENSOR_OPS
 
 SHARES: Mapping[str, float] = {"network": 0.6, "products": 0.3, "copy": 0.1}
 """Division of a CPU's time budget for its ceilings."""
@@ -46,22 +44,6 @@ GROWTH = 4
 """Factor between two batch sizes that are tried one after the other."""
 PASSES_NEEDED = 2
 """Passes of a batch size that must fit into the time for it to be tried: one to warm up, one to time."""
-
-
-@dataclass(frozen=True)
-class RankWork:
-    """The work of a run on one rank: forward and backward passes of a network."""
-
-    network: Graph
-    """The seed, or the run's typical network (`nas.search.typical`)."""
-    format: str
-    """Number format of the multiplications."""
-    batch_size: int
-    """Training examples of one rank per step."""
-
-    def operations(self, batch_size: int) -> int:
-        """Tensor operations of one forward and backward pass over `batch_size` examples."""
-        return batch_size * self.network.cost.train.price(TENSOR_OPS)
 
 
 @dataclass(frozen=True)

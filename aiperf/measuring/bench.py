@@ -12,8 +12,8 @@ from time import perf_counter
 from aiperf.config import Config
 from aiperf.data import Data, Split, load
 from aiperf.device import Device
-from aiperf.measuring.before_span import RankWork
 from aiperf.measuring.network_times import examples_per_second
+from aiperf.measuring.training_step import RankWork
 from aiperf.tasks.registry import task_of
 from aiperf.wording import counted, figure, percent
 from nas.graph import Graph

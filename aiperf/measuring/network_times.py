@@ -22,7 +22,6 @@ from aiperf.measuring.before_span import (
     CLIMBING,
     SLOWER,
     NetworkTimes,
-    RankWork,
     TimedPass,
     largest_batch,
     network_rate,
@@ -40,6 +39,7 @@ from aiperf.measuring.step_times import (
     shared_times,
     times_of,
 )
+from aiperf.measuring.training_step import RankWork
 from aiperf.parallel.parallel import Solo
 from aiperf.proposing.engine_choice import Expected, Sizes, choose
 from aiperf.proposing.thread_choice import (

@@ -15,11 +15,9 @@ from aiperf.device import Device
 from aiperf.device.dynamo import load_dynamo
 from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes, unchanged
+from aiperf.engines.objective import objective_of
 from aiperf.engines.registry import KINDS, why_not
-from aiperf.measuring.before_span import (
-    RankWork,
-)
-from aiperf.measuring.training_step import batch, place_network
+from aiperf.measuring.training_step import RankWork, batch, place_network
 from aiperf.parallel.parallel import Parallel, Solo, everyone
 from aiperf.wire.messages import Rate, StepTime
 from nas.graph import Graph
@@ -149,7 +147,8 @@ def bench_of(device: Device, graph: Graph, format: str, num_examples: int) -> St
     """A network with initial weights and a batch of random examples, after one eager step."""
     examples, labels = batch(graph, device, num_examples)
     scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
-    bench = StepBench(Engine(Passes(place_network(graph, device), device, format, scaler)), examples, labels)
+    passes = Passes(place_network(graph, device), device, format, scaler, objective_of(graph))
+    bench = StepBench(Engine(passes), examples, labels)
     bench.seconds(bench.eager)  # the first step also loads libraries and chooses kernels
     return bench
 

@@ -3,17 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from aiperf.device import Device
 from aiperf.device.dynamo import load_dynamo
-from aiperf.engines.engine import objective_of, placed
+from aiperf.engines.engine import placed
+from aiperf.engines.objective import objective_of
 from nas.graph import Graph
 from nas.layers import Shape
 from nas.modules import Network
+from nas.ops import TENSOR_OPS
 from nas.weights import initial
+
+
+@dataclass(frozen=True)
+class RankWork:
+    """The work of a run on one rank: forward and backward passes of a network."""
+
+    network: Graph
+    """The seed, or the run's typical network (`nas.search.typical`)."""
+    format: str
+    """Number format of the multiplications."""
+    batch_size: int
+    """Training examples of one rank per step."""
+
+    def operations(self, batch_size: int) -> int:
+        """Tensor operations of one forward and backward pass over `batch_size` examples."""
+        return batch_size * self.network.cost.train.price(TENSOR_OPS)
 
 
 def place_network(graph: Graph, device: Device) -> Network:

@@ -11,12 +11,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from aiperf.device import bind_place
 from aiperf.errors import WorldError
 from aiperf.journal.run_files import RunFiles
 from aiperf.on_nni.trial_messages import Given, ProcessBegan, call, hear, tell
 from aiperf.parallel.parallel import Solo
 from aiperf.training.worker import Worker
-from aiperf.training.worker_process import bind_place
 from aiperf.wire.messages import Finished, FromGroup, Setup, ToGroup, Validated, pack, unpack
 from aiperf.wire.trial import State
 

@@ -16,6 +16,7 @@ from aiperf.data import load
 from aiperf.device import Device, choose
 from aiperf.device.device import is_out_of_memory
 from aiperf.errors import AiperfError, WorldError
+from aiperf.host.child_process import die_with_parent
 from aiperf.measuring.ceiling import measure_copy, measure_products
 from aiperf.measuring.precision import format_rates
 from aiperf.parallel.ddp import Ddp
@@ -26,7 +27,6 @@ from aiperf.proposing.memory_model import PROCESSOR, step_parts
 from aiperf.training.built_trial import Rank, build
 from aiperf.training.evaluation import evaluate
 from aiperf.training.kept_network import Kept
-from aiperf.training.worker_process import die_with_parent
 from aiperf.wire.layout import layout
 from aiperf.wire.messages import Join, Meeting
 from aiperf.wire.profile_records import Ceilings, Recorded

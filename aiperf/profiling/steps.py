@@ -24,7 +24,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from aiperf.config import TrainingConfig
 from aiperf.data import Batch, Split
 from aiperf.device import Device
-from aiperf.engines.engine import Engine, Passes, objective_of
+from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.objective import objective_of
 from aiperf.training.built_trial import BuiltTrial, Rank
 from aiperf.training.optimizers import make_optimizer
 from aiperf.wire.profile_records import (
@@ -81,8 +82,7 @@ class MarkedEngine(Engine):
                 outputs = self.module(images)
                 self.layers.append(_next_number())
             with record_function(PHASE + LOSS):
-                objective = objective_of(passes.network.graph, passes.label_smoothing)
-                loss = objective.loss(outputs, labels)
+                loss = passes.objective.loss(outputs, labels)
                 del outputs  # for text they are large, and the plain step does not hold them longer either
         with record_function(PHASE + BACKWARD):
             passes.network.zero_grad(set_to_none=True)
@@ -294,7 +294,8 @@ def predict_memory(
         _fake(network)
         optimizer = make_optimizer(training.optimizer, network, hyper, device, training.format)
         scaler = torch.amp.GradScaler(device.kind, enabled=False)
-        engine = Engine(Passes(network, device, training.format, scaler, hyper.label_smoothing))
+        objective = objective_of(graph, hyper.label_smoothing)
+        engine = Engine(Passes(network, device, training.format, scaler, objective))
         batch = _batch(graph, examples)
         tracker = MemTracker()
         tracker.track_external(network, optimizer, *batch)

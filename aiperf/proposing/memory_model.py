@@ -14,8 +14,8 @@ from nas.memory import step_memory
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 FP32_BYTES = ELEMENT_BYTES["fp32"]
 PROCESSOR = "cpu"
-GRAPHED, CAPTURING = "graphed", ("cuda",)
-"""The engine that captures steps, and the kinds of device that can."""
+GRAPHED, CAPTURING = ("graphed", "fused-graphed"), ("cuda",)
+"""The engines that capture steps, and the kinds of device that can."""
 
 
 def training_bytes(
@@ -28,7 +28,7 @@ def training_bytes(
     parts = step_parts(graph, training, examples, ranks, kind)
     if parts is None:
         return None
-    captured = training.step == GRAPHED or (training.step == AUTO_STEP and kind in CAPTURING)
+    captured = training.step in GRAPHED or (training.step == AUTO_STEP and kind in CAPTURING)
     more = graph_bytes(graph, training, examples, ranks) if captured else 0
     best = FP32_BYTES * (numbers_kept(graph, training) + _num_statistics(graph))
     return sum(parts.values()) + best + (more or 0)

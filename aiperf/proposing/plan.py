@@ -28,6 +28,11 @@ MEASURING_SHARE = 0.07
 """Fraction of the span for which a CPU measures itself before it, within the bounds above. Together with what
 torch loads for its first network and optimizer this comes to a tenth."""
 
+FABRIC_SECONDS, FABRIC_SHARE = (10.0, 60.0), 0.1
+"""Minimum and maximum of `fabric_seconds`, and its share of the span. A process that imports torch takes 2 to
+3 s on two idle cores, and then measures for some seconds; the maximum includes the start of NCCL on thousands
+of ranks."""
+
 COOLING = 0.2
 """Fraction of a trial's steps after the warm-up, the last ones, in which a trapezoidal learning rate
 falls."""
@@ -69,6 +74,14 @@ def measuring_seconds(limits: LimitsConfig) -> float:
     """Time in seconds that a CPU spends on threads, ceilings and control together, before the span."""
     least, most = MEASURING_SECONDS
     return max(least, min(most, MEASURING_SHARE * 60 * limits.minutes)) if limits.minutes else most
+
+
+def fabric_seconds(limits: LimitsConfig, ranks: int) -> float:
+    """Time limit in seconds for measuring the fabric between this number of ranks; 0 if there is nothing to
+    measure, or if the run is so short that its share is over before the processes have started."""
+    least, most = FABRIC_SECONDS
+    seconds = min(most, FABRIC_SHARE * 60 * limits.minutes) if limits.minutes else most
+    return seconds if ranks > 1 and seconds >= least else 0.0
 
 
 def plan(trial: Trial, training: TrainingConfig, training_examples: int) -> Plan:

@@ -11,14 +11,14 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from aiperf.device import Device
+from aiperf.device import Device, bind_place
 from aiperf.errors import WorldError
 from aiperf.journal.run_files import RunFiles
 from aiperf.parallel.hvd import Hvd
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.ranks.link import Link, mpi_module
+from aiperf.training.fabric import take_part
 from aiperf.training.worker import Channel, Worker
-from aiperf.training.worker_process import bind_place
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Setup
 
@@ -30,6 +30,7 @@ def train_in_rank(link: Link, channel: Channel, place: Place, kind: str) -> None
     log = RunFiles(Path(setup.directory)).log(socket.gethostname(), place.rank)
     log.parent.mkdir(parents=True, exist_ok=True)
     logging.basicConfig(filename=log, format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    take_part(setup, place, kind, channel.send, channel.receive)
     device = bind_place(kind, place)
     parallel = _join(link, setup, device, place)
     try:

@@ -12,6 +12,7 @@ from aiperf.proposing.plan import SEGMENT_SECONDS
 from aiperf.rules.rule import LEAST_SPAN_SECONDS, NEVER_STARTED, Evidence, Inspection, inspection_of, unknown
 from aiperf.score.deviation import agreement
 from aiperf.score.disturbance import MOST_OTHERS, disturbances
+from aiperf.score.fabric import is_known
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import RankedLimits
 from aiperf.wire.trial import State
@@ -157,6 +158,28 @@ def devices(evidence: Evidence) -> Inspection:
     if found.unknown:
         return unknown(first_few(found.unknown), wrong)
     return Inspection(found.agreed_text, wrong)
+
+
+def fabric(evidence: Evidence) -> Inspection:
+    """What lies between several hosts was measured, by the ranks that trained. No figure of it convicts."""
+    wrong, unmeasured, told = list[str](), list[str](), "all ranks are on one host"
+    for leg in evidence.replay.timed_legs:
+        hosts, found = {ready.host for ready in leg.devices.values()}, leg.fabric
+        if len(hosts) < 2:
+            continue
+        told = f"measured between {len(hosts):,} hosts before the clock started"
+        if found is None or not is_known(found):
+            nodes = [node.host for node in found.nodes if node.reason] if found else []
+            waited = f": the others waited for {first_few(nodes)}" if nodes else ""
+            unmeasured.append(f"the fabric between {len(hosts):,} hosts was not measured{waited}")
+        elif {node.host for node in found.nodes} != hosts or found.ranks != len(leg.began.ranks):
+            wrong.append(
+                f"the fabric was measured by {found.ranks:,} ranks on {len(found.nodes):,} hosts, and "
+                f"{len(leg.began.ranks):,} ranks on {len(hosts):,} hosts trained, not all the same"
+            )
+    if unmeasured and not wrong:
+        return unknown(unmeasured[0])
+    return inspection_of(evidence.replay.timed_legs, NEVER_STARTED, told, wrong)
 
 
 def control(evidence: Evidence) -> Inspection:

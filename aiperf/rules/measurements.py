@@ -217,7 +217,7 @@ def _pieces_too_fast(evidence: Evidence, kind: _BoundedWork) -> Iterator[str]:
 
 
 def _tensor_operations(ops: Ops) -> int:
-    return ops.price(TENSOR_OPS)
+    return TENSOR_OPS.mac * ops.mac
 
 
 def _rows_beyond(

@@ -7,15 +7,13 @@ everything after it must change too, training included.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import random
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from aiperf.config import Config
 from aiperf.errors import AiperfError, ConfigError, MissingExtra
@@ -34,6 +32,10 @@ from aiperf.wire.trial import State, Trial
 from aiperf.wording import percent
 from nas.record import encode, graph_from_json
 from nas.search import Exhausted, TooMuchWork
+
+if TYPE_CHECKING:  # few runs are long enough to be shared by processes
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
 
 ALL_REPEATED = ("evolution", "random")
 """Searches whose proposals take some milliseconds, so that all are repeated, if no library tunes."""
@@ -279,6 +281,8 @@ def shared_answers(work: Work, processes: int) -> Iterator[tuple[int, object]]:
 
     Raises AiperfError if a process dies.
     """
+    from multiprocessing.connection import Connection, wait
+
     with _started(work, processes) as (listening, children):
         while listening:
             for connection in wait(list(listening)):
@@ -300,8 +304,11 @@ def shared_answers(work: Work, processes: int) -> Iterator[tuple[int, object]]:
 @contextlib.contextmanager
 def _started(work: Work, processes: int) -> Iterator[tuple[dict[Connection, int], list[BaseProcess]]]:
     """Starts the processes. However the caller leaves, they are ended and their pipes closed."""
+    import multiprocessing
+
     fork = multiprocessing.get_context("fork")  # so that a long run is neither read nor held again
-    listening, children = dict[Connection, int](), list[BaseProcess]()
+    listening: dict[Connection, int] = {}
+    children: list[BaseProcess] = []
     try:
         for index in range(processes):
             reader, writer = fork.Pipe(duplex=False)

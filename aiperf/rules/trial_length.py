@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.config import TrainingConfig
-from aiperf.journal.attempts import Attempt, Leg, best_of
+from aiperf.journal.attempts import Attempt, Leg, Validation, best_of
 from aiperf.journal.replay import Replay
-from aiperf.proposing.pace import TimedValidation, reserved_seconds
+from aiperf.proposing.pace import RECENT, TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
 from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of, unknown
 from aiperf.wire.messages import NOTHING_KEPT
@@ -106,7 +106,8 @@ def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iter
 def _closed_early(replay: Replay, training_examples: int) -> Iterator[str]:
     """Trials that were stopped, or validated before their segment was whole, well before their leg ended."""
     training = replay.opened.config.training
-    reserved = _reserved(replay) if replay.opened.rules >= FORMULA_SINCE else _reserved_earlier(replay)
+    by_formula = replay.opened.rules >= FORMULA_SINCE
+    reserved = _Reserved(replay).seconds if by_formula else _reserved_earlier(replay).__getitem__
     for attempt in replay.attempts:
         planned, leg, moment = plan(attempt.trial, training, training_examples), attempt.leg, None
         if attempt.ended is not None and attempt.state is State.STOPPED:
@@ -117,22 +118,38 @@ def _closed_early(replay: Replay, training_examples: int) -> Iterator[str]:
                 yield f"trial {attempt.trial.number} was stopped after all {planned.steps} steps"
         elif attempt.validated_steps < planned.steps and _is_short(attempt, planned):
             moment = attempt.validations[-1].end
-        if moment is not None and moment < _closing(leg, reserved[attempt.index]):
+        if moment is not None and moment < _closing(leg, reserved(attempt.index)):
             yield f"trial {attempt.trial.number} was closed at {moment:.3f} s, too early in leg {leg.index}"
 
 
-def _reserved(replay: Replay) -> list[float]:
-    """By attempt, the most seconds that its group could reserve for the closing validation: by what it had
-    validated before or after the last validation, and for a step that might not fit."""
-    before, found = dict[tuple[int, int], list[TimedValidation]](), list[float]()
-    steps = _longest_steps(replay)
-    for attempt in replay.attempts:
-        operations = Ops(*attempt.dispatched.evaluate).price(OPS)
-        history = before.setdefault((attempt.leg.index, attempt.group), [])
-        history += [TimedValidation(operations, v.segment.validate_seconds) for v in attempt.validations]
-        seconds = max(reserved_seconds(known, operations) for known in (history, history[:-1]))
-        found.append(seconds + float(steps[attempt.index]))
-    return found
+class _Reserved:
+    """The time that groups could reserve for the closing validation of an attempt, which is asked for few of
+    a long run's."""
+
+    def __init__(self, replay: Replay) -> None:
+        self._replay, self._longest_steps = replay, _longest_steps(replay)
+        self._validated: dict[tuple[int, int], list[tuple[Attempt, Validation]]] = {}
+        """By leg and group, in order."""
+        self._num: list[int] = []
+        """How many of them there were at the end of each attempt."""
+        for attempt in replay.attempts:
+            history = self._validated.setdefault((attempt.leg.index, attempt.group), [])
+            history += [(attempt, validation) for validation in attempt.validations]
+            self._num.append(len(history))
+
+    def seconds(self, index: int) -> float:
+        """The most that it could be: by what the group had validated before or after the last validation, and
+        for a step that might not fit."""
+        attempt, num = self._replay.attempts[index], self._num[index]
+        validated = self._validated[attempt.leg.index, attempt.group][max(0, num - RECENT - 1) : num]
+        recent = [TimedValidation(_validating(each), v.segment.validate_seconds) for each, v in validated]
+        seconds = max(reserved_seconds(known, _validating(attempt)) for known in (recent, recent[:-1]))
+        return seconds + float(self._longest_steps[index])
+
+
+def _validating(attempt: Attempt) -> int:
+    """OPS of one validated example."""
+    return Ops(*attempt.dispatched.evaluate).price(OPS)
 
 
 def _longest_steps(replay: Replay) -> NDArray[np.float64]:

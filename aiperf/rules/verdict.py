@@ -24,6 +24,7 @@ from aiperf.rules import (
 )
 from aiperf.rules.ending import Answer, Shortfall, shortfall
 from aiperf.rules.rule import Evidence, Finding, Kind, Outcome, Rule
+from aiperf.score import fabric
 from aiperf.score.deviation import CHECKED_SINCE
 from aiperf.score.disturbance import MEASURED_SINCE
 from aiperf.score.lineage import recount
@@ -166,6 +167,7 @@ RULES: tuple[Rule, ...] = (
     Rule("ranked segments", Kind.ELIGIBILITY, eligibility.segments),
     Rule("ranked disturbance", Kind.ELIGIBILITY, eligibility.disturbance, since=MEASURED_SINCE),
     Rule("ranked devices", Kind.ELIGIBILITY, eligibility.devices, since=CHECKED_SINCE),
+    Rule("ranked fabric", Kind.ELIGIBILITY, eligibility.fabric, since=fabric.MEASURED_SINCE),
 )
 
 

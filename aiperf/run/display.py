@@ -108,8 +108,8 @@ class Display:
         best_text = "no trial ended yet"
         if best and best.error is not None:
             error = task_of(replay.opened.config.data).error_text(best.error)
-            best_text = marked(f"best validation error {error} (trial {best.number})", mark)
-        so_far = rate(self._credit.of(replay) / max(replay.span_seconds, 1e-9))
+            best_text = marked(f"best ended trial {best.number}: error {error}", mark)
+        so_far = rate(self._credit.of(replay) / max(replay.seconds_so_far, 1e-9))
         return [marked(f"{so_far} so far", mark), best_text]
 
     def _trials(self, replay: Replay, t: float) -> list[str]:

@@ -53,6 +53,10 @@ class MessageHandler:
         self._failures = SharedFailure(excluded=completed)
         self.shared_failure = ""
         """The reason for which every trial fails, once that is certain."""
+        self.fabric_met = False
+        """Whether the ranks know where to meet to measure the fabric, or that they do not."""
+        self.fabric_parts: dict[int, messages.FabricPart] = {}
+        """What each rank measured of the fabric."""
 
     def turn(self, on_loss: Callable[[int, str], None], seconds: float) -> int | None:
         """Waits at most `seconds` for one message and handles it; returns the group that sent it."""
@@ -95,6 +99,10 @@ class MessageHandler:
         now, group = self.ledger.now, self.groups.each[index]
         if isinstance(message, messages.Meeting):
             self.world.send(index, messages.Join(message.host, message.port, secrets.token_hex(16)))
+        elif isinstance(message, messages.FabricMeeting):
+            self.join_fabric(message.host, message.port)
+        elif isinstance(message, messages.FabricPart):
+            self.fabric_parts[message.rank] = message
         elif isinstance(message, messages.Ready):
             self._ready(index, message)
         elif isinstance(message, messages.Refused):
@@ -127,6 +135,14 @@ class MessageHandler:
             self._finish(index, message, group.ended(now - message.age_seconds))
         elif isinstance(message, messages.Evaluated):
             self.ledger.write(events.Tested(message))
+
+    def join_fabric(self, host: str, port: int) -> None:
+        """Lets the ranks measure the fabric, which meet at this address; without one they do not. A group
+        that was started again does not take part, and expects no such message."""
+        if not self.fabric_met:
+            self.fabric_met = True
+            waiting = [index for index, group in enumerate(self.groups.each) if not group.losses]
+            self.groups.say(waiting, messages.JoinFabric(host, port, secrets.token_hex(16)))
 
     def _ready(self, index: int, ready: messages.Ready) -> None:
         """Takes a rank that is ready. Raises WorldError if its work would not be comparable."""

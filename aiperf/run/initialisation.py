@@ -10,18 +10,20 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from aiperf.errors import NotReady, StoppedEarly, WorldError
 from aiperf.hardware.bound import without_bound
-from aiperf.journal.events import Origin, RankReady
-from aiperf.proposing.plan import measuring_seconds
+from aiperf.journal.events import FabricMeasured, Origin, RankReady
+from aiperf.proposing.plan import fabric_seconds, measuring_seconds
 from aiperf.rules.eligibility import refuse_unrankable
 from aiperf.rules.participants import INITIALISATION_SECONDS, format_faults
 from aiperf.run.device_checks import check_devices, refuse_deviating
 from aiperf.run.handler import TICK_SECONDS, MessageHandler
 from aiperf.score.deviation import suspects
 from aiperf.wire.clocks import CLOCK_SECONDS
+from aiperf.wire.fabric import assembled
 from aiperf.wire.formats import emulation_text
 from aiperf.wire.messages import NOTE, MeasureCeiling, MeasureControl, Ready, ToGroup
 
@@ -50,15 +52,21 @@ class Initialisation:
         self._handler, self._stop_reason = handler, stop_reason
         self.groups, self.ledger, self.audience = handler.groups, handler.ledger, handler.audience
         self.replay, self.config = handler.replay, handler.replay.opened.config
+        self._fabric = 0.0
+        """Time limit in seconds for measuring the fabric; 0 if it is not measured."""
 
     def run(self) -> None:
         """Raises WorldError if a group cannot be initialised, and StoppedEarly."""
         leg, seconds = self.replay.leg, measuring_seconds(self.config.limits) / 2
         num_ranks = sum(len(group.ranks) for group in self.groups.each)
-        self.groups.world.send_all(self.groups.setup)
+        measured = self.replay.opened.origin is Origin.MEASURED
+        self._fabric = fabric_seconds(self.config.limits, num_ranks) if measured else 0.0
+        # All together or not at all: a group that is started again later measures no fabric.
+        self.groups.world.send_all(replace(self.groups.setup, fabric_seconds=self._fabric))
         prepared = False
         while not prepared:
             self._await(leg.is_ready)
+            self._record_fabric()
             if len(leg.ceilings) < num_ranks:
                 self._check(list(leg.devices.values()))
                 # All measure at the same time, as they will train: they share hosts and their memory.
@@ -74,6 +82,13 @@ class Initialisation:
                     self.audience.say(note)
                 prepared = self._prepared(leg.controls)
         gc.freeze()  # the networks of the first trials stay as long as these: see `few_collections`
+
+    def _record_fabric(self) -> None:
+        """Records what the ranks measured of the fabric. Once all are ready, each has sent its part."""
+        parts = self._handler.fabric_parts
+        if parts and self.replay.leg.fabric is None:
+            ranks = [rank for group in self.groups.each for rank in group.ranks]
+            self.ledger.write(FabricMeasured(assembled(parts.values(), ranks)))
 
     def _prepared(self, controls: Collection[int]) -> bool:
         """Proposes the first trials. They are dispatched after the clock has started, and until then no group
@@ -149,6 +164,8 @@ class Initialisation:
         self.groups.lose(index, reason)
         if not group.alive:
             raise lost
+        if index == 0 and self._fabric:  # unless it has said where to meet, nobody will
+            self._handler.join_fabric("", 0)
         self.audience.say(f"{lost}; it is started again")
 
     def _refuse_stop(self) -> None:

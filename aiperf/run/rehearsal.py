@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import groupby
 from typing import Any
 
 from aiperf.config import Config
@@ -22,7 +23,7 @@ from aiperf.rules.eligibility import refuse_unrankable, unrankable
 from aiperf.run.checks import check_run
 from aiperf.tasks.registry import task_of
 from aiperf.wire.layout import Described, Place
-from aiperf.wording import bytes_text, clock
+from aiperf.wording import bytes_text, counted, duration, figure
 from nas.graph import Graph
 
 MEASURED_SECONDS = 10.0
@@ -60,9 +61,14 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
     silence = ranks.options.silence_seconds
     expected = forecast(config, seed, examples, rate, groups, ranks_of_a_group, silence, devices[0].kind)
     amounts = task.amount.rate(rate, config.data.size)
+    speed, epochs = figure(float(f"{amounts:.3g}")), _epochs_text(config.training.epochs)
     limit = f"{config.limits.minutes:g} min" if config.limits.minutes else "no limit of time"
     num_trials = expected.trials_a_group
-    trials = "as many as the other limits allow" if num_trials is None else f"{num_trials:.1f}"
+    trials = (
+        "as many as the other limits allow"
+        if num_trials is None
+        else f"about {num_trials:,.{int(num_trials < 10)}f}"
+    )
     weights, journal = bytes_text(expected.weights_bytes), bytes_text(expected.journal_bytes)
     pretend = ranks.options.pretend
     lines = [
@@ -73,14 +79,14 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         ("seed", f"{config.seed_architecture}, {seed.num_parameters:,} parameters"),
         (
             "training",
-            f"{config.training.format}, batch {config.training.batch_size}, epochs {config.training.epochs}",
+            f"{config.training.format}, batch {config.training.batch_size}, epochs by round {epochs}",
         ),
         ("steps", config.training.step),
         ("span", limit),
-        ("rate", f"{amounts:,.3g} {task.amount.name} per second of the seed by a group ({origin})"),
+        ("rate", f"{speed} {task.amount.name} per second of the seed by a group ({origin})"),
         (
             "one trial",
-            f"{clock(expected.trial_seconds)} in the first round, for an architecture of the seed's size",
+            f"{duration(expected.trial_seconds)} in the first round, for an architecture of the seed's size",
         ),
         ("trials per group", trials),
         _rank(config, manifest, unbounded, expected.least_ranked_hours),
@@ -90,6 +96,12 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         ("disk", f"up to {weights} of weights, {journal} of journal"),
     ]
     return "\n".join(f"{name + ' ':.<26} {text}" for name, text in lines)
+
+
+def _epochs_text(epochs: Sequence[int]) -> str:
+    """ "6, 14 times 3, 120": equal ones in a row are counted."""
+    rows = [(value, len(list(same))) for value, same in groupby(epochs)]
+    return ", ".join(f"{times} times {value}" if times > 1 else str(value) for value, times in rows)
 
 
 def _memory_text(amount: int | None) -> str:
@@ -114,7 +126,7 @@ def _rank(
     if wrong := unrankable(config, manifest) + unknown:
         more = [f"and {len(wrong) - REASONS_SHOWN} more"] * (len(wrong) > REASONS_SHOWN)
         return "cannot be ranked", "; ".join(wrong[:REASONS_SHOWN] + more)
-    return "least span to be ranked", f"{hours:.2g} h (an hour, and one completed trial a group)"
+    return "least span to be ranked", f"{hours:.2g} h (an hour, and one completed trial per group)"
 
 
 def _energy(devices: tuple[Described, ...]) -> list[tuple[str, str]]:
@@ -138,7 +150,7 @@ def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, .
     more = [f"and {len(groups) - GROUPS_SHOWN} more"] * (len(groups) > GROUPS_SHOWN)
     return [
         ("hosts", ", ".join([master, *workers[:GROUPS_SHOWN]])),
-        ("groups", f"{len(groups)} of {len(groups[0])}; ranks {'; '.join(shown + more)}"),
+        ("groups", f"{len(groups)} of {counted(len(groups[0]), 'rank')}: {'; '.join(shown + more)}"),
         ("backend", ranks.options.backend if len(groups[0]) > 1 else "none is needed"),
         *(
             ("devices", f"{count} × {name} ({kind}), {bytes_text(memory)}")
@@ -175,8 +187,8 @@ def _examples_per_second(
         return training.batch_size / group.step_seconds(Learnt(seed), training.batch_size), "assumed"
     from aiperf.device import bind
     from aiperf.engines.registry import refuse_unusable
-    from aiperf.measuring.before_span import RankWork
     from aiperf.measuring.network_times import examples_per_second
+    from aiperf.measuring.training_step import RankWork
 
     device = bind(described.kind, 0)
     device.declare(training.format)

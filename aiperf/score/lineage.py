@@ -53,7 +53,7 @@ def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: Non
 
     Raises JournalError if the seed is not a graph.
     """
-    config, seed = replay.opened.config, Size.of(_seed(replay))
+    config, seed = replay.opened.config, Size(_seed(replay))
     bounds, is_halving = config.search.bounds, config.training.schedule == "halving"
     counts: dict[int, Counted] = {}
     failures: dict[int, str] = {}
@@ -71,7 +71,7 @@ def recount(replay: Replay, see: Callable[[Rebuilt], object] = lambda entry: Non
         # With halving, a trial that continues its parent's network has the size of the round in which that
         # network was proposed.
         goes_on = is_halving and trial.parent is not None and not trial.morphisms
-        if not goes_on and not Size.of(entry.graph).within(bounds, seed, trial.round):
+        if not goes_on and not Size(entry.graph).within(bounds, seed, trial.round):
             outside.add(entry.trial.number)
     return Recount(counts, failures, frozenset(outside), in_vain)
 

@@ -132,18 +132,20 @@ def columns(each: SizeFigures, assumed: Messages) -> dict[str, str]:
         "trials ended": f"{each.trials:,}",
         "requests/s": f"{each.requests_per_second:,.1f}",
         "master busy": percent(each.master_busy),
-        "wait, mean": _seconds(each.wait_seconds),
-        "wait, 99 %": _seconds(each.wait_99_seconds),
-        "a message, measured (assumed)": (
+        "wait for the master, mean": _seconds(each.wait_seconds),
+        "wait for the master, 99 %": _seconds(each.wait_99_seconds),
+        "time per message (assumed)": (
             f"{_seconds(each.message_seconds)} ({_seconds(assumed.master_seconds)})"
         ),
-        "a proposal": f"{_seconds(each.proposal_seconds)} ({_seconds(assumed.proposal_seconds)})",
+        "time per proposal (assumed)": (
+            f"{_seconds(each.proposal_seconds)} ({_seconds(assumed.proposal_seconds)})"
+        ),
         "journal": scaled(each.journal_bytes, "B", 3),
-        "a trial": scaled(each.trial_bytes, "B", 3),
-        "beside, an hour": scaled(each.other_bytes_per_hour, "B", 3),
+        "of it, per trial": scaled(each.trial_bytes, "B", 3),
+        "other lines of it, per hour": scaled(each.other_bytes_per_hour, "B", 3),
         "weights written": scaled(each.written_bytes, "B", 3),
-        "read": scaled(each.read_bytes, "B", 3),
-        "both, mean": scaled(both / each.span_seconds if each.span_seconds else 0.0, "B/s", 3),
+        "weights read": scaled(each.read_bytes, "B", 3),
+        "both, per second": scaled(both / each.span_seconds if each.span_seconds else 0.0, "B/s", 3),
         "simulated in": f"{each.simulated_seconds:.1f} s",
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from aiperf.tasks.data import DataConfig
 from aiperf.tasks.tally import Tally
@@ -12,8 +12,10 @@ from aiperf.wording import figure
 from nas.graph import Graph
 from nas.head import Head
 from nas.layers import Shape
-from nas.morphisms import Morphism
 from nas.tuning import Point, Space
+
+if TYPE_CHECKING:
+    from nas.morphisms import Morphism
 
 SEASON_SEED = 1
 """The random seed of every ranked run of this season of the list. What a search happens to grow decides part

@@ -20,6 +20,7 @@ from aiperf.data.splits import Batch
 from aiperf.device import Device
 from aiperf.device.device import BATCHES
 from aiperf.engines.engine import Engine, Passes, placed
+from aiperf.engines.objective import objective_of
 from aiperf.parallel.batchnorm import synchronise, synchronise_natively
 from aiperf.parallel.parallel import Parallel
 from aiperf.proposing.plan import Plan, plan
@@ -130,7 +131,8 @@ def build(rank: Rank, trial: Trial, attempt: int, start: Kept) -> BuiltTrial:
         growth_interval=1 << 30,
         enabled=rank.training.format == "fp16",
     )
-    passes = Passes(network, device, rank.training.format, scaler, trial.hyper.label_smoothing)
+    objective = objective_of(network.graph, trial.hyper.label_smoothing)
+    passes = Passes(network, device, rank.training.format, scaler, objective)
     batches = rank.data.train.stream(trial.hyper.batch_size, trial.seed, parallel.rank, parallel.ranks)
     return BuiltTrial(
         trial=trial,

@@ -9,7 +9,7 @@ import torch
 
 from aiperf.clock import duration
 from aiperf.data import Split
-from aiperf.engines.engine import objective_of
+from aiperf.engines.objective import objective_of
 from aiperf.proposing.plan import validated_at_once
 from aiperf.tasks.tally import Tally
 from aiperf.training.built_trial import Rank

@@ -33,12 +33,13 @@ from aiperf.engines.registry import refuse_unusable, why_not
 from aiperf.errors import AiperfError, DataError, GroupBroken
 from aiperf.host.code import code_hash
 from aiperf.journal.run_files import RunFiles
-from aiperf.measuring.before_span import RankWork, measure, network_seconds
+from aiperf.measuring.before_span import measure, network_seconds
 from aiperf.measuring.control import measure_control
 from aiperf.measuring.device_check import check_device
 from aiperf.measuring.network_times import measure_network
 from aiperf.measuring.precision import format_rates, used_formats
 from aiperf.measuring.step_times import Timing
+from aiperf.measuring.training_step import RankWork
 from aiperf.parallel.parallel import Parallel, agree, everyone
 from aiperf.proposing.engine_choice import Engines, Sizes
 from aiperf.proposing.proposals import morphism_mix

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import json
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
 from multiprocessing.connection import Connection
 
-from aiperf.device import Device, choose, count_devices
+from aiperf.device import Device, bind_place
 from aiperf.errors import AiperfError, GroupBroken
+from aiperf.host.child_process import die_with_parent
 from aiperf.host.scheduler_warning import outlive
 from aiperf.measuring.precision import format_rates
 from aiperf.parallel.ddp import Ddp
 from aiperf.parallel.parallel import Parallel, Solo
+from aiperf.training.fabric import take_part
 from aiperf.training.worker import Channel, Worker
 from aiperf.wire.layout import Described, Place
 from aiperf.wire.messages import (
@@ -66,6 +66,7 @@ def main() -> int:
     try:
         setup = channel.receive()
         assert isinstance(setup, Setup), setup
+        take_part(setup, place, options.device, channel.send, channel.receive)
         device = bind_place(options.device, place)
         parallel = _join(setup, channel, device, place)
         Worker(setup, channel, device, place, parallel).serve()
@@ -77,19 +78,6 @@ def main() -> int:
                 channel.send(Refused(place.rank, socket.gethostname(), str(error)))
         os._exit(1)  # a collective that will never end must not hold this up
     return 0
-
-
-def die_with_parent() -> None:
-    """However the parent ends, and whatever a library of ours is waiting for: prctl(2), PR_SET_PDEATHSIG."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-def bind_place(kind: str, place: Place) -> Device:
-    """The device of a rank: by its position, or the only one that the launcher shows it."""
-    choice = choose(kind)
-    alone = count_devices(choice.kind) == 1
-    return choice.bind(0 if alone else place.device_index, place.ranks_on_host)
 
 
 def describe(kind: str, place: str) -> object:

@@ -32,6 +32,15 @@ class Place(ToGroup):
     """Number of ranks on the host that train, by which the host's cores are shared."""
     spans_hosts: bool = False
     """Whether the group spans several hosts."""
+    host_index: int = 0
+    """Position of the host among those with workers, in the order of their first ranks."""
+    num_hosts: int = 1
+    """Number of hosts with workers; each has `ranks_on_host`."""
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks of the run that train."""
+        return self.num_hosts * self.ranks_on_host
 
     @property
     def position(self) -> int:
@@ -120,8 +129,17 @@ def layout(hosts: Sequence[str], devices_per_trial: int = 0) -> tuple[Place, ...
         )
     ordered = [rank for ranks in on_host.values() for rank in ranks]
     groups = [tuple(ordered[first : first + size]) for first in range(0, len(ordered), size)]
+    order = {host: index for index, host in enumerate(on_host)}
     places = [
-        Place(rank, group, on_host[hosts[rank]].index(rank), workers, spans)
+        Place(
+            rank,
+            group,
+            on_host[hosts[rank]].index(rank),
+            workers,
+            spans,
+            order[hosts[rank]],
+            len(on_host),
+        )
         for group in groups
         for rank in group
     ]

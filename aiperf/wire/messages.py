@@ -2,8 +2,8 @@
 
 The master sends `ToGroup` messages, a group sends `FromGroup` messages. In the order of a run:
 
-    Setup → (Meeting, Join) → Ready → Observe, MeasureCeiling → Ceiling → MeasureControl → Control →
-        CheckDevice → DeviceCheck → Release
+    Setup → (FabricMeeting → JoinFabric → FabricPart) → (Meeting, Join)          before a device is bound
+    Ready → Observe, MeasureCeiling → Ceiling → MeasureControl → Control → CheckDevice → DeviceCheck → Release
     Assign → Started → Steps … → Validated → Steps … → Validated → Finished      for each trial
     Stop, CheckDevice → DeviceCheck, Evaluate → Evaluated, Quit                  at the end
 
@@ -62,6 +62,20 @@ class Setup(ToGroup):
     salt: str = ""
     """Salt of the names that the journal hides (`aiperf.journal.names`), by which a rank names the files that
     may be published; empty: they have the name of the host."""
+    fabric_seconds: float = 0.0
+    """Time limit in seconds within which all ranks of the run measure the fabric together, before a rank
+    binds its device; 0: they do not."""
+
+
+@dataclass(frozen=True)
+class JoinFabric(ToGroup):
+    """The address at which all ranks of the run meet to measure the fabric (see `FabricMeeting`)."""
+
+    host: str
+    """Empty if they do not meet."""
+    port: int
+    secret: str
+    """Random text of the master, under which the ranks keep their keys."""
 
 
 @dataclass(frozen=True)
@@ -223,6 +237,96 @@ class Meeting(FromGroup):
 
     host: str
     port: int
+
+
+@dataclass(frozen=True)
+class FabricMeeting(FromGroup):
+    """Address at which the first rank waits for all others to measure the fabric. The master passes it on as
+    `JoinFabric`."""
+
+    host: str
+    """Empty if it has no address that others can reach."""
+    port: int
+
+
+@dataclass(frozen=True)
+class TimedAllReduce:
+    """Time of an all-reduce of one size."""
+
+    bytes: int
+    seconds: float
+    """Mean time of one all-reduce in seconds, on the slowest rank."""
+
+
+DIED = -1
+"""Value of `FabricPart.done` of a process that died."""
+
+
+@dataclass(frozen=True)
+class FabricPart(FromGroup):
+    """What one rank measured of the fabric, in a process that has ended by now."""
+
+    rank: int
+    host: str
+    node: int
+    """Position of the host among those of the run (`Place.host_index`)."""
+    backend: str = ""
+    """Library of the collectives as torch names it, such as nccl."""
+    within: tuple[TimedAllReduce, ...] = ()
+    """All-reduces over the ranks of this host, by rising size; empty if there is one rank."""
+    over_all: tuple[TimedAllReduce, ...] = ()
+    """All-reduces over all ranks, by rising size; empty if there is one host."""
+    pairs: tuple[float, ...] = ()
+    """Bytes per second that this rank sent to its counterpart and received at the same time, by round
+    (`aiperf.wire.fabric.rounds`); 0 in a round without a counterpart."""
+    transports: Mapping[str, int] = field(default_factory=dict)
+    """Number of connections by transport, as NCCL reports them; for Gloo the interface and its speed. Empty
+    if the library reports nothing."""
+    rdma_ports: int = 0
+    """Number of active RDMA ports of the host."""
+    seconds: float = 0.0
+    """From the start of the process to its end."""
+    done: int = 0
+    """Number of parts of the work that were done; DIED if the process was killed, for which the others then
+    waited."""
+    reason: str = ""
+    """What was not done, and why; empty if everything was."""
+
+
+@dataclass(frozen=True)
+class FabricNode:
+    """What was measured of the fabric on one host."""
+
+    host: str
+    within: tuple[TimedAllReduce, ...] = ()
+    rdma_ports: int = 0
+    reason: str = ""
+    """Why the measurement did not end, if it was because of this host; empty otherwise."""
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """What lies between the devices of a run, as all ranks measured it together."""
+
+    ranks: int
+    backend: str
+    nodes: tuple[FabricNode, ...]
+    """The hosts, in the order of their first ranks."""
+    over_all: tuple[TimedAllReduce, ...]
+    rounds: tuple[tuple[float, ...], ...]
+    """Bytes per second that each pair of hosts exchanged in each direction, by round and pair
+    (`aiperf.wire.fabric.rounds`)."""
+    transports: Mapping[str, int]
+    """Number of connections of all ranks by transport."""
+    seconds: float
+    """Time in seconds of the slowest rank, from the start of its process."""
+    missing: tuple[int, ...] = ()
+    """Ranks that reported nothing, because their group was lost."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether every rank did its part to the end."""
+        return not self.missing and not any(node.reason for node in self.nodes)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from aiperf.journal.mark import Mark, marked
 from aiperf.journal.names import differ, is_hidden
 from aiperf.rules.ending import Answer
 from aiperf.score.disturbance import disturbances, most_disturbed
+from aiperf.score.fabric import fabric_of
 from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.score.score import Score
 from aiperf.wording import counted, percent, plain, rates
@@ -17,9 +18,10 @@ from analysis.comparing.repeatability import RepeatedRuns, largest_by_chance, re
 from analysis.readings import run_tables
 from analysis.readings.devices import MIXED, most_threads, product_ceilings, products_text
 from analysis.readings.energy import Level, energy_at, read_energy
+from analysis.readings.fabric import largest, transports_text
 from analysis.readings.hosts import reading_of
 from analysis.readings.judgement import Judged, refuse_two_tasks
-from analysis.readings.occupancy import PARTS, occupancy
+from analysis.readings.occupancy import PART_TEXTS, PARTS, occupancy
 from analysis.readings.score_figures import ERROR, PER_JOULE, RATE, Figure, figures, task_of_run
 from analysis.table import Table, aligned
 
@@ -171,12 +173,12 @@ def chance_text(rates: Sequence[float], seeds: Collection[int], spread: Repeated
 def _beside(tables: Mapping[str, Table]) -> str:
     """A sentence on what else may have made the difference."""
     numbers = {name: sum(row[0] != run_tables.JOB for row in table.rows) for name, table in tables.items()}
-    other = [f"{name} ({number})" for name, number in numbers.items() if number]
+    other = [f"{name} ({counted(number, 'difference')})" for name, number in numbers.items() if number]
     if not other:
         return "Their configuration, machine, software and surroundings are the same."
     return (
-        f"They also differ in {run_tables.listed(other)}; "
-        "these figures cannot show which of them made the difference."
+        f"They also differ in {run_tables.listed(other)}, listed below the figures, "
+        "which cannot show what made them differ."
     )
 
 
@@ -193,6 +195,7 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
         rows["error"],
         _control(first, second),
         _ceiling(first, second),
+        *_fabric(first, second),
         rows["span_seconds"],
         ["trials", *(f"{sum(one.score.trials.values()):,}" for one in (first, second)), ""],
         [
@@ -235,6 +238,17 @@ def _ceiling(first: Judged, second: Judged) -> list[str]:
     return ["ceiling of products", *told, change]
 
 
+def _fabric(first: Judged, second: Judged) -> Iterator[list[str]]:
+    """The row of the largest all-reduce, if one of them measured any; a difference only of one size over as
+    many ranks."""
+    both = [largest(fabric) if (fabric := fabric_of(one.replay)) else None for one in (first, second)]
+    if any(both):
+        told = [found.text if found else "unknown" for found in both]
+        alike = len({found and (found.bytes, found.ranks) for found in both}) == 1
+        values = [found.bytes_per_second if found else None for found in both]
+        yield ["all-reduce, bus bandwidth", *told, RATE.change(*values) if alike else ""]
+
+
 def _energy(first: Judged, second: Judged) -> Iterator[list[str]]:
     """A row for each level that was measured in one of them; that of the devices always."""
     both = [read_energy(one.files, one.replay) for one in (first, second)]
@@ -248,7 +262,7 @@ def _energy(first: Judged, second: Judged) -> Iterator[list[str]]:
 def _time(first: Judged, second: Judged) -> list[list[str]]:
     """How the groups spent their time; the parts add up to 100 %."""
     a, b = (occupancy(one.replay, one.credit).shares for one in (first, second))
-    return [_row(*(Figure(part, one[part], ERROR) for one in (a, b))) for part in PARTS]
+    return [_row(*(Figure(PART_TEXTS[part], one[part], ERROR) for one in (a, b))) for part in PARTS]
 
 
 def _configuration(judged: Judged) -> dict[str, object]:
@@ -272,6 +286,7 @@ def _machine(judged: Judged, other: Judged) -> dict[str, str]:
         "hosts not in the other run": ", ".join(own[:HOSTS_SHOWN]) + more,
         "groups": str(run_tables.num_groups(replay)),
         "backend": ", ".join(sorted({leg.began.backend for leg in replay.counted_legs})),
+        **({"transports": transports_text(fabric)} if (fabric := fabric_of(replay)) else {}),
     }
 
 

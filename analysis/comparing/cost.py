@@ -16,7 +16,7 @@ from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.rules.ending import Answer
 from aiperf.wording import clock, counted, figure, percent, plain, scaled
 from analysis.comparing.comparability import MixedError, refuse_twice, refuse_unlike
-from analysis.comparing.spread import Summed, median, olympic, variation
+from analysis.comparing.spread import LEAST_RUNS, Summed, median, olympic, variation
 from analysis.readings import run_tables
 from analysis.readings.energy import Level, energy_at, read_energy
 from analysis.readings.hosts import num_nodes
@@ -258,7 +258,7 @@ class SpentColumn:
 
 def _spent_columns(found: CostStudy) -> list[SpentColumn]:
     """Epochs, time, hours, node-hours, with a price the cost, energy, with an intensity the carbon."""
-    level = found.level.name
+    level = found.level.value
     cost = [SpentColumn(found.price.unit, lambda spent: spent.money, figure)] if found.price else []
     carbon = [
         SpentColumn(f"CO2e, {level}", lambda spent: found.grams(spent.joules), partial(scaled, unit="g"))
@@ -286,6 +286,8 @@ def cost_table(found: CostStudy) -> Table:
     if len(rows) > 1:
         spent, empty = [run.to_error for run in found.runs], [""] * (len(heads) - 1)
         for name, reading in TOGETHER.items():
+            if reading is olympic and len(spent) < LEAST_RUNS:
+                continue  # every cell would say so
             rows.append([name, *empty, *(each.together(spent, reading) for each in amounts)])
     columns = [*heads, *(each.head for each in amounts)]
     figures = tuple(name not in ("run", "reached", "best network") for name in columns)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aiperf.journal.events import Origin
 from aiperf.journal.mark import Mark, mark_of, marked
-from aiperf.wording import harmless, plain, rates
+from aiperf.wording import counted, harmless, plain, rates
 from analysis.comparing.comparability import refuse_mixed
 from analysis.readings import run_tables
 from analysis.readings.judgement import Judged
@@ -91,7 +91,8 @@ def _row(point: ScalingPoint, found: Scaling) -> Mapping[str, Cell]:
     known = point.figures
     low, interval = (point.interval[0], rates(*point.interval)) if point.interval else (0.0, "none")
     sustained = known["ops_per_second"]
-    efficiency = Figure(f"efficiency, N0 = {found.base_devices:,}", point.efficiency, SHARE, mark=found.mark)
+    relative = f"efficiency relative to {counted(found.base_devices, 'device')}"
+    efficiency = Figure(relative, point.efficiency, SHARE, mark=found.mark)
     before = [Figure("nodes", point.nodes, COUNT), known["devices"]]
     after = [known["error"], Figure("training", point.training_share, SHARE), known["mfu"]]
     each, last = known["ops_per_second_per_device"], known["aiperf1_ops_per_second"]

@@ -107,7 +107,7 @@ def facts(found: Profile, trial: str) -> list[tuple[str, str]]:
 def shape_text(found: Profile) -> str:
     """Shape of an example: "64 positions", "3 x 224 x 224"."""
     shape = found.graph.input
-    return f"{shape[0]:,} positions" if len(shape) == 1 else " x ".join(map(str, shape))
+    return f"{shape[0]:,} positions" if len(shape) == 1 else " × ".join(map(str, shape))
 
 
 def summary(found: Profile) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from aiperf.config import Config
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
 from analysis.readings.energy import Energy, read_energy
+from analysis.readings.fabric import fabric_record
 from analysis.readings.judgement import Judged
 from analysis.readings.run_tables import engines, num_groups, software, verdict_text, verdict_word
 from analysis.readings.score_figures import num_devices
@@ -33,6 +34,7 @@ def result(judged: Judged) -> dict[str, Any]:
         "verdict": {**answered(judged), "validated": judged.validated, "findings": encode(verdict.findings)},
         "score": encode(judged.score),
         "energy": _energy(judged),
+        **fabric_record(replay),
         "engines": encode(engines(replay)),
         "best": _best(judged),
         "system": _system(replay),

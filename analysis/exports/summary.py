@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
 
@@ -19,6 +20,7 @@ from analysis.readings.conclusion import group_health, groups_text, losses_text
 from analysis.readings.device_checks import device_check_text
 from analysis.readings.devices import ceiling_text, energy_rows, look, slow_text
 from analysis.readings.disturbance import disturbance_text
+from analysis.readings.fabric import fabric_text
 from analysis.readings.judgement import Judged, glance_at
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
 from analysis.readings.run_tables import devices_text, engines_text, verdict_text, verdict_word
@@ -62,6 +64,7 @@ def summary_text(judged: Judged) -> str:
         *([("groups", groups_text(health))] if health.total > 1 else []),
         ("time", _time(score)),
         ("control", found["control_examples_per_second"].line),
+        *_named("fabric", fabric_text(replay)),
     ]
     # Whoever copies a line of figures copies the mark with it.
     lines = [(marked(name, verdict.mark), value) for name, value in lines]
@@ -98,12 +101,13 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
     else:
         judged = glance_at(files, replay)
         verdict = _verdict(judged.verdict, judged.validated)
+    ended = replay.legs and replay.leg.ended is not None
     lines = [
-        ("run", f"{replay.opened.run_id}, {replay.opened.config.preset}, {_state(replay)}"),
+        ("run", f"{replay.opened.run_id}, preset {replay.opened.config.preset}, {_state(replay)}"),
         ("verdict", verdict),
         ("machine", devices_text(replay)),
-        (marked("span so far", mark), clock(replay.span_seconds)),
-        (marked("trials", mark), f"{replay.next_number} dispatched, {len(replay.arrivals)} ended"),
+        (marked("span" if ended else "span so far", mark), clock(replay.seconds_so_far)),
+        (marked("trials", mark), _counts(replay)),
         (marked("best network", mark), best_text),
     ]
     examples = f"{task.example}s"
@@ -136,6 +140,15 @@ def _state(replay: Replay) -> str:
     ended = replay.leg.ended
     name = f"leg {replay.leg.index} " if replay.num_legs > 1 else ""
     return name + (f"ended: {ended.reason}" if ended else "running, or killed")
+
+
+def _counts(replay: Replay) -> str:
+    """How many trials were dispatched, and what became of them: a group has one that waits while it trains
+    another."""
+    states = Counter(story.state for story in replay.trials.values())
+    waiting, running = states[State.WAITING], states[State.RUNNING]
+    now = [f"{waiting} waiting"] * bool(waiting) + [f"{running} running"] * bool(running)
+    return ", ".join([f"{replay.next_number} dispatched", f"{len(replay.arrivals)} ended", *now])
 
 
 def _named(name: str, texts: list[str]) -> list[tuple[str, str]]:

@@ -1,4 +1,8 @@
-"""Trials as tables: all of them as comma-separated values, and those that a report shows, in words."""
+"""Trials as tables: all of them as comma-separated values, and those that a report shows, in words.
+
+The CSV is for programs: names say the unit, values are unrounded, an empty cell is unknown. The table is for
+readers: values are rounded and sorted by what they were before.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiperf.score.score import Score
 from aiperf.tasks.task import Task
-from aiperf.wording import clock, harmless, percent, plain
+from aiperf.wire.trial import State
+from aiperf.wording import clock, counted, harmless, percent, plain
 from analysis.exports.result import unmeasured
 from analysis.readings.judgement import Judged
 from analysis.readings.trial_rows import TrialRow, median_error, rows
 from analysis.table import Cell, Table, comma_separated
 
+# The heads are templates, because a task calls its examples images, windows or otherwise.
 COLUMNS: Mapping[str, Callable[[TrialRow], Cell]] = {
     "trial": lambda row: str(row.number),
     "parent": lambda row: "" if row.parent is None else str(row.parent),
@@ -77,7 +83,10 @@ def trials_text(score: Score, found: Sequence[TrialRow], shown: Sequence[TrialRo
     """A sentence above the table: how many trials there were, and which of them are in it."""
     if not found:
         return "No trial was dispatched."
-    states = ", ".join(f"{num:,} {name.lower()}" for name, num in score.trials.items() if num)
+    words = {State.WAITING.value: "waiting (sent to a group that had not begun it)"}
+    states = ", ".join(
+        f"{num:,} {words.get(name, name.lower())}" for name, num in score.trials.items() if num
+    )
     more = ""
     # A page of all trials of a long run would be too long to open.
     if len(shown) < len(found):
@@ -85,7 +94,7 @@ def trials_text(score: Score, found: Sequence[TrialRow], shown: Sequence[TrialRo
             f" {len(shown):,} of them follow: the best, others at even distances, and the ancestors of both; "
             "`aiperf-hpc export --csv` writes all."
         )
-    return f"{len(found):,} trials: {states}.{more}"
+    return f"{counted(len(found), 'trial')} dispatched: {states}.{more}"
 
 
 def trial_tip(task: Task, row: TrialRow) -> str:

@@ -18,7 +18,11 @@ SLOW_SHOWN = 3
 def watch_text(now: Snapshot, width: int, height: int) -> str:
     """At most `height` lines of `width` columns; groups that have no place are counted."""
     left = "" if now.left_seconds is None else f", {clock(now.left_seconds)} left"
-    best = "none" if now.best is None else f"{percent(now.best[1])} on validation, trial {now.best[0]}"
+    best = (
+        "none"
+        if now.best is None
+        else f"{percent(now.best[1])} on validation, best ended trial {now.best[0]}"
+    )
     trials = ", ".join(f"{num:,} {name.lower()}" for name, num in sorted(now.trials.items()))
     lines = [
         *([] if now.mark is None else [now.mark.line]),

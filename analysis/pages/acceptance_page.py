@@ -1,8 +1,13 @@
-"""The acceptance sheet: one page that is printed and signed."""
+"""The acceptance sheet: one page that is printed and signed.
+
+Both parties of a contract sign it, so it says what was measured and what was required, and which file the
+criteria are in; the answer and what did not pass come first. It is made to fit on one sheet of A4
+(docs/acceptance.md).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from aiperf.wording import counted, duration, moment, percent, plain, rate
 from analysis.comparing.acceptance import Judgement
@@ -14,8 +19,27 @@ NODES_SHOWN = 12
 """Most nodes on the page, so that it stays one: first those that did not pass, then the slowest."""
 PLACES_SHOWN = 3
 """Most runs and nodes of one criterion that are named; the terminal and the JSON name all."""
-TEXT_SHOWN = 40
-"""Most characters of a finding next to its place; a longer one is in the terminal and in the JSON."""
+TEXT_SHOWN = 80
+"""Most characters of a finding; the terminal and the JSON have all of a longer one."""
+MEANINGS: Mapping[str, str] = {
+    "runs": "number of runs",
+    "ranked": "class of the runs",
+    "min_ops_per_second": "sustained OPS, median",
+    "min_ops_per_second_per_device": "OPS per device, median",
+    "min_mfu": "MFU, median",
+    "min_control_examples_per_second": "control, median",
+    "min_ops_per_joule": "OPS/W of the devices, median",
+    "min_ops_per_joule_l1": "OPS/W of the nodes, median",
+    "min_ops_per_joule_l2": "OPS/W of nodes, network and storage, median",
+    "max_error": "test error",
+    "max_spread": "spread of sustained OPS",
+    "min_node_control": "slowest control of a node",
+    "max_disturbance": "CPU time used by other programs",
+    "no_slow_ranks": "slow ranks and groups",
+    "max_drop": "drop below earlier runs",
+    "same_environment": "same software and settings",
+}
+"""What each criterion is about: who signs a sheet need not know the keys of the file of criteria."""
 
 
 def acceptance_html(sheet: Sheet) -> str:
@@ -59,7 +83,12 @@ def _criteria(sheet: Sheet) -> Table:
     for each in shown(sheet.found):
         groups.setdefault(each.criterion, []).append(each)
     rows = [
-        [criterion, _outcome(group), _measured(group), group[0].required]
+        [
+            f"{MEANINGS.get(criterion, '')} ({criterion})",
+            _outcome(group),
+            _measured(group, sheet.found.runs),
+            group[0].required,
+        ]
         for criterion, group in groups.items()
     ]
     return Table(("criterion", "outcome", "measured", "required"), rows, (False,) * 4)
@@ -72,22 +101,25 @@ def _outcome(group: Sequence[Judgement]) -> str:
     return "failed" if False in answers else "unknown" if None in answers else "passed"
 
 
-def _measured(group: Sequence[Judgement]) -> str:
-    """What was measured, for the runs and nodes that did not pass, or for all if all did. A sheet is printed,
-    so only the first ones are named."""
+def _measured(group: Sequence[Judgement], runs: Sequence[str]) -> str:
+    """What was measured, for the runs and nodes that did not pass, or for all if all did; those that measured
+    the same are named together. A sheet is printed, so only the first ones are named."""
     wrong = [each for each in group if not each.passed]
     named = wrong or group
     if len(named) == 1 and not named[0].node:
         return plain(named[0].measured)
-    texts = [
-        plain(f"{each.where}: {each.measured}" if len(each.measured) <= TEXT_SHOWN else each.where)
-        for each in named[:PLACES_SHOWN]
-    ]
+    places: dict[str, list[str]] = {}
+    for each in named[:PLACES_SHOWN]:
+        text = each.measured.removeprefix("unknown: ")
+        text = text if len(text) <= TEXT_SHOWN else f"{text[: TEXT_SHOWN - 1]}…"
+        places.setdefault(text, []).append(f"run {each.where}" if each.run in runs else each.where)
+    texts = [plain(f"{text} ({'; '.join(where)})") for text, where in places.items()]
     more = [f"and {len(named) - PLACES_SHOWN:,} more"] if len(named) > PLACES_SHOWN else []
     return "; ".join([*texts, *more])
 
 
 def _runs(sheet: Sheet) -> Table:
+    """One row per run, in the order in which they were given."""
     rows = [
         [
             each.run,

@@ -35,7 +35,7 @@ def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Publis
     """The page of a weak scaling study: its figure, its table and, if asked for, the published results of
     `others`."""
     config = runs[0].replay.opened.config
-    largest = max(runs, key=lambda run: num_devices(run.replay))
+    largest = max(runs, key=lambda run: num_devices(run.replay))  # names the machine at its full size
     systems = [[one.system, rate(one.ops_per_second), one.source] for one in others]
     return page(
         "scaling.html",
@@ -44,7 +44,7 @@ def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Publis
         subtitle=f"preset {config.preset} · {config.training.format} · up to {devices_text(largest.replay)}",
         drawn=drawn(weak_scaling(found, others)),
         content=table(found),
-        base=found.base_devices,
+        base=counted(found.base_devices, "device"),
         others=Table(("system", "OPS", "source"), systems, (False, True, False)) if systems else None,
     )
 

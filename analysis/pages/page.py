@@ -86,9 +86,11 @@ def _shown(value: Any) -> Any:
 
 
 def _prose(text: str) -> Markup:
-    """A figure stays on the line of its unit; what is to be typed, `so`, looks so. Nothing else is markup."""
+    """A figure stays on the line of its unit, and an option of a command is not broken after its dashes; what
+    is to be typed, `so`, looks so. Nothing else is markup."""
     tied = re.sub(r"(?<=\d) (?=%|[kMGTPE]?OPS?\b|(?:images|bytes)/s|s\b)", "\u00a0", plain(text))
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(tied))))
+    whole = re.sub(r"(?<![\w-])--\w[\w-]*", r'<span class="whole">\g<0></span>', str(escape(tied)))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", whole))
 
 
 def _text(name: str) -> str:

@@ -1,4 +1,8 @@
-"""The page of a profile: where the time and the memory of a training step go."""
+"""The page of a profile: where the time and the memory of a training step go.
+
+Pictures come first and answer where to look; tables have all figures. Times are medians over the profiled
+steps, in seconds; the page says by how much profiling itself slows a step down.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,8 @@ MEMORY_SHOWN = ("weights", "gradients", "optimizer state", "activations", "peak"
 
 
 def profile_html(profiles: Sequence[Profile], name: str) -> str:
-    """The page of one network on examples of each size; operations and nodes are those of the largest."""
+    """The page of one network on examples of each size; operations and nodes are those of the largest, which
+    takes longest and is what a run at full size resembles most."""
     largest = profiles[-1]
     return page(
         "profile.html",
@@ -75,7 +80,7 @@ def _times(name: str, title: str, says: str, column: str, parts: Sequence[StepPa
 
 def _nodes(found: Profile) -> Picture:
     """The layers that take longest, in the order of the network, next to what the roofline allows."""
-    known = [node for node in found.nodes if node.layer]
+    known = [node for node in found.nodes if node.layer]  # without what belongs to no layer, such as the loss
     kept = sorted(known, key=lambda node: node.seconds, reverse=True)[:NODES_SHOWN]
     shown = [node for node in known if node in kept]
     series: dict[str, tuple[str, Sequence[float | None]]] = {

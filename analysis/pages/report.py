@@ -1,4 +1,10 @@
-"""The report of one run: a page that stands alone, and its figures as files."""
+"""The report of one run: a page that stands alone, and its figures as files.
+
+Its order is that of a reader's questions: is it good and can it be trusted (the head), how did it go
+(throughput, quality, search), where did the time go, what is it worth (rules), on what was it measured.
+Nothing is computed here: every number comes from `analysis.readings` or from the score, whose words the
+terminal has too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ from pathlib import Path
 
 from aiperf.config import preset_names
 from aiperf.errors import AiperfError, JournalError
+from aiperf.journal.events import Origin
 from aiperf.os_error import unwritable
 from aiperf.rules.ending import Answer
 from aiperf.score.lineage import line_of_graphs
@@ -36,7 +43,6 @@ from analysis.readings.conclusion import losses_text
 from analysis.readings.device_checks import device_check_text
 from analysis.readings.devices import (
     DeviceReadings,
-    ceiling_text,
     choice_text,
     device_table,
     energy_rows,
@@ -46,6 +52,7 @@ from analysis.readings.devices import (
     threads_text,
 )
 from analysis.readings.disturbance import others_over_time
+from analysis.readings.fabric import fabric_text
 from analysis.readings.hosts import hosts
 from analysis.readings.judgement import Judged
 from analysis.readings.occupancy import occupancy
@@ -82,6 +89,8 @@ def report_html(judged: Judged, about: About = NOTHING_MORE) -> str:
     shown = most_telling(found, TRIALS_SHOWN)
     sections = _sections(judged, found, devices)
     started = moment(replay.legs[0].began.started) if replay.legs else "not started"
+    if opened.origin is Origin.SIMULATED:  # its clock begins at a moment of no meaning
+        started = "on a virtual clock"
     return page(
         "report.html",
         judged.verdict.mark,
@@ -89,13 +98,14 @@ def report_html(judged: Judged, about: About = NOTHING_MORE) -> str:
         head=head(judged, about, devices),
         subtitle=f"{run_tables.devices_text(replay)} · {opened.config.training.format} · {started} · "
         f"{duration(replay.span_seconds)}",
-        # Next to the score; without figures for a run that has no result.
+        # Next to the score, on the first screen; without figures for a run that has no result.
         first=next((one for one in sections if one.anchor == FIRST), Section(FIRST, "", [])),
         sections=[*_beside(judged, about), *(one for one in sections if one.anchor != FIRST)],
         rules_text=_rules_text(judged),
         rules=run_tables.rules(judged.verdict),
         machine=run_tables.machine(replay),
         hosts=hosts(replay),
+        changes=run_tables.changes(opened.config),
         configuration=run_tables.configuration(opened.config),
         configuration_text=_configuration_text(judged),
         trials=trial_table(task, shown),
@@ -125,7 +135,7 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
     """The figures without the mark of a run that was not measured, each with the anchor of its section."""
     replay, score = judged.replay, judged.score
     so_far, busy = progress(replay, score), occupancy(replay, judged.credit)
-    best = replay.best
+    best = replay.best  # None if no trial was validated: then what is about a best network is left out
     if judged.verdict.answer is not Answer.NO_RESULT:  # its figures would be of nothing
         yield FIRST, throughput(score, others_over_time(replay))
         yield "quality", error_over_time(so_far, score)
@@ -135,7 +145,8 @@ def _pictures(judged: Judged, found: Sequence[TrialRow]) -> Iterator[tuple[str, 
     task, error = task_of_run(replay), median_error(found)
     by_number = {row.number: row for row in found}
     names = names_of(line_of_descent(by_number, best.number)) if best else {}
-    yield "search", pareto(found, task, names)
+    pointed_at = {row.number for row in _hovered(found, shown)}
+    yield "search", pareto(found, task, names, pointed_at)
     placed = trained([("", found)], error or 0.0)
     why, control = ", the median of the trials' lowest errors", control_cost(replay)
     yield "search", characterisation(placed, error, task, control, why, names)
@@ -194,15 +205,15 @@ def _devices(judged: Judged, devices: DeviceReadings) -> Section:
     """Limits, energy, who was slow and who was lost."""
     replay, score = judged.replay, judged.score
     rows = [
-        ("ceiling", ceiling_text(replay, score)),
         ("matrix products", threads_text(replay)),
         ("threads", choice_text(replay)),
         ("roofline", roofline_share_text(replay)),
         *energy_rows(devices.energy, score),
         *(("device check", text) for text in device_check_text(replay) if not judged.verdict.mark),
         *(("slow", text) for text in slow_text(devices.slow, replay)),
-        *(("steps", text) for text in engines_text(replay)),
+        *zip(("steps", *[""] * len(replay.trials)), engines_text(replay)),
         *(("lost", text) for text in losses_text(replay)),
+        *(("fabric", text) for text in fabric_text(replay)),
     ]
     facts = Table(("", ""), [row for row in rows if row[1]], (False, False))
     tables = [("Devices over the span", device_table(devices.usage))] if devices.usage.devices else []
@@ -259,6 +270,7 @@ def _footer(judged: Judged) -> str:
     """What the page was made from, so that a reader can make it again."""
     replay = judged.replay
     return (
-        f"Made from {replay.lines:,} lines of a journal whose last hash is {replay.last_chain[:16]}…. "
+        f"Made from {replay.lines:,} lines of a journal with a last hash that begins with "
+        f"{replay.last_chain[:16]}. "
         "Anyone with the journal can make this page again; `aiperf-hpc validate` checks it."
     )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from aiperf.journal.mark import Mark
 from aiperf.rules.ending import Answer
 from aiperf.wording import figure, kilowatt_hours, rate
 from analysis.readings import run_tables
 from analysis.readings.conclusion import conclusion, group_health, losses_text
-from analysis.readings.devices import DeviceReadings, slow_text
+from analysis.readings.devices import DeviceReadings, ceiling_text, slow_text
+from analysis.readings.disturbance import disturbance_text
 from analysis.readings.judgement import Judged
 from analysis.readings.progress import node_hours
 from analysis.readings.score_figures import Figure, Unit, figures
@@ -74,6 +76,9 @@ class PageHead:
     """Shown next to the title in a browser's name of the page."""
     conclusion: str
     """The run in one sentence."""
+    standing: Sequence[tuple[str, str]]
+    """How good the rate is, and whether it can be trusted: share of the ceiling, and what disturbed the
+    run."""
     attention: Sequence[tuple[str, str]]
     """ "slow" or "lost", and a sentence on one such rank or group."""
     word: str
@@ -116,13 +121,28 @@ def head(judged: Judged, about: About, devices: DeviceReadings) -> PageHead:
         f"preset {opened.config.preset}",
         headline=known["ops_per_second"].text if verdict.valid else verdict.answer.value,
         conclusion=conclusion(replay, judged.score, verdict, judged.validated, health, about.system),
+        standing=_standing(judged),
         attention=_attention(judged, devices),
         word=run_tables.verdict_word(verdict, judged.validated),
         outcome={Answer.VALID: sound, Answer.INVALID: "failed"}.get(verdict.answer, "unknown"),
-        text=run_tables.verdict_text(verdict, judged.validated),
+        text=_sentence(run_tables.verdict_text(verdict, judged.validated), verdict.mark),
         style=STYLES[verdict.answer],
         key=[] if verdict.answer is Answer.NO_RESULT else _key(judged, about.price, devices),
     )
+
+
+def _standing(judged: Judged) -> list[tuple[str, str]]:
+    """Nothing for a run without a result; a run that was not measured was not disturbed either."""
+    if judged.verdict.answer is Answer.NO_RESULT:
+        return []
+    disturbed = [] if judged.verdict.mark else disturbance_text(judged.replay)
+    told = [("of the ceiling", ceiling_text(judged.replay, judged.score))]
+    return told + [("disturbed", text) for text in disturbed]
+
+
+def _sentence(text: str, mark: Mark | None) -> str:
+    """The reason of a mark as a sentence of its own: elsewhere it follows a colon."""
+    return text if mark is None else f"{text[:1].upper()}{text[1:]}."
 
 
 def _attention(judged: Judged, devices: DeviceReadings) -> list[tuple[str, str]]:

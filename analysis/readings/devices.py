@@ -14,7 +14,7 @@ from aiperf.score.lineage import rebuild
 from aiperf.score.score import Score
 from aiperf.tasks.registry import task_of
 from aiperf.wire.messages import Ceiling
-from aiperf.wording import clock, kilowatt_hours, percent, plain, rate, scaled
+from aiperf.wording import clock, counted, kilowatt_hours, percent, plain, rate, scaled
 from analysis.readings.energy import Energy, Level, read_energy
 from analysis.readings.limits import limits_of
 from analysis.readings.outliers import Outlier, outlier_text, outliers
@@ -110,7 +110,7 @@ def choice_text(replay: Replay) -> str:
         if least.threads_share
         else "too few measurements to say how sure that is"
     )
-    return f"{least.threads}: {words}; {sure}"
+    return f"{counted(least.threads, 'thread')} per rank: a step took {words}; {sure}"
 
 
 def _in_order(count: str) -> tuple[int, str]:

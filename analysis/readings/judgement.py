@@ -22,7 +22,6 @@ from aiperf.score.lineage import Rebuilt, Recount, recount
 from aiperf.score.score import Score, score
 from aiperf.tasks.registry import task_of
 from analysis.readings import validation
-from nas.ops import OPS
 
 COUNTED_AGAIN = 500
 """Trials up to which a view counts all architectures again; more take the time of a `validate`."""
@@ -154,9 +153,10 @@ def glance(files: RunFiles) -> Judged:
 
 def glance_at(files: RunFiles, replay: Replay) -> Judged:
     """As `glance`, of a run that has been read."""
-    with _set_aside(replay):
-        if len(replay.trials) <= COUNTED_AGAIN:
+    if len(replay.trials) <= COUNTED_AGAIN:
+        with uncollected():  # the networks of so few trials need no collector, which finds no cycle
             return _examined(files, replay, None)
+    with _set_aside(replay):
         return _glanced(files, replay, validation.load(files, replay))
 
 
@@ -200,9 +200,9 @@ class _ByLayer:
         thousands."""
         number = entry.trial.number
         if entry.graph is not None and self._images[number]:
-            for name, row in entry.graph.rows.items():
-                self.operations[name] += self._images[number] * row.cost.train.price(OPS)
-                self.operations[name] += self._validated[number] * row.cost.evaluate.price(OPS)
+            images, validated = self._images[number], self._validated[number]
+            for name, train, evaluate in entry.graph.prices:
+                self.operations[name] += images * train + validated * evaluate
         self._seen += 1
         if self._progress is not None and (now := monotonic()) > self._told + TOLD_EACH_SECONDS:
             self._told = now

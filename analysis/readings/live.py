@@ -126,7 +126,7 @@ class Follower:
         """Where the run stands, once `update` has read a line. `silent_seconds` is the time since the journal
         grew."""
         replay = self.replay
-        span, best = _span(replay), replay.best
+        span, best = replay.seconds_so_far, replay.best
         curve, bin_seconds = self._curve(span)
         return Snapshot(
             run=replay.opened.run_id,
@@ -228,16 +228,7 @@ def _state(replay: Replay, found: Shortfall | None, silent_seconds: float) -> st
         return f"{found.answer.value}: {found.text}" if found else f"ended: {leg.ended.reason}"
     if silent_seconds > LONGEST_SILENCE_SECONDS:
         return f"silent for {clock(silent_seconds)}: killed, or cut off from its disk; `resume` continues it"
-    return "starting" if leg.released is None else "going on"
-
-
-def _span(replay: Replay) -> float:
-    """The span up to the last line: the beat that is added to a leg that was killed is not added to one that
-    goes on."""
-    leg = replay.leg if replay.legs else None
-    if leg is None or leg.ended is not None or leg.released is None:
-        return replay.span_seconds
-    return replay.span_seconds - max(0.0, leg.end - leg.last)
+    return "starting" if leg.released is None else "running"
 
 
 def _left(replay: Replay) -> float | None:

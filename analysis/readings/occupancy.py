@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,14 @@ PARTS = ("train", "validate", "prepare", "wait", "lost")
 """Parts of a group's time, in the order in which they are shown. Work that was not credited is lost, and so
 is the time after the loss of a group; prepare is the time that a group waited for its next network to be
 ready."""
+PART_TEXTS: Mapping[str, str] = {
+    "train": "credited training",
+    "validate": "credited validation",
+    "prepare": "waiting for the next network",
+    "wait": "otherwise idle",
+    "lost": "lost (uncredited work and lost groups)",
+}
+"""What readers are told of each part: the same words in figures, tables and comparisons."""
 
 
 @dataclass(frozen=True)

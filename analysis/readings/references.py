@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from aiperf import toml
@@ -84,7 +83,8 @@ def _kind(processor: Processor) -> str:
 
 def references() -> Sequence[Reference]:
     """Those of the current folder, then those of the program. Raises ConfigError."""
-    shipped = (resources.files("analysis.readings") / "references.toml").read_text(encoding="utf-8")
+    # Not by `importlib.resources`, which imports the readers of archives.
+    shipped = Path(__file__).with_name("references.toml").read_text(encoding="utf-8")
     found = _read(shipped, "references.toml of the program")
     if not OWN.is_file():
         return found

@@ -13,7 +13,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import Verdict
 from aiperf.tasks.images.known_sets import PACKED
-from aiperf.wording import bytes_text, counted, plain
+from aiperf.wording import bytes_text, counted, moment, plain
 from analysis.table import Table
 
 VALUES_SHOWN = 4
@@ -60,7 +60,7 @@ def machine(replay: Replay) -> Table:
         ready = leg.devices
         name = "leg" if len(replay.legs) == 1 else f"leg {leg.index}"
         initialised = "" if leg.released is None else f", ready after {leg.released - leg.first:.0f} s"
-        rows.append([name, f"{leg.began.started}{initialised}"])
+        rows.append([name, f"began {moment(leg.began.started)}{initialised}"])
         rows.append([f"{name}'s command", " ".join(leg.began.command)])
         rows.append([f"{name}'s groups", _groups_text(leg.began.groups)])
         memory = sorted({one.memory_bytes for one in ready.values()})
@@ -169,14 +169,19 @@ def _of_ranks(told: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 
 def configuration(config: Config) -> Table:
-    """All settings; if some are not those of the preset, a third column has the preset's."""
-    changed, columns = changed_settings(config), ("setting", "value", "in the preset")
+    """All settings."""
+    rows = [[name, setting_text(value)] for name, value in flat(asdict(config)).items()]
+    return Table(("setting", "value"), rows, (False, False))
+
+
+def changes(config: Config) -> Table:
+    """The settings that are not those of the preset, beside the preset's."""
+    own = flat(asdict(config))
     rows = [
-        [name, setting_text(value), setting_text(changed[name]) if name in changed else ""]
-        for name, value in flat(asdict(config)).items()
+        [name, setting_text(own[name]), setting_text(usual)]
+        for name, usual in changed_settings(config).items()
     ]
-    shown = 3 if changed else 2
-    return Table(columns[:shown], [row[:shown] for row in rows], (False,) * shown)
+    return Table(("setting", "value", "in the preset"), rows, (False, False, False))
 
 
 def changed_settings(config: Config) -> dict[str, Any]:
@@ -200,7 +205,7 @@ def setting_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (tuple, list)):
-        return ", ".join(map(str, value))
+        value = ", ".join(map(str, value))
     return "none" if value == "" else str(value)
 
 

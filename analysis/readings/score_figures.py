@@ -29,6 +29,8 @@ TERMS: Mapping[str, str] = {
     "error": "Of the best network; test examples are used once, after the span.",
     "control_examples_per_second": "A fixed network, trained before the span: no search changes it.",
     "goodput": "Uncredited work was cut off or lost.",
+    "ops_per_joule": "Sustained OPS per watt of electric power. What that includes is said beside it: "
+    "devices only (level L0), nodes (L1), or nodes, network and storage (L2). Levels are not compared.",
     "aiperf1_ops_per_second": "What the program of 2021 would count: other operations, whole epochs only.",
 }
 """What each figure is, in a sentence or two that are true of every run; by key."""
@@ -38,6 +40,7 @@ EXPLAINED = (
     ("sustained OPS", TERMS["ops_per_second"]),
     ("regulated score", TERMS["regulated_score"]),
     ("MFU", TERMS["mfu"]),
+    ("OPS/W", TERMS["ops_per_joule"]),
     ("control", TERMS["control_examples_per_second"]),
 )
 """Names and explanations for pages that show these figures in the heads of a table."""
@@ -60,8 +63,9 @@ class Unit:
         if first is None or second is None or not (first or self.is_share):
             return ""
         change, unit = (second - first, "points") if self.is_share else (second / first - 1, "%")
-        number = hundredths(abs(change)) if abs(change) >= LEAST_CHANGE else "0.00"
-        return f"{'−' if change < 0 else '+'}{number} {unit}"
+        if abs(change) < LEAST_CHANGE:
+            return f"0.00 {unit}"
+        return f"{'−' if change < 0 else '+'}{hundredths(abs(change))} {unit}"
 
 
 COUNT = Unit("{:,.0f}".format)

@@ -20,7 +20,7 @@ from analysis.readings.roofline import intensity
 from nas.ops import OPS
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a long run has a hundred thousand of them
 class TrialRow:
     """One trial, by its last attempt."""
 

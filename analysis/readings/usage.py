@@ -106,12 +106,27 @@ def _missing(found: Sequence[DeviceUse], nameless: int) -> str:
         return "no supported energy sensor" if nameless else "no rank was ready"
     without = [use for use in found if use.joules is None]
     if not without:
-        return ""
+        return _without_first_die(found)
     more = f" and {len(without) - 1} more" if without[1:] else ""
     who = f"{without[0].device} on {without[0].host}{more}"
     if without[0].contradictory:
         return f"the energy counter and the power of {who} contradict each other"
     return f"no power of {who} is known over the whole span"
+
+
+def _without_first_die(found: Sequence[DeviceUse]) -> str:
+    """Why the sum lacks the energy of devices that report none; empty if it does not.
+
+    No device runs without energy: the second die of an MI250 reports 0 W, and the first one the power of both
+    (ROCm/rocm_smi_lib, issue 160). So there cannot be more second dies than first ones on a host.
+    """
+    for host in dict.fromkeys(use.host for use in found):
+        dark = [use for use in found if use.host == host and use.span_seconds and not use.joules]
+        if 2 * len(dark) > sum(use.host == host for use in found):
+            return (
+                f"{dark[0].device} on {host} reports no power of its own, and its first die is not in the run"
+            )
+    return ""
 
 
 def use_over(file: Path, device: str, span: tuple[float, float]) -> DeviceUse:

@@ -1,4 +1,8 @@
-"""The list of systems as a page, as comma-separated values and as JSON."""
+"""The list of systems as a page, as comma-separated values and as JSON.
+
+All three are made of the same entries. The page is for readers; the other two have all digits and keep their
+names, for whoever draws the list again. Systems come from packages of strangers, so every text is escaped.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Any
 from aiperf import __version__
 from aiperf.wording import harmless, moment, percent, plain, rate, rates
 from analysis.pages.page import page
+from analysis.readings.energy import Level
 from analysis.readings.score_figures import EXPLAINED
 from analysis.submissions.canonical import canonical
 from analysis.submissions.standing import Entry, RankedList, Standing
@@ -17,7 +22,8 @@ from analysis.submissions.standing import Entry, RankedList, Standing
 FORM = "aiperf-hpc/ranking/1"
 """The form of ranking.json; another number is for other columns."""
 SIZES = ((8, "up to 8 devices"), (64, "9 to 64 devices"), (512, "65 to 512 devices"))
-"""Sizes for the filter of the page: most devices, and the name."""
+"""Sizes for the filter of the page: most devices, and the name. Up to a node, a rack, a small cluster: steps
+of eight, since nodes of eight devices are common."""
 LARGEST = "more than 512 devices"
 """The size above all others."""
 
@@ -138,15 +144,15 @@ def _day(iso: str) -> str:
 
 
 def _levels(one: RankedList) -> Mapping[str, str]:
-    """The columns of OPS/W: by the level, and by the name of its value. That of the devices always, a further
-    one if a run of the list has it, so that no column mixes levels."""
-    further = {"L1": "ops_per_joule_l1", "L2": "ops_per_joule_l2"}
+    """The columns of OPS/W: what the power includes, and the name of the value. That of the devices always, a
+    further one if a run of the list has it, so that no column mixes levels."""
+    further = {Level.L1: "ops_per_joule_l1", Level.L2: "ops_per_joule_l2"}
     known = {
-        level: name
+        level.value: name
         for level, name in further.items()
         if any(getattr(entry, name) is not None for entry in one.entries)
     }
-    return {"L0": "ops_per_joule", **known}
+    return {Level.L0.value: "ops_per_joule", **known}
 
 
 def _images(one: RankedList) -> str:

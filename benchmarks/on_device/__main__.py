@@ -16,6 +16,7 @@ import torch
 
 from aiperf import __version__
 from aiperf.device import KINDS, Device, bind
+from aiperf.device.device import TRAINING
 from aiperf.host.code import code_hash
 from benchmarks.on_device.parts import BY_NAME, IDENTITY, Setting
 from benchmarks.on_device.rows import figures
@@ -31,11 +32,15 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     setting = Setting(options.device, options.out, options.span)
-    identity = identify(bind(setting.kind, 0))
+    device = bind(setting.kind, 0)
+    identity = identify(device)
     found = figures([])
     if options.part != IDENTITY.name:
         part = BY_NAME[options.part]
-        found = import_module(f"benchmarks.on_device.{part.module}").measure(setting, *part.words)
+        measure = getattr(import_module(f"benchmarks.on_device.{part.module}"), part.function)
+        # On the stream on which a worker trains: a capture may hold only what was made there.
+        with device.aside(TRAINING).begin():
+            found = measure(setting, *part.words)
     result = {"identity": identity, "figures": _plain(found)}
     options.result.write_text(json.dumps(result, allow_nan=False), encoding="utf-8")
 

@@ -1,7 +1,8 @@
-"""Training steps of ResNet-50 v1.5 by every engine in turn, beside published rates and what is possible."""
+"""Training steps of ResNet-50 v1.5 by the engines in turn, beside published rates and what is possible."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
@@ -10,8 +11,10 @@ import torch
 from torch import Tensor
 
 from aiperf.device import Device, bind
+from aiperf.device.device import memory_errors
 from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.objective import objective_of
 from aiperf.engines.registry import KINDS
 from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.measuring.ceiling import SECONDS, measure_copy, measure_products
@@ -19,7 +22,8 @@ from aiperf.measuring.training_step import batch, place_network
 from aiperf.parallel.parallel import Solo
 from analysis.readings.limits import Limits
 from analysis.readings.roofline import example_seconds
-from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.meter import Meter
+from benchmarks.on_device.parts import COMPILED, Setting
 from benchmarks.on_device.rows import Figures, figures, row
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
@@ -29,7 +33,10 @@ SIDE, CLASSES, BATCH = 224, 1000, 256
 SMALL_SIDE, SMALL_BATCH = 64, 8
 ROUNDS, SMALL_ROUNDS = 7, 3
 ROUND_SECONDS, SMALL_ROUND_SECONDS = 3.0, 1.5
-COMPILED = "compiled"
+OF_PUBLISHED = 0.95
+"""Share of a published rate of the same device and framework below which a step is called slow."""
+PUBLISHED_BY = "milabench"
+"""Who published a rate that a step by PyTorch should reach; those of MLPerf are tuned by hand."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +81,14 @@ class Prepared:
     labels: Tensor
 
 
-def measure(setting: Setting) -> Figures:
-    """Images per second by engine; an engine that can be used and does not make the eager step is a fault."""
+def measure(setting: Setting, only: str = "") -> Figures:
+    """Images per second by engine; an engine that can be used and does not make the eager step is a fault.
+    `only` is an engine next to the eager one; without it all are timed but the compiled one, which takes
+    minutes."""
+    if only and setting.is_small:
+        return figures([], left_out="a processor compiles a network of this size for minutes")
     device = bind(setting.kind, 0)
+    names = [only] if only else [name for name in KINDS if name not in (Engine.name, COMPILED)]
     side = setting.sized(SIDE, SMALL_SIDE)
     format = "bf16" if "bf16" in device.formats else device.formats[0]
     graph = resnet50((3, side, side), CLASSES)
@@ -84,14 +96,17 @@ def measure(setting: Setting) -> Figures:
     products = max(measure_products(device, format, SECONDS), key=lambda product: product.rate.fastest)
     limits = Limits(device.name, format, products.rate.fastest, measure_copy(device, SECONDS).fastest)
     device.clean()
-    prepared = _fitting(device, graph, format, setting)
-    rates = _in_turn(prepared, setting)
+    prepared = fitting(device, graph, format, setting.sized(BATCH, SMALL_BATCH), names)
+    meter = Meter(device)
+    rounds = setting.sized(ROUNDS, SMALL_ROUNDS)
+    rates = in_turn(prepared, setting.sized(ROUND_SECONDS, SMALL_ROUND_SECONDS), rounds, meter)
     medians = {name: median(each) for name, each in rates.items()}
     per_image = graph.cost.train.price(TENSOR_OPS)
     at_most = 1 / example_seconds(graph, limits, len(prepared.images))
     rows = [row("images in a step", len(prepared.images)), row("format", format)]
     for name, rate in medians.items():
-        rows.append(row(f"{name}: rate", rate, "images/s", at_most, "roofline, measured"))
+        use = meter.use(name)
+        rows.append(row(f"{name}: rate", rate, "images/s", at_most, "roofline, measured", use=use))
         ours = rate * per_image
         rows.append(row(f"{name}: tensor OPS", ours, "OPS", limits.ops_per_second, "ceiling, measured"))
         if (peak := peak_ops_per_second(device.name, format, device.memory_bytes)) is not None:
@@ -99,20 +114,28 @@ def measure(setting: Setting) -> Figures:
         rows.append(row(f"{name}: prepared in", prepared.seconds[name], "s"))
     rows += [row(name, f"not used: {reason}") for name, reason in prepared.unusable.items()]
     best = max(medians, key=lambda name: medians[name])
+    slow = [
+        f"{name} steps reach {medians[name] / medians[Engine.name]:.2f} of the rate of eager ones"
+        for name in medians
+        if medians[name] < medians[Engine.name] and not setting.is_small
+    ]
     own = device.name if any(mark.device == device.name for mark in MARKS) else H200
     for mark in (mark for mark in MARKS if mark.device == own):
         same = mark.device == device.name and not setting.is_small and format == "bf16"
         beside = (mark.examples_per_second, mark.who)
         rows.append(row(f"{best} beside", medians[best], "images/s", *beside, compared=same))
-    left_out = device.kind == "cpu" and COMPILED in prepared.unusable
+        if same and mark.who.startswith(PUBLISHED_BY):
+            share = medians[best] / mark.examples_per_second
+            slow += (
+                [f"{best} reaches {share:.2f} of what {mark.who} published"] if share < OF_PUBLISHED else []
+            )
     faults = [
-        f"{name}: {reason}"
-        for name, reason in prepared.unusable.items()
-        if not KINDS[name].why_not(device) and not (left_out and name == COMPILED)
+        f"{name}: {reason}" for name, reason in prepared.unusable.items() if not KINDS[name].why_not(device)
     ]
     return figures(
         rows,
         faults=faults,
+        slow=slow,
         notes=[NOTE],
         smaller=f"{side}² in place of {SIDE}², {len(prepared.images)} images a step"
         if setting.is_small
@@ -123,12 +146,11 @@ def measure(setting: Setting) -> Figures:
     )
 
 
-def _fitting(device: Device, graph: Graph, format: str, setting: Setting) -> Prepared:
+def fitting(device: Device, graph: Graph, format: str, size: int, names: Sequence[str]) -> Prepared:
     """Prepared engines; the batch is halved until all of them have room in memory."""
-    size = setting.sized(BATCH, SMALL_BATCH)
     while size > 2:
         try:
-            prepared = _prepared(device, graph, format, size)
+            prepared = prepare(device, graph, format, size, names)
             if not any("OutOfMemoryError" in reason for reason in prepared.unusable.values()):
                 return prepared
             for engine in prepared.engines.values():
@@ -138,22 +160,18 @@ def _fitting(device: Device, graph: Graph, format: str, setting: Setting) -> Pre
             pass  # of the eager engine: the same remedy
         size //= 2
         device.clean()
-    return _prepared(device, graph, format, size)
+    return prepare(device, graph, format, size, names)
 
 
-def _prepared(device: Device, graph: Graph, format: str, size: int) -> Prepared:
-    """All engines on a batch of this size, and why some are not used."""
+def prepare(device: Device, graph: Graph, format: str, size: int, names: Sequence[str]) -> Prepared:
+    """The eager engine and these on a batch of this size, and why some are not used."""
     scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
-    eager = Engine(Passes(place_network(graph, device), device, format, scaler))
+    eager = Engine(Passes(place_network(graph, device), device, format, scaler, objective_of(graph)))
     images, labels = batch(graph, device, size)
-    eager.step(images, labels)
+    with memory_errors():
+        eager.step(images, labels)
     engines, seconds, unusable = {eager.name: eager}, {eager.name: 0.0}, {}
-    for name in KINDS:
-        if name == eager.name:
-            continue
-        if device.kind == "cpu" and name == COMPILED:
-            unusable[name] = "a processor compiles a network of this size for minutes"
-            continue
+    for name in names:
         began = perf_counter()
         reason = KINDS[name].why_not(device)
         if not reason:
@@ -165,14 +183,13 @@ def _prepared(device: Device, graph: Graph, format: str, size: int) -> Prepared:
     return Prepared(eager, engines, seconds, unusable, images, labels)
 
 
-def _in_turn(prepared: Prepared, setting: Setting) -> dict[str, list[float]]:
-    """Images per second of each engine in each round: forward, backward and optimizer, synchronised at both
-    ends of a round."""
+def in_turn(prepared: Prepared, seconds: float, rounds: int, meter: Meter) -> dict[str, list[float]]:
+    """Images per second of each engine in each round of so many seconds: forward, backward and optimizer,
+    synchronised at both ends of a round."""
     passes = prepared.eager.passes
     device, parameters = passes.device, list(passes.network.parameters())
     fused = device.kind in ("cpu", "cuda", "xpu")
     optimizer = torch.optim.SGD(parameters, lr=1e-3, momentum=0.9, fused=fused)
-    seconds = setting.sized(ROUND_SECONDS, SMALL_ROUND_SECONDS)
 
     def once(engine: Engine, steps: int) -> float:
         device.synchronise()
@@ -189,8 +206,9 @@ def _in_turn(prepared: Prepared, setting: Setting) -> dict[str, list[float]]:
         once(engine, 1)
         steps[name] = max(1, round(seconds / once(engine, 1)))
     rates: dict[str, list[float]] = {name: [] for name in prepared.engines}
-    for _ in range(setting.sized(ROUNDS, SMALL_ROUNDS)):
+    for _ in range(rounds):
         for name, engine in prepared.engines.items():
             images = steps[name] * len(prepared.images)
-            rates[name].append(images / once(engine, steps[name]))
+            with meter.during(name):
+                rates[name].append(images / once(engine, steps[name]))
     return rates

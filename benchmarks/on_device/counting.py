@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from math import prod
 from typing import Any
 
@@ -21,6 +23,13 @@ from nas.seeds import residual, resnet50
 COUNTER, PROFILER = "FlopCounterMode", "torch.profiler"
 KERNELS = 8
 """Number of the longest kernels, which are recorded in the JSON."""
+CONVERSION = re.compile(
+    r"(?i)nchw_?to_?(folded_?)?nhwc|nhwc_?to_?(folded_?)?nchw|batched_transpose|transdata"
+)
+"""Names of kernels that only change the layout of images: of cuDNN, of MIOpen
+(src/kernels/gpu_batched_transpose_kernel of ROCm/MIOpen), and of CANN."""
+MOST_CONVERTING = 0.01
+"""Share of the kernels' time in which layouts may be converted, as for the three channels of the images."""
 
 
 def measure(setting: Setting) -> Figures:
@@ -39,9 +48,22 @@ def measure(setting: Setting) -> Figures:
                 faults.append(f"{name}, {direction}: {own:,} operations here, {counted:,} by {COUNTER}")
         profiled, kernels[name] = _profiled(device, graph, images), _kernels(device, graph, images)
         rows.append(row(f"{name}: forward", ours[0], "", profiled, PROFILER))
+        converting = conversion_share(kernels[name])
+        rows.append(
+            row(f"{name}: conversions of layout", converting, "%", MOST_CONVERTING, "of kernels, at most")
+        )
+        if converting > MOST_CONVERTING:
+            faults.append(f"{name}: {100 * converting:.1f} % of the kernels' time converts layouts")
     smaller = f"ResNet-50 at {side}²" if setting.is_small else ""
     notes = [f"{PROFILER} counts convolutions and products of matrices of the forward pass, by their shapes"]
-    return figures(rows, faults=faults, notes=notes, smaller=smaller, kernels=kernels)
+    longest = {name: dict(list(times.items())[:KERNELS]) for name, times in kernels.items()}
+    return figures(rows, faults=faults, notes=notes, smaller=smaller, kernels=longest)
+
+
+def conversion_share(kernels: Mapping[str, float]) -> float:
+    """Share of the time of all kernels that those take which only convert layouts."""
+    converting = sum(seconds for name, seconds in kernels.items() if CONVERSION.search(name))
+    return converting / max(sum(kernels.values()), 1e-9)
 
 
 def _gradients(grad: Any, reads: Any, weight: Any, *rest: Any, out_shape: Any = None) -> int:
@@ -73,17 +95,20 @@ def _profiled(device: Device, graph: Graph, images: int) -> int:
 
 
 def _kernels(device: Device, graph: Graph, images: int) -> dict[str, float]:
-    """The longest kernels of a training step, in seconds."""
+    """The kernels of a second training step in seconds, the longest first; in the first one libraries try
+    kernels out."""
     network, (pixels, labels) = place_network(graph, device), batch(graph, device, images)
     own = getattr(ProfilerActivity, device.kind.upper(), ProfilerActivity.CPU)
-    with profile(activities=[own]) as record:
+
+    def step() -> None:
         with device.autocast(device.formats[0]):
             loss = cross_entropy(network(pixels), labels)
         loss.backward()
         device.synchronise()
-    times = {
-        event.key: float(getattr(event, "self_device_time_total", 0.0) or event.self_cpu_time_total)
-        for event in record.key_averages()
-    }
-    longest = sorted(times, key=lambda name: times[name], reverse=True)[:KERNELS]
-    return {name: times[name] / 1e6 for name in longest}
+
+    step()
+    with profile(activities=[own]) as record:
+        step()
+    attribute = "self_cpu_time_total" if device.kind == "cpu" else "self_device_time_total"
+    times = {event.key: float(getattr(event, attribute, 0.0)) for event in record.key_averages()}
+    return {name: times[name] / 1e6 for name in sorted(times, key=lambda name: times[name], reverse=True)}

@@ -33,13 +33,15 @@ def measure(setting: Setting, name: str) -> Figures:
         return figures([], left_out="nothing was credited")
     bare, own = sum(each.bare_seconds for each in found), sum(each.own_seconds for each in found)
     rest = max(share.rest for share in shares(run))
+    efficiency = (1 - rest) * bare / own
     rows = [
         row("trials compared", len(found)),
         row("their credited seconds", own, "s", bare, "bare loop"),
         row("rest of the span", rest, "%"),
-        row("efficiency", (1 - rest) * bare / own, "", GOAL, "goal, at least"),
+        row("efficiency", efficiency, "", GOAL, "goal, at least"),
         row("spread of the bare loops, ±", median(each.spread for each in found), "%"),
     ]
     notes = [f"Trials spread evenly over {name}; the bare loop is eager PyTorch."]
     smaller = f"{SMALL_TRIALS} trials in place of {TRIALS}" if setting.is_small else ""
-    return figures(rows, notes=notes, smaller=smaller, trials=[asdict(each) for each in found])
+    slow = [f"{efficiency:.3f} of the bare loop's rate; goal: {GOAL}"] if efficiency < GOAL else []
+    return figures(rows, slow=slow, notes=notes, smaller=smaller, trials=[asdict(each) for each in found])

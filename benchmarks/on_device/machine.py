@@ -19,7 +19,7 @@ from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.rows import Figures, figures, row
 
 NEEDED = ("torch", "numpy", "safetensors", "scikit-learn", "pillow", "psutil", "click", "rich", "tomli-w")
-"""Packages that a run needs: setup.py, REQUIRED and RUN."""
+"""Packages that a run needs: pyproject.toml, dependencies and the extra run."""
 OPTIONAL: Mapping[str, str] = {
     "triton": "the compiled engine on a device",
     "nvidia-ml-py": "sensors of NVIDIA",

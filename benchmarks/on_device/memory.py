@@ -14,17 +14,17 @@ import torch
 from aiperf.config import load_preset
 from aiperf.device import Device, bind
 from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.objective import objective_of
 from aiperf.engines.registry import KINDS
 from aiperf.measuring.training_step import batch, place_network
 from aiperf.proposing.hyper import SHARE
 from aiperf.proposing.memory_model import step_parts
-from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.parts import COMPILED, Setting
 from benchmarks.on_device.rows import Figures, figures, row
 from nas.graph import Graph
 from nas.seeds import residual, resnet18, resnet50
 
 PERIOD_SECONDS = 0.002
-COMPILED = "compiled"
 
 
 def measure(setting: Setting) -> Figures:
@@ -74,7 +74,7 @@ def _taken(device: Device, graph: Graph, format: str, images: int, name: str) ->
     """Bytes at the highest in two steps with their optimizer, beside what was there before."""
     highest = _highest(device)
     scaler = torch.amp.GradScaler(device.kind, enabled=format == "fp16")
-    eager = Engine(Passes(place_network(graph, device), device, format, scaler))
+    eager = Engine(Passes(place_network(graph, device), device, format, scaler, objective_of(graph)))
     pixels, labels = batch(graph, device, images)
     engine = KINDS[name](eager.passes)
     optimizer = torch.optim.SGD(eager.passes.network.parameters(), lr=1e-3, momentum=0.9)

@@ -10,9 +10,10 @@ from aiperf.wording import figure, scaled
 from benchmarks.on_device.parts import PARTS, Part
 from benchmarks.on_device.state import DONE, FAILED, UNFINISHED, Measured
 
-WIDTH = 100
-WHAT, FOUND, EXPECTED, RATIO = 34, 16, 16, 6
-BY = WIDTH - WHAT - FOUND - EXPECTED - RATIO - 5
+WIDTH = 120
+WHAT, FOUND, EXPECTED, RATIO, WATTS, CLOCK = 34, 16, 16, 6, 8, 9
+BY = WIDTH - WHAT - FOUND - EXPECTED - RATIO - WATTS - CLOCK - 7
+MEGA = 1e6
 PREFIXED = ("OPS", "B/s", "B", "W", "Hz")
 COUNTED_BYTES = "GiB"
 TRACED_LINES = 3  # of a traceback: the whole of it stands in the JSON
@@ -24,9 +25,12 @@ def page(measured: Measured) -> str:
 
 
 def _lines(measured: Measured) -> Iterator[str]:
-    """The page, line by line: identity, summary, then each part."""
+    """The page, line by line: what is wrong, what is slow, the device, which parts are done, then each
+    part."""
     yield "aiperf-hpc on a device"
     yield "=" * WIDTH
+    for title, word in (("WRONG", "faults"), ("SLOW", "slow")):
+        yield from _found(title, measured, word)
     for name, text in measured.identity.items():
         yield from _named(name, text)
     yield from _summary(measured)
@@ -34,6 +38,21 @@ def _lines(measured: Measured) -> Iterator[str]:
         if (found := measured.parts.get(part.name)) is not None:
             yield ""
             yield from _part(part, found)
+
+
+def _found(title: str, measured: Measured, word: str) -> Iterator[str]:
+    """The faults of all parts, or what is slow in them, one by one; a part that ended with an error has its
+    last line."""
+    lines = []
+    for part in PARTS:
+        found = measured.parts.get(part.name, {})
+        lines += [f"{part.name}: {each}" for each in (found.get("figures") or {}).get(word, [])]
+        if word == "faults" and found.get("error"):
+            lines.append(f"{part.name}: {found['error'].strip().splitlines()[-1]}")
+    yield f"{title}{'' if lines else ': nothing so far'}"
+    for line in lines:
+        yield from textwrap.wrap(f"- {line}", WIDTH, subsequent_indent="  ")
+    yield ""
 
 
 def _summary(measured: Measured) -> Iterator[str]:
@@ -66,12 +85,16 @@ def _part(part: Part, found: Mapping[str, Any]) -> Iterator[str]:
     yield "-" * WIDTH
     rows = figures.get("rows", [])
     if any(row["expected"] is not None for row in rows):
-        yield _columns("", "found", "expected", "ratio", "by")
+        yield _columns("", "found", "expected", "ratio", "power", "clock", "by")
+    elif any(_use(row) != ("", "") for row in rows):
+        yield _columns("", "found", "", "", "power", "clock", "")
     for row in rows:
         yield from _row(row)
     for word, mark in (("smaller", "smaller here: "), ("left_out", "left out: ")):
         if figures.get(word):
             yield from _wrapped(mark + figures[word])
+    for text in figures.get("slow", []):
+        yield from _wrapped(f"slow: {text}")
     for note in figures.get("notes", []):
         yield from _wrapped(note)
     for fault in figures.get("faults", []):
@@ -93,8 +116,17 @@ def _row(row: Mapping[str, Any]) -> Iterator[str]:
         yield from _labelled(row["what"], f"{found}; expected: {expected} {row['by']}".rstrip())
         return
     by = "" if row["expected"] is None else _cut(row["by"])
-    yield _columns(what, found, "" if row["expected"] is None else expected, ratio, by)
+    yield _columns(what, found, "" if row["expected"] is None else expected, ratio, *_use(row), by)
     yield from (f"  {line}" for line in rest)
+
+
+def _use(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Power and clock of a row; empty where they are unknown."""
+    watts, hertz = row["watts"], row["hertz"]
+    return (
+        "" if watts is None else f"{watts:,.0f} W",
+        "" if hertz is None else f"{hertz / MEGA:,.0f} MHz",
+    )
 
 
 def _cut(text: str) -> str:
@@ -102,9 +134,10 @@ def _cut(text: str) -> str:
     return text if len(text) <= BY else f"{text[: BY - 1]}…"
 
 
-def _columns(what: str, found: str, expected: str, ratio: str, by: str) -> str:
+def _columns(what: str, found: str, expected: str, ratio: str, watts: str, clock: str, by: str) -> str:
     """One line of the table."""
-    return f"{what:<{WHAT}} {found:>{FOUND}} {expected:>{EXPECTED}} {ratio:>{RATIO}}  {by}"[:WIDTH]
+    figures = f"{found:>{FOUND}} {expected:>{EXPECTED}} {ratio:>{RATIO}} {watts:>{WATTS}} {clock:>{CLOCK}}"
+    return f"{what:<{WHAT}} {figures}  {by}"[:WIDTH]
 
 
 def _labelled(what: str, text: str) -> Iterator[str]:

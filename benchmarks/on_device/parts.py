@@ -9,7 +9,9 @@ from typing import TypeVar
 
 RUNS = ("digits", "synthetic")
 T = TypeVar("T")
-ENGINES = ("auto", "eager", "graphed", "compiled", "fused")
+ENGINES = ("auto", "eager", "graphed", "compiled", "fused", "fused-graphed")
+COMPILED = "compiled"
+"""The engine that takes minutes to be ready: it has parts of its own."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Part:
-    """One part: `measure(setting, *words)` of a module of this package gives its figures."""
+    """One part: a function of a module of this package gives its figures, for the setting and these words."""
 
     name: str
     title: str
@@ -50,6 +52,7 @@ class Part:
     """Number of runs in it, each with a span."""
     after: str = ""
     """The part whose run it reads."""
+    function: str = "measure"
 
     def needs(self, setting: Setting) -> float:
         """Seconds that it is expected to take."""
@@ -69,22 +72,32 @@ def _overhead(preset: str) -> Part:
     return Part(f"overhead-{preset}", title, "loops", (100.0, 40.0), (run,), after=run)
 
 
-# What tells most in the least time comes first: a machine may be lent for a few minutes only.
+# What shows most in the least time comes first, because a machine may be lent for a few minutes only: what is
+# wrong before what is slow, the control before its variants, and what compiles for minutes last.
 PARTS = (
-    Part("machine", "Machine", "machine", (30.0, 10.0)),
+    Part("machine", "Machine", "machine", (20.0, 10.0)),
     Part("formats", "Conformance: formats of multiplications", "number_formats", (20.0, 10.0)),
-    Part("engines", "Conformance: every engine makes the eager step", "engines", (200.0, 150.0)),
-    Part("ddp", "Conformance: engines in DDP of one rank", "engines", (90.0, 40.0), ("ddp",)),
-    Part("count", "Count of operations", "counting", (40.0, 15.0)),
-    Part("peak", "Ceilings against the list of peaks", "ceilings", (60.0, 20.0)),
-    Part("control", "Control: ResNet-50 v1.5", "control", (150.0, 60.0)),
-    Part("scatter", "Rates of grown networks", "scatter", (150.0, 20.0)),
-    Part("memory", "Memory of a training step", "memory", (90.0, 20.0)),
-    Part("sensors", "Sensors and energy", "sensors", (45.0, 15.0)),
+    Part("engines", "Conformance: engines make the eager step", "engines", (50.0, 40.0)),
+    Part("group", "Conformance: trials in DDP of one rank", "group", (50.0, 30.0), ("one",)),
+    Part("replays", "Memory of thousands of steps, and of many trials", "replays", (70.0, 30.0)),
+    Part("control", "Control: ResNet-50 v1.5", "control", (90.0, 60.0)),
+    Part("count", "Count of operations, conversions of layout", "counting", (40.0, 15.0)),
+    Part("memory-errors", "Forced lack of memory", "out_of_memory", (45.0, 10.0)),
     _run("digits", "auto"),
+    Part("choices", "Format, layout and autotuning", "choices", (60.0, 30.0)),
+    Part("groups", "Groups of all devices", "group", (120.0, 60.0), ("all",)),
+    Part("places", "Another device, by UUID, on a slice", "places", (75.0, 15.0)),
+    Part("inputs", "Training from JPEG and packed images", "inputs", (90.0, 20.0)),
+    Part("batches", "Sizes of the batch", "choices", (90.0, 20.0), function="measure_sizes"),
+    Part("sensors", "Sensors and energy", "sensors", (45.0, 15.0)),
+    Part("peak", "Ceilings against the list of peaks", "ceilings", (60.0, 20.0)),
     _run("synthetic", "auto"),
     _overhead("digits"),
     _overhead("synthetic"),
+    Part("memory", "Memory of a training step", "memory", (90.0, 20.0)),
+    Part("engines-compiled", "Conformance: compiled steps", "engines", (150.0, 120.0), (COMPILED,)),
+    Part("control-compiled", "Control: compiled steps", "control", (180.0, 10.0), (COMPILED,)),
+    Part("scatter", "Rates of grown networks", "scatter", (150.0, 20.0)),
     Part("tests", "Conformance: doctor and tests", "suite", (90.0, 60.0)),
     *(_run(preset, engine) for engine in ENGINES[1:] for preset in RUNS),
 )

@@ -205,9 +205,10 @@ def of_amd(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for values in json.loads(text).values():
         for name, value in values.items():
-            if "power (w)" in name.lower():
+            text = str(value).replace(".", "", 1)
+            if "power (w)" in name.lower() and text.isdecimal():  # "N/A (Secondary die)" of an MI250
                 found.setdefault("power_watts", float(value))
-            if "junction" in name.lower() and "(c)" in name.lower():
+            if "junction" in name.lower() and "(c)" in name.lower() and text.isdecimal():
                 found.setdefault("temperature_celsius", float(value))
     return found
 

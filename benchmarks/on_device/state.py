@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.on_device.rows import row
 
-FORM = "aiperf-hpc/device/1"
+FORM = "aiperf-hpc/device/2"
 DONE, FAILED, UNFINISHED = "done", "failed", "unfinished"
 ROW = row("", None)
 
@@ -143,9 +143,9 @@ def _is_part(part: object) -> bool:
 
 
 def _are_figures(figures: dict[str, Any]) -> bool:
-    """Whether they have rows, notes, faults and both texts."""
+    """Whether they have rows, notes, faults, what is slow, and both texts."""
     texts = [figures.get("smaller"), figures.get("left_out")]
-    lists = all(_has(figures.get(name), list, str) for name in ("notes", "faults"))
+    lists = all(_has(figures.get(name), list, str) for name in ("notes", "faults", "slow"))
     rows = figures.get("rows")
     return lists and _has(texts, list, str) and _has(rows, list, dict) and all(map(_is_row, rows))
 
@@ -155,7 +155,8 @@ def _is_row(found: dict[str, Any]) -> bool:
     if found.keys() != ROW.keys() or not _has([found[name] for name in ("what", "unit", "by")], list, str):
         return False
     values = all(isinstance(found[name], str | int | float | None) for name in ("found", "expected"))
-    return values and isinstance(found["ratio"], int | float | None)
+    numbers = (found[name] for name in ("ratio", "watts", "hertz"))
+    return values and all(isinstance(number, int | float | None) for number in numbers)
 
 
 def _has(value: Any, kind: type, each: type = object) -> bool:

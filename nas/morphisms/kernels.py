@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import isqrt
 
 from nas.graph import Graph
@@ -40,7 +41,7 @@ class EnlargeKernel(Morphism):
             if isinstance(node.layer, (Conv2d, DepthwiseConv2d))
             and isinstance(node.layer.kernel, int)
             and 1 < node.layer.kernel < LARGEST_KERNEL
-            and live(_larger(node.name, node.layer, node.layer.kernel + 2), _area(graph, node.name))
+            and _can_grow(node.layer, _area(graph, node.name))
         }
         node = choose(rng, list(kernels), "kernel that can grow")
         return cls(node, kernels[node] + 2)
@@ -91,6 +92,14 @@ def _larger(name: str, layer: Conv2d | DepthwiseConv2d, kernel: int) -> Conv2d |
         return replace(layer, kernel=kernel)
     (height, width), (down, right) = layer.paddings, layer.dilations
     return replace(layer, kernel=kernel, padding=(height + down * more // 2, width + right * more // 2))
+
+
+# Each proposal asks it of all convolutions, and most graphs have the same ones.
+@lru_cache(maxsize=1 << 12)
+def _can_grow(layer: Conv2d | DepthwiseConv2d, area: tuple[int, ...]) -> bool:
+    """Whether the kernel, a square one, may be larger by two and still see the image with each tap."""
+    assert isinstance(layer.kernel, int)
+    return live(_larger(type(layer).__name__, layer, layer.kernel + 2), area)
 
 
 def _area(graph: Graph, name: str) -> tuple[int, ...]:

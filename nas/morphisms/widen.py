@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 
 from nas.graph import Graph
+from nas.layers import Layer
 from nas.morphisms.carry import Edit
 from nas.morphisms.channels import NEW, Channels, MorphismError
 from nas.morphisms.morphism import Morphism
@@ -55,7 +57,7 @@ class _Widening(Morphism):
                 f"which cannot become {self.channels}"
             )
         child = replaced(
-            graph, {node: graph.node[node].layer.widened(self.channels) for node in tie.producers}
+            graph, {node: _widened(graph.node[node].layer, self.channels) for node in tie.producers}
         )
         old, new = tie.width // tie.groups, self.channels // tie.groups
         if self.copies and new > 2 * old:
@@ -117,6 +119,12 @@ class WidenTrunkByCopies(_Widening):
     """As `WidenByCopies`, for all the layers whose outputs additions and gates tie to one width."""
 
     trunk, copies = True, True
+
+
+# The layers of a trunk are alike, and the same widths are tried for many children.
+@lru_cache(maxsize=1 << 12)
+def _widened(layer: Layer, width: int) -> Layer:
+    return layer.widened(width)
 
 
 def _unread(old: int, new: int, rng: np.random.Generator) -> Channels:

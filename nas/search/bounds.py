@@ -57,22 +57,13 @@ def in_round(least: float, most: float, bounds: Bounds, round_: int) -> tuple[fl
 
 @dataclass(frozen=True)
 class Size:
-    """The figures of an architecture that are bounded.
+    """The figures of an architecture that are bounded: operations and activations of one training example,
+    parameters, and layers, each of which takes the time of a kernel's call however small it is.
 
     Activations are elements: their bytes are a multiple that is the same for child and seed.
     """
 
-    operations: int
-    """OPS of one training example."""
-    parameters: int
-    activations: int
-    """Elements of all node outputs, for one example."""
-    layers: int
-    """Nodes of the graph: each is a call of a kernel or more, which takes its time however small it is."""
-
-    @staticmethod
-    def of(graph: Graph) -> Size:
-        return Size(graph.operations, graph.num_parameters, graph.num_activations, len(graph.nodes))
+    graph: Graph
 
     def within(self, bounds: Bounds, seed: Size, round_: int = 1) -> bool:
         """Whether a candidate of that round may have this size."""
@@ -85,11 +76,13 @@ class Size:
 
     def _compared(self, bounds: Bounds, seed: Size, round_: int) -> Iterator[tuple[int, int, float, float]]:
         """Each figure, that of the seed, and the least and the greatest multiple of the seed's that is
-        allowed."""
-        operations = in_round(bounds.min_operations, bounds.max_operations, bounds, round_)
+        allowed. Operations are last, because counting them takes most of the time and half of the candidates
+        have too many activations."""
+        own, of_seed = self.graph, seed.graph
         activations = in_round(bounds.min_activations, bounds.max_activations, bounds, round_)
+        yield own.num_activations, of_seed.num_activations, *activations
+        yield own.num_parameters, of_seed.num_parameters, 0.0, bounds.max_parameters
         layers = in_round(bounds.min_layers, bounds.max_layers or inf, bounds, round_)
-        yield self.operations, seed.operations, *operations
-        yield self.parameters, seed.parameters, 0.0, bounds.max_parameters
-        yield self.activations, seed.activations, *activations
-        yield self.layers, seed.layers, *layers
+        yield len(own.nodes), len(of_seed.nodes), *layers
+        operations = in_round(bounds.min_operations, bounds.max_operations, bounds, round_)
+        yield own.operations, of_seed.operations, *operations

@@ -63,7 +63,7 @@ class Growing:
         for kind in rng.choices(tuple(self.mix), tuple(self.mix.values()), k=LONGEST_WALK):
             spend(graph)
             step, found = edited(graph, rng, [kind])
-            size = Size.of(found)
+            size = Size(found)
             if not step or not size.below(self.bounds, self.seed, round_):
                 continue
             graph, walked = found, (*walked, *step)
@@ -75,7 +75,7 @@ class Growing:
 def too_narrow(seed: Graph, bounds: Bounds, mix: Mapping[type[Morphism], float] = MIX) -> int | None:
     """The first round into whose bounds no walk from the seed leads, of some that were tried; None where each
     round has one. A block of layers may be too large a step for them."""
-    growing, rng = Growing(bounds, Size.of(seed), mix), random.Random("too narrow")
+    growing, rng = Growing(bounds, Size(seed), mix), random.Random("too narrow")
     every = -(-bounds.growth_rounds // ROUNDS_TRIED) or 1
     for round_ in range(1, bounds.growth_rounds + 2, every) if bounds.growth_rounds else ():
         if not any(growing.walk(seed, rng, round_) for _ in range(WALKS_TRIED)):
@@ -92,7 +92,7 @@ def typical(seed: Graph, bounds: Bounds, mix: Mapping[type[Morphism], float] = M
     """
     if not bounds.growth_rounds:
         return seed
-    growing, rng = Growing(bounds, Size.of(seed), mix), random.Random("typical")
+    growing, rng = Growing(bounds, Size(seed), mix), random.Random("typical")
     walks = (growing.walk(seed, rng, bounds.growth_rounds + 1) for _ in range(WALKS_TRIED))
     drawn = islice((walked[1] for walked in walks if walked), TYPICAL_DRAWS)
     grown = sorted(drawn, key=lambda graph: graph.num_activations)

@@ -72,7 +72,7 @@ class Search:
         mix = {kind: share for kind, share in mix.items() if share}
         self._kinds = tuple(mix)
         self._shares = tuple(mix.values())
-        self._seed_size = Size.of(seed)
+        self._seed_size = Size(seed)
         self._growth = Growing(bounds, self._seed_size, mix)
         self._living: dict[int, Living] = {}  # in order of arrival
         self._in_flight: dict[int, StoredTrial] = {}
@@ -241,7 +241,7 @@ class Search:
             raise TooMuchWork(f"more than {self.most_work:,} readings of a tensor")
 
     def _is_legal(self, graph: Graph) -> bool:
-        return Size.of(graph).within(self.bounds, self._seed_size)
+        return Size(graph).within(self.bounds, self._seed_size)
 
     def _is_new(self, graph: Graph) -> bool:
         """Whether no trial had this architecture."""

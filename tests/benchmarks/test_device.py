@@ -21,7 +21,7 @@ from benchmarks import device
 from benchmarks.on_device.__main__ import identify as identity_of
 from benchmarks.on_device.page import WIDTH, page, shown
 from benchmarks.on_device.parts import BY_NAME, PARTS, Setting
-from benchmarks.on_device.rows import figures, row
+from benchmarks.on_device.rows import Use, figures, row
 from benchmarks.on_device.runner import forget, go_on, needed, pending, run_part, told
 from benchmarks.on_device.state import DONE, FAILED, FORM, UNFINISHED, Measured, StateError, opened
 from tests.house.tree import ROOT, tracked
@@ -57,7 +57,7 @@ def measured_as(folder: Path, **states: str) -> Measured:
             "state": state,
             "began": "2026-11-23 10:00:00 UTC",
             "seconds": 20.0,
-            "figures": figures([row("rate", 6500.0, "images/s", 4868.0, "somebody")]),
+            "figures": figures([row("rate", 6500.0, "images/s", 4868.0, "somebody", use=Use(652.3, 1.98e9))]),
             "error": "",
         }
         for name, state in states.items()
@@ -131,6 +131,7 @@ MACHINE = ("parts", "machine")
         ((*MACHINE, "figures", "rows"), [{}], "its part machine is damaged"),
         ((*MACHINE, "figures", "rows", 0, "found"), [], "its part machine is damaged"),
         ((*MACHINE, "figures", "notes"), "none", "its part machine is damaged"),
+        ((*MACHINE, "figures", "rows", 0, "watts"), "650", "its part machine is damaged"),
         ((*MACHINE, "seconds"), float("nan"), "cannot be read (NaN is not a finite number)"),
     ],
 )
@@ -208,7 +209,7 @@ def test_only_all_is_every_part(
     assert typed("--out", tmp_path, "--only", "all", "--seconds", "1") == MORE
     waiting, *_, last = capsys.readouterr().out.splitlines()
     assert [name for name in BY_NAME if f" {name} (" not in waiting] == []
-    assert last == "a part needs about 150 s: call with --seconds 170 or more"
+    assert last == "a part needs about 120 s: call with --seconds 140 or more"
     assert typed("--list") == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*BY_NAME]
 
@@ -271,14 +272,21 @@ def test_the_page(tmp_path: Path) -> None:
         row("error", 0.0123, "%", 0.02, "goal, at most", compared=False),
     ]
     measured.parts["formats"]["figures"] = figures(long, faults=["a fault"], smaller="everything")
+    measured.parts["machine"]["figures"]["slow"] = ["half of what it should be"]
     lines = page(measured).splitlines()
-    assert lines[2:7] == [
+    assert lines[2:12] == [
+        "WRONG",
+        "- formats: a fault",
+        "",
+        "SLOW",
+        "- machine: half of what it should be",
+        "",
         "device      A device",
         "done        machine",
         "left out    none",
         "failed      formats",
-        "to do       engines, ddp, count, peak, control, scatter, memory, sensors, digits-auto,",
     ]
+    assert lines[12].startswith("to do       engines, group, replays, control, count, ")
     start = next(index for index, line in enumerate(lines) if line.startswith("Machine [machine]"))
     assert lines[start:] == (ROOT / "tests/benchmarks/page.txt").read_text(encoding="utf-8").splitlines()
 

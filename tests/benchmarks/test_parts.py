@@ -12,7 +12,6 @@ from time import monotonic, sleep
 import pytest
 
 from aiperf.device.cpu import Cpu
-from aiperf.engines.registry import KINDS
 from aiperf.pretending.assumptions import assumed
 from benchmarks.on_device import (
     ceilings,
@@ -62,6 +61,7 @@ def setting(tmp_path: Path) -> Setting:
 def test_vendors_tools_are_read() -> None:
     assert {line: of_nvidia(line) for line in LINE} == LINE
     assert (of_amd(RADEON), of_amd("")) == ({"power_watts": 143.0, "temperature_celsius": 54.0}, {})
+    assert of_amd('{"gpu1": {"Average Graphics Package Power (W)": "N/A (Secondary die)"}}') == {}
 
 
 def test_a_sensor_that_differs_from_the_tool_is_a_fault() -> None:
@@ -157,6 +157,22 @@ def test_a_count_that_is_not_the_counters_is_a_fault(
     assert faults[0].startswith("digits' seed, backward: 3,089,024 operations here, ")
 
 
+def test_conversions_of_layout_are_found_among_the_kernels() -> None:
+    """By names as profilers print them."""
+    converting = (
+        "void cudnn::ops::nchwToNhwcKernel<__half, __half, float, false, true, (cudnnKernelDataType_t)0>",
+        "void cudnn::ops::nhwcToNchwKernel<__nv_bfloat16, __nv_bfloat16, float, true, false>",
+        "batched_transpose_32x32_half",
+        "TransData",
+    )
+    others = {
+        "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64": 3.0,
+        "void at::native::batch_norm_collect_statistics_channels_last_kernel<Welford>": 3.0,
+    }
+    assert counting.conversion_share(others) == 0
+    assert counting.conversion_share(others | dict.fromkeys(converting, 0.5)) == 0.25
+
+
 def test_memory_is_seen() -> None:
     watch = memory._Watch()
     with mmap.mmap(-1, 64 << 20) as block:  # fresh from the system: malloc may still have some
@@ -165,14 +181,9 @@ def test_memory_is_seen() -> None:
         assert 0.9 * len(block) < watch.end() < 2 * len(block)
 
 
-@pytest.mark.parametrize("words", [(), ("ddp",)])
-def test_engines_make_the_eager_step(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
-    """Without the compiler, which takes a processor minutes."""
-    monkeypatch.setattr(engines, "KINDS", {name: KINDS[name] for name in ("eager", "graphed", "fused")})
+def test_engines_make_the_eager_step(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "resnet18", lambda input, classes: residual(input, classes))
-    found = engines.measure(setting, *words)
+    found = engines.measure(setting)
     states = {row["what"].split(":")[0]: row["found"].split(",")[0].split(":")[0] for row in found["rows"]}
     assert (found["faults"], states) == ([], {"graphed": "cannot be used", "fused": "same"})
 

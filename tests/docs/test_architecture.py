@@ -39,6 +39,7 @@ def test_every_kind_of_line_in_the_journal_is_shown() -> None:
     named = {
         "NonceGiven",
         "DeviceChecked",
+        "FabricMeasured",
         "HostUsed",
         "RankAlike",
         "Beat",

@@ -28,7 +28,7 @@ FLOORS: tuple[Mapping[str, str], ...] = (
         "aiperf.rules": "numpy",
         "aiperf.conduct": "",
         "aiperf.parallel": "torch",
-        "aiperf.engines": "torch",
+        "aiperf.engines": "torch triton",
     },
     {"analysis.readings": "numpy", "aiperf.pretending": "tomli_w", "aiperf.measuring": "torch"},
     {

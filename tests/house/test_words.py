@@ -44,7 +44,7 @@ BEGINS_WITH_OF = re.compile(r"[\"']\s*Of\b")
 FOREIGN = re.compile(
     r"dcmi_get_card_id_device_id_from_logicid"
     r"|FlopCounterMode|flop_counter|get_(?:total|peak)_flops|get_flop_counts|gpu-flops-bench"
-    r"|with_flops|event\.flops|\"card0\""  # torch.profiler, rocm-smi
+    r"|\bmutates_args\b|with_flops|event\.flops|\"card0\""  # torch.profiler, rocm-smi
     r"|model cards|nni\.experiment|: inherit\b"
     r"|experimentName|nni-experiments|host_network_card_count"
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from launch import SCHEDULERS
 from launch.job import Job
 from launch.script import script_text, table_text
-from launch.site import Container, Devices, Mpi, Queue, Scratch, Site
+from launch.site import Container, Devices, Mpi, Pods, Queue, Scratch, Site
 from tests.house.tree import ROOT
 
 SHIPPED = ROOT / "slurm"
@@ -47,6 +47,16 @@ PBS = Site(
     setup=("source ~/venv/bin/activate",),
 )
 LSF = replace(PBS, mpi=Mpi("mpirun"), scratch=Scratch("/tmp", 'cp -r /data/set "$scratch"'))
+KUBERNETES = Site(
+    Queue(partition="team-queue"),
+    Devices(per_node=8, cores_per_node=96),
+    Mpi("mpiexec", options=("--with-ft ulfm",)),
+    kubernetes=Pods("registry.example.org/aiperf-hpc:0.1", "aiperf-data", rdma="rdma/hca_shared_devices_a"),
+    environment={"NCCL_IB_HCA": "mlx5", "NAME": 'with "quotes"'},
+)
+PLAIN_PODS = Site(
+    devices=Devices(request="none"), mpi=Mpi("mpiexec"), kubernetes=Pods("aiperf-hpc:0.1", "data", "/data")
+)
 TORCHRUN = replace(SITE, mpi=Mpi("torchrun"))
 
 SYNTHETIC = ("--preset", "synthetic")
@@ -85,6 +95,8 @@ GOLDEN = (
     Golden(HERE / "table.pbs", "pbs", PBS, Job(1, 0, "study-table", alone=False)),
     Golden(HERE / "multi_node.lsf", "lsf", LSF, Job(8, 1, options=RANKED)),
     Golden(HERE / "repeated.lsf", "lsf", LSF, Job(2, 1, repeat=3)),
+    Golden(HERE / "queued.yaml", "kubernetes", KUBERNETES, Job(4, 1, options=RANKED)),
+    Golden(HERE / "plain.yaml", "kubernetes", PLAIN_PODS, Job(1, 0.5, "Small_Run", options=SYNTHETIC)),
     Golden(HERE / "table.lsf", "lsf", LSF, Job(1, 0, "study-table", alone=False)),
 )
 

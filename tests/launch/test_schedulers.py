@@ -28,7 +28,9 @@ def test_a_dependency_waits_for_all() -> None:
         "slurm": "sbatch --parsable --dependency=afterany:1:2",
         "pbs": "qsub -W depend=afterany:1:2",
         "lsf": "bsub -w 'ended(1) && ended(2)'",
+        "kubernetes": "kubectl create -f -",
     }
+    assert [each.name for each in SCHEDULERS.values() if not each.waits] == ["Kubernetes"]
 
 
 JOB_IDS = [
@@ -42,6 +44,7 @@ JOB_IDS = [
         "<<Job <12> of yours still waits>>\nJob <4711> is submitted to default queue <normal>.\n",
         "4711",
     ),
+    ("kubernetes", "Warning: old\nmpijob.kubeflow.org/aiperf-hpc-x7k2p created\n", "aiperf-hpc-x7k2p"),
 ]
 
 
@@ -61,6 +64,9 @@ PBS_JOBS = {
     "4.s": {},
     "5.s": 1,
 }
+MPIJOBS = (
+    "a Created,Running\nb  Created,Succeeded\nc Created,Suspended\nd <none>\ne Created,Failed\nWarning: old\n"
+)
 LSF_RECORDS = [{"JOBID": "1", "STAT": "PEND"}, {"JOBID": "2", "STAT": "RUN"}, {"JOBID": "3", "STAT": "EXIT"}]
 LSF_RECORDS += [{"JOBID": "4", "ERROR": "Job <4> is not found"}, {"STAT": "RUN"}]
 STATES = {
@@ -78,6 +84,11 @@ STATES = {
         json.dumps({"RECORDS": LSF_RECORDS}),
         {"1": PENDING, "2": RUNNING, "3": GONE, "4": GONE},
         ("{'STAT': 'RUN'}",),
+    ),
+    "kubernetes": (
+        MPIJOBS,
+        dict(zip("abcde", (RUNNING, GONE, PENDING, PENDING, GONE))),
+        ("Warning: old",),
     ),
 }
 """What `ask` prints, the states in it, and what is none."""

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(900)]
 AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 SLOWED = 4
 """The rank that is slowed; with one device per trial, it is group 3."""
-NAMED_SECONDS = 50.0
+NAMED_SECONDS = 70.0
 CONTROL = Path("/sys/fs/cgroup/cpu")
 """Control groups of version 1; only root may write there."""
 
@@ -77,7 +77,7 @@ def apart(job: Job) -> Iterator[None]:
 
 def test_a_busy_loop_beside_one_of_four_ranks_is_named(tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 1.2, "--device", "cpu"]
+    words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 1.5, "--device", "cpu"]
     each = ["--devices-per-trial", 1, "--set", "training.epochs=[30]"]
     with started(OPEN_MPI.run(5, *words, *each), directory, AIPERF_TEST_BUSY="1") as job:
         job.wait_for('"Released"', seconds=450.0)
@@ -86,7 +86,8 @@ def test_a_busy_loop_beside_one_of_four_ranks_is_named(tmp_path: Path) -> None:
             assert not any("group 3" in line for line in slow_lines(directory))
             job.worker(SLOWED).send_signal(signal.SIGUSR2)
             until, times = time.monotonic() + NAMED_SECONDS, 0
-            while times < 3:  # in a row: the end adds a little to what is compared
+            # In a row: near the limit it is named and not named in turn, and the end adds to the data.
+            while times < 10:
                 times = times + 1 if any("group 3" in line for line in slow_lines(directory)) else 0
                 assert time.monotonic() < until, slow_lines(directory)
                 time.sleep(1)

@@ -256,7 +256,8 @@ def test_the_facts_of_any_graph_agree_with_its_layers(graph: Graph) -> None:
 
 def figures(graph: Graph) -> tuple[object, ...]:
     shapes = list(graph.shapes.items())
-    return shapes, graph.rows, graph.key, graph.weights, graph.num_activations, graph.operations
+    sums = graph.num_parameters, graph.num_activations, graph.operations
+    return shapes, graph.rows, graph.key, graph.weights, graph.trained, sums
 
 
 @pytest.mark.parametrize("seed", [residual(), resnet18((3, 64, 64), 10), resnet50((3, 64, 64), 10)])
@@ -267,6 +268,8 @@ def test_a_graph_inferred_with_any_parents_help_is_the_one_without(seed: Graph, 
     for parent, child in pairwise(lineage):
         alone = figures(Graph(child.input, child.nodes))
         for other in (parent, child, seed, lineage[-1], smaller):
+            assert figures(Graph(child.input, child.nodes, other)) == alone
+            assert figures(other)  # what is known of a parent is taken over
             assert figures(Graph(child.input, child.nodes, other)) == alone
 
 

@@ -182,7 +182,9 @@ VARIABLE_CASES = (
         VariableCase(
             (
                 *_in("launch/current_job.py", "each.job_id", "scheduler.job_id"),
-                *_in(f"launch/{name}.py", "self.job_id", *("self.element",) * (name == "lsf")),
+                # A pod does not ask for its time.
+                *_in(f"launch/{name}.py", *("self.job_id",) * (name != "kubernetes")),
+                *_in(f"launch/{name}.py", *("self.element",) * (name == "lsf")),
                 *("launch/slurm.py END",) * (name == "slurm"),
             ),
             tuple(filter(None, (each.job_id, each.element, "SLURM_JOB_END_TIME"))),
@@ -228,6 +230,11 @@ VARIABLE_CASES = (
         lambda _: called("aiperf.parallel.ddp:meet_across_hosts", "127.0.0.1", 1, True),
     ),
     VariableCase(
+        ("aiperf/measuring/fabric.py INTERFACES[0]",),
+        ("GLOO_SOCKET_IFNAME",),
+        "aiperf.measuring.fabric:gloo_transport",
+    ),
+    VariableCase(
         ("aiperf/device/dynamo.py CACHE", "aiperf/engines/compiled.py CACHE"),
         ("TORCHINDUCTOR_CACHE_DIR",),
         _compiler,
@@ -241,6 +248,11 @@ VARIABLE_CASES = (
         ("aiperf/device/cpu.py STATED",),
         ("OMP_NUM_THREADS",),
         lambda _: called("aiperf.device.cpu:_is_stated"),
+    ),
+    VariableCase(
+        ("aiperf/commands/command_groups.py BLAS_THREADS",),
+        ("OPENBLAS_NUM_THREADS",),
+        lambda _: called("aiperf.commands.command_groups:_imported.__wrapped__", "aiperf.commands.peak:peak"),
     ),
     VariableCase(
         ("aiperf/device/cuda.py name",), ("PYTORCH_MIOPEN_SUGGEST_NHWC",), "aiperf.device.cuda:without_nhwc"
@@ -575,6 +587,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
         "aiperf/ranks/process.py describe_device",
         "aiperf/ranks/process.py infer_data",
         "aiperf/ranks/process.py visible_devices",
+        "aiperf/training/fabric.py _measured",
     ),
     "tests/aiperf/host/test_programs.py": ("aiperf/host/programs.py ask",),
     "tests/aiperf/doctor/test_host_report.py": ("aiperf/doctor/host_report.py examine_onednn",),
@@ -611,7 +624,6 @@ OWN: Mapping[str, tuple[str, ...]] = {
     "a file of this program or of a library": (
         "aiperf/host/package_clash.py _again",
         "aiperf/host/code.py code_hash",
-        "aiperf/commands/command_groups.py first_sentence",
         "aiperf/config.py preset_text",
         "aiperf/data/decode.py pillow_fault",
         "aiperf/data/digits.py _digits",

@@ -1,4 +1,4 @@
-"""What `setup.py` states of the distribution agrees with the tree, the code and the tested versions."""
+"""What `pyproject.toml` states of the distribution agrees with the tree, the code and the tested versions."""
 
 from __future__ import annotations
 

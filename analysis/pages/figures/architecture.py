@@ -1,4 +1,9 @@
-"""An architecture from top to bottom: its units as boxes, what its line of morphisms changed in colour."""
+"""An architecture from top to bottom: its units as boxes, what its line of morphisms changed in colour.
+
+A unit is a layer with the norm and the activation that follow it, and equal blocks in a row are drawn once.
+Positions are computed here, in units that are pixels, because a general layout of graphs is neither stable
+from trial to trial nor as narrow as a telephone.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +68,7 @@ def architecture_picture(found: Architecture, best: int) -> Picture:
 
     legend = [Key("faint", "as in the seed")]
     if any(unit.touch.trial not in (SEED, best) for unit in _all(found)):
-        legend.append(Key("sky", "changed earlier in its line, by the trial of that number"))
+        legend.append(Key("sky", "changed earlier in its line; the number is that trial's"))
     if any(unit.touch.trial == best for unit in _all(found)):
         legend.append(Key("amber", f"new in trial {best}, or changed from its parent"))
     return Picture(
@@ -74,6 +79,7 @@ def architecture_picture(found: Architecture, best: int) -> Picture:
         table=_steps(found) if found.steps else None,
         legend=legend,
         labels=[_label(unit) for unit in _all(found)],
+        covers=True,
     )
 
 
@@ -262,12 +268,11 @@ def _box(axes: Axes, unit: LayerUnit, x: float, y: float, layout: Layout, best: 
         box.set(facecolor=ground, edgecolor=edge, alpha=alpha, linewidth=width_of_edge)
         axes.add_patch(box)
     number = f" · {touch.trial}" if touch.trial not in (SEED, best) else ""
-    for text in _texts(unit, touch.trial == best):
-        if len(text + number) * LETTER * layout.font <= width - 6:
-            break
-    room = int((width - 6) / (LETTER * layout.font)) - len(number)
-    text = text if len(text) <= room else f"{text[: max(1, room - 1)]}…"
-    write(axes, x, y, text + number, layout, "ink", ha="center")
+    texts, room = _texts(unit, touch.trial == best), int((width - 6) / (LETTER * layout.font))
+    # The colour tells as much as the number, so the number goes before the text is cut.
+    fits = [text for text in (*(text + number for text in texts), texts[-1]) if len(text) <= room]
+    text = fits[0] if fits else f"{texts[-1][: max(1, room - 1)]}…"
+    write(axes, x, y, text, layout, "ink", ha="center")
 
 
 def _texts(unit: LayerUnit, is_last: bool) -> Sequence[str]:
@@ -279,6 +284,7 @@ def _texts(unit: LayerUnit, is_last: bool) -> Sequence[str]:
         mark = " (new)" if unit.touch.is_new else f" (was {unit.touch.was})" if unit.touch.was else ""
     brief = tail.replace("batch norm", "BN")
     numbers = short.replace(" conv", "").replace("linear ", "").replace("depthwise", "dw")
+    numbers = numbers.replace("global ", "").replace(" heads", "h")
     return (unit.text + mark + tail, unit.text + mark + brief, unit.text + mark, unit.text, short, numbers)
 
 

@@ -1,4 +1,8 @@
-"""Bars side by side: one per row and series."""
+"""Bars side by side: one per row and series.
+
+Bars are horizontal, because names of layers and machines are longer than bars are wide, and each has its
+figure beside it, so no axis is needed.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ def bars(
         axes.grid(visible=False)
         axes.spines["bottom"].set_visible(False)
         axes.set_xticks([])
-        thickness = 0.8 / len(series)
+        thickness = 0.8 / len(series)  # of a row; the rest is the gap to the next one
         widths, heights = list[float](), list[float]()
         for place, (colour, values) in enumerate(series.values()):
             at = np.arange(len(rows)) + (place - (len(series) - 1) / 2) * thickness
@@ -63,4 +67,4 @@ def bars(
         for row, value in zip(rows, values)
     ]
     legend = [Key(colour, one) for one, (colour, _) in series.items()] if len(series) > 1 else []
-    return Picture(name, title, says, draw, table=table, legend=legend, labels=labels)
+    return Picture(name, title, says, draw, table=table, legend=legend, labels=labels, covers=True)

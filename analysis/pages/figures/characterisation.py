@@ -1,6 +1,8 @@
 """Parameters, operations and epochs to an error of every trial, compared with the control network.
 
 After AIBench Training (Tang et al., ISPASS 2021), which places each of its 19 networks so: docs/beyond.md.
+Epochs are counted since the weights were new, with those of the ancestors from which a child carries its
+weights: otherwise every child would seem to learn in an epoch what its line learned in fifty.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from matplotlib.ticker import EngFormatter
 from numpy.typing import NDArray
 
 from aiperf.tasks.task import Task
-from aiperf.wording import figure, percent, plain, scaled
+from aiperf.wording import counted, figure, percent, plain, scaled
 from analysis.comparing.characteristics import ControlNetworkCost, Trained, spread_table, thirds
 from analysis.pages.figures.picture import COLOURS, Drawing, Frame, Key, Picture, canvas, pointed, round_ticks
 from analysis.pages.figures.trial_dots import TRIALS_SHOWN, draw_dots, name_trials, named_key, operations_axis
@@ -45,6 +47,7 @@ def characterisation(
         figure, (axes,) = canvas(frame, 300 if frame.narrow else 420)
         x = np.array([float(one.operations) for one in shown])
         y = np.array([float(one.parameters) for one in shown])
+        # Never reached counts as infinitely many, so that no third of the others has it.
         epochs = np.array([inf if one.epochs is None else one.epochs for one in shown])
         parts_shown = [(~np.isfinite(epochs), "soft", 4.5)]
         for (low, high), (colour, size) in zip(parts, THIRDS):
@@ -114,13 +117,10 @@ def _axes(
 def _legend(
     parts: Sequence[tuple[float, float]], error: float, control: ControlNetworkCost | None
 ) -> list[Key]:
+    """An entry for each third of those that reached the error, for those that did not, and for the
+    control."""
     at = percent(error)
-    keys = [
-        Key(colour, f"{at} after {figure(low)} to {figure(high)} epochs", "dot")
-        if low < high
-        else Key(colour, f"{at} after {figure(low)} epochs", "dot")
-        for (low, high), (colour, _) in zip(parts, THIRDS)
-    ]
+    keys = [Key(colour, f"{at} after {_epochs(third)}", "dot") for third, (colour, _) in zip(parts, THIRDS)]
     keys.append(Key("soft", f"{at} not reached", "dot"))
     if control is not None:
         keys.append(Key("amber", f"the control, {control.name}", "diamond"))
@@ -134,9 +134,10 @@ def _says(
     if not found or error is None:
         return "No trial has both a validation and a counted architecture."
     reached = [one.epochs for one in found if one.epochs is not None]
-    text = f"{len(reached):,} of {len(found):,} trials reached an error of {task.error_text(error)}{why}"
+    num = counted(len(found), "validated trial")
+    text = f"{len(reached):,} of {num} reached an error of {task.error_text(error)}{why}"
     if reached:
-        text += f", after {_range(reached, figure)} epochs, including those of their ancestors"
+        text += f", after {_epochs(reached)}, including those of their ancestors"
     text += (
         f". A training {task.example} takes "
         f"{_range([one.operations for one in found], lambda value: scaled(value, 'OP'))}; networks have "
@@ -144,7 +145,7 @@ def _says(
     )
     if reached and len(found) > 1:
         text += (
-            " Look for dark dots at the upper right: larger networks that needed more epochs for the error."
+            " Look for large dots at the upper right: larger networks that needed more epochs for the error."
         )
     if control is not None:
         text += (
@@ -152,6 +153,12 @@ def _says(
             f"{control.parameters:,} parameters."
         )
     return text
+
+
+def _epochs(values: Sequence[float]) -> str:
+    """ "1 epoch", "2 to 3 epochs"."""
+    text = _range(values, figure)
+    return f"{text} epoch{'' if text == '1' else 's'}"
 
 
 def _range(values: Sequence[float], text: Callable[[float], str]) -> str:

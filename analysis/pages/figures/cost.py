@@ -1,4 +1,9 @@
-"""The best error of several runs over time and over money."""
+"""The best error of several runs over time and over money.
+
+The same steps over two quantities: nodes are paid for whether they work or wait, so money is time multiplied
+by nodes and price. Runs that differ only in their random seed show by their distance how much of a time is
+luck.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +26,11 @@ from analysis.pages.figures.picture import (
     error_axis,
     pointed,
     stamped,
+    zero_place,
 )
 from analysis.readings.progress import Fall
 from analysis.table import Cell, Table
 
-LEAST_ERROR = 1e-4
-"""Where an error of 0 is drawn, which has no place on a logarithmic axis."""
 RUN_COLOURS = ("blue", "amber", "green", "plum", "red", "sky")
 """Colours of the runs in turn; if there are more runs, all are blue, and a pointer shows which is which."""
 
@@ -78,18 +82,21 @@ def _over(found: CostStudy, scale: _Scale) -> Picture:
     the test confirmed it."""
     drawn = [(run, colour) for run, colour in zip(found.runs, _colours(len(found.runs))) if run.falls]
     points = [(run, fall) for run, _ in drawn for fall in run.falls]
+    zero = zero_place([fall.error for _, fall in points])
 
     def draw(frame: Frame) -> Drawing:
         canvas_, (axes,) = canvas(frame, 240 if frame.narrow else 320)
         for run, colour in drawn:
             times = [scale.at(fall) for fall in run.falls]
-            errors = [max(fall.error, LEAST_ERROR) for fall in run.falls]
+            # A line goes on to the end of its run: a short line is a short run, not one that stopped
+            # improving.
+            errors = [max(fall.error, zero or 0.0) for fall in run.falls]
             ends, last = [*times, scale.end(run)], [*errors, errors[-1]]
             axes.step(ends, last, where="post", color=COLOURS[colour], lw=1.6)
             if run.first is not None:
                 axes.plot(
                     [scale.at(run.first)],
-                    [max(run.first.error, LEAST_ERROR)],
+                    [max(run.first.error, zero or 0.0)],
                     "o",
                     ms=7,
                     color=COLOURS[colour] if run.is_reached else COLOURS["paper"],
@@ -99,11 +106,11 @@ def _over(found: CostStudy, scale: _Scale) -> Picture:
                     in_layout=False,
                 )
         axes.axhline(found.error, color=COLOURS["soft"], lw=1.0, dashes=(5, 3))
-        error_axis(axes)
+        error_axis(axes, zero)
         scale.axis(axes, max([scale.end(run) for run in found.runs] + [1e-9]), frame)
         times, errors = (
             [scale.at(fall) for _, fall in points],
-            [max(fall.error, LEAST_ERROR) for _, fall in points],
+            [max(fall.error, zero or 0.0) for _, fall in points],
         )
         return pointed(canvas_, axes, times, errors)
 
@@ -134,7 +141,7 @@ def _legend(found: CostStudy, drawn: Sequence[tuple[RunCost, str]]) -> list[Key]
     lines = [Key(colour, plain(run.run), "line") for run, colour in drawn] if several else []
     lines = lines or [Key("blue", f"best validation error of each of {len(drawn)} runs", "line")]
     asked = f"the requested error, {found.error_text}; a filled dot if the test agrees"
-    return [*lines, Key("soft", asked, "line")]
+    return [*lines, Key("soft", asked, "dashed")]
 
 
 def _says(found: CostStudy, scale: _Scale) -> str:

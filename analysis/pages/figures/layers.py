@@ -1,4 +1,9 @@
-"""Operations by kind of layer: of the best network, and of all credited work of the run."""
+"""Operations by kind of layer: of the best network, and of all credited work of the run.
+
+A difference between the two says that the search moved: the best network has another mix than the average
+one. Operations are counted by nas/layers; tensor operations are the part that data sheets of accelerators
+state.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +21,13 @@ NETWORK, RUN = "the best network", "the run"
 """Names of the two series, as legend and tooltips show them."""
 COLOUR_OF = {NETWORK: "blue", RUN: "sky"}
 LEAST_SHARE = 0.001
-"""Least share of a kind that is drawn; the table has all kinds."""
+"""Least share of a kind that is drawn: a bar of a thousandth of the width is not seen. The table has all
+kinds."""
 
 
 def operations_by_layer(best: Graph, run: Mapping[str, int] | None) -> Picture:
-    """`run`: credited operations by kind of layer, None where they are not known."""
+    """`run`: credited operations by kind of layer, None where they are not known: a journal has totals only,
+    and the layers come with a recount of every architecture."""
     network = {kind: row.cost.train.price(OPS) for kind, row in best.rows.items()}
     tensor = {kind: row.cost.train.price(TENSOR_OPS) for kind, row in best.rows.items()}
     shares = {NETWORK: _shares(network)} | ({RUN: _shares(run)} if run else {})

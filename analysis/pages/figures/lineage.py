@@ -1,4 +1,9 @@
-"""The search as a tree: every trial at its time and error, joined to its parent."""
+"""The search as a tree: every trial at its time and error, joined to its parent.
+
+It answers whether the search made progress or had luck once: with progress the line of the best network falls
+in many small steps, with luck in one. On the logarithmic axis of errors, halving the error is the same
+distance at 20 % as at 2 %.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +26,16 @@ from analysis.pages.figures.picture import (
     canvas,
     clock_axis,
     error_axis,
-    least_error,
     pointed,
+    zero_place,
 )
 from analysis.pages.figures.trial_dots import draw_dots, name_trials, named_key, names_of
 from analysis.readings.trial_rows import TrialRow, line_of_descent
 from analysis.table import Cell, Table
 
 SIZES = ((0.75, 3.6), (1.5, 4.6), (2.5, 5.8), (4.0, 7.0), (8.0, 8.2), (float("inf"), 9.6))
-"""Pairs of a multiple of the first trial's operations and the width of a dot below it."""
+"""Pairs of a multiple of the first trial's operations and the width in points of a dot below it. A few widths
+are enough to compare, and a page describes each only once."""
 Edge = tuple[tuple[float, float], tuple[float, float]]
 """Both ends of a line, each as time and error."""
 Places = Mapping[int, tuple[float, float]]
@@ -37,7 +43,8 @@ Places = Mapping[int, tuple[float, float]]
 
 
 def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_seconds: float) -> Picture:
-    """`shown`: trials with all their ancestors, of `total` in the run."""
+    """`shown`: trials with all their ancestors, of `total` in the run. `best`: number of the best network's
+    trial; None if no trial was validated."""
     by_number = {row.number: row for row in shown}
     placed = [row for row in shown if row.error is not None and row.ended is not None]
     failed = [row for row in shown if row.error is None and row.ended is not None and row.state.ended]
@@ -47,21 +54,22 @@ def lineage(shown: Sequence[TrialRow], total: int, best: int | None, span_second
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 300 if frame.narrow else 460)
-        floor = least_error([row.error or 0.0 for row in placed])
-        where = {row.number: (row.ended or 0.0, max(row.error or 0.0, floor)) for row in placed}
+        zero = zero_place([row.error or 0.0 for row in placed])
+        where = {row.number: (row.ended or 0.0, max(row.error or 0.0, zero or 0.0)) for row in placed}
         edges = [
             (where[row.parent], where[row.number])
             for row in placed
             if row.parent is not None and row.parent in where
         ]
+        # So faint that thousands of them make a shade, and the amber line is seen above it.
         axes.add_artist(_joined(edges, COLOURS["soft"], 0.5, 0.22))
         on_path = [where[row.number] for row in path if row.number in where]
         axes.add_artist(_joined(list(itertools.pairwise(on_path)), COLOURS["amber"], 2.0, 1.0))
         scale = 0.7 if frame.narrow else 1.0
         _dots(axes, placed, where, "blue", base, scale)
         _dots(axes, [row for row in path if row.number in where], where, "amber", base, scale)
-        error_axis(axes)
-        if placed:
+        error_axis(axes, zero)
+        if placed:  # room for a name below the lowest dot and above the highest
             errors = [error for _, error in where.values()]
             axes.set_ylim(min(errors) * 0.7, min(MOST_ERROR, max(errors) * 1.5))
         top = axes.get_ylim()[1]
@@ -124,9 +132,13 @@ def descent_table(path: Sequence[TrialRow]) -> Table:
 
 
 def _says(shown: Sequence[TrialRow], total: int, path: Sequence[TrialRow]) -> str:
-    text = counted(total, "trial")
+    """How many trials there are and are drawn, which network is best, and what to look for. The number of
+    dispatched trials is that of the table of trials; other figures show fewer."""
+    text = f"{counted(total, 'trial')} {'was' if total == 1 else 'were'} dispatched"
     if total > len(shown):
         text += f"; {len(shown):,} are drawn: the best, others at even distances, and the ancestors of both"
+    elif missing := sum(row.ended is None or (row.error is None and not row.state.ended) for row in shown):
+        text += f"; {missing:,} of them had not got as far as a validation and are not drawn"
     if path:
         steps = len(path) - 1
         text += f". The best network is trial {path[-1].number}"

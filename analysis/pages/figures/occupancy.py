@@ -1,4 +1,8 @@
-"""Groups over time: what each trained, when it stood idle, when it was lost; and where their time went."""
+"""Groups over time: what each trained, when it stood idle, when it was lost; and where their time went.
+
+The first figure shows when, the second how much. A gap before a bar is the wait for a network, a long one at
+the end a group without work; both cost sustained OPS, which count the whole span.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,15 @@ from matplotlib.path import Path
 from aiperf.wire.trial import State
 from aiperf.wording import clock, counted, percent
 from analysis.pages.figures.picture import COLOURS, Drawing, Frame, Key, Picture, canvas, clock_axis, pointed
-from analysis.readings.occupancy import PARTS, Bar, Occupancy
+from analysis.readings.occupancy import PART_TEXTS, PARTS, Bar, Occupancy
 from analysis.readings.run_tables import listed
 from analysis.table import Cell, Table
 
 RASTERISED = 6_000
-"""Bars beyond which they are drawn as an image."""
+"""Bars beyond which they are drawn as an image, since each takes some fifty bytes of the page."""
 HOVERED = 6_000
-"""Bars that a pointer finds; the longest of more."""
+"""Most bars that a pointer finds: the longest of more, because a bar of less than a pixel cannot be pointed
+at."""
 LOST_SHOWN = 5
 """Most lost groups, and most resumptions, that are named in the text."""
 STATES = {State.FAILED: "red", State.LOST: "plum"}
@@ -41,19 +46,13 @@ PART_COLOURS: Mapping[str, str] = {
     "lost": "plum",
 }
 """Colours of the parts of time, in the order of the bars."""
-PART_TEXTS: Mapping[str, str] = {
-    "train": "credited training",
-    "validate": "credited validation",
-    "prepare": "waiting for the next network to be ready",
-    "wait": "otherwise idle",
-    "lost": "lost: uncredited work and lost groups",
-}
 
 
 def gantt(found: Occupancy) -> Picture:
     """A bar per trial in the row of its group, in the colour of how it ended; a hatched one where a group was
     lost."""
-    bars = sorted(found.bars, key=lambda bar: bar.begin - bar.end)
+    bars = sorted(found.bars, key=lambda bar: bar.begin - bar.end)  # the longest first
+    # Rows of many groups are a few pixels high: gaps between them would be all that is seen.
     height = 0.78 if found.num_groups <= 128 else 1.0
     boxes = {colour: _boxes(mine, height) for colour, mine in _coloured(bars).items()}
 
@@ -83,6 +82,7 @@ def gantt(found: Occupancy) -> Picture:
         table=_table(found),
         legend=_legend(set(boxes), found),
         empty=not bars and not found.lost,
+        covers=True,
     )
 
 
@@ -131,6 +131,7 @@ def _coloured(bars: Sequence[Bar]) -> dict[str, list[Bar]]:
 
 
 def _legend(colours: set[str], found: Occupancy) -> list[Key]:
+    """Entries for what is drawn only: most runs have no failure and no loss."""
     there = [Key(colour, text) for colour, text in STATE_TEXTS.items() if colour in colours]
     if found.lost:
         there.append(Key("plum", "the group was lost", "hatch"))
@@ -162,9 +163,10 @@ def _says(found: Occupancy) -> str:
     if not found.bars and not found.lost:
         return "No trial has begun."
     trials = len({bar.trial for bar in found.bars})
-    text = f"{counted(found.num_groups, 'group')} worked on {counted(trials, 'trial')}"
+    whose = "its" if found.num_groups == 1 else "their"
+    text = f"{counted(found.num_groups, 'group')} began {counted(trials, 'trial')}"
     busy = sum(bar.end - bar.begin for bar in found.bars) / max(float(found.span_of_group.sum()), 1e-9)
-    text += f"; a bar covers {percent(busy, 1)} of their time"
+    text += f"; bars, a trial each, cover {percent(busy, 1)} of {whose} time"
     if found.lost:
         named = ", ".join(f"{group} at {clock(begin)}" for group, begin, _ in found.lost[:LOST_SHOWN])
         more = f" and {len(found.lost) - LOST_SHOWN} more" if len(found.lost) > LOST_SHOWN else ""
@@ -214,7 +216,7 @@ def time_shares(found: Occupancy) -> Picture:
         ]
         for part in PARTS
     ]
-    said = ", ".join(f"{percent(shares[part], 1)} {part}" for part in PARTS)
+    said = ", ".join(f"{percent(shares[part], 1)} {PART_TEXTS[part]}" for part in PARTS)
     return Picture(
         name="time",
         title="Where the time went",
@@ -224,6 +226,7 @@ def time_shares(found: Occupancy) -> Picture:
         legend=[Key(PART_COLOURS[part], PART_TEXTS[part]) for part in PARTS],
         labels=labels,
         empty=not total,
+        covers=True,
     )
 
 

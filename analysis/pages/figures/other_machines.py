@@ -1,4 +1,8 @@
-"""A run next to other machines, as bars."""
+"""A run next to other machines, as bars.
+
+Only what may be compared is drawn: one task, one class, one set of data, and VALID runs. Results that others
+published are counted by other rules, so this run is counted by those rules beside them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from analysis.readings.score_figures import num_devices
 from analysis.table import Cell, Table
 
 NAME_SHOWN = 34
-"""Most characters of a name next to a bar."""
+"""Most characters of a name next to a bar: longer ones would leave no room for the bars on a telephone."""
 COLUMNS = ("machine", "devices", "OPS", "OPS per device")
 
 

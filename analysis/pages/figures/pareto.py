@@ -1,8 +1,13 @@
-"""Error against operations: what a lower error costs, and the networks that no other one beats in both."""
+"""Error against operations: what a lower error costs, and the networks that no other one beats in both.
+
+The front is that of the trials as they were trained, some for a few epochs and some for many: it says what
+this run found, not what an architecture can reach. Operations are those of one training example, forward and
+backward.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +23,8 @@ from analysis.pages.figures.picture import (
     Picture,
     canvas,
     error_axis,
-    least_error,
     pointed,
+    zero_place,
 )
 from analysis.pages.figures.trial_dots import draw_dots, name_trials, named_key, operations_axis
 from analysis.readings.trial_rows import TrialRow
@@ -57,29 +62,34 @@ def front(found: Sequence[Dot]) -> list[Dot]:
     return best
 
 
-def pareto(found: Sequence[TrialRow], task: Task, names: Mapping[int, str]) -> Picture:
-    """`names`: of the trials that are named in the figure."""
+def pareto(
+    found: Sequence[TrialRow], task: Task, names: Mapping[int, str], pointed_at: Collection[int]
+) -> Picture:
+    """`names`: of the trials that are named in the figure. `pointed_at`: numbers of those of which it tells
+    more to who points at them."""
     placed = dots(found)
     best = front(placed)
     numbers = [dot.row.number for dot in placed]
     on_front = np.isin(numbers, [dot.row.number for dot in best])
     x = np.array([float(dot.operations) for dot in placed])
-    floor = least_error([dot.error for dot in placed])
-    y = np.array([max(dot.error, floor) for dot in placed])
+    zero = zero_place([dot.error for dot in placed])
+    y = np.array([max(dot.error, zero or 0.0) for dot in placed])
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 280 if frame.narrow else 400)
-        line = [(dot.operations, max(dot.error, floor)) for dot in best]
+        # In steps: between two networks of the front nothing is known to be better than the cheaper one.
+        line = [(dot.operations, max(dot.error, zero or 0.0)) for dot in best]
         axes.step(*zip(*line), where="post", color=COLOURS["amber"], lw=2.0, zorder=2)
         for chosen, colour in ((~on_front, "blue"), (on_front, "amber")):
             size = 4 if frame.narrow else 5.5
             draw_dots(axes, x[chosen], y[chosen], colour, size, len(placed), zorder=3)
-        error_axis(axes)
+        error_axis(axes, zero)
         axes.set_ylim(y.min() * 0.7, min(MOST_ERROR, float(y.max()) * 1.5))
         operations_axis(axes, x, frame)
         name_trials(axes, names, dict(zip(numbers, zip(x, y))), frame)
         axes.set_xlabel(f"operations per training {task.example}")
-        return pointed(figure, axes, x, y, numbers)
+        told = np.isin(numbers, list(pointed_at))
+        return pointed(figure, axes, x[told], y[told], [number for number in numbers if number in pointed_at])
 
     return Picture(
         name="pareto",
@@ -100,7 +110,7 @@ def _says(placed: Sequence[Dot], best: Sequence[Dot], task: Task) -> str:
     """Where the front begins and ends; without a front, why there is none."""
     if not best:
         return "No trial has both a validation and a counted architecture."
-    num = counted(len(placed), "trial")
+    num = counted(len(placed), "validated trial")
     ends = [
         f"trial {dot.row.number} ({scaled(dot.operations, 'OP')}, {percent(dot.error)})"
         for dot in (best[0], best[-1])

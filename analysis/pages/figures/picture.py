@@ -48,6 +48,13 @@ MOST_EVEN = 6
 """Most ticks at even distances on a logarithmic axis: further ones would overlap where it is dense."""
 LEAST_TICKS = 3
 """Ticks below which an axis cannot be read as a scale."""
+ALL_ZERO = 1e-4
+"""Where an error of 0 is drawn if there is no other error; any place would do."""
+ABOVE_ZERO = 1.5
+"""A tick above that of 0 is at least this many times as high: half of the distance between 1 and 2."""
+STAMP_LETTER = 0.62
+"""Half of the mean width of a letter of a stamp, in sizes of the figure's font: it is 1.7 times as large,
+bold and in capitals."""
 STAMP_SHADE = 0.3
 """Opacity of a stamp: read at a glance, and the figure below it is read all the same."""
 MOST_ERROR = 1.15
@@ -132,6 +139,9 @@ class Picture:
     """The width that a page of a screen has for it."""
     lineage: bool = False
     """Whether the ancestors of the trial that is pointed at are to be joined by a line."""
+    covers: bool = False
+    """Whether it covers its ground with bars or boxes, so that a stamp must lie above them; it lies below
+    lines and dots, which it would make hard to read."""
 
 
 def pointed(
@@ -168,16 +178,15 @@ def _placed(axes: Axes, left: ArrayLike, right: ArrayLike, height: ArrayLike) ->
     return np.column_stack([first[:, 0], second[:, 0], top - first[:, 1]])
 
 
-def stamped(picture: Picture, mark: Mark | None, behind: bool = False) -> Picture:
+def stamped(picture: Picture, mark: Mark | None) -> Picture:
     """The picture with the mark in its title, in its words and all over its drawing: what is cut out of a
-    page, or saved alone, says what it is. `behind`: the mark is below what is drawn, for a figure of lines
-    and dots, which do not hide it."""
+    page, or saved alone, says what it is."""
     if mark is None:
         return picture
 
     def draw(frame: Frame) -> Drawing:
         drawing = picture.draw(frame)
-        _stamp(drawing.figure, mark.word.upper(), frame, behind)
+        _stamp(drawing.figure, mark.word.upper(), frame, not picture.covers)
         return drawing
 
     says = f"{mark.word.capitalize()}. {picture.says}"
@@ -189,12 +198,14 @@ def _stamp(figure: Figure, word: str, frame: Frame, behind: bool) -> None:
     wide, high = (160, 90) if frame.narrow else (260, 110)
     columns = max(2, round(figure.get_figwidth() * POINTS_PER_INCH / wide))
     rows = max(2, round(figure.get_figheight() * POINTS_PER_INCH / high))
+    half = STAMP_LETTER * len(word) * frame.font_size / (figure.get_figwidth() * POINTS_PER_INCH)
+    left, right = (0.2 if frame.narrow else 0.1) + half, 1 - half  # clear of the figures at the left
     places = itertools.product(range(rows), range(columns))
-    for row, column in places:  # every other row a little aside, and all clear of the figures at the left
-        across = (column + (0.75 if row % 2 else 0.25)) / columns
+    for row, column in places:  # every other row a little aside
+        across = (column + (0.5 if row % 2 else 0.0)) / (columns - 0.5)
         figure.text(
-            0.1 + 0.84 * across,
-            (row + 0.5) / rows,
+            left + (right - left) * across,
+            0.08 + 0.92 * (row + 0.5) / rows,  # and of those below
             word,
             ha="center",
             va="center",
@@ -262,15 +273,20 @@ class RoundTicks(Locator):
     """Ticks of a logarithmic axis at 1, 2 and 5 times the powers of ten.
 
     Where these are more than `most`, only the powers of ten; where they are fewer than three, because the
-    axis spans little, at the numbers between them as well, or at even distances.
+    axis spans little, at the numbers between them as well, or at even distances. `zero`: where a value of 0
+    is drawn; it has a tick of its own, and none is below it or so near that the two would be read as one.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, zero: float | None = None) -> None:
         self.most = most
+        self.zero = zero
 
     def __call__(self) -> list[float]:
         assert self.axis is not None
-        return self.tick_values(*self.axis.get_view_interval())
+        ticks = self.tick_values(*self.axis.get_view_interval())
+        if self.zero is None:
+            return ticks
+        return [self.zero, *(tick for tick in ticks if tick > ABOVE_ZERO * self.zero)]
 
     def tick_values(self, vmin: float, vmax: float) -> list[float]:
         """The ticks between two ends of the axis, as matplotlib asks for them."""
@@ -294,9 +310,10 @@ class RoundTicks(Locator):
         return kept[:: math.ceil(len(kept) / self.most)] if kept else kept
 
 
-def round_ticks(axis: Axis, most: int) -> None:
-    """Sets an axis that is logarithmic to ticks at round numbers and to no others."""
-    axis.set_major_locator(RoundTicks(most))
+def round_ticks(axis: Axis, most: int, zero: float | None = None) -> None:
+    """Sets an axis that is logarithmic to ticks at round numbers and to no others. `zero`: as in
+    `RoundTicks`."""
+    axis.set_major_locator(RoundTicks(most, zero))
     axis.set_minor_locator(NullLocator())
 
 
@@ -319,18 +336,24 @@ def clock_axis(axes: Axes, span_seconds: float, frame: Frame) -> None:
 def rate_axis(axes: Axes, rates: ArrayLike) -> None:
     """Sets the axis of rates from 0 to a little above the highest of these, in OPS with an SI prefix."""
     axes.set_ylim(0, 1.12 * max(np.nanmax(rates, initial=0.0), 1e-9))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value, "OPS", 3) if value else "0"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: round_text(value, "OPS") if value else "0"))
 
 
-def error_axis(axes: Axes) -> None:
-    """Errors on a logarithmic axis, ticked at 1, 2 and 5 times each power of ten."""
+def error_axis(axes: Axes, zero: float | None = None) -> None:
+    """Errors on a logarithmic axis, ticked at 1, 2 and 5 times each power of ten. `zero`: where an error of 0
+    is drawn, as `zero_place` says; None if there is none."""
     axes.set_yscale("log")
-    round_ticks(axes.yaxis, 12)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    round_ticks(axes.yaxis, 12, zero)
+    axes.yaxis.set_major_formatter(
+        FuncFormatter(lambda value, _: "0 %" if value == zero else f"{100 * value:g} %")
+    )
 
 
-def least_error(errors: ArrayLike) -> float:
-    """Where an error of 0 is drawn, which has no place on a logarithmic axis: a little below the lowest."""
-    above = np.asarray(errors, np.float64)
-    above = above[above > 0]
-    return float(above.min()) / 2 if len(above) else 1e-4
+def zero_place(errors: ArrayLike) -> float | None:
+    """Where an error of 0 is drawn, which has no place on a logarithmic axis: at half of the lowest other
+    one. None if none of these errors is 0."""
+    found = np.asarray(errors, np.float64)
+    above = found[found > 0]
+    if len(above) == len(found):
+        return None
+    return float(above.min()) / 2 if len(above) else ALL_ZERO

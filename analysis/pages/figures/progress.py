@@ -1,4 +1,9 @@
-"""The course of a run over its span: operations per second, error and regulated score."""
+"""The course of a run over its span: operations per second, error and regulated score.
+
+All have the same axis of time, the seconds of the span, in which a pause between two legs does not count. A
+rate is drawn in steps, because it is the mean of a bin; an error in steps, because it holds until the next
+trial.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +29,9 @@ from analysis.pages.figures.picture import (
     canvas,
     clock_axis,
     error_axis,
-    least_error,
     pointed,
     rate_axis,
+    zero_place,
 )
 from analysis.readings.disturbance import OthersOverTime
 from analysis.readings.progress import Progress
@@ -34,6 +39,8 @@ from analysis.table import Cell, Table
 
 Floats = NDArray[np.float64] | Sequence[float]
 """A column of numbers."""
+ERROR_LEGEND = (Key("blue", "best so far", "line"), Key("soft", "a trial, when it ended", "dot"))
+"""What `draw_errors` draws."""
 
 
 def throughput(score: Score, others: OthersOverTime | None = None) -> Picture:
@@ -44,6 +51,8 @@ def throughput(score: Score, others: OthersOverTime | None = None) -> Picture:
     rates = np.array(line.ops_per_second)
 
     def draw(frame: Frame) -> Drawing:
+        """The rates; if others were measured, below them on the same axis of time, where a dip of one finds
+        its cause in the other."""
         height = 220 if frame.narrow else 280
         if others is None:
             figure, (axes,) = canvas(frame, height)
@@ -81,6 +90,7 @@ def draw_rates(
     figure: Figure, axes: Axes, edges: NDArray[np.float64], rates: NDArray[np.float64], least: float = 0.0
 ) -> Drawing:
     """Draws rates by bin as steps, on an axis that shows `least`, too; a pointer finds the bins."""
+    # Without a baseline, so that a bin of 0 is seen as a line on the axis.
     axes.stairs(rates, edges, color=COLOURS["blue"], lw=1.6, baseline=None)
     rate_axis(axes, [*rates, least])
     return pointed(figure, axes, (edges[1:] + edges[:-1]) / 2, rates)
@@ -134,13 +144,14 @@ def _throughput_text(score: Score) -> str:
 
 def error_over_time(found: Progress, score: Score) -> Picture:
     """Every validated trial, and the best so far."""
-    errors, best = (np.maximum(each, least_error(found.errors)) for each in (found.errors, found.best))
+    zero = zero_place(found.errors)
+    errors, best = (np.maximum(each, zero or 0.0) for each in (found.errors, found.best))
 
     def draw(frame: Frame) -> Drawing:
         figure, (axes,) = canvas(frame, 220 if frame.narrow else 280)
         dots, falls = (found.ended, errors), (found.best_from, best)
         # What lies on the border is seen whole.
-        draw_errors(axes, dots, falls, score.span_seconds, clip_on=False, in_layout=False)
+        draw_errors(axes, dots, falls, score.span_seconds, zero, clip_on=False, in_layout=False)
         clock_axis(axes, score.span_seconds, frame)
         return pointed(figure, axes, found.best_from, best, found.best_trials)
 
@@ -160,24 +171,29 @@ def error_over_time(found: Progress, score: Score) -> Picture:
         says=says,
         draw=draw,
         table=table,
-        legend=(Key("blue", "best so far", "line"), Key("soft", "a trial", "dot")),
+        legend=ERROR_LEGEND,
         near_in_both=False,
         empty=not cells,
     )
 
 
 def draw_errors(
-    axes: Axes, dots: tuple[Floats, Floats], best: tuple[Floats, Floats], end_seconds: float, **layout: Any
+    axes: Axes,
+    dots: tuple[Floats, Floats],
+    best: tuple[Floats, Floats],
+    end_seconds: float,
+    zero: float | None,
+    **layout: Any,
 ) -> None:
     """Draws times and errors of trials as dots, and those of the best ones as steps up to the end of the
-    span. `layout`: how the dots take part in the layout."""
+    span. `zero`: where an error of 0 is drawn. `layout`: how the dots take part in the layout."""
     is_image = len(dots[0]) > RASTERISED
-    axes.plot(*dots, "o", color=COLOURS["soft"], ms=3.6, mew=0, alpha=0.75, rasterized=is_image, **layout)
+    axes.plot(*dots, "o", color=COLOURS["soft"], ms=4.6, mew=0, alpha=0.75, rasterized=is_image, **layout)
     times, errors = best
     if len(times):
         steps = [*times, end_seconds], [*errors, errors[-1]]
         axes.step(*steps, where="post", color=COLOURS["blue"], lw=1.8)
-    error_axis(axes)  # last, since the limits follow what is drawn
+    error_axis(axes, zero)  # last, since the limits follow what is drawn
 
 
 def regulated_over_time(found: Progress, score: Score) -> Picture:

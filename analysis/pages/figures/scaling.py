@@ -1,4 +1,8 @@
-"""OPS and efficiency over the number of devices."""
+"""OPS and efficiency over the number of devices.
+
+With logarithmic axes of one scale, ideal weak scaling is a straight line, from which a loss at any size is
+seen as well as at another. Efficiencies are on a linear axis from 0, so that a small loss looks small.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +31,12 @@ from analysis.pages.figures.picture import (
 )
 
 ABOVE_ONE = 1.005
-"""An efficiency that is more than rounding above 100 %."""
+"""An efficiency above this share is more than rounding above 100 %, so the text says what it means."""
 
 
 def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
-    """Log-log OPS with the ideal line; the efficiency below. `others`: drawn as points of their own."""
+    """Log-log OPS with the ideal line; the efficiency below. `others`: drawn as points of their own, since
+    the rules under which they were counted are others, and without an efficiency."""
     devices = np.array([point.devices for point in found.points], dtype=np.float64)
     rates = np.array([point.ops_per_second for point in found.points])
     efficiencies = np.array([point.efficiency for point in found.points])
@@ -59,6 +64,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         upper.plot(
             other_devices, other_rates, "D", color=COLOURS["amber"], ms=6, mec=COLOURS["paper"], ls="none"
         )
+        # The lower axes share this one, so one scale serves both.
         upper.set_xscale("log")
         upper.set_yscale("log")
         round_ticks(upper.yaxis, 5 if frame.narrow else 8)
@@ -70,6 +76,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         lower.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], min_n_ticks=LEAST_TICKS))
         lower.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
         lower.set_ylabel("efficiency")
+        # At the sizes that were run, which are rarely powers of ten.
         lower.xaxis.set_major_locator(FixedLocator(ticks))
         lower.xaxis.set_minor_locator(NullLocator())
         lower.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -94,7 +101,7 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
     picture = Picture(
         name="scaling", title="Weak scaling", says=_says(found), draw=draw, legend=legend, labels=labels
     )
-    return stamped(picture, found.mark, behind=True)
+    return stamped(picture, found.mark)
 
 
 def _says(found: Scaling) -> str:

@@ -1,15 +1,43 @@
-"""What the hosts measured, one line a quantity."""
+"""What the hosts measured, one line per quantity.
+
+Of many hosts the median and the extremes are drawn, not each host: a single host that is hot, slow or busy
+shows as an edge of the band, and its name is in the section on devices. Values are in SI units, as recorded.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import NDArray
 
 from aiperf.wording import counted, scaled
-from analysis.pages.figures.picture import COLOURS, Drawing, Frame, Key, Picture, canvas, clock_axis
+from analysis.pages.figures.picture import (
+    COLOURS,
+    Drawing,
+    Frame,
+    Key,
+    Picture,
+    canvas,
+    clock_axis,
+    round_text,
+)
 from analysis.readings.telemetry import Quantity, Telemetry
 from analysis.table import Cell, Table
+
+UNITS: Mapping[str, str] = {
+    "_bytes_per_second": "B/s",
+    "_bytes": "B",
+    "_watts": "W",
+    "_joules": "J",
+    "_celsius": "°C",
+    "_hertz": "Hz",
+    "_seconds": "s",
+    ".utilisation": "0 to 1",
+    ".stolen": "0 to 1",
+}
+"""Units by the end of a sensor's name; those of shares are their ranges."""
 
 
 def telemetry(found: Telemetry) -> Picture:
@@ -30,9 +58,10 @@ def telemetry(found: Telemetry) -> Picture:
             one.set_title(
                 _name(quantity), loc="left", fontsize=frame.font_size, color=COLOURS["soft"], pad=3, y=1.0
             )
+            # From 0, so that a quantity that hardly changes looks so.
             one.set_ylim(0, 1.15 * float(np.nanmax(quantity.highest, initial=0.0)) or 1.0)
             one.yaxis.set_major_locator(MaxNLocator(3))
-            one.yaxis.set_major_formatter(FuncFormatter(lambda value, _: scaled(value, "", 3).strip()))
+            one.yaxis.set_major_formatter(FuncFormatter(lambda value, _: round_text(value, "").strip()))
         clock_axis(axes[-1], float(found.edges[-1]), frame)
         return Drawing(figure)
 
@@ -54,8 +83,11 @@ def telemetry(found: Telemetry) -> Picture:
 
 
 def _name(quantity: Quantity) -> str:
-    """The name of a quantity in words: power_watts becomes power watts."""
-    return quantity.name.replace("_", " ").replace(".", ", ")
+    """The name of a quantity in words, with its unit: node.power_watts becomes "node, power [W]"."""
+    ending = next((ending for ending in UNITS if quantity.name.endswith(ending)), "")
+    unit = f" [{UNITS[ending]}]" if ending else ""
+    named = quantity.name.removesuffix(ending) if ending.startswith("_") else quantity.name
+    return named.replace("_", " ").replace(".", ", ") + unit
 
 
 def _is_zero(quantity: Quantity) -> bool:

@@ -9,12 +9,20 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
+from matplotlib.transforms import Bbox
 from numpy.typing import ArrayLike, NDArray
 
 from analysis.pages.figures.picture import COLOURS, RASTERISED, Frame, Key, round_text, round_ticks
 from analysis.readings.trial_rows import TrialRow
 
 BEST, PARENT, SEED = "best", "its parent", "seed"
+RING, BESIDE, ASIDE = 6.0, 14.0, 9.0
+"""Half of the width of a ring, and how far a name is above or to the side of its dot, in points."""
+LETTER = 0.55
+"""Mean width of a letter, in sizes of its font."""
+ABOVE_FIRST = ((0, 1), (1, 1), (-1, 1), (0, -1), (1, 0), (-1, 0), (1, -1), (-1, -1))
+"""Places of a name as steps to the right and up, the one that is tried first at the beginning."""
+BELOW_FIRST = tuple((across, -up) for across, up in ABOVE_FIRST)
 TRIALS_SHOWN = 2_000
 """Most trials in a figure of all trials, and in the table of trials: more cannot be told apart."""
 
@@ -50,21 +58,34 @@ def names_of(path: Sequence[TrialRow]) -> dict[int, str]:
 def name_trials(
     axes: Axes, names: Mapping[int, str], places: Mapping[int, Sequence[float]], frame: Frame
 ) -> None:
-    """Rings the dots of the named trials that have a place, and writes their names: that of the best below
-    its dot, the others above, so that a child next to its parent does not cover it. To be called once the
-    limits of the axes are set."""
-    for number, name in names.items():
-        if number not in places:
-            continue
-        x, y = places[number]
+    """Rings the dots of the named trials that have a place, and writes their names where none covers another:
+    that of the best below its dot if there is room, the others above. To be called once the limits of the
+    axes are set."""
+    found = [(name, places[number]) for number, name in names.items() if number in places]
+    if not found:
+        return
+    dots = axes.transData.transform([place for _, place in found])
+    taken = [Bbox.from_bounds(x - RING, y - RING, 2 * RING, 2 * RING) for x, y in dots]
+    within = axes.get_window_extent()
+    for (name, (x, y)), dot in zip(found, dots):
         axes.plot([x], [y], "o", mfc="none", mec=COLOURS["ink"], mew=1.4, ms=11, zorder=4, clip_on=False)
-        across = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))[0]
+        boxes = [
+            (_label_box(dot, name, across, up, frame), across, up)
+            for across, up in (BELOW_FIRST if name.startswith(BEST) else ABOVE_FIRST)
+        ]
+        free = [
+            one
+            for one in boxes
+            if within.x0 <= one[0].x0 and one[0].x1 <= within.x1 and not one[0].count_overlaps(taken)
+        ]
+        box, across, up = (free or boxes)[0]
+        taken.append(box)
         axes.annotate(
             name,
             (x, y),
-            xytext=(0, -15 if name.startswith(BEST) else 12),
+            xytext=(ASIDE * across, BESIDE * up),
             textcoords="offset points",
-            ha="left" if across < 0.15 else "right" if across > 0.85 else "center",
+            ha=("right", "center", "left")[across + 1],
             va="center",
             color=COLOURS["ink"],
             fontsize=frame.font_size,
@@ -72,6 +93,13 @@ def name_trials(
             zorder=5,
             in_layout=False,
         )
+
+
+def _label_box(dot: Sequence[float], name: str, across: int, up: int, frame: Frame) -> Bbox:
+    """Where a name would be written, about: its width is not known before it is drawn."""
+    width, height = LETTER * len(name) * frame.font_size, 1.2 * frame.font_size
+    left = dot[0] + ASIDE * across + width * (across - 1) / 2
+    return Bbox.from_bounds(left, dot[1] + BESIDE * up - height / 2, width, height)
 
 
 def named_key(names: Mapping[int, str]) -> list[Key]:

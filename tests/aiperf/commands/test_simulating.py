@@ -22,8 +22,16 @@ def test_a_study_of_two_sizes(typed: Typed, tmp_path: Path) -> None:
     study = tmp_path / "study"
     assert typed("simulate", "--nodes", "1,2", *SHORT, "--directory", study) == 0, typed.err
     assert typed.out.startswith(f"SIMULATED, nothing was measured; machine model: {assumed('h100').name} (")
-    assert re.findall("(. nodes x 8): simulated in", typed.err) == ["1 nodes x 8", "2 nodes x 8"]
-    rows = ("utilisation", "requests/s", "master busy", "wait, 99 %", "journal", "lost work", "groups lost")
+    assert re.findall("(. nodes? × 8): simulated in", typed.err) == ["1 node × 8", "2 nodes × 8"]
+    rows = (
+        "utilisation",
+        "requests/s",
+        "master busy",
+        "wait for the master, 99 %",
+        "journal",
+        "lost work",
+        "groups lost",
+    )
     for row in rows:
         assert sum(line.startswith(row) for line in typed.out.splitlines()) == 1, row
     for name in ("scaling.html", "scaling.svg", "1-nodes/journal.jsonl", "2-nodes/config.toml"):
@@ -70,7 +78,7 @@ def test_repeats_show_how_far_equal_runs_lie_apart(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--devices-per-trial 16", "1 nodes: --devices-per-trial 16 does not divide"),
+        ("--devices-per-trial 16", "1 node: --devices-per-trial 16 does not divide"),
         ("--set training.batch_size=20", "2 nodes: training.batch_size is 20, which the 8 ranks of a group"),
         ("--preset own", "2 nodes: preset own does not say how many images there are"),
     ],
@@ -81,7 +89,7 @@ def test_a_size_that_fails_does_not_lose_the_others(
     options = (*words.split(), "--nodes", "1,2", *SHORT, "--directory", tmp_path / "study")
     assert typed("simulate", *options) == 1
     assert told in typed.err
-    assert ("2 nodes x 8: simulated" in typed.err) == (told[0] == "1")
+    assert ("2 nodes × 8: simulated" in typed.err) == (told[0] == "1")
 
 
 def test_a_size_that_credits_nothing_does_not_lose_the_others(typed: Typed, tmp_path: Path) -> None:

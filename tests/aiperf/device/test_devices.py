@@ -9,6 +9,7 @@ import inspect
 import math
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -148,6 +149,26 @@ class TestCuda(OnFake):
         assert device.pci_address == "0000:c2:00.0"
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace())
         assert device.pci_address == ""
+
+    def test_work_is_captured_on_the_stream_of_training(
+        self, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On which DDP is made; and in this thread alone, because another one prepares the next trial."""
+        seen = list[object]()
+
+        @contextmanager
+        def graph(graph: object, stream: object, capture_error_mode: str) -> Iterator[None]:
+            seen.extend((stream, capture_error_mode))
+            yield
+
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
+        monkeypatch.setattr(torch.cuda, "graph", graph)
+        capture = device.capture()
+        capture.warm_up(lambda: seen.append(self.module.submitted_to))
+        capture.record(lambda: seen.append("recorded"))
+        stream = device.aside(TRAINING).stream  # type: ignore[attr-defined]
+        assert seen == [stream, stream, "thread_local", "recorded"]
+        assert (stream.device, stream.waited_for) == (1, [self.module.submitted_to])
 
     def test_tf32_is_set_for_convolutions_too(self, device: Device) -> None:
         device.declare("tf32")

@@ -141,6 +141,7 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
     ("oneDNN", N, "torch did not start on node2 within 20 s", other_host(onednn="unknown")),
     ("fused steps", W, "node2: no C compiler: cc is not in PATH", other_device(**BARE)),
     ("fused steps", F, "node2: no C compiler: cc is", replace(other_device(**BARE), config=FUSED)),
+    ("fused steps", W, "node2: no triton", other_device(not_fused="no triton")),
     ("clocks", F, "is 2.500 s, of node2", other(clocks={"node2": ClockReading(-2.5, 0.1)})),
     ("clocks", W, "is 0.400 s, of node2", other(clocks={"node2": ClockReading(0.4, 0.1)})),
     (
@@ -247,7 +248,7 @@ def test_what_is_shown() -> None:
         "not checked torch           no worker trains\n"
         "not checked data            not read\n"
         "                            remedy: wait longer\n"
-        "1 ok, 0 warning, 1 failed, 2 not checked: torch, data"
+        "1 ok, 0 warnings, 1 failed, 2 not checked: torch, data"
     )
     assert json.loads(checks_json(checks)) == {
         "checks": [

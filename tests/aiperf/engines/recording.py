@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
 from aiperf.device.cpu import Cpu
 from aiperf.engines.engine import Passes
+from aiperf.engines.objective import objective_of
 from nas.graph import Graph
 from nas.modules import Network
 from nas.weights import initial
@@ -58,13 +58,15 @@ def recording() -> Recording:
     return Recording(cpu.index, cpu.name, cpu.memory_bytes)
 
 
-def passes_of(graph: Graph, device: Cpu | None = None, **others: Any) -> Passes:
+def passes_of(
+    graph: Graph, device: Cpu | None = None, format: str = "fp32", label_smoothing: float = 0.0
+) -> Passes:
     network = Network(graph)
     network.load(initial(graph, 1))
     device = device or recording()
     network.place(device.torch, device.layout)
-    format = others.pop("format", "fp32")
-    return Passes(network, device, format, torch.amp.GradScaler("cpu", enabled=format == "fp16"), **others)
+    scaler = torch.amp.GradScaler("cpu", enabled=format == "fp16")
+    return Passes(network, device, format, scaler, objective_of(graph, label_smoothing))
 
 
 def batch_of(graph: Graph, examples: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

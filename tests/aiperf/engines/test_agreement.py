@@ -130,6 +130,8 @@ class Tuning(Recording):
 
     tunes: list[bool] = field(default_factory=lambda: [True])
     tried: set[tuple[int, bool]] = field(default_factory=set)
+    made: set[tuple[int, bool]] = field(default_factory=set)
+    """Numbers of examples of the passes that were made, and whether in 16 bits."""
 
     @contextmanager
     def untuned(self) -> Iterator[None]:
@@ -138,8 +140,10 @@ class Tuning(Recording):
         self.tunes[0] = True
 
     def convolves(self, module: nn.Module, inputs: tuple[Tensor]) -> None:
+        made = len(inputs[0]), torch.is_autocast_enabled("cpu")
+        self.made.add(made)
         if self.tunes[0]:
-            self.tried.add((len(inputs[0]), torch.is_autocast_enabled("cpu")))
+            self.tried.add(made)
 
 
 def grouped(graph: Graph, device: Recording, format: str = "bf16") -> Engine:
@@ -159,6 +163,7 @@ def test_kernels_are_tried_out_only_for_the_step_that_is_trained_with() -> None:
     engine, reason = prepare_and_check(Graphed, eager, *batch_of(SEED, 2 * FEW), Solo())
     assert (engine.name, reason) == ("graphed", "")
     assert device.tried == {(2 * FEW, True)}
+    assert device.made == {(2 * FEW, True), (FEW, True), (FEW, False)}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -1,4 +1,7 @@
-"""Fused batch norm with addition and ReLU, and more, against torch's own operations in fp64."""
+"""Fused batch norm with addition and ReLU, and more, against torch's own operations in fp64.
+
+One file, because all kernels are held against the same seeded images and bounds.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-from aiperf.engines.fused import unavailable
-from aiperf.engines.fused.image_steps import Folded, Gated, Mean, OfPixels, Pixels, is_worth_folding
-from aiperf.engines.fused.norm_steps import Activation, Normalise
+from aiperf.engines.fused.backend import Activation, Backend
+from aiperf.engines.fused.c_backend import IN_C
+from aiperf.engines.fused.image_steps import (
+    Folded,
+    Gated,
+    Mean,
+    OfPixels,
+    Pixels,
+    Pointwise,
+    is_worth_folding,
+    is_worth_multiplying,
+)
+from aiperf.engines.fused.norm_steps import Normalise
 from aiperf.engines.fused.tensors import Unfit
 from aiperf.parallel.batchnorm import synchronise
 from nas.layers import Gate
@@ -43,8 +56,8 @@ STRIDES = [(2, 2), (1, 2), (3, 2), (7, 9)]
 LONG = (50, 4, 32, 32)  # enough for threads, and for several runs of blocks in one
 # Relative to the largest number compared. bf16 has 8 bits: half a unit in the last place is 2⁻⁹ of a number,
 # and what is rounded twice (a sum of two gradients) may be off by a whole one.
-BOUNDS = {torch.float32: 1e-5, torch.bfloat16: 2**-7}
-WAYS = tuple(product(BOUNDS, (1, 2, 3), (False, True), Activation))
+BOUNDS = {torch.float32: 1e-5, torch.bfloat16: 2**-7, torch.float16: 2**-10}
+WAYS = tuple(product(IN_C.formats, (1, 2, 3), (False, True), Activation))
 """Cases of the kernels: type, readers, whether a residual is added, activation."""
 ROUND = [(SHAPES[place % len(SHAPES)], *way) for place, way in enumerate(WAYS)]
 
@@ -78,10 +91,6 @@ def expect_close(found: Tensor | None, expected: Tensor | None, bound: float) ->
     assert float((found.detach().double() - expected.detach()).abs().max()) <= bound * scale
 
 
-def test_there_are_kernels() -> None:
-    assert unavailable() == ""
-
-
 @pytest.mark.parametrize(("shape", "dtype", "readers", "added", "activation"), ROUND, ids=str)
 def test_training_is_torchs_in_fp64(
     shape: tuple[int, ...], dtype: torch.dtype, readers: int, added: bool, activation: Activation
@@ -100,14 +109,19 @@ def test_so_it_is_on_threads(way: tuple[torch.dtype, int, bool, Activation]) -> 
 
 
 def expect_training(
-    shape: tuple[int, ...], dtype: torch.dtype, readers: int, added: bool, activation: Activation
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    readers: int,
+    added: bool,
+    activation: Activation,
+    backend: Backend = IN_C,
 ) -> None:
     torch.manual_seed(1)
     module, x, r = norm(shape[1]), images(shape, dtype), images(shape, dtype)
     wide = copy.deepcopy(module).double()
     gradients = [images(shape, dtype).detach() for _ in range(readers)]
     reads = (x, r) if added else (x,)
-    found = Normalise(module, activation, readers)(*reads)
+    found = Normalise(backend, module, activation, readers)(*reads)
     outs = found if readers > 1 else (found,)
     torch.autograd.backward(outs, gradients)
 
@@ -134,14 +148,14 @@ def expect_training(
     expect_close(module.running_var, wide.running_var, 1e-5)
 
 
-@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("dtype", IN_C.formats)
 @pytest.mark.parametrize(("shape", "activation"), [*zip(SHAPES, 3 * list(Activation)), (LONG, 1)], ids=str)
 def test_evaluation_is_torchs(shape: tuple[int, ...], activation: Activation, dtype: torch.dtype) -> None:
     torch.manual_seed(2)
     module, x, r = norm(shape[1]).eval(), images(shape, dtype), images(shape, dtype)
     before = copy.deepcopy(module.state_dict())
     with torch.no_grad():
-        found = Normalise(module, activation)(x, r)
+        found = Normalise(IN_C, module, activation)(x, r)
         expected: Tensor = copy.deepcopy(module).double()(x.double()) + r.double()
     expected = expected.clamp(min=0) if activation else expected
     expected = expected.clamp(max=6) if activation is Activation.RELU6 else expected
@@ -153,7 +167,7 @@ def test_evaluation_is_torchs(shape: tuple[int, ...], activation: Activation, dt
 def test_a_mean_far_from_zero_costs_no_digits(offset: float) -> None:
     torch.manual_seed(3)
     module, x = norm(4), images((6, 4, 20, 20), torch.float32, offset)
-    found = Normalise(module)(x)
+    found = Normalise(IN_C, module)(x)
     wide = copy.deepcopy(module).double()
     expected = batch_norm(x.detach().double(), None, None, wide.weight, wide.bias, True)
     # What the mean cannot hold in fp32, half a unit in its last place, shifts all.
@@ -170,7 +184,7 @@ def test_what_is_not_finite_stays_in_its_channel_and_is_not_hidden(
     with torch.no_grad():
         x[1, 2, 3, 0] = wrong
     module = norm(5)
-    found = Normalise(module, activation)(x)
+    found = Normalise(IN_C, module, activation)(x)
     found.backward(torch.ones_like(found))
     assert found[:, 2].isnan().all()
     assert x.grad is not None
@@ -185,7 +199,7 @@ def test_no_nan_is_rounded_away() -> None:
     module, x = norm(3).eval(), images((2, 3, 4, 5), torch.bfloat16)
     with torch.no_grad():
         module.bias[1] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
-        found = Normalise(module)(x)
+        found = Normalise(IN_C, module)(x)
     assert found[:, 1].isnan().all()
     assert found[:, [0, 2]].isfinite().all()
 
@@ -194,7 +208,7 @@ def test_no_nan_is_rounded_away() -> None:
 def test_a_gradient_that_is_not_finite_is_not_hidden(wrong: float) -> None:
     torch.manual_seed(5)
     module, x, r = norm(3), images((2, 3, 4, 4), torch.bfloat16), images((2, 3, 4, 4), torch.bfloat16, 9)
-    found = Normalise(module, Activation.RELU)(x, r)
+    found = Normalise(IN_C, module, Activation.RELU)(x, r)
     gradient = torch.ones_like(found)
     place = (found[:, 1] > 0).nonzero()[0].tolist()
     gradient[place[0], 1, place[1], place[2]] = wrong
@@ -208,7 +222,7 @@ def test_a_gradient_that_is_not_finite_is_not_hidden(wrong: float) -> None:
 
 def test_what_the_kernels_do_not_take_is_refused() -> None:
     torch.manual_seed(6)
-    x, whole = images((2, 3, 4, 5), torch.float32), Normalise(norm(3))
+    x, whole = images((2, 3, 4, 5), torch.float32), Normalise(IN_C, norm(3))
     assert whole(x).requires_grad  # else what follows could be refused for anything
     for wrong in (x.contiguous(), x.double(), x.half(), x[:0], x.to("meta")):
         with pytest.raises(Unfit, match=r"in fp32 or bf16 with the channels last, not \w+ \(\d, 3, 4, 5\)"):
@@ -219,32 +233,32 @@ def test_what_the_kernels_do_not_take_is_refused() -> None:
         with pytest.raises(Unfit, match="two tensors of one type"):
             whole(x, wrong)
     with pytest.raises(Unfit, match="parameters in fp32"):
-        Normalise(norm(3).double())(x)
+        Normalise(IN_C, norm(3).double())(x)
     with pytest.raises(Unfit, match="no gradient through statistics"):
-        Normalise(norm(3).eval())(x)
+        Normalise(IN_C, norm(3).eval())(x)
 
 
 def test_one_value_of_a_channel_teaches_nothing() -> None:
     """Torch says the same; the variance would be divided by zero."""
     one = torch.ones(1, 3, 1, 1).to(memory_format=torch.channels_last)
-    for module in (norm(3), Normalise(norm(3))):
+    for module in (norm(3), Normalise(IN_C, norm(3))):
         with pytest.raises(ValueError, match="more than 1 value"):
             module(one)
     with torch.no_grad():
-        assert Normalise(norm(3).eval())(one).isfinite().all()
+        assert Normalise(IN_C, norm(3).eval())(one).isfinite().all()
 
 
 def test_a_batch_norm_over_a_group_is_refused_when_the_step_is_made() -> None:
     module = norm(3)
     synchronise(module, lambda values: values)
     with pytest.raises(Unfit, match="as over a group"):
-        Normalise(module)
+        Normalise(IN_C, module)
 
 
 def test_gradients_in_another_order_of_memory_are_taken() -> None:
     torch.manual_seed(8)
     module, x = norm(4), images((3, 4, 5, 6), torch.float32)
-    found = Normalise(module)(x)
+    found = Normalise(IN_C, module)(x)
     (expected,) = torch.autograd.grad(found, x, torch.ones_like(found), retain_graph=True)
     (given,) = torch.autograd.grad(found, x, torch.ones(1).expand(3, 4, 5, 6))
     torch.testing.assert_close(given, expected)
@@ -270,24 +284,24 @@ def expect_alike(
         expect_close(found, right, 2 * BOUNDS[dtype])
 
 
-@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("dtype", IN_C.formats)
 @pytest.mark.parametrize("shape", OTHERS, ids=str)
 def test_mean(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     x = seeded(shape, dtype)
     (x64,) = in_fp64(x)
-    expect_alike([Mean()(x)], [x], x64.mean(dim=(2, 3)), [x64])
+    expect_alike([Mean(IN_C)(x)], [x], x64.mean(dim=(2, 3)), [x64])
 
 
-@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("dtype", IN_C.formats)
 @pytest.mark.parametrize(("shape", "readers"), [*zip(OTHERS, (1, 2, 3) * 3), (OTHERS[2], 1)], ids=str)
 def test_gate(shape: tuple[int, ...], readers: int, dtype: torch.dtype) -> None:
     x, z = seeded(shape, dtype), torch.randn(shape[:2]).to(dtype).requires_grad_()
-    module, found = module_of(Gate(), shape[1:], shape[1:2]), Gated(readers)(x, z)
+    module, found = module_of(Gate(), shape[1:], shape[1:2]), Gated(IN_C, readers)(x, z)
     x64, z64 = in_fp64(x, z)
     expect_alike(found if readers > 1 else (found,), [x, z], module(x64, z64), [x64, z64])
 
 
-@pytest.mark.parametrize("dtype", BOUNDS)
+@pytest.mark.parametrize("dtype", IN_C.formats)
 @pytest.mark.parametrize(
     ("shape", "stride"), [*zip(OTHERS, 2 * STRIDES), *zip(OTHERS[1:3], STRIDES)], ids=str
 )
@@ -305,10 +319,11 @@ def test_pixels_are_those_of_a_strided_convolution(
 def test_what_other_kernels_do_not_take_is_refused() -> None:
     x, z = seeded((2, 3, 4, 6), torch.float32), torch.randn(2, 3)
     for run in (
-        Mean(),
+        Mean(IN_C),
         Pixels((2, 3)),
-        lambda given: Gated()(given, z),
+        lambda given: Gated(IN_C)(given, z),
         Folded(nn.Conv2d(3, 3, 5, padding=2)),
+        Pointwise(nn.Conv2d(3, 3, 1)),
     ):
         assert run(x).isfinite().all()  # type: ignore[operator]
         for wrong in (x.contiguous(), x.double()):
@@ -316,13 +331,13 @@ def test_what_other_kernels_do_not_take_is_refused() -> None:
                 run(wrong)  # type: ignore[operator]
     for other in (z.bfloat16(), z[:1]):
         with pytest.raises(Unfit, match="two tensors of one type"):
-            Gated()(x, other)
+            Gated(IN_C)(x, other)
 
 
 def test_halves_are_rounded_to_the_nearest_and_ties_to_even() -> None:
     """The mean of two of them has one bit too many at the most, which fp32 still holds."""
     x = seeded((40, 64, 2, 1), torch.bfloat16)
-    assert torch.equal(Mean()(x), x.detach().float().mean(dim=(2, 3)).to(torch.bfloat16))
+    assert torch.equal(Mean(IN_C)(x), x.detach().float().mean(dim=(2, 3)).to(torch.bfloat16))
 
 
 def test_a_mean_and_a_gate_hide_nothing_that_is_not_finite() -> None:
@@ -330,9 +345,9 @@ def test_a_mean_and_a_gate_hide_nothing_that_is_not_finite() -> None:
     with torch.no_grad():
         x[0, 1, 2, 3] = float("nan")
     z = torch.zeros(2, 3, dtype=torch.bfloat16)
-    found = Mean()(x)
+    found = Mean(IN_C)(x)
     assert found.isnan().tolist() == [[False, True, False], [False, False, False]]
-    gated = Gated()(x, z)
+    gated = Gated(IN_C)(x, z)
     assert torch.equal(gated.isnan(), x.isnan())
 
 
@@ -354,12 +369,30 @@ def test_it_is_the_convolution(
     conv = conv.to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     assert is_worth_folding(conv, area[1])
     assert not is_worth_folding(conv, area[1] + 1)
-    wide = nn.Conv2d(reads, channels, kernel, padding=conv.padding, bias=channels == 4).double()
-    wide.load_state_dict(conv.state_dict())
     x = torch.randn(3, reads, *area).to(dtype).to(memory_format=torch.channels_last).requires_grad_()
+    expect_convolution(Folded(conv), x, bound)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("area", [(7, 5), (1, 1)])
+def test_a_product_of_pixels_is_the_convolution(
+    area: tuple[int, int], dtype: torch.dtype, has_bias: bool
+) -> None:
+    torch.manual_seed(1)
+    conv = nn.Conv2d(96, 64, 1, bias=has_bias).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    assert is_worth_multiplying(conv)
+    x = images((3, 96, *area), dtype)
+    expect_convolution(Pointwise(conv), x, 1e-5 if dtype == torch.float32 else 2**-6)
+
+
+def expect_convolution(step: Folded | Pointwise, x: Tensor, bound: float) -> None:
+    """Compares output and all gradients with those of the step's convolution in fp64."""
+    conv, dtype = step.module, x.dtype
+    wide = copy.deepcopy(conv).double()
     x64 = x.detach().double().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-        found = Folded(conv)(x)
+        found = step(x)
     expected = wide(x64)
     gradient = torch.randn(expected.shape).to(dtype).to(memory_format=torch.channels_last)
     found.backward(gradient)
@@ -383,11 +416,17 @@ def test_it_is_the_convolution(
         nn.Conv2d(8, 8, 5),
         nn.Conv2d(8, 8, 5, padding=2, groups=2),
         nn.Conv2d(8, 8, 5, padding=2, dilation=2),
+        nn.Conv2d(64, 48, 1),
+        nn.Conv2d(64, 64, 1, 2),
+        nn.Conv2d(64, 64, 1, padding=1),
+        nn.Conv2d(128, 128, 1, groups=2),
+        nn.Conv2d(64, 64, (1, 3), padding=(0, 1)),
     ],
     ids=str,
 )
 def test_others_stay_as_they_are(conv: nn.Conv2d) -> None:
     assert not is_worth_folding(conv, 8)
+    assert not is_worth_multiplying(conv)
     hooked = nn.Conv2d(8, 8, 5, padding=2)
     assert is_worth_folding(hooked, 8)
     hooked.register_forward_pre_hook(lambda module, inputs: None)  # dropout, if it is the last layer

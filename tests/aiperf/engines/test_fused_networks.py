@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from aiperf.device.cpu import Cpu
 from aiperf.engines.fused import Fused, fuse
+from aiperf.engines.fused.c_backend import IN_C
 from aiperf.engines.fused.image_steps import Gated, Mean, OfPixels, Pixels
 from aiperf.engines.fused.norm_steps import Normalise
 from nas.graph import Graph
@@ -38,7 +39,7 @@ def network(graph: Graph, weights: Mapping[str, np.ndarray], is_fused: bool) -> 
     made.load(weights)
     made.place(torch.device("cpu"), torch.channels_last)
     if is_fused:
-        fuse(made)
+        fuse(made, IN_C)
     return made
 
 
@@ -130,7 +131,7 @@ def test_the_plan_of_a_network_with_all_that_is_fused() -> None:
     graph = SqueezeExcite.propose(graph, random.Random(0)).apply(graph)
     graph = Skip.propose(graph, random.Random(3)).apply(graph)
     made = Network(graph)
-    fuse(made)
+    fuse(made, IN_C)
     kinds = {type(run) for run, *_ in made.plan}
     assert kinds >= {Normalise, Gated, Mean, Pixels, OfPixels}
     assert not kinds & {torch.nn.ReLU6, torch.nn.BatchNorm2d}
@@ -138,11 +139,12 @@ def test_the_plan_of_a_network_with_all_that_is_fused() -> None:
 
 def test_all_of_resnet50_between_its_convolutions_is_fused() -> None:
     made = Network(resnet50((3, 32, 32), 10))
-    fuse(made)
+    fuse(made, IN_C)
     kinds = [type(run).__name__ for run, *_ in made.plan if type(run).__name__ != "_Pick"]
     assert {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)} == {
-        "Conv2d": 50,
+        "Conv2d": 17,
         "Normalise": 53,
+        "Pointwise": 33,
         "MaxPool2d": 1,
         "Pixels": 3,
         "OfPixels": 3,

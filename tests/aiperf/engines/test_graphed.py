@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +12,8 @@ from torch import nn
 from aiperf.engines.agreement import difference
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.graphed import WARM_UP, WARM_UP_WRAPPED, Graphed
+from aiperf.engines.registry import FusedGraphed
+from nas.layers import BatchNorm
 from nas.seeds import residual
 from tests.aiperf.engines.recording import Recording, batch_of, passes_of
 
@@ -121,6 +126,34 @@ def test_what_wraps_the_network_is_captured_with_its_hooks_and_after_enough_step
     assert averaging.heard == len(list(passes.network.parameters()))
     assert Graphed.begins(wrapped=True) == WARM_UP_WRAPPED
     assert Graphed.begins(wrapped=False) == 0
+
+
+def test_the_fused_step_is_captured_and_no_other() -> None:
+    """Alone, and in a group, where what averages gradients is around the network with its plain plan."""
+    passes = passes_of(SEED)
+    batch, plan = batch_of(SEED, 4), passes.network.plan
+    assert difference(Engine(passes), FusedGraphed(passes), *batch) == ""
+    for averaging in (None, Averaging(passes.network)):
+        engine, made = FusedGraphed(passes), list[str]()
+        engine.module = averaging or engine.module
+        engine.answers.plan = tuple((noted(run, made), *rest) for run, *rest in engine.answers.plan)  # type: ignore[misc]
+        engine.prepare(*batch)
+        made.clear()
+        engine.step(*batch)
+        assert made.count("Normalise") == sum(isinstance(node.layer, BatchNorm) for node in SEED.nodes)
+        assert averaging is None or averaging.heard == len(list(passes.network.parameters()))
+        assert passes.network.plan is plan
+    assert FusedGraphed.begins(wrapped=True) == WARM_UP_WRAPPED
+
+
+def noted(run: Callable[..., Any], made: list[str]) -> Callable[..., Any]:
+    """The step of a plan, which notes what it is when it runs."""
+
+    def noting(*tensors: torch.Tensor) -> Any:
+        made.append(type(run).__name__)
+        return run(*tensors)
+
+    return noting
 
 
 def test_a_graph_that_is_replayed_with_old_images_is_seen() -> None:

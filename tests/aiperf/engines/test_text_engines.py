@@ -15,9 +15,8 @@ from aiperf.engines.compiled import Compiled, Region, Regions
 from aiperf.engines.engine import Engine
 from aiperf.engines.graphed import Graphed
 from aiperf.engines.registry import NOTHING_FUSED
-from aiperf.measuring.before_span import RankWork
 from aiperf.measuring.step_times import Timing, measure_steps
-from aiperf.measuring.training_step import batch, place_network
+from aiperf.measuring.training_step import RankWork, batch, place_network
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Rate
 from nas.graph import Graph

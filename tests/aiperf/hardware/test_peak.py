@@ -16,6 +16,9 @@ GIB = 2**30
         ("Ascend910B2", "bf16", 353.8944),
         ("nvidia-h200", "bf16", 989.5),
         ("GAUDI3", "bf16", 1678),
+        ("NVIDIA B300 SXM6 AC", "bf16", 2250),
+        ("NVIDIA GB300", "tf32", 1250),
+        ("Ascend910_9392", "bf16", 353.8944),
     ],
 )
 def test_known_devices(device: str, format: str, tera: float) -> None:
@@ -73,6 +76,7 @@ def test_figures_are_plausible_and_have_a_source(name: str) -> None:
         ("Tesla V100-SXM2-32GB", 80, 1.53, {"fp32": 128, "fp16": 1024}),
         ("Tesla T4", 40, 1.59, {"fp32": 128, "fp16": 1024}),
         ("NVIDIA A100-SXM4-40GB", 108, 1.41, {"fp32": 128, "tf32": 1024, "bf16": 2048, "fp16": 2048}),
+        ("NVIDIA A100-SXM-64GB", 124, 1.41, {"fp32": 128, "tf32": 1024, "bf16": 2048, "fp16": 2048}),
         ("NVIDIA A30", 56, 1.44, {"fp32": 128, "tf32": 1024, "bf16": 2048, "fp16": 2048}),
         ("NVIDIA L4", 58, 2.04, {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024}),
         ("NVIDIA L40S", 142, 2.52, {"fp32": 256, "tf32": 512, "bf16": 1024, "fp16": 1024}),
@@ -83,6 +87,7 @@ def test_figures_are_plausible_and_have_a_source(name: str) -> None:
         ("NVIDIA H100 80GB HBM3", 132, 1.98, {"fp32": 256}),
         ("NVIDIA H100 80GB HBM3", 132, 1.83, {"tf32": 2048, "bf16": 4096, "fp16": 4096}),
         ("NVIDIA H200", 132, 1.83, {"tf32": 2048, "bf16": 4096, "fp16": 4096}),
+        ("NVIDIA GH200 144G HBM3e", 132, 1.83, {"tf32": 2048, "bf16": 4096, "fp16": 4096}),
         ("AMD Instinct MI210", 104, 1.7, {"fp32": 256, "bf16": 1024, "fp16": 1024}),
         ("AMD Instinct MI250X", 220 / 2, 1.7, {"fp32": 256, "bf16": 1024, "fp16": 1024}),
         ("AMD Instinct MI300A", 228, 2.1, {"fp32": 256, "tf32": 1024, "bf16": 2048, "fp16": 2048}),
@@ -91,6 +96,7 @@ def test_figures_are_plausible_and_have_a_source(name: str) -> None:
         ("AMD Instinct MI355X", 256, 2.4, {"fp32": 256, "bf16": 4096, "fp16": 4096}),
         ("GAUDI2", 2, 1.65, {"bf16": 2 * 256**2}),
         ("GAUDI3", 8, 1.6, {"bf16": 2 * 256**2}),
+        ("Intel(R) Data Center GPU Max 1100", 448, 1.55, {"fp32": 32, "tf32": 256, "bf16": 512, "fp16": 512}),
         ("Intel(R) Data Center GPU Max 1550", 512, 1.6, {"fp32": 32, "tf32": 256, "bf16": 512, "fp16": 512}),
     ],
 )

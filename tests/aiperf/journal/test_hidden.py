@@ -33,6 +33,7 @@ PUBLIC = {
     "random numbers, and what a notary signed": ("nonce", "signature"),
     "times of day": ("started",),
     "keys that are numbers or names of formats": ("thread_seconds", "thread_products", "steps", "seed_steps"),
+    "keys that are transports and names of network interfaces": ("transports",),
     "of any shape: graphs and morphisms, counts of the data": ("seed_graph", "data", "morphisms"),
     "what differs of a rank, hidden by the names of its fields": ("differs", "within"),
 }

@@ -94,6 +94,7 @@ def test_a_killed_leg_ends_one_heartbeat_after_its_last_line_but_not_past_the_de
     killed = [*up_to(Closed, plain), (18.0, Beat())]
     without = each(Released, lambda event: replace(event, deadline=None))(killed)
     assert replayed(without).span_seconds == 18.0 + AFTER_LAST_LINE_SECONDS - RELEASE
+    assert replayed(without).seconds_so_far == 18.0 - RELEASE, "it may go on"
     assert replayed(killed).span_seconds == 9.0
     assert replayed(up_to(ControlMeasured, plain)).span_seconds == 0.0, "never released"
 

@@ -14,9 +14,10 @@ from aiperf.commands import peak
 from aiperf.device import Device, bind
 from aiperf.errors import WorldError
 from aiperf.measuring import before_span, ceiling
-from aiperf.measuring.before_span import RankWork, measure, network_seconds
+from aiperf.measuring.before_span import measure, network_seconds
 from aiperf.measuring.ceiling import measure_copy, measure_products
 from aiperf.measuring.network_times import measure_network
+from aiperf.measuring.training_step import RankWork
 from aiperf.parallel.parallel import Solo
 from aiperf.wire.messages import Ceiling
 from analysis.readings.limits import read_limits

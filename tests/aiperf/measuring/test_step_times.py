@@ -14,8 +14,8 @@ from aiperf.engines.graphed import WARM_UP_WRAPPED, Graphed
 from aiperf.engines.registry import OVER_GROUP, refuse_unusable
 from aiperf.errors import WorldError
 from aiperf.measuring import step_times
-from aiperf.measuring.before_span import RankWork
 from aiperf.measuring.step_times import Timing, measure_steps, shared_times
+from aiperf.measuring.training_step import RankWork
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.wire.messages import Rate, StepTime
 from nas.seeds import residual
@@ -36,8 +36,9 @@ def test_engines_are_timed_and_the_others_have_a_reason() -> None:
     times = measure_steps(recording(), WORK, FAST, timing(seconds=0.2))
     assert 0 < times["eager"].seconds < 1
     assert times["eager"].prepare_seconds == 0
-    assert 0 < times["graphed"].seconds < 1
-    assert times["graphed"].prepare_seconds > 0
+    for name in ("graphed", "fused-graphed"):
+        assert 0 < times[name].seconds < 1
+        assert times[name].prepare_seconds > 0
     assert times["compiled"].seconds == 0
     assert "no trial is long enough to compile for" in times["compiled"].why_not
 

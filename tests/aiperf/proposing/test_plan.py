@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from aiperf.config import load_preset
-from aiperf.proposing.plan import Plan, plan
+from aiperf.config import LimitsConfig, load_preset
+from aiperf.proposing.plan import Plan, fabric_seconds, plan
 from aiperf.wire.trial import HyperParameters, Trial
 
 TRAINING = replace(load_preset("digits").training, validate_every_examples=2000, warmup=0.1, decay="cosine")
@@ -53,3 +53,13 @@ def test_before_a_deadline_the_rate_falls_as_at_the_end_of_a_plan() -> None:
 
 def test_without_warm_up_the_first_step_has_the_full_rate() -> None:
     assert Plan(10, 5, 0, 0.2, "cosine").rate(0) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "ranks", "seconds"),
+    [(2.0, 2, 12.0), (60.0, 4096, 60.0), (0.0, 2, 60.0), (1.5, 8, 0.0), (60.0, 1, 0.0)],
+)
+def test_the_fabric_takes_a_tenth_of_the_span_and_nothing_of_a_very_short_one(
+    minutes: float, ranks: int, seconds: float
+) -> None:
+    assert fabric_seconds(LimitsConfig(minutes=minutes, max_trials=1), ranks) == pytest.approx(seconds)

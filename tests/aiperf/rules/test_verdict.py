@@ -1,4 +1,7 @@
-"""What a verdict follows from, what may keep a run from being judged, and what a class needs."""
+"""What a verdict follows from, what may keep a run from being judged, and what a class needs.
+
+One file, because each demand of a class is left out of the same ranked run.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from aiperf.rules.eligibility import foreseen
 from aiperf.rules.rule import Evidence, Finding, Inspection, Kind, Outcome, Rule
 from aiperf.rules.verdict import KNOWN_IF_RANKED, RULES, RunClass, Verdict, judge
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire.messages import DeviceCheck, Evaluated, HostUse
+from aiperf.wire.messages import DeviceCheck, Evaluated, Fabric, FabricNode, HostUse, TimedAllReduce
 from tests.aiperf.presets import resolved_preset
 from tests.aiperf.rules.forged import (
     Edit,
@@ -137,7 +140,15 @@ class Ranked:
         assert self.leg.ended is not None
         self.best = self.replay.best
         self.first = next(attempt for attempt in self.replay.attempts if len(attempt.validations) > 1)
+        self.join()
         self.end_at(3600)
+
+    def join(self, **fields: object) -> None:
+        """The fabric between its two hosts otherwise."""
+        nodes = tuple(FabricNode(ready.host) for ready in self.leg.devices.values())
+        once = TimedAllReduce(1 << 16, 1e-4)
+        fabric = Fabric(2, "nccl", nodes, (once,), ((1e10,),), {"NET/IB": 8}, 9.0)
+        self.leg.fabric = replace(fabric, **fields)  # type: ignore[arg-type]
 
     def end_at(self, seconds: float, reason: str = "deadline") -> None:
         self.leg.deadline = 12.0 + seconds
@@ -256,6 +267,13 @@ SPOILT = {
         (configured(**{"search.bounds.max_operations": 8.0}), "search.bounds are not the defaults"),
     ],
     "ranked random seed": [(configured(random_seed=7), "random_seed is 7, not this season's 1")],
+    "ranked fabric": [
+        (
+            lambda run: run.join(nodes=(FabricNode("node1"), FabricNode("node9"))),
+            "the fabric was measured by 2 ranks on 2 hosts, and 2 ranks on 2 hosts trained, not all the same",
+        ),
+        (lambda run: run.join(ranks=16), "measured by 16 ranks on 2 hosts, and 2 ranks on 2 hosts trained"),
+    ],
     "ranked disturbance": [
         (
             lambda run: run.use(0.051),
@@ -294,6 +312,34 @@ def test_a_ranked_run_must_know_how_its_hosts_were_used_unless_it_is_older() -> 
     assert unknown == ["how the processors of node1; node2 were used was not reported"]
     run.replay._opened = replace(run.replay.opened, rules=1)
     assert "ranked disturbance" not in {finding.rule for finding in judge(run.replay, None).findings}
+
+
+HUNG = (FabricNode("node1"), FabricNode("node2", reason="connecting to all other ranks: no answer in 60 s"))
+NO_FABRIC = "the fabric between 2 hosts was not measured"
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"nodes": HUNG}, f"{NO_FABRIC}: the others waited for node2"),
+        *((each, NO_FABRIC) for each in ({"missing": (2,)}, {"rounds": ()}, {"over_all": ()})),
+        *((each, NO_FABRIC) for each in ({"rounds": ((0.0,),)}, {"rounds": ((1e9, 1e9),)})),
+    ],
+)
+def test_a_ranked_run_must_know_its_fabric_and_no_figure_of_it_convicts(
+    fields: dict[str, object], text: str
+) -> None:
+    run = Ranked()
+    run.join(rounds=((1.0,),), transports={"NET/Socket": 1})  # as slow as can be
+    assert run.failed() == {}
+    for fabric in (None, replace(run.leg.fabric, **fields)):  # type: ignore[arg-type, type-var]
+        run.leg.fabric = fabric
+        verdict = judge(run.replay, None)
+        unknown = [f.text for f in verdict.unmet if f.rule == "ranked fabric"]
+        assert unknown == [NO_FABRIC if fabric is None else text]
+        assert "ranked fabric" not in run.failed()
+    run.replay._opened = replace(run.replay.opened, rules=1)
+    assert "ranked fabric" not in {finding.rule for finding in judge(run.replay, None).findings}
 
 
 @pytest.mark.parametrize(

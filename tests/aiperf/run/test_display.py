@@ -13,7 +13,9 @@ from rich.console import Console
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.run.display import PLAIN_GROUPS_SHOWN, Display
-from tests.journals import Scene, told
+from aiperf.score.lineage import recount
+from aiperf.score.score import score
+from tests.journals import RELEASE, Scene, told
 
 
 def shown(scene: Scene, terminal: bool) -> None:
@@ -64,8 +66,10 @@ def test_a_terminal_shows_every_group_and_nothing_on_top_of_another() -> None:
     assert head == "aiperf-hpc · simulated · NVIDIA H200 · runs/one"
     assert re.fullmatch(r"\s+━[━╸╺ ]+  0:\d\d of 0:30\s*", span)
     assert re.fullmatch(
-        r"  [\d.]+ GOPS so far · best validation error [\d.]+ % \(trial \d+\) · \d+ complete, \d+ failed",
+        r"  [\d.]+ GOPS so far · best ended trial \d+: error [\d.]+ % · \d+ complete, \d+ failed",
         facts,
     )
+    operations = score(replay, recount(replay).counts).ops_per_second * replay.span_seconds
+    assert float(facts.split()[0]) == pytest.approx(operations / (replay.leg.last - RELEASE) / 1e9, rel=2e-3)
     assert [line.split()[:2] for line in groups] == [["group", "0"], ["group", "1"], ["group", "2"]]
     assert all(re.search(r"trial \d+ \(.+\) epoch \d+/20", line) for line in groups)

@@ -40,8 +40,11 @@ from aiperf.wire.messages import (
     Assign,
     Ceiling,
     CheckDevice,
+    FabricMeeting,
+    FabricPart,
     Fallback,
     Join,
+    JoinFabric,
     Meeting,
     Observe,
     Ready,
@@ -231,6 +234,43 @@ def test_ranks_meet_where_their_leader_says_with_a_secret_of_the_master(tmp_path
     assert states(lead(tmp_path, FakeWorld(Meeter, Meeter, ranks=2), max_trials=2)) == [State.COMPLETE] * 2
     assert [len(secret) for secret in secrets] == [32, 32]
     assert len(set(secrets)) == 2, "each group has its own"
+
+
+def test_all_ranks_measure_the_fabric_where_the_first_says_and_only_once(tmp_path: Path) -> None:
+    joined = list[JoinFabric]()
+
+    class Measures(Obedient):
+        """The first rank of all says where to meet; a rank sends its part, and is ready."""
+
+        def do(self, message: ToGroup) -> Doing:
+            if isinstance(message, Setup) and message.fabric_seconds:
+                return self.say(FabricMeeting("10.0.0.1", 4242)) if self.index == 0 else ()
+            if isinstance(message, JoinFabric):
+                joined.append(message)
+                self.say(*(FabricPart(rank, f"node{rank}", rank - 1, pairs=(1e9,)) for rank in self.ranks))
+                return super().set_up()
+            return super().do(message)
+
+    told = lead(tmp_path, FakeWorld(*[Measures] * 2, again=Measures), max_trials=2, minutes=60.0)
+    assert states(told) == [State.COMPLETE] * 2
+    assert told.leg.fabric is not None
+    assert (told.leg.fabric.ranks, told.leg.fabric.rounds, told.leg.fabric.missing) == (2, ((1e9,),), ())
+    assert {(each.host, each.port, len(each.secret)) for each in joined} == {("10.0.0.1", 4242, 32)}
+
+    class Dies(Measures):
+        """Before it said anything: the others must not wait for it."""
+
+        def do(self, message: ToGroup) -> Doing:
+            return self.die("killed by signal 9") if isinstance(message, Setup) else super().do(message)
+
+    joined.clear()
+    told = lead(tmp_path / "dies", FakeWorld(Dies, Measures, again=Measures), max_trials=2, minutes=60.0)
+    assert states(told) == [State.COMPLETE] * 2
+    assert [each.host for each in joined] == [""], "the group that was started again expects no such message"
+    assert told.leg.fabric is not None
+    assert told.leg.fabric.missing == (1,)
+    alone = lead(tmp_path / "alone", FakeWorld(Obedient), max_trials=1, minutes=60.0)
+    assert alone.leg.fabric is None
 
 
 def test_a_trial_whose_engine_failed_goes_on_and_the_journal_and_the_user_are_told(tmp_path: Path) -> None:

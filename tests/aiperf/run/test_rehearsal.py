@@ -83,7 +83,7 @@ def test_the_layout_of_several_ranks_is_shown(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(Ranks, name, lambda self, config: described)
     told = rehearsed(load_preset("digits"), ranks)
     assert told["hosts"] == "node1: the master, node1: 2 ranks, node2: 2 ranks"
-    assert told["groups"] == "2 of 2; ranks 1 2 on node1; 3 4 on node2"
+    assert told["groups"] == "2 of 2 ranks: 1 2 on node1; 3 4 on node2"
     assert (told["backend"], told["devices"]) == ("ddp", "4 × a processor (cpu), 8 GiB")
 
 
@@ -105,7 +105,7 @@ def test_one_that_can_has(monkeypatch: pytest.MonkeyPatch) -> None:
         "aiperf.data.load", lambda *_: SimpleNamespace(manifest=manifest, note="train/ 9 of 9 images")
     )
     lines = rehearsed(load_preset("ranked"))
-    assert lines["least_span_to_be_ranked"] == "5.2 h (an hour, and one completed trial a group)"
+    assert lines["least_span_to_be_ranked"] == "5.2 h (an hour, and one completed trial per group)"
     assert "cannot_be_ranked" not in lines
     monkeypatch.setattr(Ranks, "devices", lambda self, config: (replace(PROCESSOR, kind="cuda"),))
     refused = "a processor: neither a listed peak in fp32 .* a list that knows the peak ranks such a run"

@@ -33,7 +33,7 @@ from aiperf.score.credit import credit, work
 from aiperf.score.example_counts import Counted
 from aiperf.score.lineage import recount
 from aiperf.score.score import Score, regulated, score
-from aiperf.score.timeline import Timeline, interval_of_mean, shares, timeline
+from aiperf.score.timeline import Timeline, drawn, interval_of_mean, shares, timeline
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.messages import Evaluated, Finished, Started
 from aiperf.wire.trial import HyperParameters, Segment, State, StepBlock, Trial
@@ -380,6 +380,11 @@ def test_the_stable_window_is_where_nearly_all_groups_work() -> None:
     low, high = found.stable_interval
     assert low <= found.stable_ops_per_second <= high
     assert line(script.replay) == found  # the bootstrap draws the same again
+
+
+@pytest.mark.parametrize(("below", "num"), [(1, 3), (2, 9), (57, 30_000), (64, 5), (65, 5), (9_979, 999)])
+def test_the_bootstrap_draws_what_numpy_draws(below: int, num: int) -> None:
+    assert drawn(below, num).tolist() == np.random.RandomState(0).randint(0, below, num).tolist()
 
 
 def test_the_interval_of_the_mean_covers_it_about_as_often_as_it_says() -> None:

@@ -166,5 +166,5 @@ def test_figures_are_those_of_the_journal_the_master_and_the_storage(
     assert found.message_seconds == pytest.approx(2e-3)
     assert found.proposal_seconds == pytest.approx((0.5 - 50 * 2e-3) / 20)
     shown = columns(found, Messages(1.0, 5e-5, 1.5))
-    assert shown["a message, measured (assumed)"] == "2 ms (50 µs)"
-    assert shown["a proposal"] == "20 ms (1.5 s)"
+    assert shown["time per message (assumed)"] == "2 ms (50 µs)"
+    assert shown["time per proposal (assumed)"] == "20 ms (1.5 s)"

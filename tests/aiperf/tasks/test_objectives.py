@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from aiperf.data.training import NotFinite
-from aiperf.engines.engine import objective_of
+from aiperf.engines.objective import objective_of
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.images.training import Classification
 from aiperf.tasks.language.tally import MOST_BITS, UNIT, Predicted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,18 @@ import pytest
 import torch
 from torch import nn
 
+from aiperf.data import load
 from aiperf.device.device import PREPARING, TRAINING, Aside
+from aiperf.engines.graphed import WARM_UP_WRAPPED
 from aiperf.parallel.parallel import Solo
+from aiperf.training import built_trial
 from aiperf.training import worker as worker_module
-from aiperf.training.built_trial import BuiltTrial, build
-from aiperf.wire.messages import Assign, Fallback, Finished, Release, Started
+from aiperf.training.built_trial import BuiltTrial, Rank, build
+from aiperf.training.kept_network import Kept
+from aiperf.wire.messages import NEAR, Assign, Fallback, Finished, Ready, Release, Started
+from nas.weights import initial
 from tests.aiperf.engines.recording import Again, Recording, recording
-from tests.aiperf.training.test_worker import SEED, trial, working
+from tests.aiperf.training.test_worker import CONFIG, SEED, trial, working
 
 DEFAULT = "default"
 
@@ -112,6 +117,84 @@ class Wrapping(Solo):
         return Wrapper(network), optimizer
 
 
+@dataclass(frozen=True)
+class Near(Recording):
+    """A device whose place on the bus is known."""
+
+    @property
+    def pci_address(self) -> str:
+        return "0000:c1:00.0"
+
+
+@dataclass
+class Breaking(Wrapping):
+    """A group of two that breaks after its steps were captured."""
+
+    captured: list[Again]
+    ranks = 2
+    steps = 0
+    when_left: list[str] = field(default_factory=list)
+    """What was done last with each capture when the group was left."""
+
+    def step(self, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler, clip: float) -> None:
+        self.steps += 1
+        if self.steps > WARM_UP_WRAPPED + 2:
+            raise RuntimeError("NCCL error: remote process exited")
+        super().step(optimizer, scaler, clip)
+
+    def close(self) -> None:
+        self.when_left += [capture.done[-1] for capture in self.captured]
+
+
+def test_a_group_that_breaks_is_left_without_a_graph_and_a_rank_stays_near_its_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaving the group would hang while a graph is alive, whoever refers to it: pytorch/pytorch#115388."""
+    monkeypatch.setattr(worker_module, "stay_near", {"0000:c1:00.0": "0-7"}.get)
+    cpu = recording()
+    device = Near(cpu.index, cpu.name, cpu.memory_bytes)
+    group = Breaking([], device.captured)
+    with working(tmp_path, parallel=group, device=device, step="graphed") as channel:
+        channel.tell(Release(None), Assign(trial(0), 1))
+        channel.wait(Finished)
+    assert "broke the group" in channel.broken
+    assert group.when_left == ["free"]
+    ready = channel.said[0]
+    assert isinstance(ready, Ready)
+    assert ready.settings[NEAR] == "0-7"
+
+
+@dataclass(frozen=True)
+class OnCuda(Recording):
+    """A processor that says it is CUDA."""
+
+    kind = "cuda"
+
+    @property
+    def torch(self) -> torch.device:
+        return torch.device("cpu")
+
+
+@pytest.mark.parametrize(("wraps", "called"), [(True, "natively"), (False, "by sums")])
+def test_batch_norm_over_a_group_is_torchs_own_on_cuda_under_ddp(
+    monkeypatch: pytest.MonkeyPatch, wraps: bool, called: str
+) -> None:
+    seen = list[str]()
+    monkeypatch.setattr(built_trial, "synchronise_natively", lambda network: seen.append("natively"))
+    monkeypatch.setattr(built_trial, "synchronise", lambda network, total: seen.append("by sums"))
+    cpu, group = recording(), Wrapping([])
+    group.wraps_network, group.ranks = wraps, 2
+    training = replace(CONFIG.training, batch_norm="synchronised")
+    data = load(CONFIG.data, torch.device("cpu"), 0)
+    built_trial.build(
+        Rank(OnCuda(cpu.index, cpu.name, cpu.memory_bytes), data, training, group),
+        trial(0),
+        1,
+        Kept(SEED, initial(SEED, 0), {}),
+    )
+    assert seen == [called]
+
+
 def test_ddp_is_made_where_it_is_captured_and_the_next_trial_is_prepared_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,5 +217,4 @@ def test_ddp_is_made_where_it_is_captured_and_the_next_trial_is_prepared_elsewhe
     assert prepared == [(1, PREPARING)]
     assert device.finished == [DEFAULT]  # in the thread that prepares, outside its queue
     assert device.joined == [len(SEED.weights) + len(SEED.statistics)]
-    # Destroying the group would hang while a graph is alive, whoever refers to it: pytorch/pytorch#115388.
     assert [capture.done[-1] for capture in device.captured] == ["free"]

@@ -35,11 +35,11 @@ def test_groups(hosts: str, devices_per_trial: int, expected: list[tuple[int, ..
 
 def test_a_place() -> None:
     assert layout("aaabb")[2] == Place(
-        rank=3, group=(3, 4), device_index=0, ranks_on_host=2, spans_hosts=False
+        rank=3, group=(3, 4), device_index=0, ranks_on_host=2, spans_hosts=False, host_index=1, num_hosts=2
     )
     fourth = layout("aaabb", 4)[3]
-    assert fourth == Place(rank=4, group=(1, 2, 3, 4), device_index=1, ranks_on_host=2, spans_hosts=True)
-    assert (fourth.position, fourth.leads) == (3, False)
+    assert fourth == Place(4, (1, 2, 3, 4), 1, ranks_on_host=2, spans_hosts=True, host_index=1, num_hosts=2)
+    assert (fourth.position, fourth.leads, fourth.num_ranks) == (3, False, 4)
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.randoms())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from analysis.comparing.acceptance import (
 )
 from analysis.comparing.acceptance_text import acceptance_sheet, acceptance_text
 from analysis.comparing.comparison import compare
-from analysis.pages.acceptance_page import acceptance_html
+from analysis.pages.acceptance_page import MEANINGS, acceptance_html
 from analysis.readings.judgement import Judged, examine
 from tests.aiperf.rules.forged import one, with_leg_for_the_test
 from tests.journals import CIFAR, Machine, Scene, resized, told, within, write_run
@@ -279,7 +279,7 @@ def test_a_control_is_compared_at_a_size_that_both_have(
         timed(run, 1.0, 32, 64, 112)
     (_, control) = drops([days[3]], days[:3])
     assert (control.share, control.earlier) == (pytest.approx(0.1), 3)
-    assert compared(days[0], days[1]) == [*["0.07143 images/s at 112²"] * 2, "+0.00 %"]
+    assert compared(days[0], days[1]) == [*["0.07143 images/s at 112²"] * 2, "0.00 %"]
     assert compared(days[1], days[3]) == ["0.125 images/s at 64²", "0.1125 images/s at 64²", "−10.00 %"]
     timed(days[0], 1.0, 112)  # as an older journal, which has the last size alone
     (_, control) = drops([days[3]], days[:3])
@@ -303,6 +303,10 @@ def test_the_change_of_the_environment_is_named(days: list[Judged]) -> None:
         "governor: powersave, was performance",
         "NCCL_ALGO: Ring, was absent",
     ]
+
+
+def test_each_criterion_has_its_meaning_on_the_sheet() -> None:
+    assert set(MEANINGS) == {each.name for each in fields(Criteria)} - {"earlier_runs"}
 
 
 def test_both_are_criteria(days: list[Judged]) -> None:
@@ -353,12 +357,16 @@ def test_a_sheet_has_a_row_per_criterion_and_names_the_nodes_that_did_not_pass(t
     assert slow.control <= control
     text = acceptance_html(sheet)
     rows = [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in re.findall(r"<tr>.*?</tr>", text)]
-    by_name = {row[0]: row[1:] for row in rows if row}
+    by_name = {row[0].rpartition("(")[2].rstrip(")"): row[1:] for row in rows if row}
     assert by_name["owner"] == ["Example Centre"]
     assert by_name["judged"] == ["6 May 2026, 09:30 UTC, by the criteria in site.toml"]
     names = [run.replay.opened.run_id for run in runs]
-    places = "; ".join(f"{name}, node node0006" for name in names)
-    assert by_name["no_slow_ranks"] == ["failed", places, "none"]
+    outcome, measured, required = by_name["no_slow_ranks"]
+    assert (outcome, required) == ("failed", "none")
+    assert measured.startswith(
+        "group 5 on node0006 (NVIDIA A100-SXM4-80GB): 50\xa0% below the median of the "
+    )
+    assert [measured.count(f"run {name}, node node0006") for name in names] == [1, 1, 1]
     assert by_name["max_disturbance"][1].endswith("; and 69 more")
     assert by_name["max_disturbance"][0] == "unknown"
     shown = [row[0] for row in rows if row and row[0].startswith("node0")]

@@ -44,7 +44,7 @@ def test_a_run_does_not_differ_from_itself(judged: Judged) -> None:
     )
     same = (found.configuration, found.machine, found.software, found.surroundings)
     assert [table.rows for table in same] == [[], [], [], []]
-    assert {row[3] for row in found.score.rows} <= {"", "+0.00 %", "+0.00 points"}
+    assert {row[3] for row in found.score.rows} <= {"", "0.00 %", "0.00 points"}
 
 
 def test_what_differs_is_named_and_nothing_else(judged: Judged, other: Judged) -> None:
@@ -54,8 +54,8 @@ def test_what_differs_is_named_and_nothing_else(judged: Judged, other: Judged) -
     assert found.software.rows == []
     assert "lower OPS than the first" in found.says
     assert found.says.endswith(
-        f"{UNKNOWN} They also differ in configuration (1) and machine (1); these figures cannot "
-        "show which of them made the difference."
+        f"{UNKNOWN} They also differ in configuration (1 difference) and machine (1 difference), listed "
+        "below the figures, which cannot show what made them differ."
     )
 
 
@@ -99,7 +99,7 @@ def test_what_a_run_computed_in_is_compared_rank_by_rank(tmp_path: Path) -> None
         ["job", "Slurm 1", "absent", ""],
         ["governor", "absent", "performance", ""],
     ]
-    assert "They also differ in surroundings (3)" in found.says
+    assert "They also differ in surroundings (3 differences)" in found.says
     assert several in comparison_text(found)
 
 
@@ -163,7 +163,7 @@ Timed = Mapping[str, float]
             [{"1": 1e11}, {"2": 2e11}],
             ["400.0 GOPS with 2 threads", "300.0 GOPS", ""],
         ),
-        ([{"0": 7e14}], [{"0": 7e14}], ["700.0 TOPS", "700.0 TOPS", "+0.00 %"]),
+        ([{"0": 7e14}], [{"0": 7e14}], ["700.0 TOPS", "700.0 TOPS", "0.00 %"]),
         ([], [{"1": 1e11}], ["unknown", "100.0 GOPS with 1 thread", ""]),
     ],
 )

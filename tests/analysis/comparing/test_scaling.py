@@ -136,7 +136,7 @@ def test_a_study_of_simulated_runs_is_written_and_marked_in_every_form(
 ) -> None:
     found = scaling(simulated)
     marked = [name for name in module.table(found).columns if name.endswith(", simulated")]
-    assert marked == ["sustained OPS, simulated", "efficiency, N0 = 2, simulated"]
+    assert marked == ["sustained OPS, simulated", "efficiency relative to 2 devices, simulated"]
     assert [row[0] for row in module.table(found).rows] == [f"run-{size}, simulated" for size in SIZES]
     assert {row[-2] for row in module.table(found).rows} == {"SIMULATED"}
     others = published(simulated[0])

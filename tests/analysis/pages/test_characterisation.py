@@ -60,7 +60,7 @@ def test_the_figure_says_what_there_is(judged: Judged, found: list[TrialRow]) ->
     placed = trained([("", found)], error)
     picture = characterisation(placed, error, IMAGES, control, ", so")
     reached = [one.epochs for one in placed if one.epochs is not None]
-    assert picture.says.startswith(f"{len(reached)} of {len(placed)} trials reached an error of ")
+    assert picture.says.startswith(f"{len(reached)} of {len(placed)} validated trials reached an error of ")
     assert ", so, after " in picture.says
     assert "The control, ResNet-50 v1.5 at 224²: 24.52 GOP, 25,557,032 parameters." in picture.says
     assert picture.table is not None
@@ -110,7 +110,7 @@ def test_of_many_some_are_drawn_and_all_are_counted(monkeypatch: pytest.MonkeyPa
     picture = characterisation(placed, 0.5, IMAGES, None)
     assert picture.labels is not None
     assert len(picture.labels) == 10
-    assert picture.says.startswith("100 of 100 trials")
+    assert picture.says.startswith("100 of 100 validated trials reached an error of 50.00 %, after 1 epoch, ")
 
 
 def dot(number: int, operations: int, error: float) -> Dot:
@@ -149,6 +149,6 @@ def test_one_trial_may_be_better_than_all_others_in_both() -> None:
     rows: list[Any] = [
         SimpleNamespace(**vars(trial), number=n, operations=5 + n, error=0.1 * n) for n in (1, 2, 3)
     ]
-    assert pareto(rows, IMAGES, {}).says == (
-        "Of 3 trials trial 1 (6 OP, 10.00 %) has both the fewest operations and the lowest error."
+    assert pareto(rows, IMAGES, {}, ()).says == (
+        "Of 3 validated trials trial 1 (6 OP, 10.00 %) has both the fewest operations and the lowest error."
     )

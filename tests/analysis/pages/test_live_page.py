@@ -87,7 +87,7 @@ def test_a_served_run_refreshes_itself(growing: Growing, opened: Callable[..., S
     growing.write(len(growing.lines) // 2)
     shown = opened()
     page = shown.page
-    assert page.locator(".badge").inner_text() == "going on"
+    assert page.locator(".badge").inner_text() == "running"
     before = page.locator(".key dd.value").first.inner_text()
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SCREENSHOTS / "live.png", full_page=True)

@@ -189,7 +189,7 @@ def test_shares_differ_by_points_and_rates_by_per_cent() -> None:
     assert (ERROR.change(0.5, 0.25), RATE.change(2.0, 1.0)) == ("−25.00 points", "−50.00 %")
     assert (ERROR.change(0.0, 0.25), RATE.change(0.0, 1.0)) == ("+25.00 points", "")
     assert (ERROR.change(None, 0.25), RATE.change(1.0, None)) == ("", "")
-    assert (ERROR.change(0.00018, 0.0002), RATE.change(120.0, 120.0 + 3e-14)) == ("+0.0020 points", "+0.00 %")
+    assert (ERROR.change(0.00018, 0.0002), RATE.change(120.0, 120.0 + 3e-14)) == ("+0.0020 points", "0.00 %")
 
 
 def row(number: int, parent: int | None = None, error: float | None = 0.5) -> TrialRow:

@@ -81,7 +81,7 @@ def test_it_tells_what_each_group_does(tmp_path: Path) -> None:
     assert first.host
     assert 0 < first.share <= 1
     now = follower.snapshot()
-    assert now.state == "going on"
+    assert now.state == "running"
     assert now.left_seconds is not None
     assert follower.snapshot(silent_seconds=125.0).state.startswith("silent for 2:05: killed")
 
@@ -108,7 +108,7 @@ def snapshot(groups: int, slow: int = 0) -> Snapshot:
         run="a-run",
         preset="digits",
         machine="2 × a device on 2 hosts",
-        state="going on",
+        state="running",
         span_seconds=65.0,
         left_seconds=55.0,
         ops_per_second=1.5e12,
@@ -125,11 +125,11 @@ def snapshot(groups: int, slow: int = 0) -> Snapshot:
 def test_the_screen_is_this() -> None:
     assert watch_text(snapshot(3), 100, 24) == (
         "aiperf-hpc · a-run · digits · 2 × a device on 2 hosts\n"
-        "going on, 1:05 of the span, 0:55 left\n"
+        "running, 1:05 of the span, 0:55 left\n"
         "\n"
         "OPS      1.500 TOPS credited so far\n"
         "         ▅█\n"
-        "error    5.12 % on validation, trial 3\n"
+        "error    5.12 % on validation, best ended trial 3\n"
         "trials   5 complete, 2 running\n"
         "\n"
         "group  host  doing      trial      epoch     error   images/s  origin\n"

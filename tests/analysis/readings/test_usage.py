@@ -122,6 +122,33 @@ def test_a_counter_is_believed_where_the_power_agrees_and_nothing_is_made_up(
     assert (found.missing, found.joules) == (why, joules if joules is None else pytest.approx(joules))
 
 
+@pytest.mark.parametrize(
+    ("devices", "joules"),
+    [
+        ({"first": 500.0, "second": 0.0}, 20 * 500.0),
+        ({"first": 500.0}, 20 * 500.0),
+        ({"second": 0.0}, None),
+        ({"first": 500.0, "second": 0.0, "another second": 0.0}, None),
+    ],
+)
+def test_the_second_die_of_a_device_is_in_the_figure_of_the_first(
+    files: RunFiles, devices: dict[str, float], joules: float | None
+) -> None:
+    """As an MI250 reports: the power of both dies, and 0 W."""
+    run = Replay()
+    for device, watts in devices.items():
+        sampled(files, {at: {"power_watts": watts} for at in range(30)}, device=device)
+    moment = datetime.fromtimestamp(START, timezone.utc).isoformat(timespec="milliseconds")
+    run.add(0.0, LegBegan(0, moment, (), (tuple(range(1, 1 + len(devices))),)))
+    for rank, device in enumerate(devices, start=1):
+        run.add(0.1, RankReady(0, replace(READY, rank=rank, device_id=device), 0.0))
+    run.add(5.0, Released(25.0))
+    run.add(25.0, LegEnded("deadline", 25.0))
+    found = read_usage(files, run)
+    assert found.joules == (joules if joules is None else pytest.approx(joules))
+    assert found.missing.endswith("its first die is not in the run") == (joules is None)
+
+
 def test_each_leg_of_a_run_has_its_own_count(files: RunFiles) -> None:
     """Though the counter began anew between them."""
     sampled(files, {at: {"energy_joules": 200.0 * (at % 15)} for at in range(30)})

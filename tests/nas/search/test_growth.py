@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -38,20 +40,20 @@ def grown(kind: type[Search]) -> list[Size]:
     found = []
     for number in range(TRIALS):
         candidate = search.ask(number, 1 + number // GROUPS)
-        found.append(Size.of(candidate.graph))
+        found.append(Size(candidate.graph))
         search.tell(Observation(number, 100, ((100, rng.uniform(0.1, 0.9)),)))
     return found
 
 
 @pytest.mark.parametrize("name", sorted(SEARCHES))
 def test_every_candidate_has_the_size_of_its_round(name: str) -> None:
-    seed = Size.of(SEED)
+    seed = Size(SEED)
     sizes = grown(SEARCHES[name])
     assert sizes[0] == seed
     assert all(size.within(BOUNDS, seed, 1 + number // GROUPS) for number, size in enumerate(sizes))
     for size in sizes[GROUPS * BOUNDS.growth_rounds :]:
-        assert 8.0 <= size.operations / seed.operations <= 10.0
-        assert 4.0 <= size.activations / seed.activations <= 6.0
+        assert 8.0 <= size.graph.operations / seed.graph.operations <= 10.0
+        assert 4.0 <= size.graph.num_activations / seed.graph.num_activations <= 6.0
 
 
 def test_the_path_is_geometric_and_ends_in_the_bounds() -> None:
@@ -65,17 +67,24 @@ def test_the_path_is_geometric_and_ends_in_the_bounds() -> None:
     assert in_round(0.0, 4.0, BOUNDS, 1) == (0.0, 4.0)
 
 
+def sized(operations: int, parameters: int, activations: int, layers: int) -> Size:
+    """The size of a graph with these figures."""
+    figures = {"operations": operations, "num_parameters": parameters, "num_activations": activations}
+    graph: Any = SimpleNamespace(**figures, nodes=range(layers))
+    return Size(graph)
+
+
 def test_it_may_be_smaller_on_its_way_but_never_larger() -> None:
-    seed = Size(100, 10, 100, 10)
+    seed = sized(100, 10, 100, 10)
     for size, within, below in [
-        (Size(900, 10, 500, 20), True, True),
-        (Size(700, 10, 500, 20), False, True),
-        (Size(900, 10, 300, 20), False, True),
-        (Size(900, 10, 500, 10), False, True),
-        (Size(1100, 10, 500, 20), False, False),
-        (Size(900, 10, 700, 20), False, False),
-        (Size(900, 700, 500, 20), False, False),
-        (Size(900, 10, 500, 40), False, False),
+        (sized(900, 10, 500, 20), True, True),
+        (sized(700, 10, 500, 20), False, True),
+        (sized(900, 10, 300, 20), False, True),
+        (sized(900, 10, 500, 10), False, True),
+        (sized(1100, 10, 500, 20), False, False),
+        (sized(900, 10, 700, 20), False, False),
+        (sized(900, 700, 500, 20), False, False),
+        (sized(900, 10, 500, 40), False, False),
     ]:
         assert (size.within(BOUNDS, seed, 99), size.below(BOUNDS, seed, 99)) == (within, below), size
 
@@ -94,7 +103,7 @@ def test_a_search_that_grows_is_continued_from_its_record() -> None:
 
 def test_the_typical_network_has_the_grown_size_for_every_random_seed() -> None:
     graph = typical(SEED, BOUNDS)
-    assert Size.of(graph).within(BOUNDS, Size.of(SEED), BOUNDS.growth_rounds + 1)
+    assert Size(graph).within(BOUNDS, Size(SEED), BOUNDS.growth_rounds + 1)
     assert graph.key == typical(SEED, BOUNDS).key
     assert typical(SEED, BoundsConfig()) is SEED, "nothing grows"
 
@@ -104,8 +113,8 @@ def test_a_preset_that_grows_has_a_typical_network_of_its_bounds(name: str) -> N
     """Most walks of `digits` end beside its narrow bounds: of the first five none is in them."""
     config = load_preset(name)
     seed, bounds = starting_graph(config), config.search.bounds
-    size = Size.of(typical(seed, bounds, morphism_mix(config)))
-    assert size.within(bounds, Size.of(seed), bounds.growth_rounds + 1)
+    size = Size(typical(seed, bounds, morphism_mix(config)))
+    assert size.within(bounds, Size(seed), bounds.growth_rounds + 1)
 
 
 def test_a_seed_that_cannot_grow_is_typical_itself() -> None:

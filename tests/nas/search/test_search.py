@@ -16,7 +16,7 @@ from nas.graph import Graph
 from nas.layers import Conv2d
 from nas.morphisms import MorphismError
 from nas.ops import OPS
-from nas.search import SEARCHES, Evolution, Exhausted, Observation, RandomSearch, Search, Size
+from nas.search import SEARCHES, Evolution, Exhausted, Observation, RandomSearch, Search
 from nas.seeds import residual
 
 BOUNDS = BoundsConfig()
@@ -166,7 +166,7 @@ def test_an_error_within_a_time_is_the_last_one_seen() -> None:
 def test_nothing_is_proposed_twice_or_out_of_bounds(kind: type[Search]) -> None:
     bounds = replace(BOUNDS, max_operations=3.0, max_parameters=2.5, max_activations=2.0)
     search = make(kind, bounds=bounds, morphisms=2)
-    seed, keys = Size.of(residual()), set()
+    seed, keys = residual(), set()
     for number in range(150):
         graph = search.ask(number, 1).graph
         keys.add(graph.key)
@@ -175,8 +175,8 @@ def test_nothing_is_proposed_twice_or_out_of_bounds(kind: type[Search]) -> None:
         else:
             search.tell(observed(number, 1 / (1 + graph.operations)))  # growth pays, up to the bounds
         assert graph.cost.train.price(OPS) <= 3.0 * seed.operations
-        assert graph.num_parameters <= 2.5 * seed.parameters
-        assert graph.num_activations <= 2.0 * seed.activations
+        assert graph.num_parameters <= 2.5 * seed.num_parameters
+        assert graph.num_activations <= 2.0 * seed.num_activations
     assert len(keys) == 150
 
 

@@ -1,53 +1,29 @@
-"""The fused engine: it rewrites the plan of a network so that the layers between the convolutions share
-passes over memory."""
+"""What is fused: the plan of a network is rewritten so that the layers between the convolutions share passes
+over memory. A backend says how that is computed."""
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
-from aiperf.device import Device
-from aiperf.engines.engine import Engine, Passes
-from aiperf.engines.fused.image_steps import Folded, Gated, Mean, OfPixels, Pixels, is_worth_folding
-from aiperf.engines.fused.kernels import hold_memory, unavailable
-from aiperf.engines.fused.norm_steps import Activation, Normalise
+from aiperf.engines.fused.backend import Activation, Backend
+from aiperf.engines.fused.image_steps import (
+    Folded,
+    Gated,
+    Mean,
+    OfPixels,
+    Pixels,
+    Pointwise,
+    is_worth_folding,
+    is_worth_multiplying,
+)
+from aiperf.engines.fused.norm_steps import Normalise
 from nas.layers import Add, BatchNorm, Conv2d, Gate, GlobalPool, Layer, ReLU, ReLU6
 from nas.modules import Network
-
-FEW = 2
-"""Number of images in a trial step: one image may have a single value per channel, which a batch norm refuses
-in training."""
-
-
-class Fused(Engine):
-    """Makes the same steps with fewer passes over memory, on CPUs only. The kernels are
-    the same for all networks, so steps are compared with eager ones before the span only."""
-
-    name: ClassVar[str] = "fused"
-
-    def __init__(self, passes: Passes) -> None:
-        super().__init__(passes)
-        self.bare = self.module = self.answers
-
-    @classmethod
-    def answering(cls, network: Network) -> Network:
-        fused = copy.copy(network)
-        fuse(fused)
-        return fused
-
-    def prepare(self, images: Tensor, labels: Tensor) -> None:
-        """Checks on a few images that the kernels support the inputs of each step. Raises Unfit."""
-        self.passes.loss(self.module, images[:FEW], labels[:FEW])
-
-    @classmethod
-    def why_not(cls, device: Device) -> str:
-        return unavailable() if device.kind == "cpu" else f"{device.kind} devices have kernels of their own"
-
 
 ACTIVATIONS: dict[type[Layer], Activation] = {ReLU: Activation.RELU, ReLU6: Activation.RELU6}
 
@@ -75,19 +51,20 @@ class _Pick:
         return tensors[self.reader]
 
 
-def fuse(network: Network) -> None:
-    """Makes the network take fewer passes over memory on a CPU; its tensors stay as they are.
+def fuse(network: Network, backend: Backend) -> None:
+    """Makes the network take fewer passes over memory; its tensors stay as they are.
 
-    Gradients are then summed in another order, and bf16 is rounded less often. No step falls back to torch's
-    own modules later: it raises Unfit for images that its kernel does not support. The process keeps freed
-    memory from now on (`hold_memory`). Raises Unfit if the `forward` of a batch norm is replaced, as by
-    `aiperf.parallel.batchnorm.synchronise`.
+    Gradients are then summed in another order, and 16-bit numbers are rounded less often. No step falls back
+    to torch's own modules later: it raises Unfit for images that its kernel does not support. Raises Unfit if
+    the `forward` of a batch norm is replaced, as by `aiperf.parallel.batchnorm.synchronise`.
     """
-    hold_memory()
+    backend.begin()
     layers = [node.layer for node in network.graph.nodes]
     steps = [_Step(*step[:3], layer) for step, layer in zip(network.plan, layers)]
     columns = [shape[-1] for shape in network.graph.shapes.values()]
-    steps = _with_readers(list(_single(_joined(_with_pixels(steps)), columns)))
+    if backend.helps_onednn:
+        steps = [_multiplied(step, columns) for step in _with_pixels(steps)]
+    steps = _with_readers(list(_single(_joined(steps, backend), backend)))
     network.plan = tuple(_lasting(steps))
 
 
@@ -133,6 +110,7 @@ class _Merges:
     that are gone."""
 
     steps: list[_Step]
+    backend: Backend
     readers: dict[int, list[int]] = field(init=False)
     """Indices of the steps that read each place."""
     gone: set[int] = field(default_factory=set)
@@ -164,7 +142,7 @@ class _Merges:
             activation = ACTIVATIONS[type(self.steps[members[-1]].layer)]  # type: ignore[index]
         *gone, last = members
         self.gone.update(gone)
-        whole = Normalise(norm.run, activation)  # type: ignore[arg-type]
+        whole = Normalise(self.backend, norm.run, activation)  # type: ignore[arg-type]
         self.made[last] = _Step(whole, reads, self.steps[last].place, None)
 
     def _follows(self, members: list[int], kinds: tuple[type[Layer], ...]) -> bool:
@@ -177,9 +155,9 @@ class _Merges:
         return True
 
 
-def _joined(steps: list[_Step]) -> list[_Step]:
+def _joined(steps: list[_Step], backend: Backend) -> list[_Step]:
     """The steps with every batch norm merged with what follows it."""
-    merges = _Merges(steps)
+    merges = _Merges(steps, backend)
     # From the last to the first: if two batch norms feed one addition, the later one takes it, because the
     # output of the earlier one is computed by then.
     for index in reversed(range(len(steps))):
@@ -188,16 +166,24 @@ def _joined(steps: list[_Step]) -> list[_Step]:
     return [merges.made.get(index, step) for index, step in enumerate(steps) if index not in merges.gone]
 
 
-def _single(steps: list[_Step], columns: list[int]) -> Iterator[_Step]:
-    """Replaces single layers that have a faster implementation. `columns` is the width of the images at each
-    place."""
+def _multiplied(step: _Step, columns: list[int]) -> _Step:
+    """The step, as a convolution of another form or as a matrix product where that pays. `columns` is the
+    width of the images at each place."""
+    if isinstance(step.run, nn.Conv2d):
+        if is_worth_folding(step.run, columns[step.reads[0]]):
+            return replace(step, run=Folded(step.run))
+        if is_worth_multiplying(step.run):
+            return replace(step, run=Pointwise(step.run))
+    return step
+
+
+def _single(steps: list[_Step], backend: Backend) -> Iterator[_Step]:
+    """Replaces single layers that have a faster implementation."""
     for step in steps:
         if type(step.layer) is Gate:
-            yield replace(step, run=Gated())
+            yield replace(step, run=Gated(backend))
         elif type(step.layer) is GlobalPool:
-            yield replace(step, run=Mean())
-        elif isinstance(step.run, nn.Conv2d) and is_worth_folding(step.run, columns[step.reads[0]]):
-            yield replace(step, run=Folded(step.run))
+            yield replace(step, run=Mean(backend))
         else:
             yield step
 

@@ -1,0 +1,80 @@
+"""The interface of what computes fused steps: C on a CPU, Triton on accelerators."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import IntEnum
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+
+class Activation(IntEnum):
+    """Activation after a batch norm; kernels.c and triton_kernels.py know it by these values."""
+
+    NOTHING = 0
+    RELU = 1
+    RELU6 = 2
+
+
+class Backend(ABC):
+    """How fused steps are computed; `plan.py` decides what is fused. All images are (batch, channels, height,
+    width) with the channels last in memory; their gradients and all that is returned are laid out so, too."""
+
+    kind: ClassVar[str]
+    """Kind of device on which its tensors are."""
+    formats: ClassVar[tuple[torch.dtype, ...]]
+    """Number formats of images that it reads."""
+    helps_onednn: ClassVar[bool]
+    """Whether convolutions that oneDNN computes slowly are replaced by equal ones."""
+    compiles: ClassVar[bool]
+    """Whether its kernels are compiled when a step first needs them."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Called before a network is rewritten."""
+
+    @abstractmethod
+    def normalise(
+        self, images: Tensor, residual: Tensor | None, module: nn.BatchNorm2d, activation: Activation
+    ) -> tuple[Tensor, Tensor]:
+        """A batch norm, plus the residual, and its activation. In training it also updates the running
+        statistics. The second tensor has the mean and 1 / deviation of each channel, (2 · channels,); in
+        evaluation it is not used."""
+
+    @abstractmethod
+    def normalise_backward(
+        self,
+        first: Tensor,
+        second: Tensor | None,
+        images: Tensor,
+        out: Tensor | None,
+        module: tuple[Tensor, Tensor],
+        statistics: Tensor,
+        activation: Activation,
+        keeps: bool,
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """Gradients of the images, of the sum before the activation if it `keeps` it, of weight and bias.
+
+        The gradient of the output is `first` plus `second`. `module` are weight and bias. Without `out` it is
+        computed again which values the activation cut off; there was no residual then.
+        """
+
+    @abstractmethod
+    def gate(self, images: Tensor, gates: Tensor) -> Tensor:
+        """Images times gates (batch, channels)."""
+
+    @abstractmethod
+    def gate_backward(
+        self, first: Tensor, second: Tensor | None, images: Tensor, gates: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients of images and gates."""
+
+    @abstractmethod
+    def mean(self, images: Tensor) -> Tensor:
+        """The mean of each channel of each image, (batch, channels)."""
+
+    @abstractmethod
+    def mean_backward(self, gradient: Tensor, shape: torch.Size) -> Tensor:
+        """The gradient of images with that shape."""

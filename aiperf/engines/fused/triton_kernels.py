@@ -1,0 +1,400 @@
+"""The kernels in Triton, for images whose channels are last in memory.
+
+Each reads images as a matrix: rows are pixels, columns are channels. A program takes one block of columns and
+`chunk` rows, a tile after the other. Sums are made in fp32: each program writes those of its rows, and a
+finalising kernel adds these up in a fixed order. Nothing is atomic, so results are the same in each run.
+
+`channels` is passed as `units` of `UNIT` channels, so that the compiler knows by how much a row is aligned.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+SIZES = ("rows", "chunk", "units", "chunks", "channels")
+"""Arguments whose values make no other code; else a network's last, smaller batch would be compiled for."""
+NOTHING: tl.constexpr = tl.constexpr(0)
+FROM_IMAGES: tl.constexpr = tl.constexpr(1)
+FROM_OUTPUT: tl.constexpr = tl.constexpr(2)
+"""How it is known which gradients an activation cut off: none, from its input computed again, from its
+output."""
+RELU6: tl.constexpr = tl.constexpr(2)
+"""As in `backend.Activation`."""
+
+
+@triton.jit
+def _place(block, units, rows, chunk, UNIT: tl.constexpr, CHANNELS: tl.constexpr):
+    """The columns of a program, which of them exist, its first row, and the row after its last."""
+    blocks = tl.cdiv(units * UNIT, CHANNELS)
+    column = (block % blocks) * CHANNELS + tl.arange(0, CHANNELS)
+    begin = (block // blocks) * chunk
+    return column, column < units * UNIT, begin, tl.minimum(begin + chunk, rows)
+
+
+@triton.jit
+def _tile(row, end, column, exists, units, UNIT: tl.constexpr, ROWS: tl.constexpr):
+    """Offsets of a tile's elements, and which of them exist. The rows may hold more than 2³¹ elements."""
+    lines = tl.arange(0, ROWS)
+    within = lines[:, None] * (units * UNIT) + column[None, :]
+    return tl.cast(row, tl.int64) * (units * UNIT) + within, ((row + lines) < end)[:, None] & exists[None, :]
+
+
+@triton.jit
+def _number(pointer, at, mask):
+    return tl.load(pointer + at, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def sum_images(
+    images,
+    partial,
+    rows,
+    chunk,
+    units,
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """Mean, and sum of squared distances from it, of each channel over each chunk of rows.
+
+    `partial` is (2, chunks, channels). Sums are of the distance from the chunk's first row, because in fp32
+    E[x²] − E[x]² has no digits left if the mean is far from 0.
+    """
+    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    channels = units * UNIT
+    shift = _number(images, begin.to(tl.int64) * channels + column, exists)
+    one = tl.zeros((ROWS, CHANNELS), tl.float32)
+    two = tl.zeros((ROWS, CHANNELS), tl.float32)
+    for row in range(begin, end, ROWS):
+        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
+        away = tl.where(mask, _number(images, at, mask) - shift[None, :], 0.0)
+        one += away
+        two += away * away
+    sums, count = tl.sum(one, 0), (end - begin).to(tl.float32)
+    at = (begin // chunk) * channels + column
+    tl.store(partial + at, shift + sums / count, mask=exists)
+    chunks = tl.cdiv(rows, chunk)
+    tl.store(partial + chunks * channels + at, tl.sum(two, 0) - sums * (sums / count), mask=exists)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def finish_statistics(
+    partial,
+    statistics,
+    running_mean,
+    running_variance,
+    rows,
+    chunk,
+    channels,
+    momentum,
+    epsilon,
+    PARTS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """Mean and 1 / deviation of each channel from the sums of its chunks, by the formula of Chan, Golub and
+    LeVeque (1979); moves the running statistics."""
+    column = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = column < channels
+    chunks = tl.cdiv(rows, chunk)
+    shift = tl.load(partial + column, mask=exists, other=0.0)
+    one = tl.zeros((PARTS, CHANNELS), tl.float32)
+    two = tl.zeros((PARTS, CHANNELS), tl.float32)
+    for part in range(0, chunks, PARTS):
+        parts = part + tl.arange(0, PARTS)
+        at = parts[:, None] * channels + column[None, :]
+        mask = (parts < chunks)[:, None] & exists[None, :]
+        count = tl.minimum(rows - parts * chunk, chunk).to(tl.float32)[:, None]
+        away = tl.where(mask, tl.load(partial + at, mask=mask, other=0.0) - shift[None, :], 0.0)
+        one += count * away
+        two += count * away * away + tl.load(partial + chunks * channels + at, mask=mask, other=0.0)
+    total = rows.to(tl.float32)
+    sums = tl.sum(one, 0)
+    mean = shift + sums / total
+    # Not tl.maximum: NaN must stay NaN.
+    squares = tl.sum(two, 0) - sums * (sums / total)
+    variance = tl.where(squares < 0.0, 0.0, squares) / total
+    tl.store(statistics + column, mean, mask=exists)
+    tl.store(statistics + channels + column, 1.0 / tl.sqrt_rn(variance + epsilon), mask=exists)
+    old = tl.load(running_mean + column, mask=exists)
+    tl.store(running_mean + column, old + momentum * (mean - old), mask=exists)
+    old = tl.load(running_variance + column, mask=exists)
+    learnt = variance * (total / (total - 1.0))
+    tl.store(running_variance + column, old + momentum * (learnt - old), mask=exists)
+
+
+@triton.jit
+def _cut_off(value, ACTIVATION: tl.constexpr):
+    """The activation. Comparisons let NaN through."""
+    if ACTIVATION != NOTHING:
+        value = tl.where(value < 0.0, 0.0, value)
+    if ACTIVATION == RELU6:
+        value = tl.where(value > 6.0, 6.0, value)
+    return value
+
+
+@triton.jit(do_not_specialize=SIZES)
+def normalise(
+    images,
+    residual,
+    out,
+    mean,
+    spread,
+    weight,
+    bias,
+    rows,
+    chunk,
+    units,
+    epsilon,
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    HAS_RESIDUAL: tl.constexpr,
+    OF_VARIANCE: tl.constexpr,
+):
+    """activation((images − mean) · weight / deviation + bias + residual). `spread` is the variance, or
+    1 / deviation."""
+    # The last programs begin: what the kernel before has read last may still be cached.
+    block = tl.num_programs(0) - 1 - tl.program_id(0)
+    column, exists, begin, end = _place(block, units, rows, chunk, UNIT, CHANNELS)
+    deviation = _number(spread, column, exists)
+    if OF_VARIANCE:
+        deviation = 1.0 / tl.sqrt_rn(deviation + epsilon)
+    middle = _number(mean, column, exists)[None, :]
+    scale = (_number(weight, column, exists) * deviation)[None, :]
+    offset = _number(bias, column, exists)[None, :]
+    for row in range(begin, end, ROWS):
+        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
+        value = (_number(images, at, mask) - middle) * scale + offset
+        if HAS_RESIDUAL:
+            value += _number(residual, at, mask)
+        tl.store(out + at, _cut_off(value, ACTIVATION).to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _gradient(
+    first,
+    second,
+    out,
+    at,
+    mask,
+    before,
+    ACTIVATION: tl.constexpr,
+    HAS_SECOND: tl.constexpr,
+    CUT: tl.constexpr,
+):
+    """The gradient of what the activation read; `before` is that, without a residual."""
+    gradient = _number(first, at, mask)
+    if HAS_SECOND:
+        gradient += _number(second, at, mask)
+    if CUT == FROM_OUTPUT:
+        before = _number(out, at, mask)
+    if CUT != NOTHING:
+        # As one comparison with each end: a NaN must not turn a gradient into 0.
+        gradient = tl.where(before <= 0.0, 0.0, gradient)
+        if ACTIVATION == RELU6:
+            gradient = tl.where(before >= 6.0, 0.0, gradient)
+    return gradient
+
+
+@triton.jit(do_not_specialize=SIZES)
+def sum_gradients(
+    first,
+    second,
+    images,
+    out,
+    kept,
+    partial,
+    statistics,
+    weight,
+    bias,
+    rows,
+    chunk,
+    units,
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    HAS_SECOND: tl.constexpr,
+    CUT: tl.constexpr,
+    KEEPS: tl.constexpr,
+):
+    """Sums of g and of g · normalised images over each chunk of rows, where g is the gradient before the
+    activation; writes g, too, if it is the residual's. `partial` is (2, chunks, channels)."""
+    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    channels = units * UNIT
+    middle = _number(statistics, column, exists)[None, :]
+    deviation = _number(statistics, channels + column, exists)[None, :]
+    scale = _number(weight, column, exists)[None, :] * deviation
+    offset = _number(bias, column, exists)[None, :]
+    one = tl.zeros((ROWS, CHANNELS), tl.float32)
+    two = tl.zeros((ROWS, CHANNELS), tl.float32)
+    for row in range(begin, end, ROWS):
+        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
+        away = _number(images, at, mask) - middle
+        g = _gradient(first, second, out, at, mask, away * scale + offset, ACTIVATION, HAS_SECOND, CUT)
+        if KEEPS:
+            rounded = g.to(kept.dtype.element_ty)
+            tl.store(kept + at, rounded, mask=mask)
+            g = rounded.to(tl.float32)  # the sums are of what the next kernel reads
+        one += g
+        two += tl.where(mask, g * away, 0.0)
+    at = (begin // chunk) * channels + column
+    tl.store(partial + at, tl.sum(one, 0), mask=exists)
+    chunks = tl.cdiv(rows, chunk)
+    sums = tl.sum(two * deviation, 0)
+    tl.store(partial + chunks * channels + at, sums, mask=exists)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def finish_gradients(
+    partial, to_bias, to_weight, chunks, channels, PARTS: tl.constexpr, CHANNELS: tl.constexpr
+):
+    """Adds up the sums of all chunks: the gradients of bias and weight."""
+    column = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = column < channels
+    one = tl.zeros((PARTS, CHANNELS), tl.float32)
+    two = tl.zeros((PARTS, CHANNELS), tl.float32)
+    for part in range(0, chunks, PARTS):
+        parts = part + tl.arange(0, PARTS)
+        at = parts[:, None] * channels + column[None, :]
+        mask = (parts < chunks)[:, None] & exists[None, :]
+        one += tl.load(partial + at, mask=mask, other=0.0)
+        two += tl.load(partial + chunks * channels + at, mask=mask, other=0.0)
+    tl.store(to_bias + column, tl.sum(one, 0), mask=exists)
+    tl.store(to_weight + column, tl.sum(two, 0), mask=exists)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def to_images(
+    first,
+    second,
+    images,
+    out,
+    gradient,
+    statistics,
+    weight,
+    bias,
+    to_weight,
+    to_bias,
+    rows,
+    chunk,
+    units,
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    HAS_SECOND: tl.constexpr,
+    CUT: tl.constexpr,
+):
+    """The gradient of the images: weight / deviation · (g − mean of g − normalised images · mean of g ·
+    normalised images)."""
+    block = tl.num_programs(0) - 1 - tl.program_id(0)
+    column, exists, begin, end = _place(block, units, rows, chunk, UNIT, CHANNELS)
+    total = rows.to(tl.float32)
+    middle = _number(statistics, column, exists)[None, :]
+    deviation = _number(statistics, units * UNIT + column, exists)[None, :]
+    scale = _number(weight, column, exists)[None, :] * deviation
+    offset = _number(bias, column, exists)[None, :]
+    along = deviation * (_number(to_weight, column, exists)[None, :] / total)
+    shared = _number(to_bias, column, exists)[None, :] / total
+    for row in range(begin, end, ROWS):
+        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
+        away = _number(images, at, mask) - middle
+        g = _gradient(first, second, out, at, mask, away * scale + offset, ACTIVATION, HAS_SECOND, CUT)
+        found = scale * (g - shared - away * along)
+        tl.store(gradient + at, found.to(gradient.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def gate(
+    images,
+    gates,
+    out,
+    rows,
+    chunk,
+    units,
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """Images times the gate of their channel; a chunk is one image."""
+    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    factor = _number(gates, (begin // chunk) * (units * UNIT) + column, exists)[None, :]
+    for row in range(begin, end, ROWS):
+        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
+        tl.store(out + at, (_number(images, at, mask) * factor).to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def gate_gradients(
+    first,
+    second,
+    images,
+    gates,
+    gradient,
+    to_gates,
+    rows,
+    chunk,
+    units,
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    HAS_SECOND: tl.constexpr,
+):
+    """Gradients of the images, and of each gate: a sum over its image, which one program reads."""
+    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    own = (begin // chunk) * (units * UNIT) + column
+    factor = _number(gates, own, exists)[None, :]
+    sums = tl.zeros((ROWS, CHANNELS), tl.float32)
+    for row in range(begin, end, ROWS):
+        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
+        g = _number(first, at, mask)
+        if HAS_SECOND:
+            g += _number(second, at, mask)
+        sums += g * _number(images, at, mask)
+        tl.store(gradient + at, (g * factor).to(gradient.dtype.element_ty), mask=mask)
+    tl.store(to_gates + own, tl.sum(sums, 0).to(to_gates.dtype.element_ty), mask=exists)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def mean(
+    images,
+    out,
+    rows,
+    chunk,
+    units,
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """The mean of each channel of each image; a chunk is one image."""
+    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    sums = tl.zeros((ROWS, CHANNELS), tl.float32)
+    for row in range(begin, end, ROWS):
+        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
+        sums += _number(images, at, mask)
+    found = tl.sum(sums, 0) / (end - begin).to(tl.float32)
+    at = (begin // chunk) * (units * UNIT) + column
+    tl.store(out + at, found.to(out.dtype.element_ty), mask=exists)
+
+
+@triton.jit(do_not_specialize=SIZES)
+def mean_gradient(
+    gradient,
+    out,
+    rows,
+    chunk,
+    units,
+    UNIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """The gradient of a mean, shared equally by the pixels of its image."""
+    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    own = _number(gradient, (begin // chunk) * (units * UNIT) + column, exists)
+    share = (own / (end - begin).to(tl.float32)).to(out.dtype.element_ty)[None, :]
+    for row in range(begin, end, ROWS):
+        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
+        tl.store(out + at, tl.broadcast_to(share, (ROWS, CHANNELS)), mask=mask)

@@ -1,0 +1,121 @@
+"""How the kernels in Triton are launched: which Triton is needed, and how images are divided among programs.
+
+Triton is imported when the first kernel is launched: a wheel of torch for a CPU comes without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from math import gcd
+from typing import Any
+
+from torch import Tensor
+
+OLDEST = (3, 2)
+"""Triton of torch 2.6, the oldest torch that is supported."""
+TILE = 2048
+"""Elements that a program reads at once: 16 for each of its 128 threads, so two loads of 16 bytes in bf16."""
+WIDTHS = (128, 64, 32)
+"""Channels of a tile, if there are as many; 32 of them in bf16 are the 64 bytes that AMD's devices load."""
+ALIGNED = 16
+"""Channels by which a row is aligned at most, as far as the compiler must know it."""
+PROGRAMS = 1024
+"""Programs that make sums: eight for each of some 130 multiprocessors. The number is the same on all devices,
+so that sums are made in the same order."""
+FEWEST_TILES = 4
+"""Tiles of a program that makes sums, at least: it writes 16 bytes for each channel, and they are read."""
+MORE_PROGRAMS = 8 * PROGRAMS
+"""Programs that make no sums; more, shorter ones leave fewer multiprocessors idle at the end."""
+PARTS, FEW_CHANNELS = 128, 16
+"""Sums and channels that a finalising program reads at once."""
+OPTIONS = {"enable_fp_fusion": True}
+"""Products and sums may be rounded once. Triton 3.10 has another default than 3.9, which warns of it."""
+
+
+def why_no_triton() -> str:
+    """Reason why this process has no Triton that the kernels were written for; empty if it has. Its
+    distribution has other names in builds for AMD, so the module is asked."""
+    try:
+        version = import_module("triton").__version__
+    except ModuleNotFoundError:
+        return "the package triton is not installed here"
+    except ImportError as error:
+        return f"triton cannot be imported: {error}".splitlines()[0]
+    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+        return f"triton is {version}; the kernels need {'.'.join(map(str, OLDEST))} or newer"
+    return ""
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How images are divided among programs."""
+
+    rows: int
+    """Pixels of all images."""
+    chunk: int
+    """Rows of one program."""
+    unit: int
+    """The largest power of two that divides the channels, at most ALIGNED."""
+    units: int
+    """Channels / unit."""
+    tile: tuple[int, int]
+    """Rows and channels of a tile."""
+
+    @property
+    def channels(self) -> int:
+        return self.unit * self.units
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.rows // self.chunk)
+
+    @property
+    def programs(self) -> int:
+        return self.chunks * -(-self.channels // self.tile[1])
+
+    @property
+    def constants(self) -> dict[str, int]:
+        return {"UNIT": self.unit, "ROWS": self.tile[0], "CHANNELS": self.tile[1]}
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return self.rows, self.chunk, self.units
+
+
+def tiling(rows: int, channels: int, programs: int, fewest_tiles: int = 1) -> Tiling:
+    """The tiling of `rows` pixels by about so many programs, of so many tiles each at least."""
+    wide = [width for width in WIDTHS if width < 2 * channels] or [1 << (channels - 1).bit_length()]
+    width = min(wide, key=lambda each: (-(-channels // each) * each, -each))
+    height = TILE // width
+    chunks = max(1, programs // -(-channels // width))
+    tiles = max(fewest_tiles, -(-rows // (chunks * height)))
+    unit = gcd(channels, ALIGNED)
+    return Tiling(rows, tiles * height, unit, channels // unit, (height, width))
+
+
+def by_image(images: Tensor) -> Tiling:
+    """The tiling in which each chunk is one image."""
+    batch, channels, height, width = images.shape
+    found = tiling(batch * height * width, channels, 1)
+    return Tiling(found.rows, height * width, found.unit, found.units, found.tile)
+
+
+def for_sums(images: Tensor) -> Tiling:
+    return tiling(images.numel() // images.shape[1], images.shape[1], PROGRAMS, FEWEST_TILES)
+
+
+def for_each(images: Tensor) -> Tiling:
+    return tiling(images.numel() // images.shape[1], images.shape[1], MORE_PROGRAMS)
+
+
+@cache
+def kernels() -> Any:
+    """The module of the kernels, which imports Triton."""
+    return import_module("aiperf.engines.fused.triton_kernels")
+
+
+def launch(name: str, programs: int, *arguments: object, **constants: int) -> None:
+    """Launches so many programs of a kernel on the current stream. `constants` are compiled into it."""
+    getattr(kernels(), name)[(programs,)](*arguments, **constants, **OPTIONS)

@@ -1,0 +1,173 @@
+"""A device without enough memory: in an eager step, in a capture, in a library's workspace. A run must know
+it as what it is, and go on with a smaller batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import conv2d
+
+from aiperf.device import Device, bind
+from aiperf.device.device import SIXTEEN_BIT, is_out_of_memory
+from aiperf.engines.agreement import prepare_and_check
+from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.graphed import Graphed
+from aiperf.engines.objective import objective_of
+from aiperf.measuring.training_step import batch, place_network
+from aiperf.parallel.parallel import Solo
+from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.rows import Figures, Row, figures, row
+from nas.graph import Graph
+from nas.seeds import residual, resnet50
+
+MIB = 1 << 20
+BATCH, SMALLER = 128, 4
+LEFT = 1 << 30
+"""Bytes that are left for the large eager step, which needs many times as many."""
+MORE_THAN_THERE_IS = 1 << 50
+"""Bytes that no device has; torch refuses more than 2^60 with another error."""
+WORKSPACES = (0, 8, 64, 512)
+"""MiB that are left for the workspace of a convolution."""
+CONVOLVED = (64, 256, 56)
+"""Images, channels and side of a convolution."""
+ADDRESSES = 1 << 40
+"""Images of a batch that is only a view: its activations need more than the addresses of a process."""
+LONGEST = 160
+"""Characters of an error that are shown."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What a work raised, without the exception, whose frames would keep its tensors alive."""
+
+    line: str
+    is_memory: bool
+    """Whether the program knows it as a lack of memory."""
+
+
+def measure(setting: Setting) -> Figures:
+    """An error that is not known as a lack of memory is a fault, and a smaller step that fails after it."""
+    device = bind(setting.kind, 0)
+    device.declare(device.formats[0])
+    tries: dict[str, Callable[[Device], tuple[str, str]]] = {"eager step": _eager}
+    if device.kind != "cpu":
+        tries |= {"capture": _captured, "convolution": _convolved}
+    rows, faults = list[Row](), list[str]()
+    for name, tried in tries.items():
+        said, fault = tried(device)
+        device.clean()
+        rows.append(row(name, said))
+        faults += [f"{name}: {fault}"] if fault else []
+    if device.kind == "cpu":
+        rows.append(row("capture, convolution", "not tried: a processor has no memory of its own to fill"))
+    notes = ["Found: how the lack of memory was reported. A smaller step is made after each."]
+    return figures(rows, faults=faults, notes=notes)
+
+
+def _eager(device: Device) -> tuple[str, str]:
+    """A step far larger than what is left: what it raised, and what is wrong with that."""
+    on_cpu = device.kind == "cpu"
+    engine = _engine(device, residual() if on_cpu else resnet50())
+    few, labels = batch(engine.passes.network.graph, device, SMALLER)
+    engine.step(few, labels)  # what libraries take at their first use, and keep
+    ballast = [] if on_cpu else _all_but(device, LEFT)
+    if on_cpu:
+        many = few[:1].expand(ADDRESSES, *few.shape[1:]), labels[:1].expand(ADDRESSES)
+    else:
+        many = batch(engine.passes.network.graph, device, BATCH)
+    raised = _raised(lambda: engine.step(*many))
+    device.clean()
+    after = _raised(lambda: engine.step(few, labels))
+    ballast.clear()
+    if raised is None:
+        return "it fits", "a step that must not fit was made"
+    if not raised.is_memory:
+        return raised.line, f"not known as a lack of memory: {raised.line}"
+    return raised.line, f"no smaller step after it: {after.line}" if after else ""
+
+
+class Greedy(Graphed):
+    """Captured steps that ask for more memory than any device has, in the capture only."""
+
+    def _alone(self) -> None:
+        if torch.cuda.is_current_stream_capturing():
+            torch.empty(MORE_THAN_THERE_IS, dtype=torch.uint8, device=self.passes.device.torch)
+        super()._alone()
+
+
+def _captured(device: Device) -> tuple[str, str]:
+    """A capture without memory for it: the program falls back to eager steps, which must still be possible,
+    and so must be a capture."""
+    if reason := Graphed.why_not(device):
+        return f"not tried: {reason}", ""
+    engine = _engine(device, residual())
+    examples = batch(engine.passes.network.graph, device, BATCH)
+    engine.step(*examples)
+    chosen, reason = prepare_and_check(Greedy, engine, *examples, Solo())
+    if not reason:
+        return "it fits", "a capture that must not fit was made"
+    device.clean()
+    if after := _raised(lambda: chosen.step(*examples)):
+        return reason, f"no eager step after it: {after.line}"
+    again, failed = prepare_and_check(Graphed, engine, *examples, Solo())
+    again.release()
+    return reason, f"no capture after it: {failed}" if failed else ""
+
+
+def _convolved(device: Device) -> tuple[str, str]:
+    """Convolutions with ever more memory for a workspace, each of a new size, so that kernels are tried
+    out."""
+    said = list[str]()
+    for number, mib in enumerate(WORKSPACES):
+        number_images, channels, side = CONVOLVED
+        shape = (number_images, channels, side + number, side)
+        images = torch.randn(shape, device=device.torch).to(SIXTEEN_BIT[device.formats[0]])
+        images = device.arranged(images)
+        weight = device.arranged(images[:1, :, :3, :3].repeat(channels, 1, 1, 1))
+        ballast = _all_but(device, images.nbytes + mib * MIB)
+        raised = _raised(partial(conv2d, images, weight, padding=1))
+        ballast.clear()
+        device.clean()
+        if raised and not raised.is_memory:
+            return raised.line, f"with {mib} MiB left, not known as a lack of memory: {raised.line}"
+        said.append(raised.line if raised else "it fits")
+    return "; ".join(dict.fromkeys(said)), ""
+
+
+def _engine(device: Device, graph: Graph) -> Engine:
+    format = device.formats[0]
+    scaler = torch.amp.GradScaler(device.kind, enabled=False)
+    return Engine(Passes(place_network(graph, device), device, format, scaler, objective_of(graph)))
+
+
+def _all_but(device: Device, bytes_left: int) -> list[Tensor]:
+    """Tensors that take the device's memory but for so many bytes, in pieces, because memory may be cut
+    up."""
+    module: Any = getattr(torch, device.kind)
+    device.synchronise()
+    device.clean()
+    taken, piece = list[Tensor](), 1 << 30
+    while piece >= MIB:
+        if int(module.mem_get_info(device.index)[0]) - piece < bytes_left:
+            piece //= 2
+            continue
+        try:
+            taken.append(torch.empty(piece, dtype=torch.uint8, device=device.torch))
+        except torch.OutOfMemoryError:
+            piece //= 2
+    return taken
+
+
+def _raised(work: Callable[[], object]) -> Raised | None:
+    """What the work raises; None if it is done."""
+    try:
+        work()
+    except Exception as error:  # of a library, which raises what it likes: that is what is looked for
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Raised(text[:LONGEST], is_out_of_memory(error))
+    return None

@@ -1,0 +1,229 @@
+"""Compiles every kernel in Triton that a step of some networks launches, for devices that need not be here.
+
+    python -m benchmarks.triton_kernels
+
+prints for each target the largest number of registers, spilled bytes or registers, shared memory, and how
+many of the accesses to images that can be vectors of 16 bytes are. It ends with 1 if a kernel spills, takes
+more registers than the bound below, or accesses images in smaller pieces. Nothing is run: the networks make
+their steps with launches that are only recorded. Triton brings all compilers; no device or driver is needed.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+import triton
+from torch import Tensor
+from triton import knobs
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from aiperf.engines.fused import triton_kernels, triton_launch
+from aiperf.engines.fused.plan import fuse
+from aiperf.engines.fused.triton_backend import InTriton
+from aiperf.engines.fused.triton_launch import ALIGNED, OPTIONS
+from nas.graph import Graph
+from nas.modules import Network
+from nas.morphisms import SqueezeExcite
+from nas.seeds import residual, resnet50
+from nas.weights import initial
+
+TARGETS = {
+    "sm_80": GPUTarget("cuda", 80, 32),
+    "sm_90": GPUTarget("cuda", 90, 32),
+    "sm_100": GPUTarget("cuda", 100, 32),
+    "gfx90a": GPUTarget("hip", "gfx90a", 64),
+    "gfx942": GPUTarget("hip", "gfx942", 64),
+}
+MOST_REGISTERS = 128
+"""Registers of a thread. With 64 K registers, and 128 threads a program, four programs run on a
+multiprocessor at once; on AMD's devices four waves on a SIMD."""
+OF_IMAGES = ("images", "residual", "out", "first", "second", "kept", "gradient")
+"""Arguments that are whole images, unless they are of `mean` and its gradient."""
+VECTOR_BYTES, WARPS = 16, 4
+TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16"}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with all that decides its code."""
+
+    kernel: str
+    signature: tuple[tuple[str, str], ...]
+    """Type of each argument, by name."""
+    constants: tuple[tuple[str, Any], ...]
+
+    def vectors(self, threads: int) -> int:
+        """Accesses of 16 bytes by which a thread reads and writes its part of a tile. 0 if rows are not
+        aligned by as much, and for what is not whole images."""
+        constants = dict(self.constants)
+        small = {"mean": "out", "mean_gradient": "gradient"}.get(self.kernel)
+        types = [
+            kind for name, kind in self.signature if name in OF_IMAGES and name != small and kind[0] == "*"
+        ]
+        if not types or "UNIT" not in constants:
+            return 0
+        size = torch.finfo({kind: format for format, kind in TYPES.items()}[types[0]]).bits // 8
+        if constants["UNIT"] * size % VECTOR_BYTES:
+            return 0
+        tile = constants["ROWS"] * constants["CHANNELS"] * size
+        return len(types) * tile // (threads * VECTOR_BYTES)
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a compiled kernel needs of a multiprocessor."""
+
+    registers: int
+    spilled: int
+    shared: int
+    wide: int
+    """Loads and stores of 16 bytes in its code."""
+
+
+class OnCpu(InTriton):
+    """Lets tensors of a CPU reach the kernels."""
+
+    kind = "cpu"
+
+
+@dataclass
+class Recorder:
+    """Stands for the module of the kernels: records the launches and does nothing."""
+
+    launches: set[Launch] = field(default_factory=set)
+
+    def __getattr__(self, name: str) -> Mapping[object, Callable[..., None]]:
+        kernel = getattr(triton_kernels, name)
+
+        def launch(*given: Any, **constants: Any) -> None:
+            types = {}
+            constants = {key: value for key, value in constants.items() if key not in OPTIONS}
+            for argument, value in zip(kernel.arg_names, given):
+                types[argument] = _type(value)
+                if value is None:
+                    constants[argument] = None
+            types |= dict.fromkeys(constants, "constexpr")
+            self.launches.add(Launch(name, tuple(types.items()), tuple(sorted(constants.items()))))
+
+        return _Anywhere(launch)
+
+
+class _Anywhere(dict[object, Any]):
+    """The launch on a grid of any size."""
+
+    def __init__(self, launch: Callable[..., None]) -> None:
+        super().__init__()
+        self.launch = launch
+
+    def __missing__(self, grid: object) -> Callable[..., None]:
+        return self.launch
+
+
+def _type(value: object) -> str:
+    if isinstance(value, Tensor):
+        return TYPES[value.dtype]
+    return {float: "fp32", int: "i32", type(None): "constexpr"}[type(value)]
+
+
+def launches(graph: Graph, format: torch.dtype) -> set[Launch]:
+    """What a training step and an evaluation of the network launch."""
+    recorder, network = Recorder(), Network(graph)
+    network.load(initial(graph, 1))
+    network.place(torch.device("cpu"), torch.channels_last)
+    fuse(network, OnCpu())
+    images = torch.randn(2, *graph.input).to(memory_format=torch.channels_last)
+    with mock.patch.object(triton_launch, "kernels", return_value=recorder):
+        with torch.autocast("cpu", format, enabled=format != torch.float32):
+            loss = network(images).float().mean()
+        loss.backward()
+        network.eval()
+        with torch.no_grad(), torch.autocast("cpu", format, enabled=format != torch.float32):
+            network(images)
+    return recorder.launches
+
+
+def networks() -> Iterator[tuple[str, Graph, torch.dtype]]:
+    """ResNet-50, and a seed of `digits` with gates."""
+    gated = residual((1, 32, 32), 10)
+    for seed in range(2):
+        gated = SqueezeExcite.propose(gated, random.Random(seed)).apply(gated)
+    for format in (torch.bfloat16, torch.float32):
+        yield "ResNet-50", resnet50((3, 64, 64), 1000), format
+    yield "digits with gates", gated, torch.bfloat16
+
+
+def compiled(launch: Launch, target: GPUTarget) -> Footprint:
+    kernel = getattr(triton_kernels, launch.kernel)
+    # torch aligns all memory at 512 bytes, and ints are not specialised.
+    aligned = {
+        (place,): [["tt.divisibility", ALIGNED]]
+        for place, (_, kind) in enumerate(launch.signature)
+        if kind.startswith("*")
+    }
+    source = ASTSource(kernel, dict(launch.signature), dict(launch.constants), aligned)
+    made = triton.compile(source, target=target, options=dict(OPTIONS))
+    if target.backend == "hip":
+        return of_amd(made)
+    return of_nvidia(made, target.arch)
+
+
+def of_nvidia(made: Any, arch: int) -> Footprint:
+    """What is in the binary that a device would load; memory of a thread's stack is what it has spilled."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(made.asm["cubin"])
+        file.flush()
+        command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = {name: int(value) for name, value in re.findall(r"(REG|STACK|LOCAL):(\d+)", said)}
+    accesses = re.findall(r"(?:ld|st)\.global\S*", made.asm["ptx"])
+    wide = sum(".v4.b32" in each or ".v2.b64" in each for each in accesses)
+    spilled = found["STACK"] + found["LOCAL"]
+    return Footprint(found["REG"], spilled, made.metadata.shared, wide)
+
+
+def of_amd(made: Any) -> Footprint:
+    assembly = made.asm["amdgcn"]
+
+    def figure(name: str) -> int:
+        return max(int(each) for each in re.findall(rf"\.{name}:\s+(\d+)", assembly))
+
+    accesses = re.findall(r"(?:global|buffer)_(?:load|store)_\w+", assembly)
+    wide = sum("dwordx4" in each for each in accesses)
+    spilled = figure("vgpr_spill_count") + figure("sgpr_spill_count")
+    return Footprint(figure("vgpr_count"), spilled, made.metadata.shared, wide)
+
+
+def main() -> int:
+    """The exit code: 1 if a kernel spills, needs too many registers, or reads images piecemeal."""
+    bad = 0
+    print("network            format    kernel             target  variants registers spilled shared vectors")
+    for name, graph, format in networks():
+        found = sorted(launches(graph, format), key=str)
+        for kernel in dict.fromkeys(launch.kernel for launch in found):
+            own = [launch for launch in found if launch.kernel == kernel]
+            for target, kind in TARGETS.items():
+                made = [compiled(launch, kind) for launch in own]
+                registers, spilled = max(each.registers for each in made), sum(each.spilled for each in made)
+                wanted = [launch.vectors(WARPS * kind.warp_size) for launch in own]
+                wide = sum(min(each.wide, least) for each, least in zip(made, wanted))
+                print(
+                    f"{name:18} {str(format)[6:]:9} {kernel:18} {target:7} {len(own):8} {registers:9} "
+                    f"{spilled:7} {max(each.shared for each in made):6} {wide:3}/{sum(wanted)}",
+                    flush=True,
+                )
+                bad += bool(spilled) or registers > MOST_REGISTERS or wide < sum(wanted)
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""The kernels in Triton, run by Triton's interpreter on a CPU, against torch's own operations in fp64.
+
+`make test-triton` installs Triton and sets TRITON_INTERPRET, which must be set before Triton is imported.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from aiperf.engines.agreement import difference
+from aiperf.engines.engine import Engine
+from aiperf.engines.fused import Fused, fuse, fused_engine, triton_backend, triton_launch
+from aiperf.engines.fused.backend import Activation
+from aiperf.engines.fused.image_steps import Gated, Mean
+from aiperf.engines.fused.norm_steps import Normalise
+from aiperf.engines.fused.tensors import Unfit
+from aiperf.engines.fused.triton_backend import InTriton
+from aiperf.engines.fused.triton_launch import FEWEST_TILES, PROGRAMS, tiling
+from aiperf.engines.registry import FusedGraphed
+from nas.graph import Graph
+from nas.layers import Conv2d, Gate
+from nas.modules import Network, module_of
+from nas.morphisms import Skip, SqueezeExcite
+from nas.seeds import residual, resnet50
+from nas.weights import initial
+from tests.aiperf.engines.recording import batch_of, passes_of
+from tests.aiperf.engines.test_fused_kernels import (
+    BOUNDS,
+    expect_alike,
+    expect_close,
+    expect_training,
+    images,
+    in_fp64,
+    norm,
+    seeded,
+)
+
+pytestmark = pytest.mark.triton
+
+SHAPES = [
+    (1, 3, 5, 7),
+    (5, 4, 3, 7),
+    (2, 24, 3, 3),
+    (2, 40, 2, 4),
+    (7, 16, 1, 1),
+    (2, 1, 4, 3),
+    (2, 131, 2, 1),
+]
+"""Channels that fill no tile, several tiles, and one alone; rows that fill none."""
+WAYS = tuple(product(BOUNDS, (1, 2, 3), (False, True), Activation))
+ROUND = [(SHAPES[place % len(SHAPES)], *way) for place, way in enumerate(WAYS) if place % 2]
+MEGABYTES_OF_AN_IMAGE = 364
+"""What a step of ResNet-50 may read and write for an image, in bf16."""
+
+
+class Interpreted(InTriton):
+    """The same kernels on tensors of a CPU."""
+
+    kind = "cpu"
+
+
+IN_TRITON = Interpreted()
+
+
+@pytest.fixture(autouse=True)
+def tiles_of_few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that small images are several tiles, chunks and parts."""
+    assert os.environ.get("TRITON_INTERPRET") == "1", "make test-triton sets it"
+    few = {"TILE": 128, "WIDTHS": (16, 8), "PROGRAMS": 4, "FEWEST_TILES": 1, "MORE_PROGRAMS": 6}
+    for name, value in few.items():
+        monkeypatch.setattr(triton_launch, name, value)
+    monkeypatch.setattr(triton_backend, "PARTS", 2)
+
+
+@pytest.mark.parametrize(("shape", "dtype", "readers", "added", "activation"), ROUND, ids=str)
+def test_training_is_torchs_in_fp64(
+    shape: tuple[int, ...], dtype: torch.dtype, readers: int, added: bool, activation: Activation
+) -> None:
+    expect_training(shape, dtype, readers, added, activation, IN_TRITON)
+
+
+@pytest.mark.parametrize(
+    ("shape", "activation", "dtype"), [*zip(SHAPES, 3 * list(Activation), 3 * list(BOUNDS))]
+)
+def test_evaluation_is_torchs(shape: tuple[int, ...], activation: Activation, dtype: torch.dtype) -> None:
+    torch.manual_seed(2)
+    module, x, r = norm(shape[1]).eval(), images(shape, dtype), images(shape, dtype)
+    with torch.inference_mode():
+        found = Normalise(IN_TRITON, module, activation)(x, r)
+        expected: Tensor = copy.deepcopy(module).double()(x.double()) + r.double()
+    expected = expected.clamp(min=0) if activation else expected
+    expected = expected.clamp(max=6) if activation is Activation.RELU6 else expected
+    expect_close(found, expected, BOUNDS[dtype])
+
+
+@pytest.mark.parametrize(
+    ("shape", "readers", "dtype"), [*zip(SHAPES, (1, 2, 3, 1, 2, 1, 1), 3 * list(BOUNDS))], ids=str
+)
+def test_gate_and_mean(shape: tuple[int, ...], readers: int, dtype: torch.dtype) -> None:
+    x, z = seeded(shape, dtype), torch.randn(shape[:2]).to(dtype).requires_grad_()
+    module, found = module_of(Gate(), shape[1:], shape[1:2]), Gated(IN_TRITON, readers)(x, z)
+    x64, z64 = in_fp64(x, z)
+    expect_alike(found if readers > 1 else (found,), [x, z], module(x64, z64), [x64, z64])
+    x = seeded(shape, dtype)
+    (x64,) = in_fp64(x)
+    expect_alike([Mean(IN_TRITON)(x)], [x], x64.mean(dim=(2, 3)), [x64])
+
+
+def test_a_mean_far_from_zero_costs_no_digits() -> None:
+    torch.manual_seed(3)
+    module, x = norm(4), images((3, 4, 9, 8), torch.float32, -3e4)
+    found, wide = Normalise(IN_TRITON, module)(x), copy.deepcopy(module).double()
+    expected = nn.functional.batch_norm(x.detach().double(), None, None, wide.weight, wide.bias, True)
+    expect_close(found, expected, 1e-5 + 3e4 * 2**-24)
+
+
+@pytest.mark.parametrize("activation", Activation)
+def test_what_is_not_finite_stays_in_its_channel_and_is_not_hidden(activation: Activation) -> None:
+    torch.manual_seed(4)
+    module, x = norm(5), images((3, 5, 4, 4), torch.float32)
+    with torch.no_grad():
+        x[1, 2, 3, 0] = float("nan")
+    found = Normalise(IN_TRITON, module, activation)(x)
+    found.backward(torch.ones_like(found))
+    assert x.grad is not None
+    for each in (found, x.grad):
+        assert each[:, 2].isnan().all()
+        assert each[:, [0, 1, 3, 4]].isfinite().all()
+
+
+def test_what_the_kernels_do_not_take_is_refused() -> None:
+    x, whole = images((2, 3, 4, 5), torch.float32), Normalise(IN_TRITON, norm(3))
+    for wrong in (x.contiguous(), x.double(), x.to("meta")):
+        with pytest.raises(Unfit, match="in fp32 or bf16 or fp16 with the channels last"):
+            whole(wrong)
+
+
+def grown() -> Graph:
+    graph = residual((1, 8, 8), 5, (4, 8))
+    graph = SqueezeExcite.propose(graph, random.Random(0)).apply(graph)
+    return Skip.propose(graph, random.Random(3)).apply(graph)
+
+
+@pytest.mark.parametrize(("kind", "format"), [(Fused, "fp32"), (FusedGraphed, "bf16")])
+def test_a_grown_network_makes_the_eager_step(
+    kind: type[Engine], format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fused_engine.BACKENDS, "cpu", IN_TRITON)  # type: ignore[misc]
+    passes, batch = passes_of(grown(), format=format), batch_of(grown(), 4)
+    engine = kind(passes)
+    steps = [run for run, *_ in engine.answers.plan]
+    assert {type(run) for run in steps} >= {Normalise, Gated, Mean}
+    assert {run.backend for run in steps if isinstance(run, Normalise | Gated | Mean)} == {IN_TRITON}
+    assert difference(Engine(passes), engine, *batch) == ""
+
+
+def test_the_operators_are_as_torch_wants_them() -> None:
+    """Schema, what they change, and what they return of tensors without memory."""
+    x, vector = seeded((2, 4, 3, 3), torch.float32).detach(), torch.rand(4)
+    statistics, gates = torch.rand(8), torch.rand(2, 4)
+    rows: list[tuple[Any, tuple[Any, ...]]] = [
+        (triton_backend._learn, (x, x, vector, vector, vector.clone(), vector.clone(), 1, 0.1, 1e-5)),
+        (triton_backend._evaluate, (x, None, vector, vector, vector, vector, 0, 1e-5)),
+        (triton_backend._learn_backward, (x, x, x, x, vector, vector, statistics, 1, True)),
+        (triton_backend._gate, (x, gates)),
+        (triton_backend._gate_backward, (x, None, x, gates)),
+        (triton_backend._mean, (x,)),
+        (triton_backend._mean_backward, (gates, [2, 4, 3, 3])),
+    ]
+    for operator, arguments in rows:
+        torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
+
+
+@dataclass
+class Traffic:
+    """The bytes that a kernel reads and writes in tiles, by its source and by its arguments."""
+
+    done: dict[str, int] = field(default_factory=dict)
+    stated: dict[str, int] = field(default_factory=dict)
+    kernel: str = ""
+
+    def count(self, pointers: Any, mask: Any) -> None:
+        if pointers.data.ndim == 2:
+            size = pointers.get_element_ty().primitive_bitwidth // 8
+            self.done[self.kernel] += int(mask.data.sum()) * size
+
+
+@pytest.fixture
+def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
+    from triton.runtime.interpreter import interpreter_builder
+
+    found, launch = Traffic(), triton_backend.launch
+    load, store = interpreter_builder.create_masked_load, interpreter_builder.create_masked_store
+
+    def launched(name: str, programs: int, *arguments: Any, **constants: int) -> None:
+        found.kernel = name
+        found.done[name] = found.stated[name] = 0
+        launch(name, programs, *arguments, **constants)
+        found.stated[name] += stated(name, arguments)
+
+    def loaded(pointers: Any, mask: Any, *others: Any) -> Any:
+        found.count(pointers, mask)
+        return load(pointers, mask, *others)
+
+    def stored(pointers: Any, value: Any, mask: Any, *others: Any) -> Any:
+        found.count(pointers, mask)
+        return store(pointers, value, mask, *others)
+
+    monkeypatch.setattr(triton_backend, "launch", launched)
+    monkeypatch.setattr(interpreter_builder, "create_masked_load", loaded)
+    monkeypatch.setattr(interpreter_builder, "create_masked_store", stored)
+    return found
+
+
+def stated(name: str, arguments: tuple[Any, ...]) -> int:
+    """The bytes of the images that a kernel is given, or of the sums that it finishes: each is read or
+    written once."""
+    tensors = [each for each in arguments if isinstance(each, Tensor)]
+    if name.startswith("finish"):
+        return tensors[0].nbytes
+    return sum(each.nbytes for each in tensors if each.dim() == 4)
+
+
+@pytest.mark.parametrize(("added", "readers"), [(False, 1), (True, 2)])
+def test_each_kernel_reads_and_writes_its_images_once(added: bool, readers: int, traffic: Traffic) -> None:
+    x, r, z = (seeded((2, 24, 3, 5), torch.bfloat16) for _ in range(3))
+    found = Normalise(IN_TRITON, norm(24), Activation.RELU, readers)(x, *([r] if added else []))
+    outs = found if readers > 1 else (found,)
+    torch.autograd.backward(outs, [torch.ones_like(out) for out in outs])
+    gated = Gated(IN_TRITON)(z, torch.rand(2, 24).bfloat16())
+    Mean(IN_TRITON)(gated).sum().backward()
+    assert len(traffic.done) == 10
+    assert traffic.done == traffic.stated
+
+
+def test_a_step_of_resnet50_moves_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions read and write their images three times. Sums are counted as of batches of 256 images."""
+    monkeypatch.undo()
+    moved = {"kernels": 0.0}
+
+    def launched(name: str, programs: int, *arguments: Any, **constants: int) -> None:
+        if not name.startswith("finish"):
+            moved["kernels"] += stated(name, arguments) / len(batch)
+        if name in ("sum_images", "sum_gradients"):
+            _, channels, height, width = arguments[0].shape
+            tiles = tiling(256 * height * width, channels, PROGRAMS, FEWEST_TILES)
+            moved["kernels"] += 2 * 8 * tiles.chunks * channels / 256
+
+    graph = resnet50((3, 224, 224), 1000)
+    batch, network = torch.randn(2, 3, 224, 224).to(memory_format=torch.channels_last), Network(graph)
+    network.load(initial(graph, 1))
+    network.place(torch.device("cpu"), torch.channels_last)
+    fuse(network, IN_TRITON)
+    monkeypatch.setattr(triton_backend, "launch", launched)
+    with torch.autocast("cpu", torch.bfloat16):
+        network(batch).float().mean().backward()
+    numbers = sum(
+        size(graph.shapes[node.inputs[0]]) + size(graph.shapes[node.name])
+        for node in graph.nodes
+        if isinstance(node.layer, Conv2d)
+    )
+    of_convolutions = 3 * 2 * numbers
+    found = (moved["kernels"] + of_convolutions) / 1e6
+    assert 300 < found <= MEGABYTES_OF_AN_IMAGE
+
+
+def size(shape: tuple[int, ...]) -> int:
+    return int(torch.Size(shape).numel())

@@ -1,0 +1,196 @@
+"""The fabric between hosts: network namespaces whose links have a known speed, and what libraries report."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from aiperf.measuring import fabric
+from aiperf.wire.fabric import assembled
+from aiperf.wire.layout import layout
+from aiperf.wire.messages import Fabric, FabricMeeting, FabricPart, FromGroup, JoinFabric, Setup, pack, unpack
+from nas.record import encode
+from tests.aiperf.presets import resolved_preset
+
+# As NCCL 2.22 prints it, from NVIDIA/nccl#1189 and #1814.
+REPORT = """node1:55:76 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB ; OOB eth0:10.0.0.1<0>
+node1:55:76 [0] NCCL INFO Channel 00/0 : 0[0] -> 2[0] [receive] via NET/IB/3/GDRDMA
+node1:55:76 [0] NCCL INFO Channel 01/0 : 0[0] -> 2[0] [send] via NET/IB/3
+node1:55:76 [0] NCCL INFO Channel 00/0 : 3[1] -> 2[0] via P2P/CUMEM
+node1:55:76 [0] NCCL INFO Channel 01 : 3[1] -> 2[0] via SHM/direct/direct
+node1:55:76 [0] NCCL INFO Channel 00/0 : 26[2] -> 33[1] [receive] via NET/IBext_v8/4
+node1:55:76 [0] NCCL INFO Channel 00/0 : 26[2] -> 33[1] [send] via NET/AWS Libfabric/0/GDRDMA
+node1:55:76 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0
+node1:55:76 [0] NCCL INFO Connected all rings
+"""
+
+
+def test_transports_are_those_that_nccl_reports() -> None:
+    expected = {"NET/AWS Libfabric": 1, "NET/IB": 2, "NET/IBext_v8": 1, "NET/Socket": 1, "P2P": 1, "SHM": 1}
+    assert fabric.nccl_transports(REPORT) == expected
+    assert fabric.nccl_transports("") == {}
+
+
+@pytest.mark.parametrize(
+    ("interface", "speed", "expected"),
+    [
+        ("eth0", "10000\n", "sockets on eth0 at 10000 Mbit/s"),
+        ("=eth0,eth1", "10000\n", "sockets on eth0 at 10000 Mbit/s"),
+        ("eth0", "-1\n", "sockets on eth0"),
+        ("ib0", "", "sockets on ib0"),
+        ("", "", "sockets on an unknown interface"),
+    ],
+)
+def test_gloo_uses_an_interface(
+    interface: str, speed: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fabric, "NETWORKS", tmp_path)
+    (tmp_path / "eth0").mkdir()
+    (tmp_path / "eth0" / "speed").write_text(speed)
+    assert fabric.gloo_transport({"GLOO_SOCKET_IFNAME": interface}) == expected
+
+
+def test_rdma_ports_count_if_they_are_active(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fabric, "RDMA", tmp_path)
+    assert fabric.rdma_ports() == 0
+    for number, state in enumerate(("4: ACTIVE\n", "1: DOWN\n")):
+        port = tmp_path / f"mlx5_{number}" / "ports" / "1"
+        port.mkdir(parents=True)
+        (port / "state").write_text(state)
+    assert fabric.rdma_ports() == 1
+
+
+# What a worker does with its master: messages as hexadecimal lines.
+WORKER = """
+import json, sys
+from aiperf.training.fabric import take_part
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import Setup, ToGroup, pack, unpack
+from nas.record import decode
+
+def receive():
+    return unpack(ToGroup, bytes.fromhex(sys.stdin.readline()))
+
+def send(message):
+    print(pack(message).hex(), flush=True)
+
+take_part(receive(), decode(Place, json.loads(sys.argv[1])), "cpu", send, receive)
+"""
+
+
+class Hosts:
+    """Hosts node0, node1, …, joined by a switch through links that are shaped in both directions."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+
+    def add(self, number: int, megabits: int) -> None:
+        name, port = f"{self._mark}{number}", f"port{number}"
+        _run("ip", "netns", "add", name)
+        pair = ("link", "add", "name", port, "type", "veth", "peer", "name", "cable")
+        _run("ip", "-n", f"{self._mark}s", *pair, "netns", name)
+        _run("ip", "-n", f"{self._mark}s", "link", "set", "dev", port, "up", "master", "bridge")
+        _run("ip", "-n", name, "addr", "add", f"10.78.0.{number + 1}/24", "dev", "cable")
+        for device in ("lo", "cable"):
+            _run("ip", "-n", name, "link", "set", "dev", device, "up")
+        for where, device in ((name, "cable"), (f"{self._mark}s", port)):
+            shape = ("tbf", "rate", f"{megabits}mbit", "burst", "64kb", "latency", "100ms")
+            _run("tc", "-n", where, "qdisc", "add", "dev", device, "root", *shape)
+
+    def cut(self, number: int) -> None:
+        _run("ip", "-n", f"{self._mark}s", "link", "set", "dev", f"port{number}", "down")
+
+    def start(self, number: int, *words: str) -> subprocess.Popen[str]:
+        inside = ("unshare", "--uts", "sh", "-ec", 'hostname "$0"; exec "$@"', f"node{number}")
+        return subprocess.Popen(
+            ["ip", "netns", "exec", f"{self._mark}{number}", *inside, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "cable", "OMP_NUM_THREADS": "1"},
+        )
+
+
+def _run(*words: str) -> None:
+    subprocess.run(words, check=True, timeout=60)
+
+
+@contextmanager
+def shaped(megabits: Sequence[int]) -> Iterator[Hosts]:
+    mark = f"f{uuid.uuid4().hex[:6]}-"
+    hosts, switch = Hosts(mark), f"{mark}s"
+    try:
+        _run("ip", "netns", "add", switch)
+        _run("ip", "-n", switch, "link", "add", "name", "bridge", "type", "bridge")
+        _run("ip", "-n", switch, "link", "set", "dev", "bridge", "up")
+        for number, each in enumerate(megabits):
+            hosts.add(number, each)
+        yield hosts
+    finally:
+        for name in ("s", *map(str, range(len(megabits)))):
+            if os.path.exists(f"/run/netns/{mark}{name}"):
+                _run("ip", "netns", "delete", f"{mark}{name}")
+
+
+def measured(hosts: Hosts, number: int, seconds: float, cut: int | None = None) -> Fabric:
+    """The fabric as a master hears of it; the link of host `cut` is taken down before they meet."""
+    names = [f"node{each}" for each in range(number)]
+    places = layout([names[0], *names])
+    setup = Setup(resolved_preset("digits"), {}, "", fabric_seconds=seconds)
+    with ExitStack() as stack:
+        workers = []
+        for host, place in enumerate(places):
+            words = (sys.executable, "-c", WORKER, json.dumps(encode(place)))
+            workers.append(stack.enter_context(hosts.start(host, *words)))
+            stack.callback(workers[-1].kill)
+            _say(workers[-1], setup)
+        meeting = _heard(workers[0])
+        assert isinstance(meeting, FabricMeeting)
+        if cut is not None:
+            hosts.cut(cut)
+        for worker in workers:
+            _say(worker, JoinFabric(meeting.host, meeting.port, "5ec7e7"))
+        parts = [_heard(worker) for worker in workers]
+    assert all(isinstance(part, FabricPart) for part in parts)
+    return assembled(parts, range(1, number + 1))  # type: ignore[arg-type]
+
+
+def _say(worker: subprocess.Popen[str], message: Setup | JoinFabric) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write(pack(message).hex() + "\n")
+    worker.stdin.flush()
+
+
+def _heard(worker: subprocess.Popen[str]) -> FromGroup:
+    assert worker.stdout is not None
+    heard: FromGroup = unpack(FromGroup, bytes.fromhex(worker.stdout.readline()))
+    return heard
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"), reason="root and tc make shaped links")
+def test_a_slow_link_has_the_figure_that_was_set_and_one_that_is_down_ends_in_time() -> None:
+    slow = 5e6  # bytes per second of 40 Mbit/s
+    with shaped([400, 400, 40, 400]) as hosts:
+        found = measured(hosts, 4, 60.0)
+        assert found.whole, found
+        assert [node.host for node in found.nodes] == ["node0", "node1", "node2", "node3"]
+        of_node2, others = [found.rounds[0][0], found.rounds[1][1]], [found.rounds[0][1], found.rounds[1][0]]
+        # The link bounds the figure from above; from below, so may other programs.
+        assert all(0.5 * slow < rate < 1.2 * slow for rate in of_node2), found.rounds
+        assert min(others) > 2 * max(of_node2), found.rounds
+        assert found.over_all
+        assert next(iter(found.transports)).startswith("sockets on cable")
+        assert not [node for node in found.nodes if node.within]
+        broken = measured(hosts, 2, 6.0, cut=1)
+    assert not broken.whole
+    assert "no answer in 6 s" in broken.nodes[1].reason

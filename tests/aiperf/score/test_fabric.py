@@ -1,0 +1,160 @@
+"""What the figures of a fabric say, and in which words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from aiperf.journal.events import FabricMeasured, LegBegan, Opened, RankReady, Released
+from aiperf.journal.replay import Replay
+from aiperf.score.fabric import bus_bandwidth, is_known, past_rdma, slow_hosts, slow_pairs
+from aiperf.wire.messages import Fabric, FabricNode, TimedAllReduce
+from analysis.readings.fabric import fabric_record, fabric_text
+from analysis.submissions.schema import schema
+from tests.journals import READY, Scene, told
+
+OPENED = next(event for _, event in told(Scene(minutes=0.05)) if isinstance(event, Opened))
+SUMS = (TimedAllReduce(64 << 10, 2e-4), TimedAllReduce(256 << 20, 0.05))
+NODES = tuple(FabricNode(f"node{number}", rdma_ports=4) for number in range(8))
+HEALTHY = Fabric(64, "nccl", NODES, SUMS, ((4e10,) * 4,) * 3, {"P2P": 448, "NET/IB": 64}, 30.0)
+
+
+def with_slow(**rates: float) -> Fabric:
+    """Pairs by round and place, as r0p1, with other rates."""
+    changed = [list(each) for each in HEALTHY.rounds]
+    for name, rate in rates.items():
+        changed[int(name[1])][int(name[3])] = rate
+    return replace(HEALTHY, rounds=tuple(map(tuple, changed)))
+
+
+@pytest.mark.parametrize(("ranks", "expected"), [(1, 0.0), (2, 1e9), (4, 1.5e9), (8, 1.75e9)])
+def test_bus_bandwidth_is_that_of_nccl_tests(ranks: int, expected: float) -> None:
+    assert bus_bandwidth(TimedAllReduce(10**9, 1.0), ranks) == expected
+    assert bus_bandwidth(TimedAllReduce(10**9, 0.0), ranks) == 0.0
+
+
+OF_NODE5 = [("node1", "node5"), ("node5", "node7"), ("node4", "node5")]
+
+
+@pytest.mark.parametrize(
+    ("fabric", "pairs", "hosts"),
+    [
+        (HEALTHY, [], []),
+        (with_slow(r0p1=2e10), [], []),  # half of the median is not below it
+        (with_slow(r0p1=1.9e10), [("node1", "node5")], []),
+        # node5 is in the second pair of the first round, the fourth of the second, the third of the third.
+        (with_slow(r0p1=1e10, r1p3=9e9), [("node5", "node7"), ("node1", "node5")], [("node5", 2, 3)]),
+        (with_slow(r0p1=1e10, r1p3=1e10, r2p2=1e10), OF_NODE5, [("node5", 3, 3)]),
+        (replace(HEALTHY, nodes=NODES[:6], rounds=((4e10, 1.0, 4e10),) * 2), [], []),  # three are too few
+        (replace(HEALTHY, rounds=((0.0,) * 4,) * 9), [], []),  # as in a forged journal
+    ],
+)  # fmt: skip
+def test_a_pair_below_half_of_its_round_is_slow_and_a_host_in_most_rounds(
+    fabric: Fabric, pairs: list[Any], hosts: list[Any]
+) -> None:
+    found = slow_pairs(fabric)
+    assert [pair.hosts for pair in found] == pairs
+    assert [(each.host, each.rounds, each.of) for each in slow_hosts(fabric, found)] == hosts
+
+
+def test_sockets_are_noted_where_there_is_rdma() -> None:
+    sockets = replace(HEALTHY, transports={"P2P": 448, "NET/Socket": 64})
+    assert (past_rdma(HEALTHY), past_rdma(sockets)) == (0, 8)
+    assert past_rdma(replace(sockets, nodes=tuple(replace(node, rdma_ports=0) for node in NODES))) == 0
+
+
+def run(fabric: Fabric | None, hosts: int = 8, minutes: float = 60.0, rules: int = 2) -> Replay:
+    """A run of a rank per host."""
+    found, ranks = Replay(), range(1, 1 + hosts)
+    config = replace(OPENED.config, limits=replace(OPENED.config.limits, minutes=minutes))
+    found.add(0.0, replace(OPENED, rules=rules, config=config))
+    found.add(0.0, LegBegan(0, "2026-01-01T00:00:00.000+00:00", (), tuple((rank,) for rank in ranks)))
+    for rank in ranks:
+        found.add(1.0, RankReady(rank - 1, replace(READY, rank=rank, host=f"node{rank}"), 0.0))
+    if fabric is not None:
+        found.add(2.0, FabricMeasured(fabric))
+    found.add(3.0, Released(None))
+    assert not found.faults
+    return found
+
+
+OVER_ALL = "all-reduce over 64 ranks: 10.6 GB/s of bus bandwidth at 256 MiB, 0.2 ms for 64 KiB"
+HALF = "4 pairs of hosts at half of the width, all at once: median 40.0 GB/s in each direction, least {}"
+UNKNOWN = "nccl over unknown transports"
+NCCL = "nccl over P2P (448), NET/IB (64)"
+ETHERNET = "sockets on eth0 at 10000 Mbit/s"
+SLOWEST = (
+    "all-reduce over 8 ranks within node1, the slowest of 2 hosts: 4.70 GB/s of bus bandwidth at 256 MiB, "
+    "0.2 ms for 64 KiB"
+)
+REASON = "round 1 of 3 of the pairs, with node3: no answer in 60 s"
+HUNG = (*NODES[:7], FabricNode("node7", reason=REASON))
+WITHIN = (
+    FabricNode("node0", within=SUMS),
+    FabricNode("node1", within=(SUMS[0], TimedAllReduce(256 << 20, 0.1))),
+)
+
+
+@pytest.mark.parametrize(
+    ("replay", "expected"),
+    [
+        (run(None, rules=1), []),
+        (run(None, hosts=1), ["one device, so nothing lies between devices"]),
+        (run(None), ["unknown (not measured)"]),
+        (run(None, minutes=0.5), ["unknown (a tenth of the run is less than the 10 s that it takes)"]),
+        (run(HEALTHY), [OVER_ALL, HALF.format("40.0 GB/s"), NCCL]),
+        (
+            run(with_slow(r0p1=1e10, r1p3=9e9, r2p1=1e9)),
+            [
+                OVER_ALL,
+                HALF.format("10.0 GB/s"),
+                NCCL,
+                "slow: node5 in 2 of 3 rounds, 9.00 GB/s at the least, where the median was 40.0 GB/s",
+                "slow: node2 with node3 in round 3, 1.00 GB/s, where the median was 40.0 GB/s",
+            ],
+        ),
+        (
+            run(Fabric(16, "gloo", WITHIN, SUMS, ((1.2e9,),), {ETHERNET: 16}, 9.0), 2),
+            [
+                "all-reduce over 16 ranks: 10.1 GB/s of bus bandwidth at 256 MiB, 0.2 ms for 64 KiB",
+                SLOWEST,
+                "the two hosts: 1.20 GB/s in each direction",
+                f"gloo over {ETHERNET} (16)",
+            ],
+        ),
+        (
+            run(replace(HEALTHY, transports={"NET/Socket": 64}, nodes=(*NODES[:7], FabricNode("node7")))),
+            [
+                OVER_ALL,
+                HALF.format("40.0 GB/s"),
+                "nccl over NET/Socket (64)",
+                "7 hosts of 8 have an active RDMA port, and sockets were used",
+            ],
+        ),
+        (run(replace(HEALTHY, transports={})), [OVER_ALL, HALF.format("40.0 GB/s"), UNKNOWN]),
+        (
+            run(replace(HEALTHY, over_all=(), rounds=(), transports={}, missing=(9,), nodes=HUNG)),
+            [
+                f"unknown (node7: {REASON}; 1 rank reported nothing, rank 9 first)",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_a_run_says_what_lies_between_its_devices(replay: Replay, expected: list[str]) -> None:
+    assert fabric_text(replay) == expected
+
+
+def test_machines_read_the_figures_and_what_follows_from_them() -> None:
+    assert fabric_record(run(None)) == {}
+    record = fabric_record(run(with_slow(r0p1=1e10, r1p3=9e9)))["fabric"]
+    jsonschema.validate(json.loads(json.dumps(record)), schema("result-1")["properties"]["fabric"])
+    assert (record["known"], record["ranks"], record["backend"]) == (True, 64, "nccl")
+    assert record["bus_bytes_per_second"] == pytest.approx(2 * 63 / 64 * (256 << 20) / 0.05)
+    assert [pair["hosts"] for pair in record["slow_pairs"]] == [["node5", "node7"], ["node1", "node5"]]
+    assert [host["host"] for host in record["slow_hosts"]] == ["node5"]
+    assert not is_known(replace(HEALTHY, over_all=()))
+    assert not fabric_record(run(replace(HEALTHY, missing=(1,))))["fabric"]["known"]

@@ -1,0 +1,224 @@
+"""Parts of benchmarks/device.py that look for faults and slowness, on a processor and on stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from aiperf.device.cpu import Cpu
+from aiperf.engines.engine import Engine
+from aiperf.engines.registry import KINDS
+from benchmarks.on_device import choices, engines, group, inputs, meter, out_of_memory, places, replays
+from benchmarks.on_device.parts import Setting
+from benchmarks.on_device.rows import Use
+from nas.seeds import residual
+from tests.aiperf.engines.recording import recording
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> Setting:
+    return Setting("cpu", tmp_path, 6.0)
+
+
+def test_what_an_optimizer_cannot_use_is_a_fault(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captured steps whose gradients have other strides, or other numbers, after they were checked."""
+    device = recording()
+    monkeypatch.setattr(engines, "bind", lambda kind, index: device)
+    monkeypatch.setattr(engines, "_cases", lambda *_: [engines.Case("seed", residual(), "fp32", 4)])
+    monkeypatch.setattr(engines, "prepare_and_check", lambda kind, eager, *_: (kind(eager.passes), ""))
+
+    def measured(changed: Callable[[Tensor], Tensor]) -> list[str]:
+        class Changing(Engine):
+            name = "graphed"
+
+            def step(self, examples: Tensor, labels: Tensor) -> Tensor:
+                loss = super().step(examples, labels)
+                for parameter in self.passes.network.parameters():
+                    assert parameter.grad is not None
+                    parameter.grad = changed(parameter.grad)
+                return loss
+
+        monkeypatch.setattr(engines, "KINDS", {"graphed": Changing})
+        faults: list[str] = engines.measure(setting)["faults"]
+        return faults
+
+    assert measured(lambda gradient: gradient) == []
+    (fault,) = measured(lambda gradient: gradient.clone(memory_format=torch.contiguous_format))
+    assert fault.endswith("has not the strides of its parameter")
+    (fault,) = measured(lambda gradient: -gradient)
+    assert fault.endswith("it learns something else: 2 of the movement")
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+def test_a_group_of_one_rank_makes_its_steps_and_several_fall_back_together(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ranks, of which one cannot prepare an engine; and a device that has no second one."""
+    monkeypatch.setattr(group, "KINDS", {"eager": KINDS["eager"]})
+    monkeypatch.setattr(group, "SMALL_SECONDS", 0.01)
+    found = group.measure(setting, "all")
+    rows = {row["what"]: row for row in found["rows"]}
+    assert (found["faults"], rows["ranks"]["found"], rows["backend"]["found"]) == ([], 2, "gloo")
+    assert rows["one rank fails: the ranks"]["found"].split("; ") == [
+        "on another rank of its group",
+        f"RuntimeError: {group.FAILS}",
+    ]
+    assert rows["eager: rate"]["ratio"] > 0
+    assert rows["the group was left in"]["found"] < 10
+    monkeypatch.setattr(group, "bind", lambda kind, index: Cpu.bind(0))
+    monkeypatch.setattr(group, "count_devices", lambda kind: 1)
+    alone = group.measure(Setting("cuda", setting.folder, 6.0), "all")
+    assert alone["left_out"] == "a group of several ranks needs two devices, and 1 is visible"
+
+
+def test_a_rank_that_hangs_is_a_fault(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "SMALL_MOST_SECONDS", 0.0)
+    found, faults = group._trained(setting, 1, ["eager"])
+    assert (found, faults) == ([], ["rank 0 is not over after 0 s; see the part's log"])
+
+
+def test_memory_that_grows_is_a_fault(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captured steps and trials, with a driver that reports more memory from time to time."""
+    monkeypatch.setattr(replays, "bind", lambda kind, index: recording())
+    for name, value in {"SMALL_STEPS": 20, "SMALL_TRIALS": 4, "STEPS_OF_TRIAL": 1, "BATCH": 4}.items():
+        monkeypatch.setattr(replays, name, value)
+    held = iter([*range(10), *(100 << 20 << step for step in range(4))])
+    monkeypatch.setattr(replays, "held_bytes", lambda device: next(held))
+    monkeypatch.setattr(replays, "MOST_GROWTH", 8)
+    monkeypatch.setattr(Setting, "is_small", False)
+    monkeypatch.setattr(Setting, "sized", lambda self, full, small: small)
+    found = replays.measure(setting)
+    assert found["faults"] == ["memory grew by 400 MiB over the trials"]
+    assert (found["rows"][0]["found"], found["steps"]) == ("graphed", [*range(10)])
+
+
+def test_a_lack_of_memory_is_known_and_a_smaller_step_is_made(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = out_of_memory.measure(setting)
+    assert (found["faults"], "can't allocate memory" in found["rows"][0]["found"]) == ([], True)
+    monkeypatch.setattr(out_of_memory, "is_out_of_memory", lambda error: False)
+    (fault,) = out_of_memory.measure(setting)["faults"]
+    assert fault.startswith("eager step: not known as a lack of memory: RuntimeError: ")
+
+
+def test_a_lack_of_memory_in_a_capture_and_in_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captures that do their work again; a library that reports the lack in words that nobody knows."""
+    device = recording()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    assert out_of_memory._captured(device) == ("it fits", "a capture that must not fit was made")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    said, fault = out_of_memory._captured(device)
+    assert ("can't allocate memory" in said, fault) == (True, "")
+
+    monkeypatch.setattr(out_of_memory, "CONVOLVED", (1, 8, 8))
+    monkeypatch.setattr(out_of_memory, "_all_but", lambda device, bytes_left: [])
+    assert out_of_memory._convolved(device) == ("it fits", "")
+
+    def convolved(*_: Tensor, padding: int) -> Tensor:
+        raise RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED")
+
+    monkeypatch.setattr(out_of_memory, "conv2d", convolved)
+    unknown = "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"
+    expected = (unknown, f"with 0 MiB left, not known as a lack of memory: {unknown}")
+    assert out_of_memory._convolved(device) == expected
+
+
+def test_memory_is_taken_but_for_what_is_to_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that are never touched stand for the memory of a device."""
+    taken, empty, total = list[int](), torch.empty, (3 << 30) + (5 << 20)
+
+    def allocate(size: int, **words: Any) -> Tensor:
+        if size > 1 << 29:  # memory in pieces
+            raise torch.OutOfMemoryError
+        taken.append(size)
+        return empty(size, **words)
+
+    monkeypatch.setattr(torch, "empty", allocate)
+    monkeypatch.setattr(torch.cpu, "mem_get_info", lambda index: (total - sum(taken), total), raising=False)
+    out_of_memory._all_but(Cpu.bind(0), 1 << 20)
+    assert total - sum(taken) == 1 << 20
+
+
+def test_choices_and_sizes_of_the_batch_are_timed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "resnet50", lambda input, classes: residual((3, 16, 16), 10))
+    monkeypatch.setattr(choices, "SMALL_SIDE", 16)
+    monkeypatch.setattr(choices, "SMALL_SECONDS", 0.02)
+    found = choices.measure(setting)
+    assert [row["what"] for row in found["rows"]] == [
+        choices.CHOICE,
+        "in fp32",
+        "contiguous images and weights",
+    ]
+    assert all(row["ratio"] > 0 for row in found["rows"])
+    sizes = choices.measure_sizes(setting)
+    assert [row["what"] for row in sizes["rows"]] == [
+        f"{size} images, {engine}" for size in (2, 4) for engine in ("eager", "fused")
+    ]
+
+
+@pytest.mark.slow
+def test_trials_read_jpeg_and_packed_images(setting: Setting) -> None:
+    found = inputs.measure(setting)
+    rates = {row["what"]: row["found"] for row in found["rows"]}
+    assert list(rates) == ["generated", "packed", "JPEG files"]
+    assert min(rates.values()) > 0
+    assert not (setting.folder / "images").exists()
+
+
+def test_the_same_work_elsewhere_is_compared_with_what_was_named(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a processor there is no other device; a second process stands for one, and for a wrong one."""
+    assert [row["found"] for row in places.measure(setting)["rows"]][1:] == [
+        "left out: 1 cpu device is visible",
+        "left out: cpu devices are not chosen by a UUID",
+        "left out: there is no nvidia-smi to list slices",
+    ]
+    told = iter([1 << 30, (1 << 30) + (300 << 20)])
+    monkeypatch.setattr(places, "_bytes_of_first", lambda: next(told))
+    answer = '{"told": "T", "faults": [], "identity": "UUID-1", "first_bytes": 1500000000}'
+
+    def ran(command: Sequence[str], **_: object) -> SimpleNamespace:
+        Path(command[-1]).write_text(answer)
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
+
+    monkeypatch.setattr(places.subprocess, "run", ran)
+    said, reasons = places._elsewhere(setting, "device 1", 1, {places.VISIBLE: "GPU-UUID-2"})
+    assert said == "T"
+    assert reasons == ["the device is UUID-1, not UUID-2", "device 0 was touched: 407 MiB more there"]
+    listed = "GPU 0: NVIDIA H100 (UUID: GPU-1)\n  MIG 1g.10gb Device 0: (UUID: MIG-2)\n"
+    monkeypatch.setattr(places.shutil, "which", lambda name: name)
+    monkeypatch.setattr(places.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=listed))
+    assert places._by_slice("cuda") == (0, {places.VISIBLE: "MIG-2"})
+
+
+def test_the_meter_reads_the_counter_or_the_power(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is that at the end of the work."""
+    metered = meter.Meter(Cpu.bind(0))
+    readings = iter(
+        [
+            {"energy_joules": 100, "clock_hertz": 1e9},
+            {"energy_joules": 900, "clock_hertz": 2e9},
+            {"power_watts": 1.0},
+            {"power_watts": 70.0},
+        ]
+    )
+    monkeypatch.setattr(metered, "_read", lambda: next(readings))
+    now = iter([0.0, 2.0, 5.0, 6.0])
+    monkeypatch.setattr(meter, "monotonic", lambda: next(now))
+    with metered.during("counted"):
+        pass
+    with metered.during("read"):
+        pass
+    assert metered.use("counted") == Use(400.0, 2e9)
+    assert metered.use("read") == Use(70.0, None)
+    assert meter.Meter(Cpu.bind(0)).use("never") == Use(None, None)

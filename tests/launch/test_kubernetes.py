@@ -1,0 +1,126 @@
+"""The manifests for Kubernetes: fields that the cluster knows, a script that it leaves as it is, and what a
+site cannot ask for."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from aiperf.errors import ConfigError
+from launch import SCHEDULERS
+from launch.job import WARNING_SECONDS, Job
+from launch.script import script_text
+from launch.site import Container, Mpi, Pods, Queue, Scratch, Site
+from tests.launch.golden import GOLDEN, KUBERNETES
+
+MANIFESTS = {each.path.name: each.text for each in GOLDEN if each.scheduler == "kubernetes"}
+
+
+def pods(manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    replicas = manifest["spec"]["mpiReplicaSpecs"]
+    return {kind: each["template"]["spec"] for kind, each in replicas.items()}
+
+
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_the_cluster_knows_every_field(name: str) -> None:
+    manifest = yaml.safe_load(MANIFESTS[name])
+    schema = json.loads(Path(__file__).with_name("mpijob.schema.json").read_text(encoding="utf-8"))
+    jsonschema.validate(manifest, schema)
+    for spec in pods(manifest).values():
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
+        assert kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_a_misspelt_field_is_found() -> None:
+    """The schemas refuse what they do not know: the test above can fail."""
+    manifest = yaml.safe_load(MANIFESTS["queued.yaml"].replace("emptyDir", "emtpyDir"))
+    (spec, _) = pods(manifest).values()
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_what_a_job_of_four_nodes_asks_for() -> None:
+    manifest = yaml.safe_load(MANIFESTS["queued.yaml"])
+    policy, spec = manifest["spec"]["runPolicy"], pods(manifest)
+    assert manifest["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "team-queue"}
+    assert policy["suspend"] is True
+    assert (policy["backoffLimit"], policy["activeDeadlineSeconds"]) == (0, Job(4, 1).limit_seconds)
+    kinds = manifest["spec"]["mpiReplicaSpecs"]
+    assert {kind: (each["replicas"], each["restartPolicy"]) for kind, each in kinds.items()} == {
+        "Worker": (4, "Never"),
+        "Launcher": (1, "Never"),
+    }
+    assert {each["terminationGracePeriodSeconds"] for each in spec.values()} == {WARNING_SECONDS}
+    worker, launcher = spec["Worker"]["containers"][0], spec["Launcher"]["containers"][0]
+    limits = worker["resources"]["limits"]
+    assert limits == {"nvidia.com/gpu": "8", "cpu": "96", "rdma/hca_shared_devices_a": "1"}
+    assert "resources" not in launcher
+    assert worker["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"]}
+
+
+def test_a_small_job_asks_for_nothing_that_the_site_does_not_state() -> None:
+    manifest = yaml.safe_load(MANIFESTS["plain.yaml"])
+    assert manifest["metadata"] == {"generateName": "small-run-"}
+    assert "suspend" not in manifest["spec"]["runPolicy"]
+    (worker,) = pods(manifest)["Worker"]["containers"]
+    assert {"resources", "securityContext"}.isdisjoint(worker)
+    assert {mount["mountPath"] for mount in worker["volumeMounts"]} == {"/data", "/dev/shm"}
+
+
+def test_the_scripts_in_it_are_left_as_they_are() -> None:
+    """Kubernetes would take $(NAME) for a variable of the pod, and $$ for one $."""
+    site = replace(KUBERNETES, setup=("echo $$",))
+    for spec in pods(yaml.safe_load(script_text(SCHEDULERS["kubernetes"], site, Job(1, 1)))).values():
+        (container,) = spec["containers"]
+        (script,) = container["args"]
+        names = {each["name"] for each in container["env"]}
+        assert names.isdisjoint(re.findall(r"\$\((\w+)\)", script))
+        assert re.findall(r"\$\$+", script) in ([], ["$$$$"])
+        checked = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+        assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("site", "told"),
+    [
+        (
+            replace(KUBERNETES, mpi=Mpi("srun")),
+            "mpi.launcher is 'srun'; under Kubernetes it must be one of mpiexec, mpirun",
+        ),
+        (replace(KUBERNETES, mpi=Mpi("torchrun")), "mpi.launcher is 'torchrun'; under Kubernetes it must be"),
+        (replace(KUBERNETES, queue=Queue("physics")), "queue.account is set in the site file, but has no"),
+        (replace(KUBERNETES, queue=Queue(options=("--qos=x",))), "queue.options is set"),
+        (replace(KUBERNETES, modules=("gcc",)), "modules is set"),
+        (replace(KUBERNETES, container=Container("x.sif")), "container.image is set"),
+        (replace(KUBERNETES, scratch=Scratch("/local")), "scratch.directory is set"),
+        (replace(KUBERNETES, kubernetes=Pods(claim="data")), "kubernetes.image is not set in the site file"),
+        (replace(KUBERNETES, kubernetes=Pods("image")), "kubernetes.claim is not set in the site file"),
+    ],
+)
+def test_what_a_pod_cannot_have_is_refused(site: Site, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        script_text(SCHEDULERS["kubernetes"], site, Job(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Pods(image="a b"), "kubernetes.image is 'a b'"),
+        (lambda: Pods(rdma="x\ny"), "kubernetes.rdma is"),
+        (lambda: Pods(mount="work"), "kubernetes.mount is 'work'; it must be an absolute path"),
+    ],
+)
+def test_a_site_that_no_pod_can_have_is_refused(make: object, told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        make()  # type: ignore[operator]

@@ -1,0 +1,164 @@
+"""Pods on one machine, as the MPI Operator makes them of a manifest: each has a network, a name, a process
+table, and files under /etc and /root of its own, and its first process is that of the container.
+
+What is not here is the operator itself: this does what its `mpi_job_controller.go` does for a job.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from tests.mpi.jobs import OPEN_MPI
+
+# POD: makes what the kubelet mounts, then becomes the first process of the container.
+BEGIN = """\
+set -e
+hostname "$POD"
+for folder in etc root; do
+    mkdir -p "$OWN/$folder" "$OWN/work-$folder"
+    mount -t overlay overlay -o "lowerdir=/$folder,upperdir=$OWN/$folder,workdir=$OWN/work-$folder" "/$folder"
+done
+cp "$SHARED/hosts" /etc/hosts
+install -D "$SHARED/hostfile" /etc/mpi/hostfile
+rm -rf /root/.ssh
+install -d -m 700 /root/.ssh
+install -m 600 "$SHARED/id_rsa" "$SHARED/id_rsa.pub" "$SHARED/authorized_keys" /root/.ssh
+mount -t tmpfs tmpfs /run
+cd "$WORKDIR"
+exec "$@"
+"""
+
+
+@dataclass
+class Pods:
+    """The pods of one job."""
+
+    job: str
+    mark: str
+    directory: Path
+    """What the pods share: host file, names and key; and a folder for each."""
+    manifest: Mapping[str, Any]
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def workers(self) -> list[str]:
+        number = self.manifest["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"]
+        return [f"{self.job}-worker-{index}" for index in range(number)]
+
+    @property
+    def launcher(self) -> str:
+        return f"{self.job}-launcher"
+
+    def start(self, pod: str) -> None:
+        """Starts a pod with the command of its container."""
+        kind = "Launcher" if pod == self.launcher else "Worker"
+        (container,) = self.manifest["spec"]["mpiReplicaSpecs"][kind]["template"]["spec"]["containers"]
+        arguments = [text.replace("$$", "$") for text in container["args"]]
+        words = [
+            "ip",
+            "netns",
+            "exec",
+            f"{self.mark}{pod[-8:]}",
+            "unshare",
+            "--uts",
+            "--mount",
+            "--pid",
+            "--fork",
+        ]
+        words += [
+            "--kill-child",
+            "--mount-proc",
+            "bash",
+            "-c",
+            BEGIN,
+            "pod",
+            *container["command"],
+            *arguments,
+        ]
+        own = self.directory / pod
+        own.mkdir(exist_ok=True)
+        environment = {
+            "POD": pod,
+            "OWN": str(own),
+            "SHARED": str(self.directory),
+            "WORKDIR": container["workingDir"],
+            "HOME": "/root",
+            "PATH": f"{OPEN_MPI.folder}:{os.environ['PATH']}",
+            "AIPERF_TEST_MARK": self.mark,
+            **{each["name"]: self.job for each in container["env"]},  # all are its label
+        }
+        with (self.directory / f"{pod}.out").open("ab") as output:
+            self.processes[pod] = subprocess.Popen(
+                words, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+
+    def text(self, pod: str) -> str:
+        """What a pod has printed."""
+        return (self.directory / f"{pod}.out").read_text(encoding="utf-8", errors="replace")
+
+    def terminate(self, pod: str) -> None:
+        """SIGTERM to the first process of the container, as the kubelet sends it."""
+        (first,) = psutil.Process(self.processes[pod].pid).children()
+        first.send_signal(signal.SIGTERM)
+
+    def end(self, pod: str, seconds: float = 300.0) -> int:
+        """Waits until a pod has ended: its exit code."""
+        try:
+            return self.processes[pod].wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{pod} has not ended in {seconds} s: {self.text(pod)}") from None
+
+
+@contextmanager
+def pods(directory: Path, manifest: str) -> Iterator[Pods]:
+    """Networks, names, the operator's host file and its key, for the job of a manifest."""
+    wanted = yaml.safe_load(manifest)
+    mark, shared = f"t{uuid.uuid4().hex[:4]}-", directory / "shared"
+    shared.mkdir()
+    job = wanted["metadata"]["generateName"] + "x7k2p"
+    made = Pods(job, mark, shared, wanted)
+    names = [*made.workers, made.launcher]
+    # As a cluster's DNS answers: a worker by its full name only, the launcher by its short one.
+    full = [f"{name}.{job}.default.svc" for name in made.workers] + [made.launcher]
+    hosts = [f"10.78.0.{index} {name}" for index, name in enumerate(full, start=1)]
+    (shared / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts]) + "\n")
+    slots = wanted["spec"]["slotsPerWorker"]
+    (shared / "hostfile").write_text("".join(f"{name} slots={slots}\n" for name in full[:-1]))
+    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", shared / "id_rsa"], check=True)
+    (shared / "authorized_keys").write_bytes((shared / "id_rsa.pub").read_bytes())
+    spaces = [f"{mark}{name[-8:]}" for name in names]
+    try:
+        _ip("netns", "add", f"{mark}switch")
+        _ip("-n", f"{mark}switch", "link", "add", "name", "bridge", "type", "bridge")
+        _ip("-n", f"{mark}switch", "link", "set", "bridge", "up")
+        for index, space in enumerate(spaces, start=1):
+            _ip("netns", "add", space)
+            cable = ("link", "add", "name", f"pod{index}", "type", "veth", "peer", "name", "eth0")
+            _ip("-n", f"{mark}switch", *cable, "netns", space)
+            _ip("-n", f"{mark}switch", "link", "set", f"pod{index}", "up", "master", "bridge")
+            _ip("-n", space, "addr", "add", f"10.78.0.{index}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                _ip("-n", space, "link", "set", device, "up")
+        yield made
+    finally:
+        for process in made.processes.values():
+            process.kill()  # and with it, by --kill-child, all that the pod runs
+            process.wait(60)
+        for space in (f"{mark}switch", *spaces):
+            if os.path.exists(f"/run/netns/{space}"):
+                _ip("netns", "delete", space)
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, timeout=60)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from aiperf.device import bind
 from aiperf.device.cpu import Cpu
 from aiperf.measuring import device_check
 from aiperf.measuring.device_check import LAPS, LAYERS, Lap, check_device, digest, laps_of
@@ -76,6 +77,15 @@ def test_the_training_is_not_a_formality() -> None:
         assert torch.isfinite(after).all()
         assert (before != after).float().mean() > 0.9
         assert torch.isclose(before.std(), after.std(), rtol=0.05)
+
+
+@pytest.mark.gpu
+def test_a_real_accelerator_computes_the_same_bits_in_every_lap() -> None:
+    device = bind("cuda", 0)
+    for format in device.formats:
+        device.declare(format)
+        check = check_device(device, format, 1, 1.0)
+        assert (len(check.digests), check.why_not) == (1, ""), format
 
 
 @pytest.mark.parametrize(

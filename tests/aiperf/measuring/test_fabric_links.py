@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 from aiperf.errors import GroupBroken
 from aiperf.host.child_process import answer_file, put
 from aiperf.measuring import fabric
+from aiperf.training import worker_process
 from aiperf.training.fabric import take_part
 from aiperf.wire.fabric import assembled
 from aiperf.wire.layout import Disband, Place, layout
@@ -114,9 +116,30 @@ def test_a_run_that_ends_before_the_ranks_have_met_ends_its_workers(message: ToG
         socket.create_connection((meeting.host, meeting.port), 10)
 
 
+def test_a_run_that_ends_before_a_group_has_met_ends_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With a line that says why, and no word to the master."""
+    ours, theirs = socket.socketpair()
+    master, place = Connection(ours.detach()), Place(2, (1, 2), 1, 2)
+    words = ["--socket", str(theirs.fileno()), "--device", "cpu", "--place", json.dumps(encode(place))]
+    for message in (Setup(resolved_preset("digits"), {}, str(tmp_path)), Quit()):
+        master.send_bytes(pack(message))
+    for name in ("die_with_parent", "outlive"):
+        monkeypatch.setattr(worker_process, name, lambda: None)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(sys, "argv", ["worker", *words])
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    with master, pytest.raises(SystemExit):
+        worker_process.main()
+    theirs.detach()
+    assert "Quit came before the group had met" in capfd.readouterr().err
+
+
 # What a worker does with its master: messages as hexadecimal lines.
 WORKER = """
 import json, sys
+from aiperf.training import worker_process
 from aiperf.training.fabric import take_part
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Setup, ToGroup, pack, unpack

@@ -218,7 +218,8 @@ class _Rank:
 
 def ask_for_report(environment: MutableMapping[str, str]) -> None:
     """Makes NCCL print NCCL_REPORT where this process reads it."""
-    environment.pop(ELSEWHERE, None)
+    if variables.raw(environment, ELSEWHERE) is not None:
+        del environment[ELSEWHERE]
     environment.update(NCCL_REPORT)
 
 

@@ -31,14 +31,14 @@ def take_part(
     first rank says where to meet. What fails is the reason of the part; the run goes on."""
     if not setup.fabric_seconds:
         return
-    door, unknown = None, "there is no address at which to meet"
+    door, unknown = None, "the ranks did not meet"
     if place.rank == 1:
         try:
             door = open_door(place.num_hosts > 1, os.environ)
         except WorldError as error:
             unknown = str(error)
-        host, port = door.getsockname()[:2] if door else ("", 0)
-        send(FabricMeeting(host, port))
+    host, port = door.getsockname()[:2] if door else ("", 0)
+    send(FabricMeeting(place.rank, host, port))
     join = receive()
     assert isinstance(join, JoinFabric), join
     if join.host:

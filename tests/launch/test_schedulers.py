@@ -37,11 +37,7 @@ JOB_IDS = [
     ("pbs", "4711.server.org\n", "4711.server.org"),
     ("pbs", "Welcome to M\ufffdnchen\n4711[].server\n", "4711[].server"),
     ("lsf", "Job <4711> is submitted to queue <normal>.\n", "4711"),
-    (
-        "lsf",
-        "<<Job <12> of yours still waits>>\nJob <4711> is submitted to default queue <normal>.\n",
-        "4711",
-    ),
+    ("lsf", "<<Job <12> still waits>>\nJob <4711> is submitted to default queue <normal>.\n", "4711"),
 ]
 
 
@@ -54,13 +50,12 @@ def test_a_job_id_is_found_among_what_a_site_prints(scheduler: str, answer: str,
 
 
 SLURM_STATES = "CLUSTER: big\n1 PENDING\n2 RUNNING\n3 COMPLETED\n4 REQUEUE_HOLD\n5 CONFIGURING\n6 NODE_FAIL\n"
-PBS_JOBS = {
+PBS_JOBS: dict[str, object] = {
     "1.s": {"job_state": "Q"},
     "2.s": {"job_state": "R"},
     "3.s": {"job_state": "F"},
-    "4.s": {},
-    "5.s": 1,
 }
+PBS_JOBS |= {"4.s": {}, "5.s": 1}
 LSF_RECORDS = [{"JOBID": "1", "STAT": "PEND"}, {"JOBID": "2", "STAT": "RUN"}, {"JOBID": "3", "STAT": "EXIT"}]
 LSF_RECORDS += [{"JOBID": "4", "ERROR": "Job <4> is not found"}, {"STAT": "RUN"}]
 STATES = {

@@ -559,13 +559,8 @@ def test_a_group_that_is_started_again_is_told_what_was_measured(tmp_path: Path)
         def train(self, assign: Assign) -> Doing:
             return self.die("broken")
 
-    lead(
-        tmp_path,
-        world := FakeWorld(Measured, Obedient, ranks=2),
-        silence_seconds=5.0,
-        minutes=0.03,
-        max_trials=4,
-    )
+    world = FakeWorld(Measured, Obedient, ranks=2)
+    lead(tmp_path, world, silence_seconds=5.0, minutes=0.03, max_trials=4)
     assert world.restarts == [0]
     setup, observe, release, *others = world.workers[0].heard
     assert (type(setup), type(observe)) == (Setup, Observe)

@@ -67,6 +67,7 @@ def test_every_script_is_run_here() -> None:
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
     scripts = [path for path in (ROOT / "benchmarks").rglob("*.py") if "__main__" in path.read_text("utf-8")]
     by_others = ("bare.py", "dispatch_others.py", "dispatch_rank.py", "loop.py", "process.py", "__main__.py")
+    by_others += ("triton_kernels.py",)  # make test-kernels
     assert [each.name for each in scripts if each.name not in by_others and each.stem not in tests] == []
 
 

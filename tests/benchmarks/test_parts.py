@@ -207,7 +207,7 @@ def test_the_control_and_the_memory_of_a_step_are_measured(
 def test_ceilings_a_run_and_its_overhead_are_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    setting = Setting("cpu", tmp_path, 3.0)
+    setting = Setting("cpu", tmp_path, 6.0)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setattr(ceilings, "SMALL_SECONDS", 1.0)
     monkeypatch.setattr(loops, "SMALL_TRIALS", 1)

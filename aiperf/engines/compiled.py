@@ -41,7 +41,7 @@ class Compiled(Engine):
         _allow_many()
         os.environ[CACHE] = str(_cache())
         # Whole graphs only: if something cannot be compiled, torch must raise, and not run parts eagerly.
-        compiled: nn.Module = torch.compile(passes.network, fullgraph=True, dynamic=False)
+        compiled: nn.Module = torch.compile(passes.network, fullgraph=True, dynamic=False)  # type: ignore[assignment]
         self.bare = self.module = compiled
         self._shape = torch.Size()
 

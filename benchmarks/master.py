@@ -416,7 +416,9 @@ def table(figures: dict[int, dict[str, float]]) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--groups", default="64,512,4096", help="of the steady runs")
-    parser.add_argument("--minutes", type=float, default=5.0, help="span of the steady runs")
+    parser.add_argument(
+        "--minutes", type=float, default=5.0, help="span of the steady runs; no trial ends before 2"
+    )
     parser.add_argument("--pressed", type=int, default=512, help="groups of the other runs, above 100")
     parser.add_argument("--offered-seconds", type=float, default=30.0, help="of the run `offered`, above 2")
     options = parser.parse_args(arguments)

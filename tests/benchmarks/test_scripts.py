@@ -83,7 +83,7 @@ def test_a_script_that_is_run_by_its_path_imports_no_other() -> None:
 
 @pytest.mark.slow
 def test_the_page_of_scaling_has_the_masters_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    master.main(["--groups", "4", "--minutes", "2", "--pressed", "104", "--offered-seconds", "3"])
+    master.main(["--groups", "4", "--minutes", "3", "--pressed", "104", "--offered-seconds", "3"])
     output = capsys.readouterr().out
     (table,) = tables(output)
     assert table[0] == ["", "4 groups", "104"]

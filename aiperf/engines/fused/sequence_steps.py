@@ -46,7 +46,7 @@ class NormaliseRows:
             raise Unfit(f"a fused RMS norm has a weight in fp32, not in {weight.dtype}")
         is_cast = self.products_only and torch.is_autocast_enabled("cpu")
         format = torch.get_autocast_dtype("cpu") if is_cast else values.dtype
-        if format not in TYPES:
+        if format not in IN_C.formats:
             raise Unfit(f"fused steps write sequences in fp32 or bf16, not in {format}")
         found = _RowsNormalised.apply(values, weight, self.module.eps, format, self.readers)  # type: ignore[no-untyped-call]
         return found if self.readers > 1 else found[0]

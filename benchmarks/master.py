@@ -1,6 +1,6 @@
 """What the master costs: its CPU time and its journal, whatever the number of groups.
 
-    python -m benchmarks.master [--groups 64,512,4096] [--pressed 512] [--offered-seconds 30]
+    python -m benchmarks.master [--groups 64,512,4096] [--minutes 5] [--pressed 512] [--offered-seconds 30]
 
 The real master, search, replay and journal run on a virtual clock, against groups that keep the protocol and
 train nothing; every message is packed and unpacked. The time of the groups themselves is not counted. For
@@ -59,8 +59,6 @@ READY = messages.Ready(
     seconds=0.1,
     multiplies={"matrix product": "bf16", "convolution": "bf16"},
 )
-MINUTES = 5.0
-"""Length of the steady run in minutes."""
 FILLED_SECONDS = 2.0
 """Time after the release until all groups have their trials. Only what follows counts."""
 LONG, EQUAL, SHORT = 240.0, 60.0, 1.0
@@ -370,9 +368,9 @@ def first(groups: int) -> dict[str, float]:
     return dict(zip(FIRST, (machine.prepared_seconds, machine.served_seconds), strict=True))
 
 
-def steady(groups: int) -> dict[str, float]:
+def steady(groups: int, minutes: float) -> dict[str, float]:
     """Figures by row of the table."""
-    run = measured(groups, 60 * MINUTES, spread(LONG))
+    run = measured(groups, 60 * minutes, spread(LONG))
     costs, proposals = run.machine.costs, run.machine.proposals
     heard = ("Steps", "Started", "Validated", "Finished")
     num_messages = sum(costs[kind].messages for kind in heard)
@@ -418,10 +416,14 @@ def table(figures: dict[int, dict[str, float]]) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--groups", default="64,512,4096", help="of the steady runs")
+    parser.add_argument(
+        "--minutes", type=float, default=5.0, help="span of the steady runs; no trial ends before 2"
+    )
     parser.add_argument("--pressed", type=int, default=512, help="groups of the other runs, above 100")
     parser.add_argument("--offered-seconds", type=float, default=30.0, help="of the run `offered`, above 2")
     options = parser.parse_args(arguments)
-    figures = {groups: first(groups) | steady(groups) for groups in map(int, options.groups.split(","))}
+    sizes = map(int, options.groups.split(","))
+    figures = {groups: first(groups) | steady(groups, options.minutes) for groups in sizes}
     figures.setdefault(options.pressed, {}).update(pressed(options.pressed))
     print("\n".join(table(dict(sorted(figures.items())))))
     print(f"\n{offered(options.pressed, options.offered_seconds)}")

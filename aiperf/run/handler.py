@@ -53,7 +53,9 @@ class MessageHandler:
         self._failures = SharedFailure(excluded=completed)
         self.shared_failure = ""
         """The reason for which every trial fails, once that is certain."""
-        self.fabric_met = False
+        self._num_ranks = sum(map(len, groups.world.groups))
+        self._fabric_meetings: dict[int, messages.FabricMeeting] = {}
+        self._fabric_met = False
         """Whether the ranks know where to meet to measure the fabric, or that they do not."""
         self.fabric_parts: dict[int, messages.FabricPart] = {}
         """What each rank measured of the fabric."""
@@ -100,7 +102,10 @@ class MessageHandler:
         if isinstance(message, messages.Meeting):
             self.world.send(index, messages.Join(message.host, message.port, secrets.token_hex(16)))
         elif isinstance(message, messages.FabricMeeting):
-            self.join_fabric(message.host, message.port)
+            self._fabric_meetings[message.rank] = message
+            if len(self._fabric_meetings) == self._num_ranks:
+                first = self._fabric_meetings[min(self._fabric_meetings)]
+                self.join_fabric(first.host, first.port)
         elif isinstance(message, messages.FabricPart):
             self.fabric_parts[message.rank] = message
         elif isinstance(message, messages.Ready):
@@ -139,8 +144,8 @@ class MessageHandler:
     def join_fabric(self, host: str, port: int) -> None:
         """Lets the ranks measure the fabric, which meet at this address; without one they do not. A group
         that was started again does not take part, and expects no such message."""
-        if not self.fabric_met:
-            self.fabric_met = True
+        if not self._fabric_met:
+            self._fabric_met = True
             waiting = [index for index, group in enumerate(self.groups.each) if not group.losses]
             self.groups.say(waiting, messages.JoinFabric(host, port, secrets.token_hex(16)))
 

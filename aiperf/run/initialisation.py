@@ -164,7 +164,7 @@ class Initialisation:
         self.groups.lose(index, reason)
         if not group.alive:
             raise lost
-        if index == 0 and self._fabric:  # unless it has said where to meet, nobody will
+        if self._fabric:  # unless they have met, its ranks would be waited for in vain
             self._handler.join_fabric("", 0)
         self.audience.say(f"{lost}; it is started again")
 

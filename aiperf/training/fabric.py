@@ -32,15 +32,15 @@ def take_part(
     if the run or the group ends before that."""
     if not setup.fabric_seconds:
         return
-    door, unknown = None, "there is no address at which to meet"
+    door, unknown = None, "the ranks did not meet"
     with ExitStack() as stack:
         if place.rank == 1:
             try:
                 door = stack.enter_context(open_door(place.num_hosts > 1, os.environ))
             except WorldError as error:
                 unknown = str(error)
-            host, port = door.getsockname()[:2] if door else ("", 0)
-            send(FabricMeeting(host, port))
+        host, port = door.getsockname()[:2] if door else ("", 0)
+        send(FabricMeeting(place.rank, host, port))
         join = receive()
         if not isinstance(join, JoinFabric):  # Quit, or Disband where another rank of the group died
             raise GroupBroken(f"{type(join).__name__} came before the fabric was measured")

@@ -241,12 +241,13 @@ class Meeting(FromGroup):
 
 @dataclass(frozen=True)
 class FabricMeeting(FromGroup):
-    """Address at which the first rank waits for all others to measure the fabric. The master passes it on as
-    `JoinFabric`."""
+    """A rank is about to measure the fabric. Once all are, the master passes on as `JoinFabric` where the
+    first rank waits for the others: processes of a large job start minutes apart."""
 
-    host: str
-    """Empty if it has no address that others can reach."""
-    port: int
+    rank: int
+    host: str = ""
+    """Address of the first rank; empty if it has none that others can reach, and from all other ranks."""
+    port: int = 0
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ def test_a_command_imports_what_it_uses(tmp_path: Path) -> None:
         ("aiperf-hpc preset digits", [], 65),
         ("aiperf-hpc launch slurm --help", [], 72),
         ("import launch.script", [], 72),
-        (f"aiperf-hpc list {RUN}", ["numpy"], 195),
+        (f"aiperf-hpc list {RUN}", ["numpy"], 200),
         (f"aiperf-hpc status {RUN}", ["numpy"], 215),
         (f"aiperf-hpc score {RUN}", ["numpy"], 215),
         ("aiperf-hpc count --seed resnet18", ["multiprocessing", "numpy"], 230),

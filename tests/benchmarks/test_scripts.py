@@ -67,6 +67,7 @@ def test_every_script_is_run_here() -> None:
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
     scripts = [path for path in (ROOT / "benchmarks").rglob("*.py") if "__main__" in path.read_text("utf-8")]
     by_others = ("bare.py", "dispatch_others.py", "dispatch_rank.py", "loop.py", "process.py", "__main__.py")
+    by_others += ("triton_kernels.py",)  # make test-kernels
     assert [each.name for each in scripts if each.name not in by_others and each.stem not in tests] == []
 
 
@@ -82,7 +83,7 @@ def test_a_script_that_is_run_by_its_path_imports_no_other() -> None:
 
 @pytest.mark.slow
 def test_the_page_of_scaling_has_the_masters_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    master.main(["--groups", "4", "--pressed", "104", "--offered-seconds", "3"])
+    master.main(["--groups", "4", "--minutes", "3", "--pressed", "104", "--offered-seconds", "3"])
     output = capsys.readouterr().out
     (table,) = tables(output)
     assert table[0] == ["", "4 groups", "104"]

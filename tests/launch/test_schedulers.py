@@ -39,11 +39,7 @@ JOB_IDS = [
     ("pbs", "4711.server.org\n", "4711.server.org"),
     ("pbs", "Welcome to M\ufffdnchen\n4711[].server\n", "4711[].server"),
     ("lsf", "Job <4711> is submitted to queue <normal>.\n", "4711"),
-    (
-        "lsf",
-        "<<Job <12> of yours still waits>>\nJob <4711> is submitted to default queue <normal>.\n",
-        "4711",
-    ),
+    ("lsf", "<<Job <12> still waits>>\nJob <4711> is submitted to default queue <normal>.\n", "4711"),
     ("kubernetes", "Warning: old\nmpijob.kubeflow.org/aiperf-hpc-x7k2p created\n", "aiperf-hpc-x7k2p"),
 ]
 
@@ -57,13 +53,12 @@ def test_a_job_id_is_found_among_what_a_site_prints(scheduler: str, answer: str,
 
 
 SLURM_STATES = "CLUSTER: big\n1 PENDING\n2 RUNNING\n3 COMPLETED\n4 REQUEUE_HOLD\n5 CONFIGURING\n6 NODE_FAIL\n"
-PBS_JOBS = {
+PBS_JOBS: dict[str, object] = {
     "1.s": {"job_state": "Q"},
     "2.s": {"job_state": "R"},
     "3.s": {"job_state": "F"},
-    "4.s": {},
-    "5.s": 1,
 }
+PBS_JOBS |= {"4.s": {}, "5.s": 1}
 MPIJOBS = (
     "a Created,Running\nb  Created,Succeeded\nc Created,Suspended\nd <none>\ne Created,Failed\nWarning: old\n"
 )

@@ -25,6 +25,7 @@ from tests.mpi.switch import Switch, switch
 BEGIN = """\
 set -e
 hostname "$POD"
+mount -t tmpfs tmpfs "$OWN" # an overlay does not lie on every file system
 for folder in etc root; do
     mkdir -p "$OWN/$folder" "$OWN/work-$folder"
     mount -t overlay overlay -o "lowerdir=/$folder,upperdir=$OWN/$folder,workdir=$OWN/work-$folder" "/$folder"

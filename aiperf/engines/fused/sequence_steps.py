@@ -46,6 +46,8 @@ class NormaliseRows:
             raise Unfit(f"a fused RMS norm has a weight in fp32, not in {weight.dtype}")
         is_cast = self.products_only and torch.is_autocast_enabled("cpu")
         format = torch.get_autocast_dtype("cpu") if is_cast else values.dtype
+        if format not in IN_C.formats:
+            raise Unfit(f"fused steps write sequences in fp32 or bf16, not in {format}")
         found = _RowsNormalised.apply(values, weight, self.module.eps, format, self.readers)  # type: ignore[no-untyped-call]
         return found if self.readers > 1 else found[0]
 
@@ -60,8 +62,8 @@ class Attend:
         """The mixed values. Raises Unfit."""
         width = self.module.width
         turns = self.module.turns_like(queries)
-        _refuse_unfit(queries)
-        _refuse_unfit(keys)
+        for each in (queries, keys, values):
+            _refuse_unfit(each)
         if queries.shape[1] != turns.shape[1]:
             raise Unfit(f"fused attention is over {turns.shape[1]} positions, not {queries.shape[1]}")
         is_wide = torch.is_grad_enabled() and queries.shape[1] <= WIDE_POSITIONS

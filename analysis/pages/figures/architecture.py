@@ -79,7 +79,6 @@ def architecture_picture(found: Architecture, best: int) -> Picture:
         table=_steps(found) if found.steps else None,
         legend=legend,
         labels=[_label(unit) for unit in _all(found)],
-        covers=True,
     )
 
 

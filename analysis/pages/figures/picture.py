@@ -140,7 +140,7 @@ class Picture:
     lineage: bool = False
     """Whether the ancestors of the trial that is pointed at are to be joined by a line."""
     covers: bool = False
-    """Whether it covers its ground with bars or boxes, so that a stamp must lie above them; it lies below
+    """Whether it covers its ground with bars, so that a stamp must lie above them; it lies below
     lines and dots, which it would make hard to read."""
 
 

@@ -17,7 +17,7 @@ WRONG_USE = [
     ("--minutes 1", "no option --minutes before a command; for a run: aiperf-hpc run --minutes 1\n"),
     ("run --minutes", "requires an argument. Try 'aiperf-hpc run --help'.\n"),
     ("rum", "Commands: accept, compare, cost, count, "),
-    ("launch slrum", "init-site, lsf, "),
+    ("launch slrum", "init-site, kubernetes, lsf, "),
     ("launch slurm --nodes 2 --seed resnet18", "it: aiperf-hpc launch slurm --nodes 2 -- --seed resnet18\n"),
     ("launch slurm -- --presett x", "--presett; did you mean '--preset'? Options: "),
     ("run --minutes nan", "'nan' is not a number"),

@@ -37,7 +37,7 @@ class Accelerator:
         (Accelerator("npu"), "3.9.0", "there are no fused steps for npu devices"),
         (recording(), "", ""),
     ],
-    ids=str,
+    ids=["oldest", "for AMD", "too old", "none", "an old device", "another device", "a CPU"],
 )
 def test_where_fused_steps_can_be_made(
     device: Accelerator, version: str, reason: str, monkeypatch: pytest.MonkeyPatch

@@ -126,6 +126,8 @@ def test_what_the_kernels_of_sequences_do_not_take_is_refused() -> None:
     ):
         with pytest.raises(Unfit):
             step(*given)  # type: ignore[operator]
+    with torch.autocast("cpu", torch.float16), pytest.raises(Unfit, match="not in torch"):
+        NormaliseRows(norm, products_only=True)(fine)
     assert not Attend.can(module_of(Attention(1, 1, rotary=0.0), *[(4, 6)] * 3))
 
 

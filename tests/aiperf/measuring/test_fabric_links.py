@@ -221,8 +221,9 @@ def measured(hosts: Hosts, number: int, seconds: float, cut: int | None = None) 
             workers.append(stack.enter_context(hosts.start(host, *words)))
             stack.callback(workers[-1].kill)
             _say(workers[-1], setup)
-        meeting = _heard(workers[0])
+        meeting, *others = [_heard(worker) for worker in workers]
         assert isinstance(meeting, FabricMeeting)
+        assert others == [FabricMeeting(rank) for rank in range(2, number + 1)]
         if cut is not None:
             hosts.cut(cut)
         for worker in workers:

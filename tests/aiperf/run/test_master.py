@@ -244,7 +244,8 @@ def test_all_ranks_measure_the_fabric_where_the_first_says_and_only_once(tmp_pat
 
         def do(self, message: ToGroup) -> Doing:
             if isinstance(message, Setup) and message.fabric_seconds:
-                return self.say(FabricMeeting("10.0.0.1", 4242)) if self.index == 0 else ()
+                address = ("10.0.0.1", 4242) if self.index == 0 else ()
+                return self.say(FabricMeeting(self.index + 1, *address))
             if isinstance(message, JoinFabric):
                 joined.append(message)
                 self.say(*(FabricPart(rank, f"node{rank}", rank - 1, pairs=(1e9,)) for rank in self.ranks))
@@ -558,13 +559,8 @@ def test_a_group_that_is_started_again_is_told_what_was_measured(tmp_path: Path)
         def train(self, assign: Assign) -> Doing:
             return self.die("broken")
 
-    lead(
-        tmp_path,
-        world := FakeWorld(Measured, Obedient, ranks=2),
-        silence_seconds=5.0,
-        minutes=0.03,
-        max_trials=4,
-    )
+    world = FakeWorld(Measured, Obedient, ranks=2)
+    lead(tmp_path, world, silence_seconds=5.0, minutes=0.03, max_trials=4)
     assert world.restarts == [0]
     setup, observe, release, *others = world.workers[0].heard
     assert (type(setup), type(observe)) == (Setup, Observe)

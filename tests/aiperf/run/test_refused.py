@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.config import Config
 from aiperf.device import first_kind
 from aiperf.errors import ConfigError, DataError, WorldError
 from aiperf.journal.replay import Replay
@@ -22,15 +23,14 @@ from tests.aiperf.presets import resolved_preset
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 
+def begun(config: Config, directory: Path) -> None:
+    begin(config, RunFiles(directory), Ranks(RankOptions("cpu")), lambda replay, t: None)
+
+
 def test_a_refused_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ranks, "world", lambda self, config, files: FakeWorld(Refuses))
     with pytest.raises(WorldError, match=r"^rank 2 on node2: the data is not here$"):
-        begin(
-            resolved_preset("digits"),
-            RunFiles(tmp_path / "runs" / "one"),
-            Ranks(RankOptions("cpu")),
-            lambda replay, t: None,
-        )
+        begun(resolved_preset("digits"), tmp_path / "runs" / "one")
     assert not (tmp_path / "runs").exists()
 
 
@@ -38,12 +38,7 @@ def test_a_secret_in_the_configuration_is_refused(tmp_path: Path) -> None:
     digits = resolved_preset("digits")
     data = replace(digits.data, name="imagefolder", path=f"/data/hf_{'a1B2' * 8}")
     with pytest.raises(ConfigError, match=r"^data\.path looks like a secret.*; give it without the secret$"):
-        begin(
-            replace(digits, data=data, seed_architecture="residual-8-16-32"),
-            RunFiles(tmp_path / "run"),
-            Ranks(RankOptions("cpu")),
-            lambda replay, t: None,
-        )
+        begun(replace(digits, data=data, seed_architecture="residual-8-16-32"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     refuse_secrets(replace(digits, data=replace(data, path=f"mine/{'9f86d081' * 4}")))
 

@@ -210,7 +210,7 @@ def _pods(site: Site, who: str, script: str) -> Iterator[str]:
     yield "          containers:"
     yield f"            - name: {who}"
     yield f"              image: {json.dumps(pods.image)}"
-    yield f"              workingDir: {json.dumps(pods.mount)}"
+    yield f"              workingDir: {_quoted(pods.mount)}"
     yield "              env:"
     yield f"                - name: {NAME}"
     yield "                  valueFrom:"
@@ -220,7 +220,7 @@ def _pods(site: Site, who: str, script: str) -> Iterator[str]:
     if worker and pods.rdma:
         yield "              securityContext: {capabilities: {add: [IPC_LOCK]}} # RDMA pins memory"
     yield "              volumeMounts:"
-    yield f"                - {{name: work, mountPath: {json.dumps(pods.mount)}}}"
+    yield f"                - {{name: work, mountPath: {_quoted(pods.mount)}}}"
     yield "                - {name: shared-memory, mountPath: /dev/shm}"
     yield '              command: ["bash", "-c"]'
     yield "              args:"
@@ -244,6 +244,13 @@ def _resources(site: Site) -> Iterator[tuple[str, str]]:
         yield site.kubernetes.rdma, "1"
 
 
+def _quoted(text: str) -> str:
+    """The text as JSON. YAML knows no pairs of surrogates, so no character is written as one."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 def _dns_label(name: str) -> str:
-    """The name of a job as Kubernetes allows it, short enough for what is added to it."""
-    return re.sub(r"[^a-z0-9-]", "-", name.lower())[:40].strip("-")
+    """The name of a job as Kubernetes allows it, short enough for what is added to it. It begins with a
+    letter, as the operator demands because the names of its services do (`validateMPIJobName`)."""
+    label = re.sub(r"[^a-z0-9-]", "-", name.lower())
+    return f"{'' if label[0].isalpha() else 'run-'}{label}"[:40].strip("-")

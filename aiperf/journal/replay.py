@@ -299,6 +299,8 @@ class Replay:
             return "appears twice in its leg"
         if self.leg.released is not None:
             return "comes after the clock started"
+        if event.fabric.impossible:
+            return "has a figure that nobody can measure"
         self.leg.fabric = event.fabric
         return ""
 

@@ -16,7 +16,7 @@ import os
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -53,16 +53,21 @@ ROUND_SECONDS, SUM_SECONDS = 1.0, 2.0
 """Longest time in seconds for a round of pairs, and for all sizes of an all-reduce."""
 NCCL_REPORT = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,P2P,SHM"}
 """Variables by which NCCL, and RCCL likewise, print how each connection is made ("… via NET/IB/0")."""
+ELSEWHERE = "NCCL_DEBUG_FILE"
+"""Variable with the name of a file that NCCL prints to instead."""
 CONNECTION = re.compile(r" via (NET/[^/\n]+|[A-Z0-9]+)")
 NETWORKS, RDMA = Path("/sys/class/net"), Path("/sys/class/infiniband")
 
 
 def measure(file: str, kind: str, until: str, listening: str) -> None:
-    """The part of one rank, in a process of its own. `file` is the descriptor of a file with the rank's place
-    and `JoinFabric`, into which it then writes its `FabricPart`; `until` is the limit in seconds of the
-    monotonic clock of this host; `listening` is the descriptor of the first rank's socket, or -1."""
+    """The part of one rank, in a process of its own. `file` is the descriptor of a file with the rank's
+    place, `JoinFabric` and the rank's process, into which it then writes its `FabricPart`; `until` is the
+    limit in seconds of the monotonic clock of this host; `listening` is the descriptor of the first rank's
+    socket, or -1."""
     die_with_parent()
     given = json.loads(os.pread(int(file), os.fstat(int(file)).st_size, 0))
+    if os.getppid() != given["parent"]:  # which has ended while this process imported torch
+        os._exit(1)
     where, join = decode(Place, given["place"]), decode(JoinFabric, given["join"])
     rank = _Rank(file, where, float(until))
     rank.does("the choice of the device")
@@ -98,7 +103,7 @@ class _Rank:
         stay_on_host(seat)
         if spans:
             meet_across_hosts(join.host, join.port, seat.leads)
-        os.environ.update(NCCL_REPORT)
+        ask_for_report(os.environ)
         left = timedelta(seconds=max(1.0, self._until - monotonic()))
         store = meeting_store(seat, (join.host, join.port), join.secret, left, listening)
         self.does("connecting to all other ranks")
@@ -209,6 +214,13 @@ class _Rank:
             return {gloo_transport(os.environ): 1}
         ctypes.CDLL(None).fflush(None)  # NCCL writes to a standard output that is a file, which has a buffer
         return nccl_transports(os.pread(1, os.fstat(1).st_size, 0).decode(errors="replace"))
+
+
+def ask_for_report(environment: MutableMapping[str, str]) -> None:
+    """Makes NCCL print NCCL_REPORT where this process reads it."""
+    if variables.raw(environment, ELSEWHERE) is not None:
+        del environment[ELSEWHERE]
+    environment.update(NCCL_REPORT)
 
 
 def nccl_transports(report: str) -> dict[str, int]:

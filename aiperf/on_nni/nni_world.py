@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Listener
 from typing import Any
 
@@ -98,6 +98,7 @@ class NniWorld:
         self._leaving: list[threading.Thread] = []
         """Threads that wait for the end of our own workers."""
         self._setup: Setup | None = None
+        """That of a process that is started later, which has nobody to measure the fabric with."""
         self._deadline: float | None = None
         self._block_seconds = BLOCK_SECONDS
         for index in range(len(self._slots)):
@@ -111,7 +112,7 @@ class NniWorld:
         slot = self._slots[group]
         with self._changed:
             if isinstance(message, Setup):
-                self._setup = message
+                self._setup = replace(message, fabric_seconds=0.0)
             elif isinstance(message, Assign):
                 self._dismiss(slot)
                 slot.waiting.append(message)

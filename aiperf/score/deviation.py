@@ -108,8 +108,7 @@ def at_beginning(leg: Leg) -> Agreement:
                     _deviation(leg, rank, f"computed other bits than {_equals(ranks, different)}, twice")
                 )
             else:
-                again = "was not asked again" if repeat is None else "did not when it was asked again"
-                unknown.append(f"{_where(leg, rank)} deviated once and {again}")
+                unknown.append(f"{_where(leg, rank)} deviated once and {_again(repeat)}")
         agreed += len(ranks) - len(different)
         alone += len(ranks) == 1
     return Agreement(tuple(deviations), tuple(unknown), agreed, alone)
@@ -125,7 +124,11 @@ def at_end(leg: Leg) -> Agreement:
     deviations, unknown, agreed, alone = [], [*_unanswered(leg, leg.end_checks)], 0, 0
     if missing:
         unknown.append(f"{first_few([_where(leg, rank) for rank in missing])} not checked after the span")
-    for ranks in _kinds(leg, leg.end_checks).values():
+    compared = _kinds(leg, leg.end_checks)
+    if others := [rank for ranks in compared.values() for rank in ranks if not _is_as_before(leg, rank)]:
+        where = first_few([_where(leg, rank) for rank in others])
+        unknown.append(f"{where} had another device, or other software, after the span than before it")
+    for ranks in compared.values():
         ranks = [rank for rank in ranks if len(before[rank].digests) == 1 and _is_as_before(leg, rank)]
         changed = [rank for rank in ranks if leg.end_checks[rank].digests != before[rank].digests]
         if len(changed) > max(1, len(ranks) // MOST_DEVIATING):
@@ -173,6 +176,12 @@ def _minority(checks: Mapping[int, DeviceCheck], ranks: list[int]) -> list[int]:
     different = _majority(checks, ranks)[1]
     few = len(ranks) >= LEAST_EQUAL and len(different) <= max(1, len(ranks) // MOST_DEVIATING)
     return different if few else []
+
+
+def _again(repeat: DeviceCheck | None) -> str:
+    if repeat is None:
+        return "was not asked again"
+    return "did not when it was asked again" if repeat.digests else f"then computed nothing: {repeat.why_not}"
 
 
 def _undecided(one: Ready, number: int, different: int) -> str:

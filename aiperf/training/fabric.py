@@ -8,10 +8,10 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
-from aiperf.errors import AiperfError, WorldError
+from aiperf.errors import AiperfError, GroupBroken, WorldError
 from aiperf.host.child_process import Child, Killed, NoReply, answer_file, put, written
 from aiperf.host.scheduler_warning import ALL, held
 from aiperf.wire.door import open_door
@@ -28,23 +28,26 @@ def take_part(
     receive: Callable[[], ToGroup],
 ) -> None:
     """Measures the fabric with all other ranks, if the setup asks for it, and sends this rank's part. The
-    first rank says where to meet. What fails is the reason of the part; the run goes on."""
+    first rank says where to meet. What fails is the reason of the part; the run goes on. Raises GroupBroken
+    if the run or the group ends before that."""
     if not setup.fabric_seconds:
         return
     door, unknown = None, "the ranks did not meet"
-    if place.rank == 1:
-        try:
-            door = open_door(place.num_hosts > 1, os.environ)
-        except WorldError as error:
-            unknown = str(error)
-    host, port = door.getsockname()[:2] if door else ("", 0)
-    send(FabricMeeting(place.rank, host, port))
-    join = receive()
-    assert isinstance(join, JoinFabric), join
-    if join.host:
-        send(_measured(setup.fabric_seconds, place, kind, join, door))
-    else:
-        send(FabricPart(place.rank, socket.gethostname(), place.host_index, reason=unknown))
+    with ExitStack() as stack:
+        if place.rank == 1:
+            try:
+                door = stack.enter_context(open_door(place.num_hosts > 1, os.environ))
+            except WorldError as error:
+                unknown = str(error)
+        host, port = door.getsockname()[:2] if door else ("", 0)
+        send(FabricMeeting(place.rank, host, port))
+        join = receive()
+        if not isinstance(join, JoinFabric):  # Quit, or Disband where another rank of the group died
+            raise GroupBroken(f"{type(join).__name__} came before the fabric was measured")
+        if join.host:
+            send(_measured(setup.fabric_seconds, place, kind, join, door))
+        else:
+            send(FabricPart(place.rank, socket.gethostname(), place.host_index, reason=unknown))
 
 
 def _measured(
@@ -56,7 +59,8 @@ def _measured(
     until = began + seconds
     with answer_file() as file:
         # Not by the words of the command, which everybody on the host can read: there is a secret in it.
-        put(str(file.fileno()), {"place": encode(place), "join": encode(join)})
+        given = {"place": encode(place), "join": encode(join), "parent": os.getpid()}
+        put(str(file.fileno()), given)
         words = [str(file.fileno()), kind, str(until), str(listening)]
         failed, died = "", False
         try:

@@ -104,7 +104,8 @@ def _join(setup: Setup, channel: Channel, device: Device, place: Place) -> Paral
 
     def hear() -> Join:
         message = channel.receive()
-        assert isinstance(message, Join), message
+        if not isinstance(message, Join):  # Quit, or Disband where another rank of the group died
+            raise GroupBroken(f"{type(message).__name__} came before the group had met")
         return message
 
     return Ddp(device, place, setup.config.training.compression, channel.send, hear)

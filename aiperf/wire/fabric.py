@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 
-from aiperf.wire.messages import Fabric, FabricNode, FabricPart
+from aiperf.wire.messages import Fabric, FabricNode, FabricPart, TimedAllReduce
+
+DIGITS = 5
+"""Significant digits of rates and times that are kept."""
+MOST_DETAILED, MOST_PAIRED, MOST_REASONS = 4096, 24576, 64
+"""Numbers of hosts above which all-reduces within them, then also the rates of pairs, are not kept, and of
+which the reasons are: a line of the journal has at most 4 MiB (`nas.bounded.LONGEST_LINE`)."""
 
 
 def rounds(hosts: int) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -43,32 +50,43 @@ def assembled(parts: Collection[FabricPart], ranks: Collection[int]) -> Fabric:
     for part in sorted(parts, key=lambda part: part.rank):
         by_host.setdefault(part.node, []).append(part)
     least = min((part.done for part in parts if part.reason), default=0)
-    nodes = tuple(
+    detailed, paired = len(by_host) <= MOST_DETAILED, len(by_host) <= MOST_PAIRED
+    nodes = [
         FabricNode(
             own[0].host,
-            own[0].within,
+            _kept(own[0].within) if detailed else (),
             own[0].rdma_ports,
             next(
                 (f"rank {part.rank}, {part.reason}" for part in own if part.reason and part.done == least), ""
             ),
         )
         for _, own in sorted(by_host.items())
-    )
+    ]
+    for place in [place for place, node in enumerate(nodes) if node.reason][MOST_REASONS:]:
+        nodes[place] = replace(nodes[place], reason="as others")
     rates = {
         node: [sum(rate) for rate in zip(*(part.pairs for part in own))] for node, own in by_host.items()
     }
     hosts = max(by_host, default=-1) + 1
-    known = min((len(each) for each in rates.values()), default=0) if len(by_host) == hosts else 0
+    known = min((len(each) for each in rates.values()), default=0) if len(by_host) == hosts and paired else 0
     return Fabric(
         ranks=len(ranks),
         backend=next((part.backend for part in parts if part.backend), ""),
-        nodes=nodes,
-        over_all=min(parts, key=lambda part: part.rank).over_all if parts else (),
+        nodes=tuple(nodes),
+        over_all=_kept(min(parts, key=lambda part: part.rank).over_all) if parts else (),
         rounds=tuple(
-            tuple(min(rates[first][index], rates[second][index]) for first, second in pairs)
+            tuple(_rounded(min(rates[first][index], rates[second][index])) for first, second in pairs)
             for index, pairs in enumerate(rounds(hosts)[:known])
         ),
         transports=dict(sorted(sum((Counter(part.transports) for part in parts), Counter()).items())),
         seconds=max((part.seconds for part in parts), default=0.0),
         missing=tuple(sorted(set(ranks) - {part.rank for part in parts})),
     )
+
+
+def _kept(measured: tuple[TimedAllReduce, ...]) -> tuple[TimedAllReduce, ...]:
+    return tuple(TimedAllReduce(each.bytes, _rounded(each.seconds)) for each in measured)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

@@ -259,6 +259,8 @@ class TimedAllReduce:
     """Mean time of one all-reduce in seconds, on the slowest rank."""
 
 
+LEAST_SECONDS = 1e-12
+"""No clock shows a shorter time in seconds, also divided by a number of repeats; but it may show none."""
 DIED = -1
 """Value of `FabricPart.done` of a process that died."""
 
@@ -328,6 +330,20 @@ class Fabric:
     def whole(self) -> bool:
         """Whether every rank did its part to the end."""
         return not self.missing and not any(node.reason for node in self.nodes)
+
+    @property
+    def impossible(self) -> bool:
+        """Whether a figure is one that nobody can measure, of which no ratio can be made."""
+        timed = [*self.over_all, *(each for node in self.nodes for each in node.within)]
+        rates = [rate for pairs in self.rounds for rate in pairs]
+        counts = [*self.transports.values(), *(node.rdma_ports for node in self.nodes)]
+        return (
+            self.ranks < max(1, len(self.nodes))
+            or min([self.seconds, *rates, *counts]) < 0
+            or any(
+                each.bytes < 1 or not (each.seconds == 0 or each.seconds >= LEAST_SECONDS) for each in timed
+            )
+        )
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,30 @@ def test_the_scripts_in_it_are_left_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Weak.Scaling_4", "weak-scaling-4-"),
+        ("2026-weak", "run-2026-weak-"),
+        ("x" * 39 + ".y", "x" * 39 + "-"),
+        ("9" * 63, "run-" + "9" * 36 + "-"),
+    ],
+)
+def test_the_names_of_pods_are_those_of_services(name: str, expected: str) -> None:
+    """Five characters are added to it, then -worker- and a number: 63 at most, a letter first (RFC 1035)."""
+    manifest = yaml.safe_load(script_text(SCHEDULERS["kubernetes"], KUBERNETES, Job(1, 1, name)))
+    assert manifest["metadata"]["generateName"] == expected
+    assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", f"{expected}x7k2p-worker-99999")
+
+
+def test_a_folder_may_have_any_name() -> None:
+    mount = '/data/"a" $HOME: {😀} #'
+    site = replace(KUBERNETES, kubernetes=replace(KUBERNETES.kubernetes, mount=mount))
+    for spec in pods(yaml.safe_load(script_text(SCHEDULERS["kubernetes"], site, Job(1, 1)))).values():
+        (container,) = spec["containers"]
+        assert container["workingDir"] == container["volumeMounts"][0]["mountPath"] == mount
+
+
+@pytest.mark.parametrize(
     ("site", "told"),
     [
         (

@@ -235,6 +235,11 @@ VARIABLE_CASES = (
         "aiperf.measuring.fabric:gloo_transport",
     ),
     VariableCase(
+        ("aiperf/measuring/fabric.py ELSEWHERE",),
+        ("NCCL_DEBUG_FILE",),
+        lambda environment: called("aiperf.measuring.fabric:ask_for_report", dict(environment)),
+    ),
+    VariableCase(
         ("aiperf/device/dynamo.py CACHE", "aiperf/engines/compiled.py CACHE"),
         ("TORCHINDUCTOR_CACHE_DIR",),
         _compiler,

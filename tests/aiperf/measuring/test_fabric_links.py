@@ -5,19 +5,36 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
+from aiperf.errors import GroupBroken
+from aiperf.host.child_process import answer_file, put
 from aiperf.measuring import fabric
+from aiperf.training import worker_process
+from aiperf.training.fabric import take_part
 from aiperf.wire.fabric import assembled
-from aiperf.wire.layout import layout
-from aiperf.wire.messages import Fabric, FabricMeeting, FabricPart, FromGroup, JoinFabric, Setup, pack, unpack
+from aiperf.wire.layout import Disband, Place, layout
+from aiperf.wire.messages import (
+    Fabric,
+    FabricMeeting,
+    FabricPart,
+    FromGroup,
+    JoinFabric,
+    Quit,
+    Setup,
+    ToGroup,
+    pack,
+    unpack,
+)
 from nas.record import encode
 from tests.aiperf.presets import resolved_preset
 
@@ -69,9 +86,60 @@ def test_rdma_ports_count_if_they_are_active(tmp_path: Path, monkeypatch: pytest
     assert fabric.rdma_ports() == 1
 
 
+def test_nccl_prints_its_report_where_it_is_read() -> None:
+    environment = {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/scratch/nccl.%h", "NCCL_NET": "IB"}
+    fabric.ask_for_report(environment)
+    assert environment == {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,P2P,SHM", "NCCL_NET": "IB"}
+
+
+def test_a_process_whose_rank_has_ended_meets_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux ends it with its parent only from when it has asked for that, seconds after its start."""
+    monkeypatch.setattr(fabric, "die_with_parent", lambda: None)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(fabric, "bind_place", lambda *where: pytest.fail("it begins to measure"))
+    place, join = Place(1, (1,), 0, 1), JoinFabric("127.0.0.1", 1, "5ec7e7")
+    with answer_file() as file:
+        put(str(file.fileno()), {"place": encode(place), "join": encode(join), "parent": os.getpid()})
+        with pytest.raises(SystemExit):
+            fabric.measure(str(file.fileno()), "cpu", "0", "-1")
+
+
+@pytest.mark.parametrize("message", [Quit(), Disband()])
+def test_a_run_that_ends_before_the_ranks_have_met_ends_its_workers(message: ToGroup) -> None:
+    told = list[FromGroup]()
+    setup = Setup(resolved_preset("digits"), {}, "", fabric_seconds=60.0)
+    with pytest.raises(GroupBroken, match=f"{type(message).__name__} came before the fabric was measured"):
+        take_part(setup, Place(1, (1, 2), 0, 2), "cpu", told.append, lambda: message)
+    (meeting,) = told
+    assert isinstance(meeting, FabricMeeting)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((meeting.host, meeting.port), 10)
+
+
+def test_a_run_that_ends_before_a_group_has_met_ends_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With a line that says why, and no word to the master."""
+    ours, theirs = socket.socketpair()
+    master, place = Connection(ours.detach()), Place(2, (1, 2), 1, 2)
+    words = ["--socket", str(theirs.fileno()), "--device", "cpu", "--place", json.dumps(encode(place))]
+    for message in (Setup(resolved_preset("digits"), {}, str(tmp_path)), Quit()):
+        master.send_bytes(pack(message))
+    for name in ("die_with_parent", "outlive"):
+        monkeypatch.setattr(worker_process, name, lambda: None)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    monkeypatch.setattr(sys, "argv", ["worker", *words])
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    with master, pytest.raises(SystemExit):
+        worker_process.main()
+    theirs.detach()
+    assert "Quit came before the group had met" in capfd.readouterr().err
+
+
 # What a worker does with its master: messages as hexadecimal lines.
 WORKER = """
 import json, sys
+from aiperf.training import worker_process
 from aiperf.training.fabric import take_part
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Setup, ToGroup, pack, unpack

@@ -8,7 +8,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor, TimeoutError
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from time import sleep
+from typing import Any, ClassVar
 
 import pytest
 
@@ -17,14 +18,16 @@ from aiperf.commands.run_options import RunRequest
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import WorldError
 from aiperf.journal.run_files import RunFiles
+from aiperf.on_nni import nni_world
 from aiperf.on_nni.description import description
 from aiperf.on_nni.nni_world import NniWorld
 from aiperf.on_nni.trial_messages import Over, ProcessBegan, call, hear, tell
 from aiperf.on_nni.trial_process import NniChannel
 from aiperf.on_nni.tuner import SearchTuner
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire.messages import Finished, Validated
-from aiperf.wire.trial import Segment, State
+from aiperf.wire.layout import Place
+from aiperf.wire.messages import Assign, CheckDevice, Finished, Quit, Setup, ToGroup, Validated, unpack
+from aiperf.wire.trial import HyperParameters, Segment, State, Trial
 from nas.bounded import LARGEST_BYTES
 
 HERE = Path(aiperf.on_nni.__file__).parent
@@ -109,6 +112,49 @@ def test_a_trial_outlives_the_manager_that_shows_it(caplog: pytest.LogCaptureFix
     assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
         "the accuracy 0.7500 was not reported to NNI"
     ] * 2
+
+
+class Standing:
+    """Stands for a worker of our own, and hears what it is sent."""
+
+    started: ClassVar[list[Standing]] = []
+
+    def __init__(self, place: Place, device: str, log: Path) -> None:
+        self.heard = list[ToGroup]()
+        self.started.append(self)
+
+    def send(self, data: bytes) -> None:
+        self.heard.append(unpack(ToGroup, data))
+
+    def receive(self, seconds: float) -> None:
+        sleep(seconds)
+
+    def end(self) -> None:
+        pass
+
+
+def test_who_is_started_for_the_end_measures_no_fabric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would wait for an address, and get a request instead."""
+    monkeypatch.setattr(nni_world, "WorkerProcess", Standing)
+    monkeypatch.setattr(Standing, "started", [])
+    places = tuple(Place(rank, (rank,), rank - 1, 2) for rank in (1, 2))
+    world = NniWorld(RunFiles(tmp_path), places, "cpu")
+    try:
+        world.send_all(Setup(load_preset("digits"), {}, str(tmp_path), fabric_seconds=60.0))
+        trial = Trial(0, None, (), HyperParameters(0.1, 8), 1, 1, 0)
+        world.send(0, Assign(trial, 1))  # its process takes the place of our own worker
+        world.send(0, CheckDevice(1.0))
+    finally:
+        world.close()
+    assert [[type(each) for each in one.heard] for one in Standing.started] == [
+        [Setup, Quit],
+        [Setup, Quit],
+        [Setup, CheckDevice, Quit],
+    ]
+    setups = [one.heard[0] for one in Standing.started]
+    assert [setup.fabric_seconds for setup in setups if isinstance(setup, Setup)] == [60.0, 60.0, 0.0]
 
 
 class Dispatcher:

@@ -83,6 +83,10 @@ CASES: Mapping[str, tuple[list[Timed], Sequence[str]]] = {
         run(same(3, r2="b"), {2: "a"}, same(3)),
         ["unknown (rank 2 on node2 deviated once and did not when it was asked again)"],
     ),
+    "then nothing": (
+        run(same(3, r2="b"), {2: ()}, same(3)),
+        ["unknown (rank 2 on node2 deviated once and then computed nothing: RuntimeError: no kernel)"],
+    ),
     "not asked again": (
         run(same(3, r2="b")),
         ["unknown (rank 2 on node2 deviated once and was not asked again)"],
@@ -146,7 +150,9 @@ def test_only_a_minority_is_asked_again_and_only_once() -> None:
 def test_a_rank_that_was_started_again_on_another_kind_is_not_compared_with_itself() -> None:
     found = replayed(run(same(1), after={1: "b"}))
     found.leg.devices[1] = replace(found.leg.devices[1], software={"driver": "2"})
-    assert agreement(found) == Agreement((), ())
+    why_not = "rank 1 on node1 had another device, or other software, after the span than before it"
+    assert agreement(found) == Agreement((), (why_not,))
+    assert device_check_text(found) == [f"unknown ({why_not})"]
 
 
 def test_an_older_run_says_nothing() -> None:

@@ -158,3 +158,24 @@ def test_machines_read_the_figures_and_what_follows_from_them() -> None:
     assert [host["host"] for host in record["slow_hosts"]] == ["node5"]
     assert not is_known(replace(HEALTHY, over_all=()))
     assert not fabric_record(run(replace(HEALTHY, missing=(1,))))["fabric"]["known"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rounds": ((-1.0, 0.0, 0.0, 0.0),)},  # whose median is 0
+        {"over_all": (TimedAllReduce(1 << 20, 5e-324),)},
+        {"over_all": (TimedAllReduce(1 << 20, -1.0),)},
+        {"nodes": (FabricNode("node0", within=(TimedAllReduce(0, 1.0),)),)},
+        {"nodes": (FabricNode("node0", rdma_ports=-1),)},
+        {"transports": {"P2P": -1}},
+        {"seconds": -1.0},
+        {"ranks": 7},
+    ],
+)
+def test_a_figure_that_nobody_can_measure_is_a_fault_and_shown_nowhere(fields: dict[str, Any]) -> None:
+    found = run(HEALTHY)
+    found.leg.fabric, found.leg.released = None, None
+    found.add(4.0, FabricMeasured(replace(HEALTHY, **fields)))
+    assert [each.text for each in found.faults] == ["FabricMeasured has a figure that nobody can measure"]
+    assert fabric_record(found) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from aiperf.wire.fabric import assembled, rounds
 from aiperf.wire.messages import DIED, FabricPart, TimedAllReduce
+from nas.bounded import LONGEST_LINE
+from nas.record import encode
 
 
 @pytest.mark.parametrize(
@@ -102,3 +105,28 @@ def test_of_what_does_not_end_the_hosts_are_named_for_which_the_others_wait(
     found = assembled(parts, RANKS)
     assert ([node.reason for node in found.nodes], found.missing) == (reasons, missing)
     assert not found.whole
+
+
+@pytest.mark.parametrize(
+    ("hosts", "reason", "within", "paired"),
+    [
+        (4096, "", True, True),
+        (9408, "", False, True),
+        (9408, "no answer " * 30, False, True),
+        (32768, "", False, False),
+    ],
+)
+def test_the_fabric_of_the_largest_machines_is_a_line_that_a_journal_may_have(
+    hosts: int, reason: str, within: bool, paired: bool
+) -> None:
+    """With names that are hidden."""
+    once = tuple(TimedAllReduce(65536 * 8**power, 8**power / 3e4) for power in range(5))
+    pairs = (1e10 / 3,) * len(rounds(hosts))
+    parts = [
+        FabricPart(rank, f"host-{rank:022}", rank - 1, "nccl", once, once, pairs, reason=reason)
+        for rank in range(1, 1 + hosts)
+    ]
+    found = assembled(parts, range(1, 1 + hosts))
+    assert len(json.dumps(encode(found))) < LONGEST_LINE
+    assert (bool(found.nodes[0].within), bool(found.rounds)) == (within, paired)
+    assert (len(found.nodes), found.whole) == (hosts, not reason)

@@ -139,8 +139,15 @@ class Pods:
         for key in ("image", "claim", "shared_memory", "rdma"):
             shell_text.name(f"kubernetes.{key}", getattr(self, key))
         shell_text.line("kubernetes.mount", self.mount)
-        if not self.mount.startswith("/"):
-            raise ConfigError(f"kubernetes.mount is {self.mount!r}; it must be an absolute path")
+        if not re.fullmatch(r"/(?!dev/)[^:]+", self.mount):
+            raise ConfigError(
+                f"kubernetes.mount is {self.mount!r}; it must be an absolute path without a colon, and neither / "
+                "nor below /dev"
+            )
+        if not re.fullmatch(r"[1-9]\d*([KMGT]i?)?", self.shared_memory):
+            raise ConfigError(
+                f"kubernetes.shared_memory is {self.shared_memory!r}; it must be a size such as 16Gi"
+            )
 
 
 @dataclass(frozen=True)

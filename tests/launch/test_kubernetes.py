@@ -23,6 +23,7 @@ from launch.script import script_text
 from launch.site import Container, Mpi, Pods, Queue, Scratch, Site
 from tests.launch.golden import GOLDEN, KUBERNETES
 
+NO_FOLDERS, NO_SIZES = ("work", "/", "/a:b", "/dev/shm"), ("16GB", "", "0", "Gi")
 MANIFESTS = {each.path.name: each.text for each in GOLDEN if each.scheduler == "kubernetes"}
 
 
@@ -108,7 +109,7 @@ def test_the_names_of_pods_are_those_of_services(name: str, expected: str) -> No
 
 
 def test_a_folder_may_have_any_name() -> None:
-    mount = '/data/"a" $HOME: {😀} #'
+    mount = '/data/"a" $HOME, {😀} #'
     site = replace(KUBERNETES, kubernetes=replace(KUBERNETES.kubernetes, mount=mount))
     for spec in pods(yaml.safe_load(script_text(SCHEDULERS["kubernetes"], site, Job(1, 1)))).values():
         (container,) = spec["containers"]
@@ -142,7 +143,8 @@ def test_what_a_pod_cannot_have_is_refused(site: Site, told: str) -> None:
     [
         (lambda: Pods(image="a b"), "kubernetes.image is 'a b'"),
         (lambda: Pods(rdma="x\ny"), "kubernetes.rdma is"),
-        (lambda: Pods(mount="work"), "kubernetes.mount is 'work'; it must be an absolute path"),
+        *((lambda it=it: Pods(mount=it), f"kubernetes.mount is {it!r}; it must be") for it in NO_FOLDERS),
+        *((lambda it=it: Pods(shared_memory=it), f"shared_memory is {it!r}; it must be") for it in NO_SIZES),
     ],
 )
 def test_a_site_that_no_pod_can_have_is_refused(make: object, told: str) -> None:

@@ -141,8 +141,8 @@ class Pods:
         shell_text.line("kubernetes.mount", self.mount)
         if not re.fullmatch(r"/(?!dev/)[^:]+", self.mount):
             raise ConfigError(
-                f"kubernetes.mount is {self.mount!r}; it must be an absolute path without a colon, and neither "
-                "/ nor below /dev"
+                f"kubernetes.mount is {self.mount!r}; it must be an absolute path without a colon, and "
+                "neither / nor below /dev"
             )
         if not re.fullmatch(r"[1-9]\d*([KMGT]i?)?", self.shared_memory):
             raise ConfigError(

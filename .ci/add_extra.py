@@ -6,6 +6,7 @@ constraints.txt. If pip cannot do that, nothing is changed, and the last line sa
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -13,11 +14,6 @@ import tempfile
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 # No run imports these, and an extra may need newer ones than Python brings along.
@@ -40,10 +36,12 @@ def installed() -> Mapping[str, str]:
 
 def requirements(extra: str) -> list[str]:
     """The requirements of an extra, and of those that it includes, as pyproject.toml states them now: others
-    may have been installed."""
-    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    may have been installed. Python 3.10 reads no TOML, but its lists of strings are Python's."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = text.partition("[project.optional-dependencies]\n")[2].partition("\n[tool.")[0]
+    stated = dict(re.findall(r"^(\w+) = (\[\n.*?^\]|\[[^\n]*\]$)", section, re.MULTILINE | re.DOTALL))
     found = list[str]()
-    for each in stated["project"]["optional-dependencies"][extra]:
+    for each in ast.literal_eval(stated[extra]):
         if included := re.match(rf"{PROGRAM}\[([\w,]+)\](.*)", each):
             names, marker = included[1].split(","), included[2]
             found += [f"{one}{marker}" for name in names for one in requirements(name)]

@@ -67,7 +67,8 @@ def called(function: str, *arguments: object) -> object:
 
 
 WITH_TORCH = tuple(
-    f"aiperf/{name}/" for name in ("data", "device", "engines", "parallel", "training", "inference")
+    f"aiperf/{name}/"
+    for name in ("data", "device", "engines", "inference", "measuring", "parallel", "training")
 )
 """Folders whose modules import torch, so that a pure run of the tests leaves their cases out."""
 

@@ -220,7 +220,7 @@ TUNERS := -e '.[nni,optuna]'
 
 # The installation that looks at results, with its extras, and no more: a pure floor that wants another library
 # fails here.
-PURE := -e '.[report,sign]' scikit-learn mlperf-logging kubernetes-validate pytest pytest-timeout pytest-xdist hypothesis setuptools
+PURE := -e '.[report,sign]' scikit-learn mlperf-logging kubernetes-validate pytest pytest-timeout pytest-xdist hypothesis 'setuptools>=77'
 
 $(VENV)/.installed-pure: $(VENV)/.made $(STATED) Makefile
 	@$(INSTALL) $(PURE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import runpy
-import warnings
 from typing import Any
 
 import pytest
@@ -18,9 +17,7 @@ def stated(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     requirements of those that it includes."""
     monkeypatch.chdir(ROOT)
     found = Distribution()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # some versions call [tool.setuptools] a beta
-        found.parse_config_files(["pyproject.toml"])
+    found.parse_config_files(["pyproject.toml"])
     requirements = runpy.run_path(".ci/add_extra.py")["requirements"]
     return {
         **vars(found),

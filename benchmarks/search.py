@@ -5,7 +5,7 @@
     python -m benchmarks.search --table FILE.jsonl     the table and the figure of what was measured
 
 Every arm trains until it has been credited the same operations, so the load of the machine does not
-matter. One line a run goes to FILE.jsonl as soon as it is done; what stands there is not done again.
+matter. One line a run goes to FILE.jsonl as soon as it is done; runs that have a line are not repeated.
 The search, the tuner and the training are those of a run; only processes and messages are left out.
 It is one file because all arms are settings of the same loop, and the table names each of them.
 

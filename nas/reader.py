@@ -33,7 +33,7 @@ LARGEST_EXACT_FLOAT = 1 << 53  # up to here a whole number is the same as a floa
 
 
 class RecordError(ValueError):
-    """A record that does not describe what it should: which field, what stands there, what could."""
+    """A record that does not describe what it should: which field, its value, and what it could be."""
 
 
 @cache

@@ -77,7 +77,7 @@ def _pinned() -> dict[str, np.ndarray]:
 
 
 def _at_most(part: Part, wanted: int, name: str) -> Part:
-    """So many images of a pinned part, stratified by class; all if `wanted` is 0. Raises DataError if there
+    """`wanted` images of a pinned part, stratified by class; all if it is 0. Raises DataError if there
     are fewer, or a class would have none."""
     if wanted > len(part.labels):
         raise DataError(

@@ -236,7 +236,7 @@ def peak_ops_per_second(device: str, format: str, memory_bytes: int) -> float | 
     """Peak of one device in operations per second, in a format (fp32, tf32, bf16 or fp16); None if it is
     unknown.
 
-    A device that has the same name as its parts is told from a part by its memory, and has no known peak.
+    A device that has the same name as its parts differs from a part by its memory, and has no known peak.
     """
     peak = listed(device)
     if peak is None or (

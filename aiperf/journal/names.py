@@ -1,4 +1,4 @@
-"""The names that a journal hides: what identifies a person or a site stands there as a commitment, and its
+"""The names that a journal hides: what identifies a person or a site is written as a commitment, and its
 value in a private file next to the journal.
 
 A commitment is `kind-` and 12 hexadecimal digits of HMAC-SHA256 (RFC 2104) over kind and value, with one

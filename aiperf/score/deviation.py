@@ -21,7 +21,7 @@ CHECKED_SINCE = 2
 LEAST_EQUAL = 3
 """Devices of a kind of which one can be found to deviate: of two, either may be right."""
 MOST_DEVIATING = 10
-"""One in so many may deviate, but always one; if more do, it is rather the software than the devices."""
+"""One in this many may deviate, and always one; if more do, the software is the likelier cause."""
 DECISIVE = ("ATEN_", "DNNL_", "ISA", "MKL_", "ONEDNN_", "OPENBLAS_", *TRAITS)
 """Beginnings of the settings on which bits may depend."""
 

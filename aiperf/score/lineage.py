@@ -150,7 +150,7 @@ class _WorkLimit:
 def _child(
     trial: Trial, parent: Graph | None, spend: Callable[[Graph], object] = lambda graph: None
 ) -> Rebuilt:
-    """Applies a trial's morphisms to its parent; `spend` is told of the work before it is done."""
+    """Applies a trial's morphisms to its parent; `spend` gets the work before it is done."""
     if parent is None:
         return Rebuilt(trial, None, f"its parent {trial.parent} is not an earlier trial that can be rebuilt")
     if len(trial.morphisms) > MOST_MORPHISMS:

@@ -316,7 +316,7 @@ class SimulatedWorld:
             self._break(group, f"a process of rank {self.groups[group][0]} crashed")
 
     def _break(self, group: int, reason: str) -> None:
-        """Silences a group. The master is told after the time that it takes to notice a loss."""
+        """Silences a group. The master hears of it after the time that it takes to notice a loss."""
         each = self._each[group]
         each.stop()
         news = (group, each.incarnation, Gone(reason))

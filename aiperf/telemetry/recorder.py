@@ -60,7 +60,7 @@ class Recorder:
 
     def _hear(self, report: Callable[[Mapping[str, float]], object]) -> None:
         assert self._process.stdout is not None
-        with contextlib.suppress(OSError), self._process.stdout as lines:  # nobody is told any more
+        with contextlib.suppress(OSError), self._process.stdout as lines:  # nobody listens any more
             for line in lines:
                 report(json.loads(line))
 

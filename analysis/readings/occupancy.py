@@ -24,7 +24,7 @@ PART_TEXTS: Mapping[str, str] = {
     "wait": "otherwise idle",
     "lost": "lost (uncredited work and lost groups)",
 }
-"""What readers are told of each part: the same words in figures, tables and comparisons."""
+"""The words for each part: the same in figures, tables and comparisons."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from nas.record import RecordError, decode
 OWN = Path("references.toml")
 """A site's own references, in the current folder."""
 INSTRUCTIONS = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 with bf16", "avx512f": "AVX-512", "avx2": "AVX2"}
-"""Flags of x86 processors by which their kinds are told apart, from the fastest to the slowest."""
+"""Flags of x86 processors by which their kinds are distinguished, from the fastest to the slowest."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ COUNTED: Mapping[str, str] = {
 }
 """What a package has of its runs, by the names of the files, in the singular."""
 LEFT_OUT = "the names of hosts, users, paths, devices, images, jobs and addresses, and process numbers"
-"""What the private file of a run holds, as users are told it."""
+"""What the private file of a run holds, as messages to users name it."""
 
 
 @dataclass(frozen=True)

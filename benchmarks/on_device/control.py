@@ -185,7 +185,7 @@ def prepare(device: Device, graph: Graph, format: str, size: int, names: Sequenc
 
 
 def in_turn(prepared: Prepared, seconds: float, rounds: int, meter: Meter) -> dict[str, list[float]]:
-    """Images per second of each engine in each round of so many seconds: forward, backward and optimizer,
+    """Images per second of each engine in each round of `seconds` seconds: forward, backward and optimizer,
     synchronised at both ends of a round."""
     passes = prepared.eager.passes
     device, parameters = passes.device, list(passes.network.parameters())

@@ -146,7 +146,7 @@ def _engine(device: Device, graph: Graph) -> Engine:
 
 
 def _all_but(device: Device, bytes_left: int) -> list[Tensor]:
-    """Tensors that take the device's memory but for so many bytes, in pieces, because memory may be cut
+    """Tensors that take all but this many bytes of the device's memory, in pieces, because memory may be cut
     up."""
     module: Any = getattr(torch, device.kind)
     device.synchronise()

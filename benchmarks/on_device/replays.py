@@ -24,7 +24,7 @@ from nas.seeds import residual
 
 STEPS, SMALL_STEPS = 5000, 60
 BLOCKS = 10
-"""Memory is read after each of so many blocks of steps."""
+"""Memory is read after each of this many blocks of steps."""
 SETTLED = 2
 """Blocks, or rounds of trials, after which it must stay: libraries allocate at their first uses."""
 TRIALS, SMALL_TRIALS = 40, 4

@@ -165,7 +165,7 @@ class Embedding(Layer):
 
 @dataclass(frozen=True)
 class Positions(Layer):
-    """Learned numbers for each position, added to what stands there. Weight: (positions, features)."""
+    """Learned numbers for each position, added to the values there. Weight: (positions, features)."""
 
     frees_output = True
 

@@ -85,7 +85,7 @@ class Tiling:
 
 
 def tiling(rows: int, channels: int, programs: int, fewest_tiles: int = 1) -> Tiling:
-    """The tiling of `rows` pixels by about so many programs, of so many tiles each at least."""
+    """The tiling of `rows` pixels by about `programs` programs, of at least `fewest_tiles` tiles each."""
     wide = [width for width in WIDTHS if width < 2 * channels] or [1 << (channels - 1).bit_length()]
     width = min(wide, key=lambda each: (-(-channels // each) * each, -each))
     height = TILE // width
@@ -117,5 +117,5 @@ def kernels() -> Any:
 
 
 def launch(name: str, programs: int, *arguments: object, **constants: int) -> None:
-    """Launches so many programs of a kernel on the current stream. `constants` are compiled into it."""
+    """Launches `programs` programs of a kernel on the current stream. `constants` are compiled into it."""
     getattr(kernels(), name)[(programs,)](*arguments, **constants, **OPTIONS)

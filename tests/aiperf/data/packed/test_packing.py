@@ -44,7 +44,7 @@ def done(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def many(root: Path, images: int, size: tuple[int, int]) -> Path:
-    """So many photographs, from a few that are copied."""
+    """Photographs, from a few that are copied."""
     photographs = [Image.fromarray(pictures(1, 30, 3, seed)[0]).resize(size) for seed in range(4)]
     for number in range(images):
         for part in ("train", "val"):

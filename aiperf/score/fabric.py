@@ -65,9 +65,9 @@ def is_known(fabric: Fabric) -> bool:
 def bus_bandwidth(measured: TimedAllReduce, ranks: int) -> float:
     """Bytes per second by which an all-reduce uses each link, whatever the number of ranks: size over time,
     times 2(n - 1)/n (PERFORMANCE.md of nccl-tests). 0 if the time is not positive."""
-    return (
-        2 * (ranks - 1) / ranks * measured.bytes / measured.seconds if measured.seconds > 0 < ranks else 0.0
-    )
+    if measured.seconds <= 0 or ranks <= 0:  # a journal may hold any number
+        return 0.0
+    return 2 * (ranks - 1) / ranks * measured.bytes / measured.seconds
 
 
 def within_hosts(fabric: Fabric) -> list[tuple[str, TimedAllReduce, float]]:

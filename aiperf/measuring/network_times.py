@@ -131,11 +131,17 @@ def _with_threads(
     device: Device, work: RankWork, seed: Graph, rate: float, seconds: float, timing: Timing | None
 ) -> NetworkTimes:
     """As `measure_network`, on a CPU that has a choice of threads. First the largest batch is sought on the
-    fewest threads: then it is known how large a batch can be, of which all contenders get LEAST_ROUNDS."""
+    fewest threads: then it is known how large a batch can be, of which all contenders get LEAST_ROUNDS.
+
+    The search for the batch may take longer than its share, because a first pass also loads libraries, from a
+    disk that may be slow. This time is not taken from the contenders: a choice from few or no steps would not
+    be made again by the next run.
+    """
     counts, seconds = device.thread_counts, seconds + (timing.seconds if timing else 0.0)
-    until = perf_counter() + seconds
     device.use_threads(counts[0])
+    began = perf_counter()
     largest = largest_batch(device, work, rate, CLIMBING * seconds)
+    until = max(began + seconds, perf_counter() + (1 - CLIMBING) * seconds)
     size = Sizes(seed, work.network, work.batch_size).seed_size
     names = [name for name in (timing.names if timing else (Engine.name,)) if not KINDS[name].is_made_anew]
     own = 0.0

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from math import hypot
 
-from aiperf.config import AUTO_STEP, EAGER, TrainingConfig
+from aiperf.config import AUTO_STEP, EAGER, FUSED, TrainingConfig
 from aiperf.wire.messages import StepTime
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
 
 LEAST_GAIN = 0.02
-"""The share of an eager step that an engine must save to be worth another kind of step."""
+"""The share of a step's time that another engine must save to be worth another kind of step."""
 ERRORS = 2.0
-"""It must also save this many standard errors of the difference, or the next run would choose otherwise:
-eager is the default where two are equal within the noise."""
+"""It must also save this many standard errors of the difference, or the next run would choose otherwise."""
+
+
+def default_of(usable: Collection[str]) -> str:
+    """The engine of which another one must be faster, so that runs which measure the same within the noise
+    choose the same: the fused one where it can be used, because it makes fewer passes over memory for the
+    same results and takes no time to prepare; otherwise the eager one."""
+    return FUSED if FUSED in usable else EAGER
 
 
 @dataclass(frozen=True)
@@ -53,24 +59,36 @@ def choose(step: str, times: Mapping[str, StepTime], trial: Expected) -> tuple[s
     if EAGER not in usable or len(usable) == 1:
         reasons = "; ".join(f"{name}: {time.why_not}" for name, time in times.items() if time.why_not)
         return EAGER, reasons or "nothing was measured, because a step takes too long"
-    base = usable.pop(EAGER)
-    eager = base.seconds
-    expected = min(trial.steps * eager * trial.size, trial.seconds_left)
-    noise = {
-        name: ERRORS * hypot(base.error * eager, time.error * time.seconds) for name, time in usable.items()
-    }
+    default = default_of(usable)
+    eager, base = usable[EAGER].seconds, usable.pop(default)
+    expected = min(trial.steps * base.seconds * trial.size, trial.seconds_left)
     saved = {
-        name: expected * (1 - time.seconds / eager) - trial.layers * time.prepare_seconds
+        name: expected * (1 - time.seconds / base.seconds) - trial.layers * time.prepare_seconds
         for name, time in usable.items()
-        if eager - time.seconds >= max(LEAST_GAIN * eager, noise[name])
+        if base.seconds - time.seconds >= _least_saved(base, time)
     }
-    best = max(saved, key=lambda name: saved[name], default=EAGER)
-    if best == EAGER:
-        return EAGER, "the fastest before the span"
-    rate = f"{eager / usable[best].seconds:.2f} times as fast as eager before the span"
-    if saved[best] <= 0:
+    best = max(saved, key=lambda name: saved[name], default=default)
+    if best != default and saved[best] > 0:
+        return best, _compared(eager, usable[best].seconds)
+    if best != default and default == EAGER:
+        rate = _compared(eager, usable[best].seconds)
         return EAGER, f"{best} steps are {rate}, but take longer to prepare than the trial would gain"
-    return best, rate
+    return default, _compared(eager, base.seconds)
+
+
+def _least_saved(base: StepTime, other: StepTime) -> float:
+    """Seconds of a step that count as saved: more than what lies within the noise of both times."""
+    noise = hypot(base.error * base.seconds, other.error * other.seconds)
+    return max(LEAST_GAIN * base.seconds, ERRORS * noise)
+
+
+def _compared(eager: float, seconds: float) -> str:
+    """How fast steps are that take so many seconds, in words."""
+    if seconds == eager:
+        return "the fastest before the span"
+    if eager - seconds < LEAST_GAIN * eager:
+        return "as fast as eager before the span, within the noise"
+    return f"{eager / seconds:.2f} times as fast as eager before the span"
 
 
 @dataclass(frozen=True)

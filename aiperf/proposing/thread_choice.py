@@ -6,7 +6,7 @@ threads, or loses by them. The time of a step of another size is interpolated be
 
 The tie rule: the fewest threads whose steps take at most NEARLY times as long as the fastest, so that the
 next run chooses the same, and because fewer threads lose less when other programs start. Of two engines that
-are equal within LEAST_GAIN, the eager one.
+are equal within LEAST_GAIN, the default one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from aiperf.config import EAGER
-from aiperf.proposing.engine_choice import LEAST_GAIN, between
+from aiperf.proposing.engine_choice import LEAST_GAIN, between, default_of
 from aiperf.wire.messages import SEED, TYPICAL, TimedStep
 
 NEARLY = 1.1
@@ -44,8 +44,9 @@ def best_pair(seconds: Mapping[Pair, float]) -> Pair:
     counts = {engine: fewest_near_best(each) for engine, each in times.items()}
     took = {engine: each[counts[engine]] for engine, each in times.items()}
     best = min(took, key=lambda engine: took[engine])
-    if EAGER in took and took[EAGER] - took[best] < LEAST_GAIN * took[EAGER]:
-        best = EAGER
+    default = default_of(took)
+    if default in took and took[default] - took[best] < LEAST_GAIN * took[default]:
+        best = default
     return counts[best], best
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 
 import pytest
 
@@ -14,7 +15,7 @@ from aiperf.measuring.network_times import measure_network
 from aiperf.measuring.step_times import StepBench
 from aiperf.parallel.parallel import Parallel, Solo
 from aiperf.proposing.engine_choice import Sizes
-from aiperf.proposing.thread_choice import Threads
+from aiperf.proposing.thread_choice import LEAST_ROUNDS, Threads
 from nas.seeds import residual
 from tests.aiperf.measuring.test_step_times import SEED, WORK, Alike, timing
 
@@ -104,3 +105,20 @@ def test_threads_are_chosen_by_what_fits_if_no_step_does(
     assert (found.rate, found.timed, found.steps) == (None, (), {})
     assert found.thread_seconds.keys() == {1, 2}
     assert cores.threads in (1, 2)
+
+
+def test_a_slow_first_pass_takes_no_time_from_the_choice(
+    cores: Cores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that reads its libraries for the first time: finding the batch takes a minute."""
+    late = [0.0]
+
+    def largest_batch(*words: object) -> TimedPass:
+        late.append(60.0)
+        return TimedPass(lambda: None, WORK.batch_size // 2, 0.02)
+
+    monkeypatch.setattr(network_times, "largest_batch", largest_batch)
+    monkeypatch.setattr(network_times, "perf_counter", lambda: perf_counter() + late[-1])
+    found = measure_network(cores, replace(WORK, network=GROWN), SEED, 1e9, 2.0, timing())
+    assert cores.threads == 2
+    assert min(of.rounds for of in found.timed) >= LEAST_ROUNDS

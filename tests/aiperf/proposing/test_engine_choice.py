@@ -52,6 +52,31 @@ def test_without_measurements_and_without_gain_the_step_is_eager() -> None:
     assert choose("auto", {}, TRIAL)[1].startswith("nothing was measured")
 
 
+@pytest.mark.parametrize(
+    ("eager", "fused", "error", "chosen"),
+    [
+        (0.133, 0.114, 0.08, ("fused", "1.17 times as fast as eager before the span")),
+        (0.100, 0.099, 0.00, ("fused", "as fast as eager before the span, within the noise")),
+        (0.100, 0.110, 0.05, ("fused", "as fast as eager before the span, within the noise")),
+        (0.100, 0.101, 0.00, ("fused", "as fast as eager before the span, within the noise")),
+        (0.100, 0.110, 0.01, ("eager", "the fastest before the span")),
+    ],
+)
+def test_fused_steps_are_taken_unless_eager_ones_are_surely_faster(
+    eager: float, fused: float, error: float, chosen: tuple[str, str]
+) -> None:
+    """The first times are of a processor whose speed changes by several per cent from step to step: if a gain
+    had to be sure, one run would take it and the next one would not."""
+    times = {"eager": StepTime(eager, error=error), "fused": StepTime(fused, error=error)}
+    assert choose("auto", times, TRIAL) == chosen
+
+
+def test_another_engine_must_be_faster_than_fused_steps() -> None:
+    fused = TIMES | {"fused": StepTime(0.06)}
+    assert choose("auto", fused, replace(TRIAL, steps=20_000))[0] == "compiled"
+    assert choose("auto", fused, TRIAL) == ("fused", "1.67 times as fast as eager before the span")
+
+
 def test_nothing_is_compiled_that_would_not_be_ready_in_the_span() -> None:
     late = replace(TRIAL, seconds_left=40.0)
     assert choose("compiled", TIMES, late) == ("eager", "the span ends before compiled steps would be ready")

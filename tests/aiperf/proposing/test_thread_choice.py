@@ -90,12 +90,14 @@ def test_the_time_of_a_step_between_and_beyond_two_sizes(
     [
         ({(1, "eager"): 1.0, (2, "eager"): 0.95}, (1, "eager")),
         ({(1, "eager"): 1.0, (2, "eager"): 0.90}, (2, "eager")),
-        ({(1, "eager"): 1.0, (1, "fused"): 0.99}, (1, "eager")),  # a hundredth is noise
+        ({(1, "eager"): 1.0, (1, "fused"): 1.01}, (1, "fused")),  # a hundredth is noise
+        ({(1, "eager"): 1.0, (1, "fused"): 1.03}, (1, "eager")),
+        ({(1, "eager"): 1.0, (1, "graphed"): 0.99}, (1, "eager")),
         ({(1, "eager"): 1.0, (2, "eager"): 0.6, (1, "fused"): 0.7, (2, "fused"): 0.66}, (2, "eager")),
         ({(2, "fused"): 1.0, (1, "fused"): 1.09, (4, "fused"): 1.0}, (1, "fused")),
     ],
 )
-def test_ties_go_to_fewer_threads_and_to_eager_steps(seconds: Mapping[Pair, float], pair: Pair) -> None:
+def test_ties_go_to_fewer_threads_and_the_default_engine(seconds: Mapping[Pair, float], pair: Pair) -> None:
     assert best_pair(seconds) == pair
 
 

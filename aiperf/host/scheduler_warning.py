@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-WARNINGS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-"""Signals that count as a warning. SIGHUP means that the terminal is closed, or the connection to it is
-lost."""
+WARNINGS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+"""Signals that count as a warning. SIGUSR2 is that of Grid Engine (qsub(1), -notify), which sends it to the
+whole process group of a job. SIGHUP means that the terminal is closed, or the connection to it is lost."""
 ALL = (signal.SIGINT, *WARNINGS)
 
 _noted: list[int] = []

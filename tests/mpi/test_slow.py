@@ -84,7 +84,7 @@ def test_a_busy_loop_beside_one_of_four_ranks_is_named(tmp_path: Path) -> None:
         with apart(job):
             time.sleep(12)
             assert not any("group 3" in line for line in slow_lines(directory))
-            job.worker(SLOWED).send_signal(signal.SIGUSR2)
+            job.worker(SLOWED).send_signal(signal.SIGRTMIN)
             until, times = time.monotonic() + NAMED_SECONDS, 0
             # In a row: near the limit it is named and not named in turn, and the end adds to the data.
             while times < 10:

@@ -1,7 +1,7 @@
 """On PYTHONPATH it shortens the ceiling and the control of every process: tests wait for other things. Of the
 control a processor then does the smallest size only.
 
-With AIPERF_TEST_BUSY set, a worker that gets SIGUSR2 starts a busy loop in its own session. With
+With AIPERF_TEST_BUSY set, a worker that gets SIGRTMIN starts a busy loop in its own session. With
 AIPERF_TEST_FLIP="3:1" the device of rank 3 gets one bit of one product of each lap wrong from its second
 device check on.
 """
@@ -90,4 +90,4 @@ def _busy(number: int, frame: object) -> None:
 
 
 if os.environ.get("AIPERF_TEST_BUSY") and "aiperf.training.worker_process" in sys.orig_argv:
-    signal.signal(signal.SIGUSR2, _busy)
+    signal.signal(signal.SIGRTMIN, _busy)

@@ -56,9 +56,11 @@ tenths of a second."""
 STARTED, SOUND, UNKNOWN = "started", "sound", "unknown"
 """What the process of the test writes, and what is recorded if it wrote nothing."""
 # The images are as large as AVX-512 needs: it computes smaller ones in one block, and only later blocks are
-# written to a wrong place. If the process survives, a gradient may be wrong.
+# written to a wrong place. If the process survives, a gradient may be wrong. If it dies, it leaves no core
+# file, whose size some schedulers do not limit.
 ONEDNN_PROGRAM = f"""
-import os, sys, torch
+import os, resource, sys, torch
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 torch.set_num_threads(1)
 os.write(int(sys.argv[1]), b"{STARTED}")
 for channels in (4, 12):

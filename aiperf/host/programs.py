@@ -53,9 +53,11 @@ class ProgramAnswer:
 
     @property
     def reason(self) -> str:
-        """The last line of the errors, or else of the output: most programs end with what went wrong."""
+        """The last line of the errors, or else of the output: most programs end with what went wrong. A word
+        alone is no reason, such as the "Exiting." of Grid Engine."""
         lines = (self.errors or self.output).splitlines()
-        return lines[-1].strip()[:SHOWN] if lines else "no reason given"
+        said = [line for line in lines if len(line.split()) > 1] or lines
+        return said[-1].strip()[:SHOWN] if said else "no reason given"
 
     @property
     def how(self) -> str:

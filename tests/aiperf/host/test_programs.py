@@ -56,6 +56,7 @@ def test_a_program_without_an_answer_is_one_line(words: tuple[str, ...], told: s
     [
         (ProgramAnswer(1, "a\nb", ""), "b"),
         (ProgramAnswer(1, "a", "c\nd"), "d"),
+        (ProgramAnswer(1, "", "Unable to run job: denied\nExiting.\n"), "Unable to run job: denied"),
         (ProgramAnswer(1, "", ""), "no reason given"),
         (ProgramAnswer(1, "x" * 900, ""), "x" * 200),
     ],

@@ -8,11 +8,12 @@ from launch.kubernetes import Kubernetes
 from launch.lsf import Lsf
 from launch.pbs import Pbs
 from launch.scheduler import Scheduler
+from launch.sge import Sge
 from launch.slurm import Slurm
 
 __all__ = ["SCHEDULERS"]
 
 SCHEDULERS: Mapping[str, Scheduler] = {
-    each.name.lower(): each for each in (Slurm(), Pbs(), Lsf(), Kubernetes())
+    each.name.lower(): each for each in (Slurm(), Pbs(), Lsf(), Sge(), Kubernetes())
 }
 """Schedulers, by the name of the sub-command of `launch`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aiperf.host import variables
 from aiperf.host.programs import ToolFailed, ask
 from launch import SCHEDULERS
 from launch.scheduler import Scheduler
@@ -16,7 +15,7 @@ ANSWER_SECONDS = 10
 def job_name(environment: Mapping[str, str]) -> str:
     """The scheduler and its number of the job, "Slurm 4711"; empty outside of one."""
     scheduler = _scheduler(environment)
-    return f"{scheduler.name} {variables.word(environment, scheduler.job_id)}" if scheduler else ""
+    return f"{scheduler.name} {scheduler.current(environment)}" if scheduler else ""
 
 
 def job_seconds_left(environment: Mapping[str, str], now: float) -> float | None:
@@ -31,8 +30,8 @@ def job_seconds_left(environment: Mapping[str, str], now: float) -> float | None
 
 
 def _scheduler(environment: Mapping[str, str]) -> Scheduler | None:
-    """The scheduler whose variable is set here; None outside of a job."""
-    return next((each for each in SCHEDULERS.values() if variables.word(environment, each.job_id)), None)
+    """The scheduler of the job around this process; None outside of one."""
+    return next((each for each in SCHEDULERS.values() if each.current(environment)), None)
 
 
 def _answer(*command: str) -> str:

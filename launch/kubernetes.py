@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aiperf.errors import ConfigError
 from aiperf.host.programs import rows
 from launch.job import WARNING_SECONDS, Job
 from launch.scheduler import COUNT, Answer, JobStates, Launcher, Scheduler, marked, submitted_id
-from launch.site import Mpi, Site
+from launch.site import Site
 
 PORT = 2222
 """Port of sshd in the pods: one that does not need root."""
@@ -57,7 +57,6 @@ def _launcher(name: str) -> Launcher:
     )
 
 
-LAUNCHERS = {name: _launcher(name) for name in ("mpiexec", "mpirun")}
 WORKER = f"""\
 # The ranks of this pod are started by ssh.
 mkdir -p /run/sshd
@@ -78,6 +77,7 @@ class Kubernetes(Scheduler):
 
     name, title = "Kubernetes", "Kubernetes (MPI Operator)"
     ending = "yaml"
+    mark = account = partition = ""
     job_id = NAME
     hosts = f"cut -d' ' -f1 {HOSTS}"
     nodes = f"$(wc -l <{HOSTS})"
@@ -108,14 +108,9 @@ class Kubernetes(Scheduler):
                 raise ConfigError(f"kubernetes.{key} is not set in the site file; Kubernetes needs it")
         return "\n".join([*title, *_manifest(site, job, script)]) + "\n"
 
-    def chosen_launcher(self, mpi: Mpi) -> Launcher:
+    def launchers(self) -> Iterable[Launcher]:
         """Only an MPI's launcher reaches the workers."""
-        if mpi.launcher not in LAUNCHERS:
-            raise ConfigError(
-                f"mpi.launcher is {mpi.launcher!r}; under {self.name} it must be one of "
-                f"{', '.join(LAUNCHERS)}"
-            )
-        return LAUNCHERS[mpi.launcher]
+        return map(_launcher, ("mpiexec", "mpirun"))
 
     def rank_options(self, site: Site) -> list[str]:
         """The site's variables, for ranks that ssh starts."""

@@ -9,13 +9,13 @@ rank.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from aiperf.errors import ConfigError
+from aiperf.host import variables
 from aiperf.host.programs import rows
-from aiperf.host.variables import number
 from launch.job import Job
 from launch.site import Mpi, Site
 
@@ -68,7 +68,7 @@ TORCHRUN = Launcher(
     "torchrun",
     # A warning would kill it before it reaches any rank.
     lambda mpi: [
-        'bash -c \'trap "" USR1; exec "$@"\' ranks',
+        'bash -c \'trap "" USR1 USR2; exec "$@"\' ranks',
         "torchrun",
         "--standalone",
         "--nproc-per-node=$((devices + 1))",
@@ -130,8 +130,9 @@ class Scheduler(ABC):
     """A command that prints the job's hosts in order, one per line."""
     nodes: str
     """Shell text for the number of the job's nodes."""
-    arguments: bool = False
-    """Whether a script can be given arguments when it is submitted."""
+    by_hand: str = ""
+    """The command that submits a script by its name, followed by options of the run; empty if a script cannot
+    be given any."""
     launcher: Launcher | None = None
     """Its own launcher, if it can start ranks itself."""
     workdir: str = ""
@@ -139,6 +140,8 @@ class Scheduler(ABC):
     there."""
     warns: bool = True
     """Whether it can send a signal before the limit."""
+    warnings: str = "USR1 TERM"
+    """The signals with which it warns the batch script."""
     waits: bool = True
     """Whether a job can be told to begin after others."""
     running: Container[object]
@@ -148,6 +151,20 @@ class Scheduler(ABC):
     requeue: Sequence[str] = ()
     """Shell lines that queue the job again when the run was stopped in time. They may set `code`, with which
     the script then exits."""
+
+    def __init_subclass__(cls) -> None:
+        """Refuses a scheduler that lacks something, when its file is imported: otherwise the first job that
+        needs it would."""
+        lacking = [
+            name
+            for name in (*Scheduler.__annotations__, *sorted(Scheduler.__abstractmethods__))
+            if not hasattr(cls, name) or getattr(getattr(cls, name), "__isabstractmethod__", False)
+        ]
+        if lacking:
+            raise TypeError(
+                f"the scheduler {cls.__name__} ({cls.__module__}) lacks {', '.join(lacking)}; "
+                "launch/scheduler.py says what they are"
+            )
 
     @abstractmethod
     def options(self, site: Site, job: Job) -> list[str]:
@@ -191,14 +208,22 @@ class Scheduler(ABC):
         """Lines that set `cores`, the number of cores of a rank."""
         return [f"cores={site.devices.cores_per_rank}"]
 
+    def launchers(self) -> Iterable[Launcher]:
+        """The launchers that can start ranks in its jobs."""
+        return (each for each in (self.launcher, *LAUNCHERS) if each)
+
     def chosen_launcher(self, mpi: Mpi) -> Launcher:
         """The launcher that the site names. Raises ConfigError for one that this scheduler does not have."""
-        known = {each.name: each for each in (self.launcher, *LAUNCHERS) if each}
+        known = {each.name: each for each in self.launchers()}
         if mpi.launcher not in known:
             raise ConfigError(
                 f"mpi.launcher is {mpi.launcher!r}; under {self.name} it must be one of {', '.join(known)}"
             )
         return known[mpi.launcher]
+
+    def current(self, environment: Mapping[str, str]) -> str:
+        """The id of the job around this process; empty outside of one."""
+        return variables.word(environment, self.job_id)
 
     @abstractmethod
     def submit(self, after: Sequence[str] = ()) -> list[str]:
@@ -240,7 +265,7 @@ def clock_seconds(text: str) -> float | None:
     """The seconds in days-hours:minutes:seconds, of which only the last is required; None for anything
     else."""
     days, _, clock = text.rpartition("-")
-    parts = [number(part) for part in (days or "0", *clock.split(":"))]
+    parts = [variables.number(part) for part in (days or "0", *clock.split(":"))]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts) or len(parts) > 4:
         return None  # UNLIMITED, INVALID, NOT_SET

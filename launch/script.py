@@ -58,7 +58,7 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
         [*([scheduler.workdir] if scheduler.workdir else []), *_setup(site, launcher)],
         _wanted(scheduler, job),
         _machine(scheduler, site, job),
-        _warning(launcher),
+        _warning(scheduler, launcher),
         *([_each_size(job, one)] if job.sizes else one),
         *([_spread(scheduler, job)] if job.repeat > 1 else []),
         _end(scheduler, launcher),
@@ -85,8 +85,8 @@ def _title(scheduler: Scheduler, job: Job) -> list[str]:
     if job.sizes:
         where = f"{', '.join(map(str, job.sizes))} nodes, one after another: weak scaling in one job"
     how = f"then: {join(scheduler.submit())} < THIS FILE"
-    if scheduler.arguments:
-        how = f"then: {scheduler.submit()[0]} THIS FILE [options of `aiperf-hpc run`]"
+    if scheduler.by_hand:
+        how = f"then: {scheduler.by_hand} THIS FILE [options of `aiperf-hpc run`]"
     return [f"# aiperf-hpc on {where}.", f"# Edit the line below each EDIT, {how}"]
 
 
@@ -118,7 +118,7 @@ def _wanted(scheduler: Scheduler, job: Job) -> list[str]:
     job_id = scheduler.array_id if job.repeat > 1 else scheduler.job_id
     own = f"${{AIPERF_DIRECTORY:-runs/{job.name}-${job_id}}}"
     lines = ["# Options of the run.", f"set -- {options}"]
-    if scheduler.arguments:
+    if scheduler.by_hand:
         lines = ["# Options of the run: those given to this script, otherwise these."]
         lines += [f"(($#)) || set -- {options}"]
     return [
@@ -138,13 +138,13 @@ def _machine(scheduler: Scheduler, site: Site, job: Job) -> list[str]:
     ]
 
 
-def _warning(launcher: Launcher) -> list[str]:
+def _warning(scheduler: Scheduler, launcher: Launcher) -> list[str]:
     """Lines that pass a warning on. They come before all others, so that a warning during `doctor` counts,
     too."""
     return [
         "# A warning before the job's limit is passed on to the run, which stops in time.",
         "run= warned=",
-        f"trap 'warned=1; [[ -z $run ]] || {launcher.warn}' USR1 TERM",
+        f"trap 'warned=1; [[ -z $run ]] || {launcher.warn}' {scheduler.warnings}",
     ]
 
 

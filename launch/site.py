@@ -25,15 +25,18 @@ class Queue:
     """Account, partition and further options of every job."""
 
     account: str = ""
-    """Account that jobs are charged to; PBS and LSF call it a project."""
+    """Account that jobs are charged to; PBS, LSF and SGE call it a project."""
     partition: str = ""
-    """Partition that jobs run in; PBS and LSF call it a queue."""
+    """Partition that jobs run in; PBS, LSF and SGE call it a queue."""
     options: tuple[str, ...] = ()
     """Further options of the job, one directive each, such as --constraint=h100."""
+    parallel_environment: str = ""
+    """SGE's parallel environment, which places the slots of a job; other schedulers do not read it."""
 
     def __post_init__(self) -> None:
         shell_text.name("queue.account", self.account)
         shell_text.name("queue.partition", self.partition)
+        shell_text.name("queue.parallel_environment", self.parallel_environment)
         for option in self.options:
             shell_text.line("queue.options", option)
 
@@ -49,8 +52,8 @@ class Devices:
     """How devices are requested. gpus: by the scheduler's own option for GPUs. none: not at all. Otherwise
     the name of a resource, such as npu."""
     cores_per_node: int = 0
-    """Cores of a node. PBS needs the number in the request, and `$cores` in `mpi.options` follows from it;
-    Slurm reports it. 0: not known."""
+    """Cores of a node, under SGE its slots. PBS and SGE need the number in the request, and `$cores` in
+    `mpi.options` follows from it; Slurm reports it. 0: not known."""
 
     def __post_init__(self) -> None:
         if self.per_node < 1:

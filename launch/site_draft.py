@@ -113,6 +113,7 @@ def site_text(answers: Answers, user: str, setup: str) -> str:
         _line("account", _quoted(accounts[0] if accounts else ""), _others(accounts), len(accounts) == 1),
         _line("partition", _quoted(first.name if first else ""), "", len(known) == 1),
         _line("options", "[]", 'further options of sbatch, such as "--constraint=h100"'),
+        _line("parallel_environment", _quoted(""), "for SGE: one of `qconf -spl`"),
         _heading("devices"),
         _line(
             "per_node",
@@ -124,7 +125,7 @@ def site_text(answers: Answers, user: str, setup: str) -> str:
         _line(
             "cores_per_node",
             str(first.cores if first else 0),
-            "for PBS and LSF; Slurm reports them",
+            "for PBS, LSF and SGE; Slurm reports them",
             first is not None and first.alike,
         ),
         _heading("mpi"),

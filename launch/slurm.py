@@ -54,7 +54,7 @@ class Slurm(Scheduler):
     array_id = "SLURM_ARRAY_JOB_ID"
     hosts = "scontrol show hostnames"
     nodes = "$SLURM_JOB_NUM_NODES"
-    arguments = True
+    by_hand = "sbatch"
     launcher = SRUN
     running = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
     pending = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")

@@ -47,6 +47,9 @@ PBS = Site(
     setup=("source ~/venv/bin/activate",),
 )
 LSF = replace(PBS, mpi=Mpi("mpirun"), scratch=Scratch("/tmp", 'cp -r /data/set "$scratch"'))
+SGE = replace(
+    PBS, queue=Queue("physics", "gpu.q", parallel_environment="mpi"), devices=Devices(4, "none", 64)
+)
 KUBERNETES = Site(
     Queue(partition="team-queue"),
     Devices(per_node=8, cores_per_node=96),
@@ -95,6 +98,9 @@ GOLDEN = (
     Golden(HERE / "table.pbs", "pbs", PBS, Job(1, 0, "study-table", alone=False)),
     Golden(HERE / "multi_node.lsf", "lsf", LSF, Job(8, 1, options=RANKED)),
     Golden(HERE / "repeated.lsf", "lsf", LSF, Job(2, 1, repeat=3)),
+    Golden(HERE / "multi_node.sge", "sge", SGE, Job(8, 1, options=RANKED)),
+    Golden(HERE / "repeated.sge", "sge", replace(SGE, devices=Devices(4, "gpus", 64)), Job(2, 1, repeat=3)),
+    Golden(HERE / "table.sge", "sge", SGE, Job(1, 0, "study-table", alone=False)),
     Golden(HERE / "queued.yaml", "kubernetes", KUBERNETES, Job(4, 1, options=RANKED)),
     Golden(HERE / "plain.yaml", "kubernetes", PLAIN_PODS, Job(1, 0.5, "Small_Run", options=SYNTHETIC)),
     Golden(HERE / "table.lsf", "lsf", LSF, Job(1, 0, "study-table", alone=False)),

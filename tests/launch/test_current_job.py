@@ -132,3 +132,44 @@ def test_lsf_is_asked_and_an_estimate_is_no_limit(
     assert (tmp_path / "asked").read_text() == "-noheader -o time_left 7\n"
     assert job_seconds_left({"LSB_JOBID": "7", "LSB_JOBINDEX": "4"}, 0.0) == seconds
     assert (tmp_path / "asked").read_text() == "-noheader -o time_left 7[4]\n"
+
+
+QSTAT = """<?xml version='1.0'?>
+<job_info><queue_info>
+  <job_list state="running">
+    <JB_job_number>6</JB_job_number><JAT_start_time>{began}</JAT_start_time>
+    <hard_request name="h_rt" resource_contribution="0.000000">1</hard_request>
+  </job_list>
+  <job_list state="running">
+    <JB_job_number>7</JB_job_number><JAT_start_time>{began}</JAT_start_time>{task}
+    <hard_request name="h_rt" resource_contribution="0.000000">{limit}</hard_request>
+  </job_list>
+</queue_info></job_info>
+"""
+
+
+@pytest.mark.parametrize(
+    ("element", "task", "limit", "seconds"),
+    [
+        ("undefined", "", "3600", 3500.0),
+        ("2", "<tasks>2</tasks>", "3600", 3500.0),
+        ("3", "<tasks>2</tasks>", "3600", None),
+        ("undefined", "", "", None),
+        ("undefined", "", "INFINITY", None),
+    ],
+)
+@pytest.mark.parametrize("began", ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.131"])
+def test_sge_is_asked(
+    element: str, task: str, limit: str, seconds: float | None, began: str, put: Put, tmp_path: Path
+) -> None:
+    now = 1_800_000_000.0
+    began = time.strftime(began, time.localtime(now - 100))
+    put("qstat", QSTAT.format(task=task, limit=limit, began=began))
+    environment = {"JOB_ID": "7", "SGE_TASK_ID": element}
+    assert job_seconds_left(environment, now) == seconds
+    assert (tmp_path / "asked").read_text() == "-r -xml\n"
+
+
+def test_a_job_id_of_another_program_is_no_job_of_sge() -> None:
+    assert job_name({"JOB_ID": "7"}) == ""
+    assert job_name({"JOB_ID": "7", "SGE_TASK_ID": "undefined"}) == "SGE 7"

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -13,12 +14,12 @@ from aiperf.errors import ConfigError
 from launch import SCHEDULERS
 from launch.job import Job
 from launch.pbs import Pbs
-from launch.scheduler import JobState, JobStates
+from launch.scheduler import JobState, JobStates, Scheduler
 from launch.script import script_text
-from launch.site import Mpi, Site
+from launch.site import Devices, Mpi, Site
 from launch.slurm import SRUN
 from tests.house.tree import ROOT
-from tests.launch.golden import GOLDEN, HERE, SHIPPED, SITE, Golden
+from tests.launch.golden import GOLDEN, HERE, SGE, SHIPPED, SITE, Golden
 
 PENDING, RUNNING, GONE = JobState.PENDING, JobState.RUNNING, JobState.GONE
 
@@ -28,6 +29,7 @@ def test_a_dependency_waits_for_all() -> None:
         "slurm": "sbatch --parsable --dependency=afterany:1:2",
         "pbs": "qsub -W depend=afterany:1:2",
         "lsf": "bsub -w 'ended(1) && ended(2)'",
+        "sge": "qsub -terse -hold_jid 1,2",
         "kubernetes": "kubectl create -f -",
     }
     assert [each.name for each in SCHEDULERS.values() if not each.waits] == ["Kubernetes"]
@@ -40,6 +42,8 @@ JOB_IDS = [
     ("pbs", "Welcome to M\ufffdnchen\n4711[].server\n", "4711[].server"),
     ("lsf", "Job <4711> is submitted to queue <normal>.\n", "4711"),
     ("lsf", "<<Job <12> still waits>>\nJob <4711> is submitted to default queue <normal>.\n", "4711"),
+    ("sge", "Welcome\n4711\n", "4711"),
+    ("sge", "4711.1-5:1\n", "4711"),
     ("kubernetes", "Warning: old\nmpijob.kubeflow.org/aiperf-hpc-x7k2p created\n", "aiperf-hpc-x7k2p"),
 ]
 
@@ -64,6 +68,21 @@ MPIJOBS = (
 )
 LSF_RECORDS = [{"JOBID": "1", "STAT": "PEND"}, {"JOBID": "2", "STAT": "RUN"}, {"JOBID": "3", "STAT": "EXIT"}]
 LSF_RECORDS += [{"JOBID": "4", "ERROR": "Job <4> is not found"}, {"STAT": "RUN"}]
+QSTAT = """A notice
+<?xml version='1.0'?>
+<job_info  xmlns:xsd="http://site/schemas/qstat/qstat.xsd">
+  <queue_info>
+    <job_list state="running"><JB_job_number>2</JB_job_number><state>r</state><tasks>1</tasks></job_list>
+    <job_list state="running"><JB_job_number>3</JB_job_number><state>s</state></job_list>
+  </queue_info>
+  <job_info>
+    <job_list state="pending"><JB_job_number>1</JB_job_number><state>hqw</state></job_list>
+    <job_list state="pending"><JB_job_number>2</JB_job_number><state>qw</state><tasks>2-5:1</tasks></job_list>
+    <job_list state="zombie"><JB_job_number>4</JB_job_number><state>z</state></job_list>
+    <job_list state="pending"><state>qw</state></job_list>
+  </job_info>
+</job_info>
+bye"""
 STATES = {
     "slurm": (
         SLURM_STATES,
@@ -80,6 +99,7 @@ STATES = {
         {"1": PENDING, "2": RUNNING, "3": GONE, "4": GONE},
         ("{'STAT': 'RUN'}",),
     ),
+    "sge": (QSTAT, {"1": PENDING, "2": RUNNING, "3": RUNNING, "4": GONE}, ("a job without a number",)),
     "kubernetes": (
         MPIJOBS,
         dict(zip("abcde", (RUNNING, GONE, PENDING, PENDING, GONE))),
@@ -105,9 +125,9 @@ def test_each_scheduler_has_answers_here_and_a_place_in_the_pages() -> None:
 
 
 @pytest.mark.parametrize("answer", ["", "qstat: cannot connect", '{"Jobs": {', "[]"])
-@pytest.mark.parametrize("scheduler", ["pbs", "lsf"])
-def test_an_answer_without_states_is_no_absence_of_jobs(scheduler: str, answer: str) -> None:
-    with pytest.raises(ValueError, match=r"^not valid JSON: "):
+@pytest.mark.parametrize(("scheduler", "form"), [("pbs", "JSON"), ("lsf", "JSON"), ("sge", "XML")])
+def test_an_answer_without_states_is_no_absence_of_jobs(scheduler: str, form: str, answer: str) -> None:
+    with pytest.raises(ValueError, match=rf"^not valid {form}: "):
         SCHEDULERS[scheduler].states(answer)
 
 
@@ -158,6 +178,43 @@ def test_repeats_need_arrays() -> None:
     assert "ARRAY" not in script_text(WithoutArrays(), site, Job(2, 1))
     with pytest.raises(ConfigError, match="--repeats is 3, but PBS has no arrays of jobs; submit one job"):
         script_text(WithoutArrays(), site, Job(2, 1, repeat=3))
+
+
+def test_a_scheduler_that_lacks_something_is_refused_by_name_when_its_file_is_imported() -> None:
+    with pytest.raises(TypeError) as refused:
+        type("Flux", (Scheduler,), {"__module__": "launch.flux", "name": "Flux", "mark": "#flux:"})
+    assert str(refused.value) == (
+        "the scheduler Flux (launch.flux) lacks title, ending, account, partition, job_id, hosts, nodes, "
+        "running, pending, ask, options, seconds_left, states, submit, submitted; launch/scheduler.py says "
+        "what they are"
+    )
+
+
+@pytest.mark.parametrize(
+    ("site", "job", "told"),
+    [
+        (Site(mpi=Mpi("mpiexec")), Job(2, 1), "queue.parallel_environment is not set in the site file"),
+        (replace(SGE, devices=Devices(4, cores_per_node=4)), Job(2, 1), "devices.cores_per_node is 4; SGE"),
+        (
+            SGE,
+            Job(2, 1, "2026-study"),
+            "the job's name is '2026-study'; under SGE it must begin with a letter",
+        ),
+    ],
+)
+def test_what_grid_engine_would_refuse_is_refused_before(site: Site, job: Job, told: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(told)}"):
+        script_text(SCHEDULERS["sge"], site, job)
+
+
+@pytest.mark.parametrize(("slots", "hosts", "code"), [(128, 2, 0), (128, 3, 1), (128, 1, 1), (8, 2, 1)])
+def test_slots_of_grid_engine_that_are_not_whole_nodes_end_the_job(slots: int, hosts: int, code: int) -> None:
+    """Its parallel environment may spread them, or fill nodes of which other jobs have the rest."""
+    script = "\n".join(SCHEDULERS["sge"].cores(SGE))
+    variables = {"NSLOTS": str(slots), "NHOSTS": str(hosts), "PE": "mpi"}
+    ran = subprocess.run(["bash", "-uc", script], env=variables, capture_output=True, text=True)
+    told = f"mpi gave {slots} slots on {hosts} nodes, not 64 on each\n"
+    assert (ran.returncode, ran.stderr) == (code, told * code)
 
 
 def test_torchrun_stays_on_one_node() -> None:

@@ -182,15 +182,15 @@ VARIABLE_CASES = (
     *(
         VariableCase(
             (
-                *_in("launch/current_job.py", "each.job_id", "scheduler.job_id"),
+                "launch/scheduler.py self.job_id",
                 # A pod does not ask for its time.
                 *_in(f"launch/{name}.py", *("self.job_id",) * (name != "kubernetes")),
-                *_in(f"launch/{name}.py", *("self.element",) * (name == "lsf")),
+                *_in(f"launch/{name}.py", *("self.element",) * (name in ("lsf", "sge"))),
                 *("launch/slurm.py END",) * (name == "slurm"),
             ),
             tuple(filter(None, (each.job_id, each.element, "SLURM_JOB_END_TIME"))),
             _job,
-            {each.job_id: "7", "PATH": ""},
+            {"PATH": ""} | {word: "7" for word in (each.job_id, each.element) if word},
         )
         for name, each in SCHEDULERS.items()
     ),

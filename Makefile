@@ -20,7 +20,7 @@ JOBS ?= $(shell echo $$(($(CORES) < 8 ? $(CORES) : 8)))
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-compute test-slow test-other-machines test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-triton test-kernels test-machine test-slurm test-recipes test-all wheelhouse lint tree clean
+.PHONY: help run test test-compute test-slow test-other-machines test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-triton test-kernels test-machine test-slurm test-sge test-recipes test-all wheelhouse lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -59,7 +59,7 @@ run: $(VENV)/.installed
 PROCESSES = -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 100
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --tier first $(PROCESSES) $(PYTEST_ARGS)
-	@echo "not run: what computes and the commands, make test-compute; everything, with real MPI, Slurm and NNI: make test-all"
+	@echo "not run: what computes and the commands, make test-compute; everything, with real MPI, schedulers and NNI: make test-all"
 
 # The rest of what pytest runs by default: what computes with torch, the commands, the master among real threads.
 # A third of its time it waits for the processes that it starts.
@@ -91,6 +91,12 @@ test-browser: $(VENV)/.installed-browser
 # Jobs on a real Slurm of four nodes on this machine, as root: see tests/slurm/cluster.sh install
 test-slurm: $(VENV)/.installed-mpi
 	$(BIN)/python -m pytest -m "slurm and not recipes" -o timeout=1500 $(PYTEST_ARGS)
+
+# Jobs on a real Grid Engine of several nodes on this machine, as root, with Debian's packages of it.
+test-sge: $(VENV)/.installed-mpi
+	@type -P sge_qmaster sge_execd > /dev/null || \
+		{ echo "install Grid Engine: apt-get install gridengine-master gridengine-exec gridengine-client" >&2; exit 1; }
+	$(BIN)/python -m pytest -m sge -o timeout=900 $(PYTEST_ARGS)
 
 # All wheels that machines without a network need, for this Python and kind of processor: then on such a machine
 # pip install --no-index --find-links wheelhouse 'aiperf-hpc[run,mpi,report]'

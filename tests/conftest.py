@@ -17,7 +17,7 @@ from tests.house.floors import needs_torch
 
 pytest_plugins = ["tests.processes"]
 
-SUITES = ("slow", "gpu", "npu", "mpi", "horovod", "slurm", "nni", "recipes", "browser", "triton")
+SUITES = ("slow", "gpu", "npu", "mpi", "horovod", "slurm", "sge", "nni", "recipes", "browser", "triton")
 """Marks of suites: a file that has a test of one names it, for other files are not imported for it."""
 
 # Oversubscribed threads collapse on small machines, and a sum's last bit depends on their number. So it is

@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from aiperf.engines.fused import triton_sequences
 from aiperf.engines.fused.backend import Activation, Backend
 from aiperf.engines.fused.tensors import empty_like
 from aiperf.engines.fused.triton_launch import (
     FEW_CHANNELS,
     PARTS,
+    WIDEST_ROW,
     Tiling,
     by_image,
     for_each,
     for_sums,
     launch,
+    operator,
 )
-from nas.layers import BatchNorm, Layer
-
-if TYPE_CHECKING:
-    from torch._library.custom_ops import CustomOpDef
+from nas.layers import BatchNorm, Layer, Product, RMSNorm
 
 
 class InTriton(Backend):
-    """Launches the kernels of triton_kernels.py on torch's current stream."""
+    """Launches the kernels of triton_kernels.py and triton_sequence_kernels.py on torch's current stream."""
 
     kind: ClassVar[str] = "cuda"
     formats: ClassVar[tuple[torch.dtype, ...]] = (torch.float32, torch.bfloat16, torch.float16)
-    layers: ClassVar[tuple[type[Layer], ...]] = (BatchNorm,)
+    layers: ClassVar[tuple[type[Layer], ...]] = (BatchNorm, RMSNorm, Product)
     helps_onednn: ClassVar[bool] = False
     compiles: ClassVar[bool] = True
+    widest_row: ClassVar[int] = WIDEST_ROW
+    wide_positions: ClassVar[int] = 0
 
     def begin(self) -> None:
         pass
@@ -85,19 +87,37 @@ class InTriton(Backend):
         found: Tensor = _mean_backward(gradient, list(shape))
         return found
 
+    def normalise_rows(
+        self, values: Tensor, weight: Tensor, epsilon: float, format: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = triton_sequences.normalise(values, weight, epsilon, format)
+        return found
+
+    def normalise_rows_backward(
+        self, gradients: Sequence[Tensor], values: Tensor, weight: Tensor, inverse: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = triton_sequences.normalise_backward(
+            list(gradients), values, weight, inverse
+        )
+        return found
+
+    def turn(self, values: Tensor, turns: Tensor, width: int, format: torch.dtype, back: bool) -> Tensor:
+        found: Tensor = triton_sequences.turn(values, turns, width, format, back)
+        return found
+
+    def silu_product(self, z: Tensor, x: Tensor) -> Tensor:
+        found: Tensor = triton_sequences.silu_product(z, x)
+        return found
+
+    def silu_product_backward(self, gradient: Tensor, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = triton_sequences.silu_product_backward(gradient, z, x)
+        return found
+
 
 IN_TRITON = InTriton()
 
 
-def _operator(
-    name: str, schema: str, changes: tuple[str, ...] = ()
-) -> Callable[[Callable[..., object]], CustomOpDef]:
-    """A decorator that makes a function an operator of torch. The schema is stated, because torch 2.6 infers
-    none from annotations of today."""
-    return torch.library.custom_op(f"aiperf::{name}", mutates_args=changes, schema=schema)
-
-
-@_operator(
+@operator(
     "batchnorm",
     "(Tensor images, Tensor? residual, Tensor weight, Tensor bias, Tensor(a!) running_mean, "
     "Tensor(b!) running_variance, int activation, float momentum, float epsilon) -> (Tensor, Tensor)",
@@ -142,7 +162,7 @@ def _(images: Tensor, residual: Tensor | None, weight: Tensor, *_: object) -> tu
     return empty_like(images), weight.new_empty(2 * images.shape[1])
 
 
-@_operator(
+@operator(
     "batchnorm_evaluate",
     "(Tensor images, Tensor? residual, Tensor weight, Tensor bias, Tensor mean, Tensor variance, int "
     "activation, float epsilon) -> Tensor",
@@ -175,7 +195,8 @@ def _normalised(
     epsilon: float,
     is_variance: bool,
 ) -> Tensor:
-    out, tiles = empty_like(images), for_each(images)
+    out, channels = empty_like(images), images.shape[1]
+    tiles = for_each(images.numel() // channels, channels)
     launch(
         "normalise",
         tiles.programs,
@@ -195,7 +216,7 @@ def _normalised(
     return out
 
 
-@_operator(
+@operator(
     "batchnorm_backward",
     "(Tensor first, Tensor? second, Tensor images, Tensor? out, Tensor weight, Tensor bias, Tensor "
     "statistics, int activation, bool keeps) -> (Tensor, Tensor, Tensor, Tensor)",
@@ -245,7 +266,7 @@ def _learn_backward(
         PARTS=PARTS,
         CHANNELS=FEW_CHANNELS,
     )
-    tiles = for_each(images)
+    tiles = for_each(images.numel() // channels, channels)
     launch(
         "to_images",
         tiles.programs,
@@ -298,7 +319,7 @@ def _cut(activation: int, out: Tensor | None) -> int:
     return 0 if not activation else 1 if out is None else 2
 
 
-@_operator(
+@operator(
     "gate",
     "(Tensor images, Tensor gates) -> Tensor",
 )
@@ -313,7 +334,7 @@ def _(images: Tensor, gates: Tensor) -> Tensor:
     return empty_like(images)
 
 
-@_operator(
+@operator(
     "gate_backward",
     "(Tensor first, Tensor? second, Tensor images, Tensor gates) -> (Tensor, Tensor)",
 )
@@ -341,7 +362,7 @@ def _(first: Tensor, second: Tensor | None, images: Tensor, gates: Tensor) -> tu
     return empty_like(images), torch.empty_like(gates)
 
 
-@_operator(
+@operator(
     "mean",
     "(Tensor images) -> Tensor",
 )
@@ -356,7 +377,7 @@ def _(images: Tensor) -> Tensor:
     return images.new_empty(images.shape[:2])
 
 
-@_operator(
+@operator(
     "mean_backward",
     "(Tensor gradient, int[] shape) -> Tensor",
 )

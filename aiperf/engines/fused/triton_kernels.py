@@ -1,10 +1,8 @@
 """The kernels in Triton, for images whose channels are last in memory.
 
-Each reads images as a matrix: rows are pixels, columns are channels. A program takes one block of columns and
-`chunk` rows, a tile after the other. Sums are made in fp32: each program writes those of its rows, and a
-finalising kernel adds these up in a fixed order. Nothing is atomic, so results are the same in each run.
-
-`channels` is passed as `units` of `UNIT` channels, so that the compiler knows by how much a row is aligned.
+Each reads images as a matrix: rows are pixels, columns are channels. Sums are made in fp32: each program
+writes those of its rows, and a finalising kernel adds these up in a fixed order. Nothing is atomic, so
+results are the same in each run.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-SIZES = ("rows", "chunk", "units", "chunks", "channels")
-"""Arguments whose values make no other code; else a network's last, smaller batch would be compiled for."""
+from aiperf.engines.fused.triton_tiles import SIZES, number, place, tile
+
 NOTHING: tl.constexpr = tl.constexpr(0)
 FROM_IMAGES: tl.constexpr = tl.constexpr(1)
 FROM_OUTPUT: tl.constexpr = tl.constexpr(2)
@@ -21,28 +19,6 @@ FROM_OUTPUT: tl.constexpr = tl.constexpr(2)
 output."""
 RELU6: tl.constexpr = tl.constexpr(2)
 """As in `backend.Activation`."""
-
-
-@triton.jit
-def _place(block, units, rows, chunk, UNIT: tl.constexpr, CHANNELS: tl.constexpr):
-    """The columns of a program, which of them exist, its first row, and the row after its last."""
-    blocks = tl.cdiv(units * UNIT, CHANNELS)
-    column = (block % blocks) * CHANNELS + tl.arange(0, CHANNELS)
-    begin = (block // blocks) * chunk
-    return column, column < units * UNIT, begin, tl.minimum(begin + chunk, rows)
-
-
-@triton.jit
-def _tile(row, end, column, exists, units, UNIT: tl.constexpr, ROWS: tl.constexpr):
-    """Offsets of a tile's elements, and which of them exist. The rows may hold more than 2³¹ elements."""
-    lines = tl.arange(0, ROWS)
-    within = lines[:, None] * (units * UNIT) + column[None, :]
-    return tl.cast(row, tl.int64) * (units * UNIT) + within, ((row + lines) < end)[:, None] & exists[None, :]
-
-
-@triton.jit
-def _number(pointer, at, mask):
-    return tl.load(pointer + at, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -61,14 +37,14 @@ def sum_images(
     `partial` is (2, chunks, channels). Sums are of the distance from the chunk's first row, because in fp32
     E[x²] − E[x]² has no digits left if the mean is far from 0.
     """
-    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
     channels = units * UNIT
-    shift = _number(images, begin.to(tl.int64) * channels + column, exists)
+    shift = number(images, begin.to(tl.int64) * channels + column, exists)
     one = tl.zeros((ROWS, CHANNELS), tl.float32)
     two = tl.zeros((ROWS, CHANNELS), tl.float32)
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        away = tl.where(mask, _number(images, at, mask) - shift[None, :], 0.0)
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        away = tl.where(mask, number(images, at, mask) - shift[None, :], 0.0)
         one += away
         two += away * away
     sums, count = tl.sum(one, 0), (end - begin).to(tl.float32)
@@ -157,18 +133,18 @@ def normalise(
     1 / deviation."""
     # The last programs begin: what the kernel before has read last may still be cached.
     block = tl.num_programs(0) - 1 - tl.program_id(0)
-    column, exists, begin, end = _place(block, units, rows, chunk, UNIT, CHANNELS)
-    deviation = _number(spread, column, exists)
+    column, exists, begin, end = place(block, units, rows, chunk, UNIT, CHANNELS)
+    deviation = number(spread, column, exists)
     if OF_VARIANCE:
         deviation = 1.0 / tl.sqrt_rn(deviation + epsilon)
-    middle = _number(mean, column, exists)[None, :]
-    scale = (_number(weight, column, exists) * deviation)[None, :]
-    offset = _number(bias, column, exists)[None, :]
+    middle = number(mean, column, exists)[None, :]
+    scale = (number(weight, column, exists) * deviation)[None, :]
+    offset = number(bias, column, exists)[None, :]
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        value = (_number(images, at, mask) - middle) * scale + offset
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        value = (number(images, at, mask) - middle) * scale + offset
         if HAS_RESIDUAL:
-            value += _number(residual, at, mask)
+            value += number(residual, at, mask)
         tl.store(out + at, _cut_off(value, ACTIVATION).to(out.dtype.element_ty), mask=mask)
 
 
@@ -185,11 +161,11 @@ def _gradient(
     CUT: tl.constexpr,
 ):
     """The gradient of what the activation read; `before` is that, without a residual."""
-    gradient = _number(first, at, mask)
+    gradient = number(first, at, mask)
     if HAS_SECOND:
-        gradient += _number(second, at, mask)
+        gradient += number(second, at, mask)
     if CUT == FROM_OUTPUT:
-        before = _number(out, at, mask)
+        before = number(out, at, mask)
     if CUT != NOTHING:
         # As one comparison with each end: a NaN must not turn a gradient into 0.
         gradient = tl.where(before <= 0.0, 0.0, gradient)
@@ -222,17 +198,17 @@ def sum_gradients(
 ):
     """Sums of g and of g · normalised images over each chunk of rows, where g is the gradient before the
     activation; writes g, too, if it is the residual's. `partial` is (2, chunks, channels)."""
-    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
     channels = units * UNIT
-    middle = _number(statistics, column, exists)[None, :]
-    deviation = _number(statistics, channels + column, exists)[None, :]
-    scale = _number(weight, column, exists)[None, :] * deviation
-    offset = _number(bias, column, exists)[None, :]
+    middle = number(statistics, column, exists)[None, :]
+    deviation = number(statistics, channels + column, exists)[None, :]
+    scale = number(weight, column, exists)[None, :] * deviation
+    offset = number(bias, column, exists)[None, :]
     one = tl.zeros((ROWS, CHANNELS), tl.float32)
     two = tl.zeros((ROWS, CHANNELS), tl.float32)
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        away = _number(images, at, mask) - middle
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        away = number(images, at, mask) - middle
         g = _gradient(first, second, out, at, mask, away * scale + offset, ACTIVATION, HAS_SECOND, CUT)
         if KEEPS:
             rounded = g.to(kept.dtype.element_ty)
@@ -291,17 +267,17 @@ def to_images(
     """The gradient of the images: weight / deviation · (g − mean of g − normalised images · mean of g ·
     normalised images)."""
     block = tl.num_programs(0) - 1 - tl.program_id(0)
-    column, exists, begin, end = _place(block, units, rows, chunk, UNIT, CHANNELS)
+    column, exists, begin, end = place(block, units, rows, chunk, UNIT, CHANNELS)
     total = rows.to(tl.float32)
-    middle = _number(statistics, column, exists)[None, :]
-    deviation = _number(statistics, units * UNIT + column, exists)[None, :]
-    scale = _number(weight, column, exists)[None, :] * deviation
-    offset = _number(bias, column, exists)[None, :]
-    along = deviation * (_number(to_weight, column, exists)[None, :] / total)
-    shared = _number(to_bias, column, exists)[None, :] / total
+    middle = number(statistics, column, exists)[None, :]
+    deviation = number(statistics, units * UNIT + column, exists)[None, :]
+    scale = number(weight, column, exists)[None, :] * deviation
+    offset = number(bias, column, exists)[None, :]
+    along = deviation * (number(to_weight, column, exists)[None, :] / total)
+    shared = number(to_bias, column, exists)[None, :] / total
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        away = _number(images, at, mask) - middle
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        away = number(images, at, mask) - middle
         g = _gradient(first, second, out, at, mask, away * scale + offset, ACTIVATION, HAS_SECOND, CUT)
         found = scale * (g - shared - away * along)
         tl.store(gradient + at, found.to(gradient.dtype.element_ty), mask=mask)
@@ -320,11 +296,11 @@ def gate(
     CHANNELS: tl.constexpr,
 ):
     """Images times the gate of their channel; a chunk is one image."""
-    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
-    factor = _number(gates, (begin // chunk) * (units * UNIT) + column, exists)[None, :]
+    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    factor = number(gates, (begin // chunk) * (units * UNIT) + column, exists)[None, :]
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        tl.store(out + at, (_number(images, at, mask) * factor).to(out.dtype.element_ty), mask=mask)
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        tl.store(out + at, (number(images, at, mask) * factor).to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -344,16 +320,16 @@ def gate_gradients(
     HAS_SECOND: tl.constexpr,
 ):
     """Gradients of the images, and of each gate: a sum over its image, which one program reads."""
-    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
     own = (begin // chunk) * (units * UNIT) + column
-    factor = _number(gates, own, exists)[None, :]
+    factor = number(gates, own, exists)[None, :]
     sums = tl.zeros((ROWS, CHANNELS), tl.float32)
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        g = _number(first, at, mask)
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        g = number(first, at, mask)
         if HAS_SECOND:
-            g += _number(second, at, mask)
-        sums += g * _number(images, at, mask)
+            g += number(second, at, mask)
+        sums += g * number(images, at, mask)
         tl.store(gradient + at, (g * factor).to(gradient.dtype.element_ty), mask=mask)
     tl.store(to_gates + own, tl.sum(sums, 0).to(to_gates.dtype.element_ty), mask=exists)
 
@@ -370,11 +346,11 @@ def mean(
     CHANNELS: tl.constexpr,
 ):
     """The mean of each channel of each image; a chunk is one image."""
-    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
     sums = tl.zeros((ROWS, CHANNELS), tl.float32)
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        sums += _number(images, at, mask)
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        sums += number(images, at, mask)
     found = tl.sum(sums, 0) / (end - begin).to(tl.float32)
     at = (begin // chunk) * (units * UNIT) + column
     tl.store(out + at, found.to(out.dtype.element_ty), mask=exists)
@@ -392,9 +368,9 @@ def mean_gradient(
     CHANNELS: tl.constexpr,
 ):
     """The gradient of a mean, shared equally by the pixels of its image."""
-    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
-    own = _number(gradient, (begin // chunk) * (units * UNIT) + column, exists)
+    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    own = number(gradient, (begin // chunk) * (units * UNIT) + column, exists)
     share = (own / (end - begin).to(tl.float32)).to(out.dtype.element_ty)[None, :]
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
         tl.store(out + at, tl.broadcast_to(share, (ROWS, CHANNELS)), mask=mask)

@@ -60,7 +60,7 @@ WHOLE = (
 )
 """Arguments that are whole images or sequences, unless they are of `mean` and its gradient."""
 VECTOR_BYTES, WARPS = 16, 4
-TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16"}
+TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.uint8: "*u8"}
 
 
 @dataclass(frozen=True)

@@ -52,10 +52,11 @@ class Backend(ABC):
     @abstractmethod
     def normalise(
         self, images: Tensor, residual: Tensor | None, module: nn.BatchNorm2d, activation: Activation
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """A batch norm, plus the residual, and its activation. In training it also updates the running
-        statistics. The second tensor has the mean and 1 / deviation of each channel, (2 · channels,); in
-        evaluation it is not used."""
+        statistics. The second tensor has the mean and 1 / deviation of each channel, (2 · channels,). The
+        third says which values the activation cut off, in a form of the backend's own; None if the backend
+        computes that again from the images. In evaluation neither is used."""
 
     @abstractmethod
     def normalise_backward(
@@ -63,7 +64,7 @@ class Backend(ABC):
         first: Tensor,
         second: Tensor | None,
         images: Tensor,
-        out: Tensor | None,
+        cut: Tensor | None,
         module: tuple[Tensor, Tensor],
         statistics: Tensor,
         activation: Activation,
@@ -71,8 +72,8 @@ class Backend(ABC):
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """Gradients of the images, of the sum before the activation if it `keeps` it, of weight and bias.
 
-        The gradient of the output is `first` plus `second`. `module` are weight and bias. Without `out` it is
-        computed again which values the activation cut off; there was no residual then.
+        The gradient of the output is `first` plus `second`. `module` are weight and bias. `statistics` and
+        `cut` are what `normalise` returned.
         """
 
     @abstractmethod

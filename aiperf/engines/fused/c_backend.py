@@ -36,7 +36,7 @@ class InC(Backend):
 
     def normalise(
         self, images: Tensor, residual: Tensor | None, module: nn.BatchNorm2d, activation: Activation
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         out, channels = empty_like(images), images.shape[1]
         statistics = module.weight.new_empty(2 * channels)
         call(
@@ -53,14 +53,17 @@ class InC(Backend):
             module.momentum,
             module.eps,
         )
-        return out, statistics
+        # What a ReLU without a residual cuts off is computed again from the images, which saves reading the
+        # output.
+        again = activation is Activation.RELU and residual is None
+        return out, statistics, None if again or not activation else out
 
     def normalise_backward(
         self,
         first: Tensor,
         second: Tensor | None,
         images: Tensor,
-        out: Tensor | None,
+        cut: Tensor | None,
         module: tuple[Tensor, Tensor],
         statistics: Tensor,
         activation: Activation,
@@ -71,7 +74,7 @@ class InC(Backend):
         channels = images.shape[1]
         call(
             "batchnorm_backward",
-            *_addresses((first, second, images, out, kept, to_images)),
+            *_addresses((first, second, images, cut, kept, to_images)),
             images.numel() // channels,
             channels,
             _is_half(images),

@@ -41,31 +41,31 @@ class InTriton(Backend):
 
     def normalise(
         self, images: Tensor, residual: Tensor | None, module: nn.BatchNorm2d, activation: Activation
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         mean, variance = module.running_mean, module.running_var
         assert mean is not None
         assert variance is not None
         affine = module.weight, module.bias
         if module.training:
-            found: tuple[Tensor, Tensor] = _learn(
+            out, statistics, bits = _learn(
                 images, residual, *affine, mean, variance, activation, module.momentum, module.eps
             )
-            return found
-        return _evaluate(images, residual, *affine, mean, variance, activation, module.eps), mean
+            return out, statistics, bits if len(bits) else None
+        return _evaluate(images, residual, *affine, mean, variance, activation, module.eps), mean, None
 
     def normalise_backward(
         self,
         first: Tensor,
         second: Tensor | None,
         images: Tensor,
-        out: Tensor | None,
+        cut: Tensor | None,
         module: tuple[Tensor, Tensor],
         statistics: Tensor,
         activation: Activation,
         keeps: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         to_images, kept, to_weight, to_bias = _learn_backward(
-            first, second, images, out, *module, statistics, activation, keeps
+            first, second, images, cut, *module, statistics, activation, keeps
         )
         return to_images, kept if keeps else None, to_weight, to_bias
 
@@ -120,7 +120,7 @@ IN_TRITON = InTriton()
 @operator(
     "batchnorm",
     "(Tensor images, Tensor? residual, Tensor weight, Tensor bias, Tensor(a!) running_mean, "
-    "Tensor(b!) running_variance, int activation, float momentum, float epsilon) -> (Tensor, Tensor)",
+    "Tensor(b!) running_variance, int activation, float momentum, float epsilon) -> (Tensor, Tensor, Tensor)",
     ("running_mean", "running_variance"),
 )
 def _learn(
@@ -133,7 +133,7 @@ def _learn(
     activation: int,
     momentum: float,
     epsilon: float,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     tiles, channels = for_sums(images), images.shape[1]
     partial, statistics = _partial(tiles, images), weight.new_empty(2 * channels)
     launch("sum_images", tiles.programs, images, partial, *tiles.sizes, **tiles.constants)
@@ -152,14 +152,38 @@ def _learn(
         PARTS=PARTS,
         CHANNELS=FEW_CHANNELS,
     )
-    spread = statistics[channels:]
-    out = _normalised(images, residual, statistics, spread, (weight, bias), activation, 0.0, False)
-    return out, statistics
+    spread, bits = statistics[channels:], _bits(images, residual, activation)
+    marks = bits if len(bits) else None
+    out = _normalised(images, residual, marks, statistics, spread, (weight, bias), activation, 0.0, False)
+    return out, statistics, bits
 
 
 @_learn.register_fake
-def _(images: Tensor, residual: Tensor | None, weight: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    return empty_like(images), weight.new_empty(2 * images.shape[1])
+def _(
+    images: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    running_mean: Tensor,
+    running_variance: Tensor,
+    activation: int,
+    momentum: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    bits = _bits(images, residual, activation)
+    return empty_like(images), weight.new_empty(2 * images.shape[1]), bits
+
+
+def _bits(images: Tensor, residual: Tensor | None, activation: int) -> Tensor:
+    """Memory for the bits of what an activation behind a residual cuts off. Without a residual that is
+    computed again from the images, and there are none."""
+    is_marked = residual is not None and activation
+    return images.new_empty(_of_each(images).bytes_of_bits if is_marked else 0, dtype=torch.uint8)
+
+
+def _of_each(images: Tensor) -> Tiling:
+    channels = images.shape[1]
+    return for_each(images.numel() // channels, channels)
 
 
 @operator(
@@ -177,7 +201,7 @@ def _evaluate(
     activation: int,
     epsilon: float,
 ) -> Tensor:
-    return _normalised(images, residual, mean, variance, (weight, bias), activation, epsilon, True)
+    return _normalised(images, residual, None, mean, variance, (weight, bias), activation, epsilon, True)
 
 
 @_evaluate.register_fake
@@ -188,6 +212,7 @@ def _(images: Tensor, *_: object) -> Tensor:
 def _normalised(
     images: Tensor,
     residual: Tensor | None,
+    bits: Tensor | None,
     mean: Tensor,
     spread: Tensor,
     affine: tuple[Tensor, Tensor],
@@ -195,14 +220,14 @@ def _normalised(
     epsilon: float,
     is_variance: bool,
 ) -> Tensor:
-    out, channels = empty_like(images), images.shape[1]
-    tiles = for_each(images.numel() // channels, channels)
+    out, tiles = empty_like(images), _of_each(images)
     launch(
         "normalise",
         tiles.programs,
         images,
         residual,
         out,
+        bits,
         mean,
         spread,
         *affine,
@@ -211,6 +236,7 @@ def _normalised(
         **tiles.constants,
         ACTIVATION=activation,
         HAS_RESIDUAL=residual is not None,
+        MARKS=bits is not None,
         OF_VARIANCE=is_variance,
     )
     return out
@@ -218,14 +244,14 @@ def _normalised(
 
 @operator(
     "batchnorm_backward",
-    "(Tensor first, Tensor? second, Tensor images, Tensor? out, Tensor weight, Tensor bias, Tensor "
+    "(Tensor first, Tensor? second, Tensor images, Tensor? bits, Tensor weight, Tensor bias, Tensor "
     "statistics, int activation, bool keeps) -> (Tensor, Tensor, Tensor, Tensor)",
 )
 def _learn_backward(
     first: Tensor,
     second: Tensor | None,
     images: Tensor,
-    out: Tensor | None,
+    bits: Tensor | None,
     weight: Tensor,
     bias: Tensor,
     statistics: Tensor,
@@ -235,14 +261,15 @@ def _learn_backward(
     gradient, kept, to_weight, to_bias = _gradients(images, weight, keeps)
     tiles, channels = for_sums(images), images.shape[1]
     partial = _partial(tiles, images)
-    cut = _cut(activation, out)
+    assert bits is None or keeps, "the gradient of a residual behind an activation is kept"
+    cut = _cut(activation, bits)
     launch(
         "sum_gradients",
         tiles.programs,
         first,
         second,
         images,
-        out,
+        bits,
         kept if keeps else None,
         partial,
         statistics,
@@ -266,14 +293,13 @@ def _learn_backward(
         PARTS=PARTS,
         CHANNELS=FEW_CHANNELS,
     )
-    tiles = for_each(images.numel() // channels, channels)
+    tiles = _of_each(images)
     launch(
         "to_images",
         tiles.programs,
         kept if keeps else first,
         None if keeps else second,
         images,
-        None if keeps else out,
         gradient,
         statistics,
         weight,
@@ -294,7 +320,7 @@ def _(
     first: Tensor,
     second: Tensor | None,
     images: Tensor,
-    out: Tensor | None,
+    bits: Tensor | None,
     weight: Tensor,
     bias: Tensor,
     statistics: Tensor,
@@ -314,9 +340,9 @@ def _partial(tiles: Tiling, images: Tensor) -> Tensor:
     return torch.empty(2, tiles.chunks, tiles.channels, dtype=torch.float32, device=images.device)
 
 
-def _cut(activation: int, out: Tensor | None) -> int:
+def _cut(activation: int, bits: Tensor | None) -> int:
     """By which of the constants of the kernels it is known what the activation cut off."""
-    return 0 if not activation else 1 if out is None else 2
+    return 0 if not activation else 1 if bits is None else 2
 
 
 @operator(

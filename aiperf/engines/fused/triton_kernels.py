@@ -14,9 +14,9 @@ from aiperf.engines.fused.triton_tiles import SIZES, number, place, tile
 
 NOTHING: tl.constexpr = tl.constexpr(0)
 FROM_IMAGES: tl.constexpr = tl.constexpr(1)
-FROM_OUTPUT: tl.constexpr = tl.constexpr(2)
-"""How it is known which gradients an activation cut off: none, from its input computed again, from its
-output."""
+FROM_BITS: tl.constexpr = tl.constexpr(2)
+"""How it is known which gradients an activation cut off: none, from its input computed again, from a bit for
+each element."""
 RELU6: tl.constexpr = tl.constexpr(2)
 """As in `backend.Activation`."""
 
@@ -109,11 +109,30 @@ def _cut_off(value, ACTIVATION: tl.constexpr):
     return value
 
 
+@triton.jit
+def _is_cut(value, ACTIVATION: tl.constexpr):
+    """Where the activation lets no gradient through: never that of a NaN, which must not be turned into 0."""
+    cut = value <= 0.0
+    if ACTIVATION == RELU6:
+        cut = cut | (value >= 6.0)
+    return cut
+
+
+@triton.jit
+def _bytes(row, block, units, UNIT: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr):
+    """Offsets of the bits of the tile that begins at `row`: 8 of its elements a byte, one tile after the
+    other. Kernels that read images in other chunks have the same tiles."""
+    blocks = tl.cdiv(units * UNIT, CHANNELS)
+    tiles = tl.cast(row // ROWS, tl.int64) * blocks + block % blocks
+    return tiles * (ROWS * CHANNELS // 8) + tl.arange(0, ROWS * CHANNELS // 8)
+
+
 @triton.jit(do_not_specialize=SIZES)
 def normalise(
     images,
     residual,
     out,
+    bits,
     mean,
     spread,
     weight,
@@ -127,10 +146,11 @@ def normalise(
     CHANNELS: tl.constexpr,
     ACTIVATION: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
+    MARKS: tl.constexpr,
     OF_VARIANCE: tl.constexpr,
 ):
     """activation((images − mean) · weight / deviation + bias + residual). `spread` is the variance, or
-    1 / deviation."""
+    1 / deviation. If it MARKS, it writes a bit for each element that the activation cut off."""
     # The last programs begin: what the kernel before has read last may still be cached.
     block = tl.num_programs(0) - 1 - tl.program_id(0)
     column, exists, begin, end = place(block, units, rows, chunk, UNIT, CHANNELS)
@@ -145,32 +165,19 @@ def normalise(
         value = (number(images, at, mask) - middle) * scale + offset
         if HAS_RESIDUAL:
             value += number(residual, at, mask)
-        tl.store(out + at, _cut_off(value, ACTIVATION).to(out.dtype.element_ty), mask=mask)
+        rounded = _cut_off(value, ACTIVATION).to(out.dtype.element_ty)
+        tl.store(out + at, rounded, mask=mask)
+        if MARKS:
+            cut = tl.reshape(_is_cut(rounded.to(tl.float32), ACTIVATION), (ROWS * CHANNELS // 8, 8))
+            packed = tl.sum(cut.to(tl.int32) << tl.arange(0, 8)[None, :], 1)
+            tl.store(bits + _bytes(row, block, units, UNIT, ROWS, CHANNELS), packed.to(tl.uint8))
 
 
 @triton.jit
-def _gradient(
-    first,
-    second,
-    out,
-    at,
-    mask,
-    before,
-    ACTIVATION: tl.constexpr,
-    HAS_SECOND: tl.constexpr,
-    CUT: tl.constexpr,
-):
-    """The gradient of what the activation read; `before` is that, without a residual."""
+def _gradient(first, second, at, mask, HAS_SECOND: tl.constexpr):
     gradient = number(first, at, mask)
     if HAS_SECOND:
         gradient += number(second, at, mask)
-    if CUT == FROM_OUTPUT:
-        before = number(out, at, mask)
-    if CUT != NOTHING:
-        # As one comparison with each end: a NaN must not turn a gradient into 0.
-        gradient = tl.where(before <= 0.0, 0.0, gradient)
-        if ACTIVATION == RELU6:
-            gradient = tl.where(before >= 6.0, 0.0, gradient)
     return gradient
 
 
@@ -179,7 +186,7 @@ def sum_gradients(
     first,
     second,
     images,
-    out,
+    bits,
     kept,
     partial,
     statistics,
@@ -198,7 +205,8 @@ def sum_gradients(
 ):
     """Sums of g and of g · normalised images over each chunk of rows, where g is the gradient before the
     activation; writes g, too, if it is the residual's. `partial` is (2, chunks, channels)."""
-    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    block = tl.program_id(0)
+    column, exists, begin, end = place(block, units, rows, chunk, UNIT, CHANNELS)
     channels = units * UNIT
     middle = number(statistics, column, exists)[None, :]
     deviation = number(statistics, channels + column, exists)[None, :]
@@ -209,7 +217,13 @@ def sum_gradients(
     for row in range(begin, end, ROWS):
         at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
         away = number(images, at, mask) - middle
-        g = _gradient(first, second, out, at, mask, away * scale + offset, ACTIVATION, HAS_SECOND, CUT)
+        g = _gradient(first, second, at, mask, HAS_SECOND)
+        if CUT == FROM_IMAGES:
+            g = tl.where(_is_cut(away * scale + offset, ACTIVATION), 0.0, g)
+        if CUT == FROM_BITS:
+            packed = tl.load(bits + _bytes(row, block, units, UNIT, ROWS, CHANNELS)).to(tl.int32)
+            cut = (packed[:, None] >> tl.arange(0, 8)[None, :]) & 1
+            g = tl.where(tl.reshape(cut, (ROWS, CHANNELS)) != 0, 0.0, g)
         if KEEPS:
             rounded = g.to(kept.dtype.element_ty)
             tl.store(kept + at, rounded, mask=mask)
@@ -247,7 +261,6 @@ def to_images(
     first,
     second,
     images,
-    out,
     gradient,
     statistics,
     weight,
@@ -278,7 +291,9 @@ def to_images(
     for row in range(begin, end, ROWS):
         at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
         away = number(images, at, mask) - middle
-        g = _gradient(first, second, out, at, mask, away * scale + offset, ACTIVATION, HAS_SECOND, CUT)
+        g = _gradient(first, second, at, mask, HAS_SECOND)
+        if CUT == FROM_IMAGES:
+            g = tl.where(_is_cut(away * scale + offset, ACTIVATION), 0.0, g)
         found = scale * (g - shared - away * along)
         tl.store(gradient + at, found.to(gradient.dtype.element_ty), mask=mask)
 
@@ -326,9 +341,7 @@ def gate_gradients(
     sums = tl.zeros((ROWS, CHANNELS), tl.float32)
     for row in range(begin, end, ROWS):
         at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
-        g = number(first, at, mask)
-        if HAS_SECOND:
-            g += number(second, at, mask)
+        g = _gradient(first, second, at, mask, HAS_SECOND)
         sums += g * number(images, at, mask)
         tl.store(gradient + at, (g * factor).to(gradient.dtype.element_ty), mask=mask)
     tl.store(to_gates + own, tl.sum(sums, 0).to(to_gates.dtype.element_ty), mask=exists)

@@ -97,6 +97,12 @@ class Tiling:
         return self.rows, self.chunk, self.units
 
     @property
+    def bytes_of_bits(self) -> int:
+        """Bytes of one bit for each element, of whole tiles."""
+        height, width = self.tile
+        return -(-self.rows // height) * -(-self.channels // width) * height * width // 8
+
+    @property
     def warps(self) -> int:
         """Warps of a program: more than Triton's four if a tile is one wide row."""
         return max(4, self.tile[0] * self.tile[1] // SLOTS)

@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aiperf.engines.agreement import difference
 from aiperf.engines.engine import Engine
-from aiperf.engines.fused import Fused, fuse, fused_engine, triton_backend, triton_launch, triton_sequences
+from aiperf.engines.fused import Fused, fuse, fused_engine, triton_images, triton_launch, triton_sequences
 from aiperf.engines.fused.backend import Activation
 from aiperf.engines.fused.image_steps import Gated, Mean
 from aiperf.engines.fused.norm_steps import Normalise
@@ -71,15 +71,13 @@ SHAPES = [
 SEQUENCES = [(1, 1, 2), (2, 5, 33), (3, 7, 40), (2, 3, 160)]
 """Rows that fill no tile, and wider ones than a tile of other kernels."""
 KINDS = [("fp32", "fp32"), ("fp32", "bf16"), ("bf16", "bf16"), ("fp32", "fp32")]
-"""What an RMS norm reads and writes."""
 WAYS = tuple(product(BOUNDS, (1, 2, 3), (False, True), Activation))
 ROUND = [(SHAPES[place % len(SHAPES)], *way) for place, way in enumerate(WAYS) if place % 2]
 MEGABYTES_OF_AN_IMAGE = 364
 """What a step of ResNet-50 may read and write for an image, in bf16."""
 
 
-OPERATORS = (triton_backend, triton_sequences)
-"""The files of the operators, which launch the kernels."""
+OPERATORS = (triton_images, triton_sequences)
 
 
 class Interpreted(InTriton):
@@ -229,13 +227,13 @@ def test_the_operators_are_as_torch_wants_them() -> None:
     rows, features = torch.rand(2, 3, 8), torch.rand(8)
     bits = torch.zeros(triton_launch.for_each(18, 4).bytes_of_bits, dtype=torch.uint8)
     cases: list[tuple[Any, tuple[Any, ...]]] = [
-        (triton_backend._learn, (x, x, vector, vector, vector.clone(), vector.clone(), 1, 0.1, 1e-5)),
-        (triton_backend._evaluate, (x, None, vector, vector, vector, vector, 0, 1e-5)),
-        (triton_backend._learn_backward, (x, x, x, bits, vector, vector, statistics, 1, True)),
-        (triton_backend._gate, (x, gates)),
-        (triton_backend._gate_backward, (x, None, x, gates)),
-        (triton_backend._mean, (x,)),
-        (triton_backend._mean_backward, (gates, [2, 4, 3, 3])),
+        (triton_images.learn, (x, x, vector, vector, vector.clone(), vector.clone(), 1, 0.1, 1e-5)),
+        (triton_images.evaluate, (x, None, vector, vector, vector, vector, 0, 1e-5)),
+        (triton_images.learn_backward, (x, x, x, bits, vector, vector, statistics, 1, True)),
+        (triton_images.gate, (x, gates)),
+        (triton_images.gate_backward, (x, None, x, gates)),
+        (triton_images.mean, (x,)),
+        (triton_images.mean_backward, (gates, [2, 4, 3, 3])),
         (triton_sequences.normalise, (rows, features, 1e-6, torch.bfloat16)),
         (triton_sequences.normalise_backward, ([rows, rows], rows, features, torch.rand(6))),
         (triton_sequences.turn, (rows, torch.rand(2, 3, 2), 4, torch.bfloat16, True)),
@@ -297,7 +295,7 @@ class Traffic:
 def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
     from triton.runtime.interpreter import interpreter_builder
 
-    found, launch = Traffic(), triton_backend.launch
+    found, launch = Traffic(), triton_launch.launch
     load, store = interpreter_builder.create_masked_load, interpreter_builder.create_masked_store
 
     def launched(name: str, programs: int, *arguments: Any, **constants: int) -> None:
@@ -379,7 +377,7 @@ def test_a_step_of_resnet50_moves_few_bytes(monkeypatch: pytest.MonkeyPatch) -> 
     network.load(initial(graph, 1))
     network.place(torch.device("cpu"), torch.channels_last)
     fuse(network, IN_TRITON)
-    monkeypatch.setattr(triton_backend, "launch", launched)
+    monkeypatch.setattr(triton_images, "launch", launched)
     network(image).mean().backward()
     numbers = sum(
         size(graph.shapes[node.inputs[0]]) + size(graph.shapes[node.name])

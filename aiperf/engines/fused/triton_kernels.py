@@ -216,14 +216,16 @@ def sum_gradients(
     two = tl.zeros((ROWS, CHANNELS), tl.float32)
     for row in range(begin, end, ROWS):
         at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        if CUT == FROM_BITS:
+            # Before the images: what is loaded is held in registers while the bits pass through shared memory.
+            packed = tl.load(bits + _bytes(row, block, units, UNIT, ROWS, CHANNELS)).to(tl.int32)
+            cut = tl.reshape(((packed[:, None] >> tl.arange(0, 8)[None, :]) & 1) != 0, (ROWS, CHANNELS))
         away = number(images, at, mask) - middle
         g = _gradient(first, second, at, mask, HAS_SECOND)
         if CUT == FROM_IMAGES:
             g = tl.where(_is_cut(away * scale + offset, ACTIVATION), 0.0, g)
         if CUT == FROM_BITS:
-            packed = tl.load(bits + _bytes(row, block, units, UNIT, ROWS, CHANNELS)).to(tl.int32)
-            cut = (packed[:, None] >> tl.arange(0, 8)[None, :]) & 1
-            g = tl.where(tl.reshape(cut, (ROWS, CHANNELS)) != 0, 0.0, g)
+            g = tl.where(cut, 0.0, g)
         if KEEPS:
             rounded = g.to(kept.dtype.element_ty)
             tl.store(kept + at, rounded, mask=mask)

@@ -20,8 +20,6 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch._library.custom_ops import CustomOpDef
 
-MODULES = ("triton_kernels", "triton_sequence_kernels")
-"""The files of the kernels."""
 OLDEST = (3, 2)
 """Triton of torch 2.6, the oldest torch that is supported."""
 TILE = 2048
@@ -155,8 +153,9 @@ def rows_for_each(values: Tensor) -> Tiling:
 @cache
 def kernels() -> Mapping[str, Any]:
     """The kernels by name; their modules import Triton."""
-    modules = (import_module(f"aiperf.engines.fused.{name}") for name in MODULES)
-    return ChainMap(*map(vars, modules))
+    images = import_module("aiperf.engines.fused.triton_kernels")
+    sequences = import_module("aiperf.engines.fused.triton_sequence_kernels")
+    return ChainMap(vars(images), vars(sequences))
 
 
 def launch(name: str, programs: int, *arguments: object, **constants: int) -> None:

@@ -217,7 +217,7 @@ def sum_gradients(
     for row in range(begin, end, ROWS):
         at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
         if CUT == FROM_BITS:
-            # Before the images: what is loaded is held in registers while the bits pass through shared memory.
+            # Before the images: what is loaded stays in registers while the bits pass through shared memory.
             packed = tl.load(bits + _bytes(row, block, units, UNIT, ROWS, CHANNELS)).to(tl.int32)
             cut = tl.reshape(((packed[:, None] >> tl.arange(0, 8)[None, :]) & 1) != 0, (ROWS, CHANNELS))
         away = number(images, at, mask) - middle

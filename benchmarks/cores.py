@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from aiperf.device import Device, bind
 from aiperf.engines import fused
 from aiperf.engines.engine import Engine
-from aiperf.engines.fused import c_backend, image_steps, sequence_steps
+from aiperf.engines.fused import c_backend, image_steps
 from aiperf.engines.registry import KINDS
 from aiperf.measuring.step_times import bench_of
 from benchmarks.script import head, row
@@ -118,7 +118,7 @@ class Recorded(TorchDispatchMode):
     @contextmanager
     def kernels(self) -> Iterator[None]:
         """A context in which the calls of fused kernels are recorded too."""
-        modules, call = (c_backend, image_steps, sequence_steps), c_backend.call
+        modules, call = (c_backend, image_steps), c_backend.call
 
         def recorded(name: str, *arguments: object) -> None:
             self.timed(name, lambda: call(name, *arguments))

@@ -3,9 +3,10 @@
     python -m benchmarks.triton_kernels
 
 prints for each target the largest number of registers, spilled bytes or registers, shared memory, and how
-many of the accesses to images that can be vectors of 16 bytes are. It ends with 1 if a kernel spills, takes
-more registers than the bound below, or accesses images in smaller pieces. Nothing is run: the networks make
-their steps with launches that are only recorded. Triton brings all compilers; no device or driver is needed.
+many of the accesses to images or sequences that can be vectors of 16 bytes are. It ends with 1 if a kernel
+spills, takes more registers than the bound below, or accesses these in smaller pieces. Nothing is run: the
+networks make their steps with launches that are only recorded. Triton brings all compilers; no device or
+driver is needed.
 """
 
 from __future__ import annotations
@@ -27,15 +28,21 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from aiperf.engines.fused import triton_kernels, triton_launch
+from aiperf.device import Cpu
+from aiperf.engines.fused import triton_launch
 from aiperf.engines.fused.plan import fuse
 from aiperf.engines.fused.triton_backend import InTriton
 from aiperf.engines.fused.triton_launch import ALIGNED, OPTIONS
+from aiperf.measuring.training_step import batch
 from nas.graph import Graph
+from nas.layers import Embedding, RMSNorm
 from nas.modules import Network
 from nas.morphisms import SqueezeExcite
 from nas.seeds import residual, resnet50
+from nas.text_seeds import Sketch, llama
 from nas.weights import initial
+
+KERNELS = triton_launch.kernels()
 
 TARGETS = {
     "sm_80": GPUTarget("cuda", 80, 32),
@@ -47,10 +54,13 @@ TARGETS = {
 MOST_REGISTERS = 128
 """Registers of a thread. With 64 K registers, and 128 threads a program, four programs run on a
 multiprocessor at once; on AMD's devices four waves on a SIMD."""
-OF_IMAGES = ("images", "residual", "out", "first", "second", "kept", "gradient")
-"""Arguments that are whole images, unless they are of `mean` and its gradient."""
+WHOLE = (
+    *("images", "residual", "out", "first", "second", "third", "kept", "gradient"),
+    *("values", "turns", "z", "x", "to_z", "to_x"),
+)
+"""Arguments that are whole images or sequences, unless they are of `mean` and its gradient."""
 VECTOR_BYTES, WARPS = 16, 4
-TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16"}
+TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.uint8: "*u8"}
 
 
 @dataclass(frozen=True)
@@ -61,22 +71,20 @@ class Launch:
     signature: tuple[tuple[str, str], ...]
     """Type of each argument, by name."""
     constants: tuple[tuple[str, Any], ...]
+    warps: int
 
-    def vectors(self, threads: int) -> int:
-        """Accesses of 16 bytes by which a thread reads and writes its part of a tile. 0 if rows are not
-        aligned by as much, and for what is not whole images."""
+    def vectors(self, lanes: int) -> int:
+        """Accesses of 16 bytes by which a thread reads and writes its part of a tile, with `lanes` threads a
+        warp: none of what is not aligned by as much, or is not whole images or sequences."""
         constants = dict(self.constants)
+        if "UNIT" not in constants:
+            return 0
         small = {"mean": "out", "mean_gradient": "gradient"}.get(self.kernel)
-        types = [
-            kind for name, kind in self.signature if name in OF_IMAGES and name != small and kind[0] == "*"
-        ]
-        if not types or "UNIT" not in constants:
-            return 0
-        size = torch.finfo({kind: format for format, kind in TYPES.items()}[types[0]]).bits // 8
-        if constants["UNIT"] * size % VECTOR_BYTES:
-            return 0
-        tile = constants["ROWS"] * constants["CHANNELS"] * size
-        return len(types) * tile // (threads * VECTOR_BYTES)
+        types = [kind for name, kind in self.signature if name in WHOLE and name != small and kind[0] == "*"]
+        tile = constants["ROWS"] * constants["CHANNELS"]
+        accesses = 2 if self.kernel == "turn" else 1  # of the halves of each head
+        sizes = [size for size in map(_bytes, types) if constants["UNIT"] * size % VECTOR_BYTES == 0]
+        return sum(accesses * tile * size // (self.warps * lanes * VECTOR_BYTES) for size in sizes)
 
 
 @dataclass(frozen=True)
@@ -98,14 +106,14 @@ class OnCpu(InTriton):
 
 @dataclass
 class Recorder:
-    """Stands for the module of the kernels: records the launches and does nothing."""
+    """Stands for the kernels by name: records the launches and does nothing."""
 
     launches: set[Launch] = field(default_factory=set)
 
-    def __getattr__(self, name: str) -> Mapping[object, Callable[..., None]]:
-        kernel = getattr(triton_kernels, name)
+    def __getitem__(self, name: str) -> Mapping[object, Callable[..., None]]:
+        kernel = KERNELS[name]
 
-        def launch(*given: Any, **constants: Any) -> None:
+        def launch(*given: Any, num_warps: int = WARPS, **constants: Any) -> None:
             types = {}
             constants = {key: value for key, value in constants.items() if key not in OPTIONS}
             for argument, value in zip(kernel.arg_names, given):
@@ -113,7 +121,7 @@ class Recorder:
                 if value is None:
                     constants[argument] = None
             types |= dict.fromkeys(constants, "constexpr")
-            self.launches.add(Launch(name, tuple(types.items()), tuple(sorted(constants.items()))))
+            self.launches.add(Launch(name, tuple(types.items()), tuple(sorted(constants.items())), num_warps))
 
         return _Anywhere(launch)
 
@@ -129,6 +137,11 @@ class _Anywhere(dict[object, Any]):
         return self.launch
 
 
+def _bytes(kind: str) -> int:
+    """Bytes of an element of a pointer's type."""
+    return torch.finfo({pointer: format for format, pointer in TYPES.items()}[kind]).bits // 8
+
+
 def _type(value: object) -> str:
     if isinstance(value, Tensor):
         return TYPES[value.dtype]
@@ -141,29 +154,38 @@ def launches(graph: Graph, format: torch.dtype) -> set[Launch]:
     network.load(initial(graph, 1))
     network.place(torch.device("cpu"), torch.channels_last)
     fuse(network, OnCpu())
-    images = torch.randn(2, *graph.input).to(memory_format=torch.channels_last)
+    examples, _ = batch(graph, Cpu.bind(0), 2)
     with mock.patch.object(triton_launch, "kernels", return_value=recorder):
         with torch.autocast("cpu", format, enabled=format != torch.float32):
-            loss = network(images).float().mean()
+            loss = network(examples).float().mean()
         loss.backward()
         network.eval()
         with torch.no_grad(), torch.autocast("cpu", format, enabled=format != torch.float32):
-            network(images)
+            network(examples)
     return recorder.launches
 
 
 def networks() -> Iterator[tuple[str, Graph, torch.dtype]]:
-    """ResNet-50, and a seed of `digits` with gates."""
+    """ResNet-50, a seed of `digits` with gates, a block of Llama, and the widest row."""
     gated = residual((1, 32, 32), 10)
     for seed in range(2):
         gated = SqueezeExcite.propose(gated, random.Random(seed)).apply(gated)
+    block = llama((64,), 256, blocks=1, heads=12, groups=12, width=768, hidden=2048)
     for format in (torch.bfloat16, torch.float32):
         yield "ResNet-50", resnet50((3, 64, 64), 1000), format
+        yield "Llama 768 wide", block, format
+        yield "a wide RMS norm", wide_row(), format
     yield "digits with gates", gated, torch.bfloat16
 
 
+def wide_row() -> Graph:
+    sketch = Sketch()
+    sketch.put("embedding", Embedding(256, triton_launch.WIDEST_ROW))
+    return sketch.predict((4,), 256, RMSNorm())
+
+
 def compiled(launch: Launch, target: GPUTarget) -> Footprint:
-    kernel = getattr(triton_kernels, launch.kernel)
+    kernel = KERNELS[launch.kernel]
     # torch aligns all memory at 512 bytes, and ints are not specialised.
     aligned = {
         (place,): [["tt.divisibility", ALIGNED]]
@@ -171,7 +193,7 @@ def compiled(launch: Launch, target: GPUTarget) -> Footprint:
         if kind.startswith("*")
     }
     source = ASTSource(kernel, dict(launch.signature), dict(launch.constants), aligned)
-    made = triton.compile(source, target=target, options=dict(OPTIONS))
+    made = triton.compile(source, target=target, options={**OPTIONS, "num_warps": launch.warps})
     if target.backend == "hip":
         return of_amd(made)
     return of_nvidia(made, target.arch)
@@ -214,7 +236,7 @@ def main() -> int:
             for target, kind in TARGETS.items():
                 made = [compiled(launch, kind) for launch in own]
                 registers, spilled = max(each.registers for each in made), sum(each.spilled for each in made)
-                wanted = [launch.vectors(WARPS * kind.warp_size) for launch in own]
+                wanted = [launch.vectors(kind.warp_size) for launch in own]
                 wide = sum(min(each.wide, least) for each, least in zip(made, wanted))
                 print(
                     f"{name:18} {str(format)[6:]:9} {kernel:18} {target:7} {len(own):8} {registers:9} "

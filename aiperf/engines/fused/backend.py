@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar
 
@@ -10,6 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from nas.layers import Layer
+
+MOST_READERS = 3
+"""Number of gradients that the kernels of the RMS norm add up: queries, keys and values read one norm."""
 
 
 class Activation(IntEnum):
@@ -22,18 +26,24 @@ class Activation(IntEnum):
 
 class Backend(ABC):
     """How fused steps are computed; `plan.py` decides what is fused. All images are (batch, channels, height,
-    width) with the channels last in memory; their gradients and all that is returned are laid out so, too."""
+    width) with the channels last in memory; their gradients and all that is returned are laid out so, too.
+    Sequences are (batch, positions, features), contiguous; a row is one position of one of them."""
 
     kind: ClassVar[str]
     """Kind of device on which its tensors are."""
     formats: ClassVar[tuple[torch.dtype, ...]]
-    """Number formats of images that it reads."""
+    """Number formats of images and sequences that it reads and writes."""
     layers: ClassVar[tuple[type[Layer], ...]]
     """Layers of which a network must have one for its fused steps to differ from eager ones."""
     helps_onednn: ClassVar[bool]
     """Whether convolutions that oneDNN computes slowly are replaced by equal ones."""
     compiles: ClassVar[bool]
     """Whether its kernels are compiled when a step first needs them."""
+    widest_row: ClassVar[int]
+    """Maximum number of features of a row that is normalised."""
+    wide_positions: ClassVar[int]
+    """Maximum number of positions over which attention is trained in fp32 although its reads are in 16
+    bits."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -42,10 +52,11 @@ class Backend(ABC):
     @abstractmethod
     def normalise(
         self, images: Tensor, residual: Tensor | None, module: nn.BatchNorm2d, activation: Activation
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """A batch norm, plus the residual, and its activation. In training it also updates the running
-        statistics. The second tensor has the mean and 1 / deviation of each channel, (2 · channels,); in
-        evaluation it is not used."""
+        statistics. The second tensor has the mean and 1 / deviation of each channel, (2 · channels,). The
+        third says which values the activation cut off, in a form of the backend's own; None if the backend
+        computes that again from the images. In evaluation neither is used."""
 
     @abstractmethod
     def normalise_backward(
@@ -53,7 +64,7 @@ class Backend(ABC):
         first: Tensor,
         second: Tensor | None,
         images: Tensor,
-        out: Tensor | None,
+        cut: Tensor | None,
         module: tuple[Tensor, Tensor],
         statistics: Tensor,
         activation: Activation,
@@ -61,8 +72,8 @@ class Backend(ABC):
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """Gradients of the images, of the sum before the activation if it `keeps` it, of weight and bias.
 
-        The gradient of the output is `first` plus `second`. `module` are weight and bias. Without `out` it is
-        computed again which values the activation cut off; there was no residual then.
+        The gradient of the output is `first` plus `second`. `module` are weight and bias. `statistics` and
+        `cut` are what `normalise` returned.
         """
 
     @abstractmethod
@@ -82,3 +93,29 @@ class Backend(ABC):
     @abstractmethod
     def mean_backward(self, gradient: Tensor, shape: torch.Size) -> Tensor:
         """The gradient of images with that shape."""
+
+    @abstractmethod
+    def normalise_rows(
+        self, values: Tensor, weight: Tensor, epsilon: float, format: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        """An RMS norm, whose result is in that format, and 1 / root mean square of each row, (rows,)."""
+
+    @abstractmethod
+    def normalise_rows_backward(
+        self, gradients: Sequence[Tensor], values: Tensor, weight: Tensor, inverse: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients of values and weight. The gradient of the result is the sum of 1 to MOST_READERS
+        `gradients`, which have its format."""
+
+    @abstractmethod
+    def turn(self, values: Tensor, turns: Tensor, width: int, format: torch.dtype, back: bool) -> Tensor:
+        """The values with each head of `width` features turned by the angles of its position, or turned back.
+        `turns` are cosines and sines, (2, positions, width / 2) in fp32."""
+
+    @abstractmethod
+    def silu_product(self, z: Tensor, x: Tensor) -> Tensor:
+        """silu(z) · x."""
+
+    @abstractmethod
+    def silu_product_backward(self, gradient: Tensor, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Gradients of z and x."""

@@ -39,7 +39,7 @@ class Normalise:
         if torch.is_grad_enabled():
             found = _Normalised.apply(images, residual, norm.weight, norm.bias, self)  # type: ignore[no-untyped-call]
         else:
-            out, _ = self.backend.normalise(images, residual, norm, self.activation)
+            out, *_ = self.backend.normalise(images, residual, norm, self.activation)
             found = (out,) * self.readers
         return found if self.readers > 1 else found[0]
 
@@ -68,12 +68,8 @@ class _Normalised(torch.autograd.Function):
     def forward(
         ctx: Any, images: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, step: Normalise
     ) -> tuple[Tensor, ...]:
-        out, statistics = step.backend.normalise(images, residual, step.module, step.activation)
-        # For an activation without a residual, what it cuts off is computed again from the images, which
-        # saves reading the output. The kernels in C do so for ReLU only.
-        again = residual is None and (step.activation is Activation.RELU or step.backend.compiles)
-        kept = None if again or not step.activation else out
-        ctx.save_for_backward(images, kept, weight, bias, statistics)
+        out, statistics, cut = step.backend.normalise(images, residual, step.module, step.activation)
+        ctx.save_for_backward(images, cut, weight, bias, statistics)
         # The gradient of a reader that has none is then None, and not a tensor of zeros to be added.
         ctx.set_materialize_grads(False)
         ctx.step, ctx.has_residual = step, residual is not None
@@ -85,13 +81,13 @@ class _Normalised(torch.autograd.Function):
         given = two(gradients)
         if given is None:
             return (None,) * 5
-        images, out, weight, bias, statistics = ctx.saved_tensors
+        images, cut, weight, bias, statistics = ctx.saved_tensors
         first, second = given
         step: Normalise = ctx.step
         # Without an activation that masks it, the residual's gradient is that of the sum.
         keeps = bool(ctx.has_residual and (step.activation or second is not None))
         to_images, kept, to_weight, to_bias = step.backend.normalise_backward(
-            first, second, images, out, (weight, bias), statistics, step.activation, keeps
+            first, second, images, cut, (weight, bias), statistics, step.activation, keeps
         )
         to_residual = kept if keeps else first if ctx.has_residual else None
         return to_images, to_residual, to_weight, to_bias, None

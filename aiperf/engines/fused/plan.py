@@ -34,7 +34,6 @@ from nas.layers import (
     Product,
     ReLU,
     ReLU6,
-    RMSNorm,
     SiLU,
 )
 from nas.modules import Network
@@ -79,8 +78,7 @@ def fuse(network: Network, backend: Backend) -> None:
     if backend.helps_onednn:
         steps = [_multiplied(step, columns) for step in _with_pixels(steps)]
     steps = _joined(steps, backend)
-    if RMSNorm in backend.layers:
-        steps = list(_sequences(_gated(steps)))
+    steps = list(_sequences(_gated(steps, backend), backend))
     steps = _with_readers(list(_single(steps, backend)))
     network.plan = tuple(_lasting(steps))
 
@@ -194,7 +192,7 @@ def _multiplied(step: _Step, columns: list[int]) -> _Step:
     return step
 
 
-def _gated(steps: list[_Step]) -> list[_Step]:
+def _gated(steps: list[_Step], backend: Backend) -> list[_Step]:
     """Merges each SiLU with the product that alone reads it."""
     readers, gone = _readers(steps), set[int]()
     found = list(steps)
@@ -204,20 +202,20 @@ def _gated(steps: list[_Step]) -> list[_Step]:
             product = steps[reader]
             if type(product.layer) is Product:
                 (other,) = (place for place in product.reads if place != step.place)
-                found[reader] = _Step(GatedProduct(), (*step.reads, other), product.place, None)
+                found[reader] = _Step(GatedProduct(backend), (*step.reads, other), product.place, None)
                 gone.add(index)
     return [step for index, step in enumerate(found) if index not in gone]
 
 
-def _sequences(steps: list[_Step]) -> Iterator[_Step]:
+def _sequences(steps: list[_Step], backend: Backend) -> Iterator[_Step]:
     """Replaces RMS norms and attention."""
     readers = _readers(steps)
     for step in steps:
         if isinstance(step.run, nn.RMSNorm):
             only = all(type(steps[reader].layer) is Linear for reader in readers[step.place])
-            yield replace(step, run=NormaliseRows(step.run, products_only=only))
+            yield replace(step, run=NormaliseRows(backend, step.run, products_only=only))
         elif Attend.can(step.run):
-            yield replace(step, run=Attend(step.run))  # type: ignore[arg-type]
+            yield replace(step, run=Attend(backend, step.run))  # type: ignore[arg-type]
         else:
             yield step
 

@@ -26,8 +26,12 @@ def refuse_unfit(images: Tensor, backend: Backend) -> None:
         and images.is_contiguous(memory_format=torch.channels_last)
         and images.numel() > 0
     ):
-        formats = " or ".join(FORMATS[each] for each in backend.formats)
+        formats = formats_of(backend)
         raise Unfit(f"fused steps read images in {formats} with the channels last, not {_text(images)}")
+
+
+def formats_of(backend: Backend) -> str:
+    return " or ".join(FORMATS[each] for each in backend.formats)
 
 
 def refuse_unlike(images: Tensor, beside: Tensor, shape: torch.Size) -> None:

@@ -1,376 +1,107 @@
-"""Fused steps on NVIDIA's and AMD's devices by kernels in Triton, which are operators of torch."""
+"""Fused steps on NVIDIA's and AMD's devices by kernels in Triton."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from aiperf.engines.fused import triton_images, triton_sequences
 from aiperf.engines.fused.backend import Activation, Backend
-from aiperf.engines.fused.tensors import empty_like
-from aiperf.engines.fused.triton_launch import (
-    FEW_CHANNELS,
-    PARTS,
-    Tiling,
-    by_image,
-    for_each,
-    for_sums,
-    launch,
-)
-from nas.layers import BatchNorm, Layer
-
-if TYPE_CHECKING:
-    from torch._library.custom_ops import CustomOpDef
+from aiperf.engines.fused.triton_launch import WIDEST_ROW
+from nas.layers import BatchNorm, Layer, Product, RMSNorm
 
 
 class InTriton(Backend):
-    """Launches the kernels of triton_kernels.py on torch's current stream."""
+    """Calls operators of torch, which launch kernels in Triton on torch's current stream."""
 
     kind: ClassVar[str] = "cuda"
     formats: ClassVar[tuple[torch.dtype, ...]] = (torch.float32, torch.bfloat16, torch.float16)
-    layers: ClassVar[tuple[type[Layer], ...]] = (BatchNorm,)
+    layers: ClassVar[tuple[type[Layer], ...]] = (BatchNorm, RMSNorm, Product)
     helps_onednn: ClassVar[bool] = False
     compiles: ClassVar[bool] = True
+    widest_row: ClassVar[int] = WIDEST_ROW
+    wide_positions: ClassVar[int] = 0
 
     def begin(self) -> None:
         pass
 
     def normalise(
         self, images: Tensor, residual: Tensor | None, module: nn.BatchNorm2d, activation: Activation
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         mean, variance = module.running_mean, module.running_var
         assert mean is not None
         assert variance is not None
         affine = module.weight, module.bias
         if module.training:
-            found: tuple[Tensor, Tensor] = _learn(
+            out, statistics, bits = triton_images.learn(
                 images, residual, *affine, mean, variance, activation, module.momentum, module.eps
             )
-            return found
-        return _evaluate(images, residual, *affine, mean, variance, activation, module.eps), mean
+            return out, statistics, bits if len(bits) else None
+        out = triton_images.evaluate(images, residual, *affine, mean, variance, activation, module.eps)
+        return out, mean, None
 
     def normalise_backward(
         self,
         first: Tensor,
         second: Tensor | None,
         images: Tensor,
-        out: Tensor | None,
+        cut: Tensor | None,
         module: tuple[Tensor, Tensor],
         statistics: Tensor,
         activation: Activation,
         keeps: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-        to_images, kept, to_weight, to_bias = _learn_backward(
-            first, second, images, out, *module, statistics, activation, keeps
+        to_images, kept, to_weight, to_bias = triton_images.learn_backward(
+            first, second, images, cut, *module, statistics, activation, keeps
         )
         return to_images, kept if keeps else None, to_weight, to_bias
 
     def gate(self, images: Tensor, gates: Tensor) -> Tensor:
-        found: Tensor = _gate(images, gates)
+        found: Tensor = triton_images.gate(images, gates)
         return found
 
     def gate_backward(
         self, first: Tensor, second: Tensor | None, images: Tensor, gates: Tensor
     ) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = _gate_backward(first, second, images, gates)
+        found: tuple[Tensor, Tensor] = triton_images.gate_backward(first, second, images, gates)
         return found
 
     def mean(self, images: Tensor) -> Tensor:
-        found: Tensor = _mean(images)
+        found: Tensor = triton_images.mean(images)
         return found
 
     def mean_backward(self, gradient: Tensor, shape: torch.Size) -> Tensor:
-        found: Tensor = _mean_backward(gradient, list(shape))
+        found: Tensor = triton_images.mean_backward(gradient, list(shape))
+        return found
+
+    def normalise_rows(
+        self, values: Tensor, weight: Tensor, epsilon: float, format: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = triton_sequences.normalise(values, weight, epsilon, format)
+        return found
+
+    def normalise_rows_backward(
+        self, gradients: Sequence[Tensor], values: Tensor, weight: Tensor, inverse: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = triton_sequences.normalise_backward(
+            list(gradients), values, weight, inverse
+        )
+        return found
+
+    def turn(self, values: Tensor, turns: Tensor, width: int, format: torch.dtype, back: bool) -> Tensor:
+        found: Tensor = triton_sequences.turn(values, turns, width, format, back)
+        return found
+
+    def silu_product(self, z: Tensor, x: Tensor) -> Tensor:
+        found: Tensor = triton_sequences.silu_product(z, x)
+        return found
+
+    def silu_product_backward(self, gradient: Tensor, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = triton_sequences.silu_product_backward(gradient, z, x)
         return found
 
 
 IN_TRITON = InTriton()
-
-
-def _operator(
-    name: str, schema: str, changes: tuple[str, ...] = ()
-) -> Callable[[Callable[..., object]], CustomOpDef]:
-    """A decorator that makes a function an operator of torch. The schema is stated, because torch 2.6 infers
-    none from annotations of today."""
-    return torch.library.custom_op(f"aiperf::{name}", mutates_args=changes, schema=schema)
-
-
-@_operator(
-    "batchnorm",
-    "(Tensor images, Tensor? residual, Tensor weight, Tensor bias, Tensor(a!) running_mean, "
-    "Tensor(b!) running_variance, int activation, float momentum, float epsilon) -> (Tensor, Tensor)",
-    ("running_mean", "running_variance"),
-)
-def _learn(
-    images: Tensor,
-    residual: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    running_mean: Tensor,
-    running_variance: Tensor,
-    activation: int,
-    momentum: float,
-    epsilon: float,
-) -> tuple[Tensor, Tensor]:
-    tiles, channels = for_sums(images), images.shape[1]
-    partial, statistics = _partial(tiles, images), weight.new_empty(2 * channels)
-    launch("sum_images", tiles.programs, images, partial, *tiles.sizes, **tiles.constants)
-    launch(
-        "finish_statistics",
-        -(-channels // FEW_CHANNELS),
-        partial,
-        statistics,
-        running_mean,
-        running_variance,
-        tiles.rows,
-        tiles.chunk,
-        channels,
-        momentum,
-        epsilon,
-        PARTS=PARTS,
-        CHANNELS=FEW_CHANNELS,
-    )
-    spread = statistics[channels:]
-    out = _normalised(images, residual, statistics, spread, (weight, bias), activation, 0.0, False)
-    return out, statistics
-
-
-@_learn.register_fake
-def _(images: Tensor, residual: Tensor | None, weight: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-    return empty_like(images), weight.new_empty(2 * images.shape[1])
-
-
-@_operator(
-    "batchnorm_evaluate",
-    "(Tensor images, Tensor? residual, Tensor weight, Tensor bias, Tensor mean, Tensor variance, int "
-    "activation, float epsilon) -> Tensor",
-)
-def _evaluate(
-    images: Tensor,
-    residual: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    variance: Tensor,
-    activation: int,
-    epsilon: float,
-) -> Tensor:
-    return _normalised(images, residual, mean, variance, (weight, bias), activation, epsilon, True)
-
-
-@_evaluate.register_fake
-def _(images: Tensor, *_: object) -> Tensor:
-    return empty_like(images)
-
-
-def _normalised(
-    images: Tensor,
-    residual: Tensor | None,
-    mean: Tensor,
-    spread: Tensor,
-    affine: tuple[Tensor, Tensor],
-    activation: int,
-    epsilon: float,
-    is_variance: bool,
-) -> Tensor:
-    out, tiles = empty_like(images), for_each(images)
-    launch(
-        "normalise",
-        tiles.programs,
-        images,
-        residual,
-        out,
-        mean,
-        spread,
-        *affine,
-        *tiles.sizes,
-        epsilon,
-        **tiles.constants,
-        ACTIVATION=activation,
-        HAS_RESIDUAL=residual is not None,
-        OF_VARIANCE=is_variance,
-    )
-    return out
-
-
-@_operator(
-    "batchnorm_backward",
-    "(Tensor first, Tensor? second, Tensor images, Tensor? out, Tensor weight, Tensor bias, Tensor "
-    "statistics, int activation, bool keeps) -> (Tensor, Tensor, Tensor, Tensor)",
-)
-def _learn_backward(
-    first: Tensor,
-    second: Tensor | None,
-    images: Tensor,
-    out: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    statistics: Tensor,
-    activation: int,
-    keeps: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    gradient, kept, to_weight, to_bias = _gradients(images, weight, keeps)
-    tiles, channels = for_sums(images), images.shape[1]
-    partial = _partial(tiles, images)
-    cut = _cut(activation, out)
-    launch(
-        "sum_gradients",
-        tiles.programs,
-        first,
-        second,
-        images,
-        out,
-        kept if keeps else None,
-        partial,
-        statistics,
-        weight,
-        bias,
-        *tiles.sizes,
-        **tiles.constants,
-        ACTIVATION=activation,
-        HAS_SECOND=second is not None,
-        CUT=cut,
-        KEEPS=keeps,
-    )
-    launch(
-        "finish_gradients",
-        -(-channels // FEW_CHANNELS),
-        partial,
-        to_bias,
-        to_weight,
-        tiles.chunks,
-        channels,
-        PARTS=PARTS,
-        CHANNELS=FEW_CHANNELS,
-    )
-    tiles = for_each(images)
-    launch(
-        "to_images",
-        tiles.programs,
-        kept if keeps else first,
-        None if keeps else second,
-        images,
-        None if keeps else out,
-        gradient,
-        statistics,
-        weight,
-        bias,
-        to_weight,
-        to_bias,
-        *tiles.sizes,
-        **tiles.constants,
-        ACTIVATION=activation,
-        HAS_SECOND=second is not None and not keeps,
-        CUT=_cut(0, None) if keeps else cut,
-    )
-    return gradient, kept, to_weight, to_bias
-
-
-@_learn_backward.register_fake
-def _(
-    first: Tensor,
-    second: Tensor | None,
-    images: Tensor,
-    out: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    statistics: Tensor,
-    activation: int,
-    keeps: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _gradients(images, weight, keeps)
-
-
-def _gradients(images: Tensor, weight: Tensor, keeps: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Memory for what a backward pass returns; an operator returns no None, so what is not kept is empty."""
-    kept = empty_like(images) if keeps else images.new_empty(0)
-    return empty_like(images), kept, torch.empty_like(weight), torch.empty_like(weight)
-
-
-def _partial(tiles: Tiling, images: Tensor) -> Tensor:
-    return torch.empty(2, tiles.chunks, tiles.channels, dtype=torch.float32, device=images.device)
-
-
-def _cut(activation: int, out: Tensor | None) -> int:
-    """By which of the constants of the kernels it is known what the activation cut off."""
-    return 0 if not activation else 1 if out is None else 2
-
-
-@_operator(
-    "gate",
-    "(Tensor images, Tensor gates) -> Tensor",
-)
-def _gate(images: Tensor, gates: Tensor) -> Tensor:
-    out, tiles = empty_like(images), by_image(images)
-    launch("gate", tiles.programs, images, gates, out, *tiles.sizes, **tiles.constants)
-    return out
-
-
-@_gate.register_fake
-def _(images: Tensor, gates: Tensor) -> Tensor:
-    return empty_like(images)
-
-
-@_operator(
-    "gate_backward",
-    "(Tensor first, Tensor? second, Tensor images, Tensor gates) -> (Tensor, Tensor)",
-)
-def _gate_backward(
-    first: Tensor, second: Tensor | None, images: Tensor, gates: Tensor
-) -> tuple[Tensor, Tensor]:
-    found, tiles = (empty_like(images), torch.empty_like(gates)), by_image(images)
-    launch(
-        "gate_gradients",
-        tiles.programs,
-        first,
-        second,
-        images,
-        gates,
-        *found,
-        *tiles.sizes,
-        **tiles.constants,
-        HAS_SECOND=second is not None,
-    )
-    return found
-
-
-@_gate_backward.register_fake
-def _(first: Tensor, second: Tensor | None, images: Tensor, gates: Tensor) -> tuple[Tensor, Tensor]:
-    return empty_like(images), torch.empty_like(gates)
-
-
-@_operator(
-    "mean",
-    "(Tensor images) -> Tensor",
-)
-def _mean(images: Tensor) -> Tensor:
-    out, tiles = images.new_empty(images.shape[:2]), by_image(images)
-    launch("mean", tiles.programs, images, out, *tiles.sizes, **tiles.constants)
-    return out
-
-
-@_mean.register_fake
-def _(images: Tensor) -> Tensor:
-    return images.new_empty(images.shape[:2])
-
-
-@_operator(
-    "mean_backward",
-    "(Tensor gradient, int[] shape) -> Tensor",
-)
-def _mean_backward(gradient: Tensor, shape: list[int]) -> Tensor:
-    out = _images_like(gradient, shape)
-    tiles = by_image(out)
-    launch("mean_gradient", tiles.programs, gradient, out, *tiles.sizes, **tiles.constants)
-    return out
-
-
-@_mean_backward.register_fake
-def _(gradient: Tensor, shape: list[int]) -> Tensor:
-    return _images_like(gradient, shape)
-
-
-def _images_like(gradient: Tensor, shape: list[int]) -> Tensor:
-    return torch.empty(shape, dtype=gradient.dtype, device=gradient.device, memory_format=torch.channels_last)

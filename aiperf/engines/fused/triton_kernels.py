@@ -1,10 +1,8 @@
 """The kernels in Triton, for images whose channels are last in memory.
 
-Each reads images as a matrix: rows are pixels, columns are channels. A program takes one block of columns and
-`chunk` rows, a tile after the other. Sums are made in fp32: each program writes those of its rows, and a
-finalising kernel adds these up in a fixed order. Nothing is atomic, so results are the same in each run.
-
-`channels` is passed as `units` of `UNIT` channels, so that the compiler knows by how much a row is aligned.
+Each reads images as a matrix: rows are pixels, columns are channels. Sums are made in fp32: each program
+writes those of its rows, and a finalising kernel adds these up in a fixed order. Nothing is atomic, so
+results are the same in each run.
 """
 
 from __future__ import annotations
@@ -12,37 +10,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-SIZES = ("rows", "chunk", "units", "chunks", "channels")
-"""Arguments whose values make no other code; else a network's last, smaller batch would be compiled for."""
+from aiperf.engines.fused.triton_tiles import SIZES, number, place, tile
+
 NOTHING: tl.constexpr = tl.constexpr(0)
 FROM_IMAGES: tl.constexpr = tl.constexpr(1)
-FROM_OUTPUT: tl.constexpr = tl.constexpr(2)
-"""How it is known which gradients an activation cut off: none, from its input computed again, from its
-output."""
+FROM_BITS: tl.constexpr = tl.constexpr(2)
+"""How it is known which gradients an activation cut off: none, from its input computed again, from a bit for
+each element."""
 RELU6: tl.constexpr = tl.constexpr(2)
 """As in `backend.Activation`."""
-
-
-@triton.jit
-def _place(block, units, rows, chunk, UNIT: tl.constexpr, CHANNELS: tl.constexpr):
-    """The columns of a program, which of them exist, its first row, and the row after its last."""
-    blocks = tl.cdiv(units * UNIT, CHANNELS)
-    column = (block % blocks) * CHANNELS + tl.arange(0, CHANNELS)
-    begin = (block // blocks) * chunk
-    return column, column < units * UNIT, begin, tl.minimum(begin + chunk, rows)
-
-
-@triton.jit
-def _tile(row, end, column, exists, units, UNIT: tl.constexpr, ROWS: tl.constexpr):
-    """Offsets of a tile's elements, and which of them exist. The rows may hold more than 2³¹ elements."""
-    lines = tl.arange(0, ROWS)
-    within = lines[:, None] * (units * UNIT) + column[None, :]
-    return tl.cast(row, tl.int64) * (units * UNIT) + within, ((row + lines) < end)[:, None] & exists[None, :]
-
-
-@triton.jit
-def _number(pointer, at, mask):
-    return tl.load(pointer + at, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -61,14 +37,14 @@ def sum_images(
     `partial` is (2, chunks, channels). Sums are of the distance from the chunk's first row, because in fp32
     E[x²] − E[x]² has no digits left if the mean is far from 0.
     """
-    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
     channels = units * UNIT
-    shift = _number(images, begin.to(tl.int64) * channels + column, exists)
+    shift = number(images, begin.to(tl.int64) * channels + column, exists)
     one = tl.zeros((ROWS, CHANNELS), tl.float32)
     two = tl.zeros((ROWS, CHANNELS), tl.float32)
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        away = tl.where(mask, _number(images, at, mask) - shift[None, :], 0.0)
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        away = tl.where(mask, number(images, at, mask) - shift[None, :], 0.0)
         one += away
         two += away * away
     sums, count = tl.sum(one, 0), (end - begin).to(tl.float32)
@@ -133,11 +109,30 @@ def _cut_off(value, ACTIVATION: tl.constexpr):
     return value
 
 
+@triton.jit
+def _is_cut(value, ACTIVATION: tl.constexpr):
+    """Where the activation lets no gradient through: never that of a NaN, which must not be turned into 0."""
+    cut = value <= 0.0
+    if ACTIVATION == RELU6:
+        cut = cut | (value >= 6.0)
+    return cut
+
+
+@triton.jit
+def _bytes(row, block, units, UNIT: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr):
+    """Offsets of the bits of the tile that begins at `row`: 8 of its elements a byte, one tile after the
+    other. Kernels that read images in other chunks have the same tiles."""
+    blocks = tl.cdiv(units * UNIT, CHANNELS)
+    tiles = tl.cast(row // ROWS, tl.int64) * blocks + block % blocks
+    return tiles * (ROWS * CHANNELS // 8) + tl.arange(0, ROWS * CHANNELS // 8)
+
+
 @triton.jit(do_not_specialize=SIZES)
 def normalise(
     images,
     residual,
     out,
+    bits,
     mean,
     spread,
     weight,
@@ -151,50 +146,38 @@ def normalise(
     CHANNELS: tl.constexpr,
     ACTIVATION: tl.constexpr,
     HAS_RESIDUAL: tl.constexpr,
+    MARKS: tl.constexpr,
     OF_VARIANCE: tl.constexpr,
 ):
     """activation((images − mean) · weight / deviation + bias + residual). `spread` is the variance, or
-    1 / deviation."""
+    1 / deviation. If it MARKS, it writes a bit for each element that the activation cut off."""
     # The last programs begin: what the kernel before has read last may still be cached.
     block = tl.num_programs(0) - 1 - tl.program_id(0)
-    column, exists, begin, end = _place(block, units, rows, chunk, UNIT, CHANNELS)
-    deviation = _number(spread, column, exists)
+    column, exists, begin, end = place(block, units, rows, chunk, UNIT, CHANNELS)
+    deviation = number(spread, column, exists)
     if OF_VARIANCE:
         deviation = 1.0 / tl.sqrt_rn(deviation + epsilon)
-    middle = _number(mean, column, exists)[None, :]
-    scale = (_number(weight, column, exists) * deviation)[None, :]
-    offset = _number(bias, column, exists)[None, :]
+    middle = number(mean, column, exists)[None, :]
+    scale = (number(weight, column, exists) * deviation)[None, :]
+    offset = number(bias, column, exists)[None, :]
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        value = (_number(images, at, mask) - middle) * scale + offset
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        value = (number(images, at, mask) - middle) * scale + offset
         if HAS_RESIDUAL:
-            value += _number(residual, at, mask)
-        tl.store(out + at, _cut_off(value, ACTIVATION).to(out.dtype.element_ty), mask=mask)
+            value += number(residual, at, mask)
+        rounded = _cut_off(value, ACTIVATION).to(out.dtype.element_ty)
+        tl.store(out + at, rounded, mask=mask)
+        if MARKS:
+            cut = tl.reshape(_is_cut(rounded.to(tl.float32), ACTIVATION), (ROWS * CHANNELS // 8, 8))
+            packed = tl.sum(cut.to(tl.int32) << tl.arange(0, 8)[None, :], 1)
+            tl.store(bits + _bytes(row, block, units, UNIT, ROWS, CHANNELS), packed.to(tl.uint8))
 
 
 @triton.jit
-def _gradient(
-    first,
-    second,
-    out,
-    at,
-    mask,
-    before,
-    ACTIVATION: tl.constexpr,
-    HAS_SECOND: tl.constexpr,
-    CUT: tl.constexpr,
-):
-    """The gradient of what the activation read; `before` is that, without a residual."""
-    gradient = _number(first, at, mask)
+def _gradient(first, second, at, mask, HAS_SECOND: tl.constexpr):
+    gradient = number(first, at, mask)
     if HAS_SECOND:
-        gradient += _number(second, at, mask)
-    if CUT == FROM_OUTPUT:
-        before = _number(out, at, mask)
-    if CUT != NOTHING:
-        # As one comparison with each end: a NaN must not turn a gradient into 0.
-        gradient = tl.where(before <= 0.0, 0.0, gradient)
-        if ACTIVATION == RELU6:
-            gradient = tl.where(before >= 6.0, 0.0, gradient)
+        gradient += number(second, at, mask)
     return gradient
 
 
@@ -203,7 +186,7 @@ def sum_gradients(
     first,
     second,
     images,
-    out,
+    bits,
     kept,
     partial,
     statistics,
@@ -222,18 +205,27 @@ def sum_gradients(
 ):
     """Sums of g and of g · normalised images over each chunk of rows, where g is the gradient before the
     activation; writes g, too, if it is the residual's. `partial` is (2, chunks, channels)."""
-    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    block = tl.program_id(0)
+    column, exists, begin, end = place(block, units, rows, chunk, UNIT, CHANNELS)
     channels = units * UNIT
-    middle = _number(statistics, column, exists)[None, :]
-    deviation = _number(statistics, channels + column, exists)[None, :]
-    scale = _number(weight, column, exists)[None, :] * deviation
-    offset = _number(bias, column, exists)[None, :]
+    middle = number(statistics, column, exists)[None, :]
+    deviation = number(statistics, channels + column, exists)[None, :]
+    scale = number(weight, column, exists)[None, :] * deviation
+    offset = number(bias, column, exists)[None, :]
     one = tl.zeros((ROWS, CHANNELS), tl.float32)
     two = tl.zeros((ROWS, CHANNELS), tl.float32)
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        away = _number(images, at, mask) - middle
-        g = _gradient(first, second, out, at, mask, away * scale + offset, ACTIVATION, HAS_SECOND, CUT)
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        if CUT == FROM_BITS:
+            # Before the images: what is loaded stays in registers while the bits pass through shared memory.
+            packed = tl.load(bits + _bytes(row, block, units, UNIT, ROWS, CHANNELS)).to(tl.int32)
+            cut = tl.reshape(((packed[:, None] >> tl.arange(0, 8)[None, :]) & 1) != 0, (ROWS, CHANNELS))
+        away = number(images, at, mask) - middle
+        g = _gradient(first, second, at, mask, HAS_SECOND)
+        if CUT == FROM_IMAGES:
+            g = tl.where(_is_cut(away * scale + offset, ACTIVATION), 0.0, g)
+        if CUT == FROM_BITS:
+            g = tl.where(cut, 0.0, g)
         if KEEPS:
             rounded = g.to(kept.dtype.element_ty)
             tl.store(kept + at, rounded, mask=mask)
@@ -271,7 +263,6 @@ def to_images(
     first,
     second,
     images,
-    out,
     gradient,
     statistics,
     weight,
@@ -291,18 +282,20 @@ def to_images(
     """The gradient of the images: weight / deviation · (g − mean of g − normalised images · mean of g ·
     normalised images)."""
     block = tl.num_programs(0) - 1 - tl.program_id(0)
-    column, exists, begin, end = _place(block, units, rows, chunk, UNIT, CHANNELS)
+    column, exists, begin, end = place(block, units, rows, chunk, UNIT, CHANNELS)
     total = rows.to(tl.float32)
-    middle = _number(statistics, column, exists)[None, :]
-    deviation = _number(statistics, units * UNIT + column, exists)[None, :]
-    scale = _number(weight, column, exists)[None, :] * deviation
-    offset = _number(bias, column, exists)[None, :]
-    along = deviation * (_number(to_weight, column, exists)[None, :] / total)
-    shared = _number(to_bias, column, exists)[None, :] / total
+    middle = number(statistics, column, exists)[None, :]
+    deviation = number(statistics, units * UNIT + column, exists)[None, :]
+    scale = number(weight, column, exists)[None, :] * deviation
+    offset = number(bias, column, exists)[None, :]
+    along = deviation * (number(to_weight, column, exists)[None, :] / total)
+    shared = number(to_bias, column, exists)[None, :] / total
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        away = _number(images, at, mask) - middle
-        g = _gradient(first, second, out, at, mask, away * scale + offset, ACTIVATION, HAS_SECOND, CUT)
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        away = number(images, at, mask) - middle
+        g = _gradient(first, second, at, mask, HAS_SECOND)
+        if CUT == FROM_IMAGES:
+            g = tl.where(_is_cut(away * scale + offset, ACTIVATION), 0.0, g)
         found = scale * (g - shared - away * along)
         tl.store(gradient + at, found.to(gradient.dtype.element_ty), mask=mask)
 
@@ -320,11 +313,11 @@ def gate(
     CHANNELS: tl.constexpr,
 ):
     """Images times the gate of their channel; a chunk is one image."""
-    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
-    factor = _number(gates, (begin // chunk) * (units * UNIT) + column, exists)[None, :]
+    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    factor = number(gates, (begin // chunk) * (units * UNIT) + column, exists)[None, :]
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        tl.store(out + at, (_number(images, at, mask) * factor).to(out.dtype.element_ty), mask=mask)
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        tl.store(out + at, (number(images, at, mask) * factor).to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -344,16 +337,14 @@ def gate_gradients(
     HAS_SECOND: tl.constexpr,
 ):
     """Gradients of the images, and of each gate: a sum over its image, which one program reads."""
-    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
     own = (begin // chunk) * (units * UNIT) + column
-    factor = _number(gates, own, exists)[None, :]
+    factor = number(gates, own, exists)[None, :]
     sums = tl.zeros((ROWS, CHANNELS), tl.float32)
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        g = _number(first, at, mask)
-        if HAS_SECOND:
-            g += _number(second, at, mask)
-        sums += g * _number(images, at, mask)
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        g = _gradient(first, second, at, mask, HAS_SECOND)
+        sums += g * number(images, at, mask)
         tl.store(gradient + at, (g * factor).to(gradient.dtype.element_ty), mask=mask)
     tl.store(to_gates + own, tl.sum(sums, 0).to(to_gates.dtype.element_ty), mask=exists)
 
@@ -370,11 +361,11 @@ def mean(
     CHANNELS: tl.constexpr,
 ):
     """The mean of each channel of each image; a chunk is one image."""
-    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
     sums = tl.zeros((ROWS, CHANNELS), tl.float32)
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
-        sums += _number(images, at, mask)
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
+        sums += number(images, at, mask)
     found = tl.sum(sums, 0) / (end - begin).to(tl.float32)
     at = (begin // chunk) * (units * UNIT) + column
     tl.store(out + at, found.to(out.dtype.element_ty), mask=exists)
@@ -392,9 +383,9 @@ def mean_gradient(
     CHANNELS: tl.constexpr,
 ):
     """The gradient of a mean, shared equally by the pixels of its image."""
-    column, exists, begin, end = _place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
-    own = _number(gradient, (begin // chunk) * (units * UNIT) + column, exists)
+    column, exists, begin, end = place(tl.program_id(0), units, rows, chunk, UNIT, CHANNELS)
+    own = number(gradient, (begin // chunk) * (units * UNIT) + column, exists)
     share = (own / (end - begin).to(tl.float32)).to(out.dtype.element_ty)[None, :]
     for row in range(begin, end, ROWS):
-        at, mask = _tile(row, end, column, exists, units, UNIT, ROWS)
+        at, mask = tile(row, end, column, exists, units, UNIT, ROWS)
         tl.store(out + at, tl.broadcast_to(share, (ROWS, CHANNELS)), mask=mask)

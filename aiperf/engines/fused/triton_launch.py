@@ -1,17 +1,24 @@
-"""How the kernels in Triton are launched: which Triton is needed, and how images are divided among programs.
+"""How the kernels in Triton are launched: which Triton is needed, and how images and sequences are divided
+among programs.
 
 Triton is imported when the first kernel is launched: a wheel of torch for a CPU comes without it.
 """
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch._library.custom_ops import CustomOpDef
 
 OLDEST = (3, 2)
 """Triton of torch 2.6, the oldest torch that is supported."""
@@ -30,6 +37,10 @@ MORE_PROGRAMS = 4 * PROGRAMS
 """Programs that make no sums; more, shorter ones leave fewer multiprocessors idle at the end."""
 PARTS, FEW_CHANNELS = 256, 8
 """Sums and channels that a finalising program reads at once. Few images' sums take more than eight rounds."""
+WIDEST_ROW = 8192
+"""Features of a row that is normalised, at most: one program holds it whole, so that it is read once."""
+SLOTS = 512
+"""Elements of a tile for each warp: 16 for each of 32 threads, 8 for each of AMD's 64."""
 OPTIONS = {"enable_fp_fusion": True}
 """Products and sums may be rounded once. Triton 3.10 has another default than 3.9, which warns of it."""
 
@@ -50,10 +61,10 @@ def why_no_triton() -> str:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How images are divided among programs."""
+    """How a matrix is divided among programs."""
 
     rows: int
-    """Pixels of all images."""
+    """Pixels of all images, or positions of all sequences."""
     chunk: int
     """Rows of one program."""
     unit: int
@@ -83,9 +94,20 @@ class Tiling:
     def sizes(self) -> tuple[int, int, int]:
         return self.rows, self.chunk, self.units
 
+    @property
+    def bytes_of_bits(self) -> int:
+        """Bytes of one bit for each element, of whole tiles."""
+        height, width = self.tile
+        return -(-self.rows // height) * -(-self.channels // width) * height * width // 8
+
+    @property
+    def warps(self) -> int:
+        """Warps of a program: more than Triton's four if a tile is one wide row."""
+        return max(4, self.tile[0] * self.tile[1] // SLOTS)
+
 
 def tiling(rows: int, channels: int, programs: int, fewest_tiles: int = 1) -> Tiling:
-    """The tiling of `rows` pixels by about `programs` programs, of at least `fewest_tiles` tiles each."""
+    """The tiling of `rows` rows by about `programs` programs, of at least `fewest_tiles` tiles each."""
     wide = [width for width in WIDTHS if width < 2 * channels] or [1 << (channels - 1).bit_length()]
     width = min(wide, key=lambda each: (-(-channels // each) * each, -each))
     height = TILE // width
@@ -106,16 +128,45 @@ def for_sums(images: Tensor) -> Tiling:
     return tiling(images.numel() // images.shape[1], images.shape[1], PROGRAMS, FEWEST_TILES)
 
 
-def for_each(images: Tensor) -> Tiling:
-    return tiling(images.numel() // images.shape[1], images.shape[1], MORE_PROGRAMS)
+def for_each(rows: int, channels: int) -> Tiling:
+    """The tiling of a matrix of which no sums are made."""
+    return tiling(rows, channels, MORE_PROGRAMS)
+
+
+def whole_rows(values: Tensor, programs: int, fewest_tiles: int = 1) -> Tiling:
+    """The tiling of sequences by about `programs` programs, in which each tile has whole rows."""
+    features = values.shape[-1]
+    rows, width, unit = values.numel() // features, 1 << (features - 1).bit_length(), gcd(features, ALIGNED)
+    height = max(1, TILE // width)
+    tiles = max(fewest_tiles, -(-rows // (programs * height)))
+    return Tiling(rows, tiles * height, unit, features // unit, (height, width))
+
+
+def rows_for_sums(values: Tensor) -> Tiling:
+    return whole_rows(values, PROGRAMS, FEWEST_TILES)
+
+
+def rows_for_each(values: Tensor) -> Tiling:
+    return whole_rows(values, MORE_PROGRAMS)
 
 
 @cache
-def kernels() -> Any:
-    """The module of the kernels, which imports Triton."""
-    return import_module("aiperf.engines.fused.triton_kernels")
+def kernels() -> Mapping[str, Any]:
+    """The kernels by name; their modules import Triton."""
+    images = import_module("aiperf.engines.fused.triton_kernels")
+    sequences = import_module("aiperf.engines.fused.triton_sequence_kernels")
+    return ChainMap(vars(images), vars(sequences))
 
 
 def launch(name: str, programs: int, *arguments: object, **constants: int) -> None:
-    """Launches `programs` programs of a kernel on the current stream. `constants` are compiled into it."""
-    getattr(kernels(), name)[(programs,)](*arguments, **constants, **OPTIONS)
+    """Launches `programs` programs of a kernel on the current stream. `constants` are compiled into it, or
+    are options of the compiler."""
+    kernels()[name][(programs,)](*arguments, **constants, **OPTIONS)
+
+
+def operator(
+    name: str, schema: str, changes: tuple[str, ...] = ()
+) -> Callable[[Callable[..., object]], CustomOpDef]:
+    """A decorator that makes a function an operator of torch. The schema is stated, because torch 2.6 infers
+    none from annotations of today."""
+    return torch.library.custom_op(f"aiperf::{name}", mutates_args=changes, schema=schema)

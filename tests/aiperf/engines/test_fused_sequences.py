@@ -12,7 +12,8 @@ from torch.nn.functional import silu
 from aiperf.device import Cpu
 from aiperf.engines.agreement import difference
 from aiperf.engines.engine import Engine
-from aiperf.engines.fused import Fused
+from aiperf.engines.fused import IN_C, Fused
+from aiperf.engines.fused.backend import Backend
 from aiperf.engines.fused.sequence_steps import Attend, GatedProduct, NormaliseRows
 from aiperf.engines.fused.tensors import Unfit
 from aiperf.measuring.training_step import batch
@@ -60,11 +61,17 @@ def expect_alike(
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kinds", [("fp32", "fp32"), ("fp32", "bf16"), ("bf16", "bf16")], ids="-".join)
 def test_rows_are_normalised_as_in_fp64(shape: tuple[int, ...], kinds: tuple[str, str], readers: int) -> None:
+    expect_normalised(shape, kinds, readers)
+
+
+def expect_normalised(
+    shape: tuple[int, ...], kinds: tuple[str, str], readers: int, backend: Backend = IN_C
+) -> None:
     torch.manual_seed(1)
     reads, writes = ({"fp32": torch.float32, "bf16": torch.bfloat16}[kind] for kind in kinds)
     norm, own = nn.RMSNorm(shape[-1], eps=1e-6), nn.Parameter(torch.randn(shape[-1]))
     norm.weight = own
-    step = NormaliseRows(norm, readers, products_only=writes != reads)
+    step = NormaliseRows(backend, norm, readers, products_only=writes != reads)
 
     def reference(values: Tensor, weight: Tensor) -> Tensor:
         return values / (values.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
@@ -82,16 +89,24 @@ def test_rows_are_normalised_as_in_fp64(shape: tuple[int, ...], kinds: tuple[str
 @every_type
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_gate_is_that_of_fp64(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    expect_gated(shape, dtype)
+
+
+def expect_gated(shape: tuple[int, ...], dtype: torch.dtype, backend: Backend = IN_C) -> None:
     torch.manual_seed(1)
     z = (torch.randn(shape) * 30).to(dtype).requires_grad_()
-    step = GatedProduct()
+    step = GatedProduct(backend)
     expect_alike(lambda z, x: (step(z, x),), lambda z, x: silu(z) * x, (z, rows(shape, dtype)), BOUNDS[dtype])
 
 
 def test_a_gate_hides_nothing_that_is_not_finite() -> None:
+    expect_not_hidden()
+
+
+def expect_not_hidden(backend: Backend = IN_C) -> None:
     z = torch.tensor([[[float("nan"), float("inf"), 200.0, -200.0, 1.0]]])
     x = torch.tensor([[[1.0, 1.0, 1.0, 1.0, float("nan")]]])
-    found = GatedProduct()(z, x).flatten().tolist()
+    found = GatedProduct(backend)(z, x).flatten().tolist()
     assert [str(each) for each in found[:3]] == ["nan", "inf", "200.0"]
     assert abs(found[3]) < 1e-30
     assert found[4] != found[4]
@@ -100,6 +115,12 @@ def test_a_gate_hides_nothing_that_is_not_finite() -> None:
 @every_type
 @pytest.mark.parametrize(("heads", "groups", "window"), [(4, 4, 0), (4, 2, 0), (4, 1, 3)])
 def test_attention_is_that_of_fp64(heads: int, groups: int, window: int, dtype: torch.dtype) -> None:
+    expect_attended(heads, groups, window, dtype)
+
+
+def expect_attended(
+    heads: int, groups: int, window: int, dtype: torch.dtype, backend: Backend = IN_C
+) -> None:
     torch.manual_seed(1)
     positions, width = 12, 8
     shapes = [(positions, heads * width), (positions, groups * width), (positions, groups * width)]
@@ -107,27 +128,28 @@ def test_attention_is_that_of_fp64(heads: int, groups: int, window: int, dtype: 
     assert Attend.can(module)
     given = [rows((3, *shape), dtype) for shape in shapes]
     wide = dtype == torch.bfloat16
-    expect_alike(lambda *reads: (Attend(module)(*reads),), module, given, 2 * BOUNDS[dtype], wide)  # type: ignore[arg-type]
+    step = Attend(backend, module)  # type: ignore[arg-type]
+    expect_alike(lambda *reads: (step(*reads),), module, given, 2 * BOUNDS[dtype], wide)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=wide):
-        assert Attend(module)(*given).dtype == dtype  # type: ignore[arg-type]
+        assert step(*given).dtype == dtype
 
 
 def test_what_the_kernels_of_sequences_do_not_take_is_refused() -> None:
     fine = torch.zeros(2, 4, 6)
     norm, attention = nn.RMSNorm(6), module_of(Attention(1, 1), *[(4, 6)] * 3)
     for step, given in (
-        (NormaliseRows(norm), [fine.double()]),
-        (NormaliseRows(norm), [fine.transpose(0, 1)]),
-        (NormaliseRows(nn.RMSNorm(6).double()), [fine]),
-        (NormaliseRows(norm), [fine[:0]]),
-        (GatedProduct(), [fine, fine.bfloat16()]),
-        (GatedProduct(), [fine, fine[:1]]),
-        (Attend(attention), [fine[:, :3].contiguous()] * 3),  # type: ignore[arg-type]
+        (NormaliseRows(IN_C, norm), [fine.double()]),
+        (NormaliseRows(IN_C, norm), [fine.transpose(0, 1)]),
+        (NormaliseRows(IN_C, nn.RMSNorm(6).double()), [fine]),
+        (NormaliseRows(IN_C, norm), [fine[:0]]),
+        (GatedProduct(IN_C), [fine, fine.bfloat16()]),
+        (GatedProduct(IN_C), [fine, fine[:1]]),
+        (Attend(IN_C, attention), [fine[:, :3].contiguous()] * 3),  # type: ignore[arg-type]
     ):
         with pytest.raises(Unfit):
             step(*given)  # type: ignore[operator]
     with torch.autocast("cpu", torch.float16), pytest.raises(Unfit, match="not in torch"):
-        NormaliseRows(norm, products_only=True)(fine)
+        NormaliseRows(IN_C, norm, products_only=True)(fine)
     assert not Attend.can(module_of(Attention(1, 1, rotary=0.0), *[(4, 6)] * 3))
 
 

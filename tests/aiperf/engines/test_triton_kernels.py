@@ -19,20 +19,23 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aiperf.engines.agreement import difference
 from aiperf.engines.engine import Engine
-from aiperf.engines.fused import Fused, fuse, fused_engine, triton_backend, triton_launch
+from aiperf.engines.fused import Fused, fuse, fused_engine, triton_images, triton_launch, triton_sequences
 from aiperf.engines.fused.backend import Activation
 from aiperf.engines.fused.image_steps import Gated, Mean
 from aiperf.engines.fused.norm_steps import Normalise
+from aiperf.engines.fused.sequence_steps import Attend, GatedProduct, NormaliseRows
 from aiperf.engines.fused.tensors import Unfit
 from aiperf.engines.fused.triton_backend import IN_TRITON as ON_DEVICE
 from aiperf.engines.fused.triton_backend import InTriton
 from aiperf.engines.fused.triton_launch import FEWEST_TILES, PROGRAMS, tiling
-from aiperf.engines.registry import FusedGraphed
+from aiperf.engines.registry import FusedGraphed, why_not
+from aiperf.measuring.training_step import batch
 from nas.graph import Graph
-from nas.layers import Conv2d, Gate
+from nas.layers import Attention, Conv2d, Gate
 from nas.modules import Network, module_of
 from nas.morphisms import Skip, SqueezeExcite
 from nas.seeds import residual, resnet50
+from nas.text_seeds import llama
 from nas.weights import initial
 from tests.aiperf.engines.recording import batch_of, passes_of
 from tests.aiperf.engines.test_fused_kernels import (
@@ -45,6 +48,13 @@ from tests.aiperf.engines.test_fused_kernels import (
     norm,
     seeded,
 )
+from tests.aiperf.engines.test_fused_sequences import (
+    expect_attended,
+    expect_gated,
+    expect_normalised,
+    expect_not_hidden,
+)
+from tests.aiperf.training.text_trials import TRAINING
 
 pytestmark = pytest.mark.triton
 
@@ -58,10 +68,16 @@ SHAPES = [
     (2, 131, 2, 1),
 ]
 """Channels that fill no tile, several tiles, and one alone; rows that fill none."""
+SEQUENCES = [(1, 1, 2), (2, 5, 33), (3, 7, 40), (2, 3, 160)]
+"""Rows that fill no tile, and wider ones than a tile of other kernels."""
+KINDS = [("fp32", "fp32"), ("fp32", "bf16"), ("bf16", "bf16"), ("fp32", "fp32")]
 WAYS = tuple(product(BOUNDS, (1, 2, 3), (False, True), Activation))
 ROUND = [(SHAPES[place % len(SHAPES)], *way) for place, way in enumerate(WAYS) if place % 2]
-MEGABYTES_OF_AN_IMAGE = 364
+MEGABYTES_OF_AN_IMAGE = 345
 """What a step of ResNet-50 may read and write for an image, in bf16."""
+
+
+OPERATORS = (triton_images, triton_sequences)
 
 
 class Interpreted(InTriton):
@@ -80,7 +96,8 @@ def tiles_of_few_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"TILE": 128, "WIDTHS": (16, 8), "PROGRAMS": 4, "FEWEST_TILES": 1, "MORE_PROGRAMS": 6}
     for name, value in few.items():
         monkeypatch.setattr(triton_launch, name, value)
-    monkeypatch.setattr(triton_backend, "PARTS", 2)
+    for module in OPERATORS:
+        monkeypatch.setattr(module, "PARTS", 2)
 
 
 @pytest.mark.parametrize(("shape", "dtype", "readers", "added", "activation"), ROUND, ids=str)
@@ -146,6 +163,28 @@ def test_what_the_kernels_do_not_take_is_refused() -> None:
             whole(wrong)
 
 
+@pytest.mark.parametrize(("shape", "readers", "kinds"), [*zip(SEQUENCES, (1, 3, 2, 5), KINDS)], ids=str)
+def test_rows_are_normalised_as_in_fp64(shape: tuple[int, ...], readers: int, kinds: tuple[str, str]) -> None:
+    expect_normalised(shape, kinds, readers, IN_TRITON)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp")  # e^200 is infinite, and 1 / ∞ is 0
+@pytest.mark.parametrize(("shape", "dtype"), [*zip(SEQUENCES, 2 * [torch.float32, torch.bfloat16])], ids=str)
+def test_a_gated_activation_is_that_of_fp64(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    expect_gated(shape, dtype, IN_TRITON)
+    expect_not_hidden(IN_TRITON)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_attention_with_rotary_positions_is_that_of_fp64(dtype: torch.dtype) -> None:
+    expect_attended(4, 2, 3, dtype, IN_TRITON)
+
+
+def test_a_row_that_no_program_holds_is_refused() -> None:
+    with pytest.raises(Unfit, match="a fused RMS norm has at most 8,192 features, not 8,193"):
+        NormaliseRows(IN_TRITON, nn.RMSNorm(8193))(torch.zeros(1, 1, 8193))
+
+
 def grown() -> Graph:
     graph = residual((1, 8, 8), 5, (4, 8))
     graph = SqueezeExcite.propose(graph, random.Random(0)).apply(graph)
@@ -165,20 +204,43 @@ def test_a_grown_network_makes_the_eager_step(
     assert difference(Engine(passes), engine, *batch) == ""
 
 
+@pytest.mark.parametrize(("kind", "format"), [(Fused, "bf16"), (FusedGraphed, "fp32")])
+def test_a_network_of_text_makes_the_eager_step(
+    kind: type[Engine], format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(fused_engine.BACKENDS, "cpu", IN_TRITON)  # type: ignore[misc]
+    passes = passes_of(llama((6,), 16, blocks=1, heads=2, groups=1, width=16, hidden=24), format=format)
+    assert why_not("fused", passes.network.graph, passes.device, TRAINING, 1) == ""
+    engine = kind(passes)
+    steps = [run for run, *_ in engine.answers.plan]
+    kinds = (NormaliseRows, Attend, NormaliseRows, GatedProduct, NormaliseRows)
+    sequences = [run for run in steps if isinstance(run, kinds)]
+    assert tuple(map(type, sequences)) == kinds
+    assert {run.backend for run in sequences} == {IN_TRITON}
+    assert difference(Engine(passes), engine, *batch(passes.network.graph, passes.device, 3)) == ""
+
+
 def test_the_operators_are_as_torch_wants_them() -> None:
     """Schema, what they change, and what they return of tensors without memory."""
     x, vector = seeded((2, 4, 3, 3), torch.float32).detach(), torch.rand(4)
     statistics, gates = torch.rand(8), torch.rand(2, 4)
-    rows: list[tuple[Any, tuple[Any, ...]]] = [
-        (triton_backend._learn, (x, x, vector, vector, vector.clone(), vector.clone(), 1, 0.1, 1e-5)),
-        (triton_backend._evaluate, (x, None, vector, vector, vector, vector, 0, 1e-5)),
-        (triton_backend._learn_backward, (x, x, x, x, vector, vector, statistics, 1, True)),
-        (triton_backend._gate, (x, gates)),
-        (triton_backend._gate_backward, (x, None, x, gates)),
-        (triton_backend._mean, (x,)),
-        (triton_backend._mean_backward, (gates, [2, 4, 3, 3])),
+    rows, features = torch.rand(2, 3, 8), torch.rand(8)
+    bits = torch.zeros(triton_launch.for_each(18, 4).bytes_of_bits, dtype=torch.uint8)
+    cases: list[tuple[Any, tuple[Any, ...]]] = [
+        (triton_images.learn, (x, x, vector, vector, vector.clone(), vector.clone(), 1, 0.1, 1e-5)),
+        (triton_images.evaluate, (x, None, vector, vector, vector, vector, 0, 1e-5)),
+        (triton_images.learn_backward, (x, x, x, bits, vector, vector, statistics, 1, True)),
+        (triton_images.gate, (x, gates)),
+        (triton_images.gate_backward, (x, None, x, gates)),
+        (triton_images.mean, (x,)),
+        (triton_images.mean_backward, (gates, [2, 4, 3, 3])),
+        (triton_sequences.normalise, (rows, features, 1e-6, torch.bfloat16)),
+        (triton_sequences.normalise_backward, ([rows, rows], rows, features, torch.rand(6))),
+        (triton_sequences.turn, (rows, torch.rand(2, 3, 2), 4, torch.bfloat16, True)),
+        (triton_sequences.silu_product, (rows, rows)),
+        (triton_sequences.silu_product_backward, (rows, rows, rows)),
     ]
-    for operator, arguments in rows:
+    for operator, arguments in cases:
         torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
 
 
@@ -199,6 +261,15 @@ def test_the_steps_on_a_device_give_tensors_of_that_device() -> None:
             )[:2],
         ]
         means = Mean(ON_DEVICE)(images)
+        rows = torch.empty(2, 5, 24, dtype=torch.bfloat16)
+        attention = module_of(Attention(2, 2), *[(5, 24)] * 3)
+        sequences = [
+            *NormaliseRows(ON_DEVICE, nn.RMSNorm(24, eps=1e-6), 2)(rows),
+            Attend(ON_DEVICE, attention)(rows, rows, rows),  # type: ignore[arg-type]
+            GatedProduct(ON_DEVICE)(rows, rows),
+        ]
+    for each in sequences:
+        assert (each.device, each.dtype, each.shape) == (images.device, images.dtype, rows.shape)
     assert (means.device, means.dtype, means.shape) == (images.device, images.dtype, vectors.shape)
     for each in found:
         assert each is not None
@@ -215,8 +286,8 @@ class Traffic:
     kernel: str = ""
 
     def count(self, pointers: Any, mask: Any) -> None:
-        if pointers.data.ndim == 2:
-            size = pointers.get_element_ty().primitive_bitwidth // 8
+        size = pointers.get_element_ty().primitive_bitwidth // 8
+        if pointers.data.ndim == 2 or size == 1:
             self.done[self.kernel] += int(mask.data.sum()) * size
 
 
@@ -224,7 +295,7 @@ class Traffic:
 def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
     from triton.runtime.interpreter import interpreter_builder
 
-    found, launch = Traffic(), triton_backend.launch
+    found, launch = Traffic(), triton_launch.launch
     load, store = interpreter_builder.create_masked_load, interpreter_builder.create_masked_store
 
     def launched(name: str, programs: int, *arguments: Any, **constants: int) -> None:
@@ -241,19 +312,21 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
         found.count(pointers, mask)
         return store(pointers, value, mask, *others)
 
-    monkeypatch.setattr(triton_backend, "launch", launched)
+    for module in OPERATORS:
+        monkeypatch.setattr(module, "launch", launched)
     monkeypatch.setattr(interpreter_builder, "create_masked_load", loaded)
     monkeypatch.setattr(interpreter_builder, "create_masked_store", stored)
     return found
 
 
 def stated(name: str, arguments: tuple[Any, ...]) -> int:
-    """The bytes of the images that a kernel is given, or of the sums that it finishes: each is read or
-    written once."""
+    """The bytes of the images or sequences that a kernel is given, or of the sums that it finishes: each is
+    read or written once."""
     tensors = [each for each in arguments if isinstance(each, Tensor)]
     if name.startswith("finish"):
         return tensors[0].nbytes
-    return sum(each.nbytes for each in tensors if each.dim() == 4)
+    whole = max(each.dim() for each in tensors)
+    return sum(each.nbytes for each in tensors if each.dim() == whole or each.dtype == torch.uint8)
 
 
 @pytest.mark.parametrize(("added", "readers"), [(False, 1), (True, 2)])
@@ -268,27 +341,44 @@ def test_each_kernel_reads_and_writes_its_images_once(added: bool, readers: int,
     assert traffic.done == traffic.stated
 
 
+def test_each_kernel_reads_and_writes_its_sequences_once(traffic: Traffic) -> None:
+    x, z = (torch.randn(2, 4, 40, dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
+    found = NormaliseRows(IN_TRITON, nn.RMSNorm(40, eps=1e-6), 3)(x)
+    torch.autograd.backward(found, [torch.ones_like(each) for each in found])
+    GatedProduct(IN_TRITON)(z, x).sum().backward()
+    for back in (False, True):
+        turns, heads = torch.rand(2, 4, 5), 2 * 40 // 10
+        IN_TRITON.turn(x.detach(), turns, 10, torch.float32, back)
+        # Angles are read for each head of each sequence, from a cache: all sequences have the same.
+        traffic.stated["turn"] += (heads - 1) * turns.nbytes
+        assert traffic.done["turn"] == traffic.stated["turn"]
+    assert len(traffic.done) == 6
+    assert traffic.done == traffic.stated
+
+
 def test_a_step_of_resnet50_moves_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Convolutions read and write their images three times. Sums are counted as of batches of 256 images."""
+    """Convolutions read and write their images three times. Sums are counted as of batches of 256 images.
+
+    Computed in fp32, and counted in bf16, in which a processor without it takes 16 times as long.
+    """
     monkeypatch.undo()
     moved = {"kernels": 0.0}
 
     def launched(name: str, programs: int, *arguments: Any, **constants: int) -> None:
         if not name.startswith("finish"):
-            moved["kernels"] += stated(name, arguments) / len(batch)
+            moved["kernels"] += stated(name, tuple(map(in_bf16, arguments)))
         if name in ("sum_images", "sum_gradients"):
             _, channels, height, width = arguments[0].shape
             tiles = tiling(256 * height * width, channels, PROGRAMS, FEWEST_TILES)
             moved["kernels"] += 2 * 8 * tiles.chunks * channels / 256
 
     graph = resnet50((3, 224, 224), 1000)
-    batch, network = torch.randn(2, 3, 224, 224).to(memory_format=torch.channels_last), Network(graph)
+    image, network = torch.randn(1, 3, 224, 224).to(memory_format=torch.channels_last), Network(graph)
     network.load(initial(graph, 1))
     network.place(torch.device("cpu"), torch.channels_last)
     fuse(network, IN_TRITON)
-    monkeypatch.setattr(triton_backend, "launch", launched)
-    with torch.autocast("cpu", torch.bfloat16):
-        network(batch).float().mean().backward()
+    monkeypatch.setattr(triton_images, "launch", launched)
+    network(image).mean().backward()
     numbers = sum(
         size(graph.shapes[node.inputs[0]]) + size(graph.shapes[node.name])
         for node in graph.nodes
@@ -297,6 +387,12 @@ def test_a_step_of_resnet50_moves_few_bytes(monkeypatch: pytest.MonkeyPatch) -> 
     of_convolutions = 3 * 2 * numbers
     found = (moved["kernels"] + of_convolutions) / 1e6
     assert 300 < found <= MEGABYTES_OF_AN_IMAGE
+
+
+def in_bf16(argument: Any) -> Any:
+    """What a kernel is given; images without their numbers."""
+    is_image = isinstance(argument, Tensor) and argument.dim() == 4
+    return argument.to("meta", torch.bfloat16) if is_image else argument
 
 
 def size(shape: tuple[int, ...]) -> int:

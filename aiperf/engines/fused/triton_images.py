@@ -1,0 +1,324 @@
+"""Operators of torch on images, by kernels in Triton."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from aiperf.engines.fused.tensors import empty_like
+from aiperf.engines.fused.triton_launch import (
+    FEW_CHANNELS,
+    PARTS,
+    Tiling,
+    by_image,
+    for_each,
+    for_sums,
+    launch,
+    operator,
+)
+
+
+@operator(
+    "batchnorm",
+    "(Tensor images, Tensor? residual, Tensor weight, Tensor bias, Tensor(a!) running_mean, "
+    "Tensor(b!) running_variance, int activation, float momentum, float epsilon) -> (Tensor, Tensor, Tensor)",
+    ("running_mean", "running_variance"),
+)
+def learn(
+    images: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    running_mean: Tensor,
+    running_variance: Tensor,
+    activation: int,
+    momentum: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    tiles, channels = for_sums(images), images.shape[1]
+    partial, statistics = _partial(tiles, images), weight.new_empty(2 * channels)
+    launch("sum_images", tiles.programs, images, partial, *tiles.sizes, **tiles.constants)
+    launch(
+        "finish_statistics",
+        -(-channels // FEW_CHANNELS),
+        partial,
+        statistics,
+        running_mean,
+        running_variance,
+        tiles.rows,
+        tiles.chunk,
+        channels,
+        momentum,
+        epsilon,
+        PARTS=PARTS,
+        CHANNELS=FEW_CHANNELS,
+    )
+    spread, bits = statistics[channels:], _bits(images, residual, activation)
+    marks = bits if len(bits) else None
+    out = _normalised(images, residual, marks, statistics, spread, (weight, bias), activation, 0.0, False)
+    return out, statistics, bits
+
+
+@learn.register_fake
+def _(
+    images: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    running_mean: Tensor,
+    running_variance: Tensor,
+    activation: int,
+    momentum: float,
+    epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    bits = _bits(images, residual, activation)
+    return empty_like(images), weight.new_empty(2 * images.shape[1]), bits
+
+
+def _bits(images: Tensor, residual: Tensor | None, activation: int) -> Tensor:
+    """Memory for the bits of what an activation behind a residual cuts off. Without a residual that is
+    computed again from the images, and there are none."""
+    is_marked = residual is not None and activation
+    return images.new_empty(_of_each(images).bytes_of_bits if is_marked else 0, dtype=torch.uint8)
+
+
+def _of_each(images: Tensor) -> Tiling:
+    channels = images.shape[1]
+    return for_each(images.numel() // channels, channels)
+
+
+@operator(
+    "batchnorm_evaluate",
+    "(Tensor images, Tensor? residual, Tensor weight, Tensor bias, Tensor mean, Tensor variance, int "
+    "activation, float epsilon) -> Tensor",
+)
+def evaluate(
+    images: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    activation: int,
+    epsilon: float,
+) -> Tensor:
+    return _normalised(images, residual, None, mean, variance, (weight, bias), activation, epsilon, True)
+
+
+@evaluate.register_fake
+def _(images: Tensor, *_: object) -> Tensor:
+    return empty_like(images)
+
+
+def _normalised(
+    images: Tensor,
+    residual: Tensor | None,
+    bits: Tensor | None,
+    mean: Tensor,
+    spread: Tensor,
+    affine: tuple[Tensor, Tensor],
+    activation: int,
+    epsilon: float,
+    is_variance: bool,
+) -> Tensor:
+    out, tiles = empty_like(images), _of_each(images)
+    launch(
+        "normalise",
+        tiles.programs,
+        images,
+        residual,
+        out,
+        bits,
+        mean,
+        spread,
+        *affine,
+        *tiles.sizes,
+        epsilon,
+        **tiles.constants,
+        ACTIVATION=activation,
+        HAS_RESIDUAL=residual is not None,
+        MARKS=bits is not None,
+        OF_VARIANCE=is_variance,
+    )
+    return out
+
+
+@operator(
+    "batchnorm_backward",
+    "(Tensor first, Tensor? second, Tensor images, Tensor? bits, Tensor weight, Tensor bias, Tensor "
+    "statistics, int activation, bool keeps) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+def learn_backward(
+    first: Tensor,
+    second: Tensor | None,
+    images: Tensor,
+    bits: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    statistics: Tensor,
+    activation: int,
+    keeps: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    gradient, kept, to_weight, to_bias = _gradients(images, weight, keeps)
+    tiles, channels = for_sums(images), images.shape[1]
+    partial = _partial(tiles, images)
+    assert bits is None or keeps, "the gradient of a residual behind an activation is kept"
+    cut = _cut(activation, bits)
+    launch(
+        "sum_gradients",
+        tiles.programs,
+        first,
+        second,
+        images,
+        bits,
+        kept if keeps else None,
+        partial,
+        statistics,
+        weight,
+        bias,
+        *tiles.sizes,
+        **tiles.constants,
+        ACTIVATION=activation,
+        HAS_SECOND=second is not None,
+        CUT=cut,
+        KEEPS=keeps,
+    )
+    launch(
+        "finish_gradients",
+        -(-channels // FEW_CHANNELS),
+        partial,
+        to_bias,
+        to_weight,
+        tiles.chunks,
+        channels,
+        PARTS=PARTS,
+        CHANNELS=FEW_CHANNELS,
+    )
+    tiles = _of_each(images)
+    launch(
+        "to_images",
+        tiles.programs,
+        kept if keeps else first,
+        None if keeps else second,
+        images,
+        gradient,
+        statistics,
+        weight,
+        bias,
+        to_weight,
+        to_bias,
+        *tiles.sizes,
+        **tiles.constants,
+        ACTIVATION=activation,
+        HAS_SECOND=second is not None and not keeps,
+        CUT=_cut(0, None) if keeps else cut,
+    )
+    return gradient, kept, to_weight, to_bias
+
+
+@learn_backward.register_fake
+def _(
+    first: Tensor,
+    second: Tensor | None,
+    images: Tensor,
+    bits: Tensor | None,
+    weight: Tensor,
+    bias: Tensor,
+    statistics: Tensor,
+    activation: int,
+    keeps: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _gradients(images, weight, keeps)
+
+
+def _gradients(images: Tensor, weight: Tensor, keeps: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Memory for what a backward pass returns; an operator returns no None, so what is not kept is empty."""
+    kept = empty_like(images) if keeps else images.new_empty(0)
+    return empty_like(images), kept, torch.empty_like(weight), torch.empty_like(weight)
+
+
+def _partial(tiles: Tiling, images: Tensor) -> Tensor:
+    return torch.empty(2, tiles.chunks, tiles.channels, dtype=torch.float32, device=images.device)
+
+
+def _cut(activation: int, bits: Tensor | None) -> int:
+    """By which of the constants of the kernels it is known what the activation cut off."""
+    return 0 if not activation else 1 if bits is None else 2
+
+
+@operator(
+    "gate",
+    "(Tensor images, Tensor gates) -> Tensor",
+)
+def gate(images: Tensor, gates: Tensor) -> Tensor:
+    out, tiles = empty_like(images), by_image(images)
+    launch("gate", tiles.programs, images, gates, out, *tiles.sizes, **tiles.constants)
+    return out
+
+
+@gate.register_fake
+def _(images: Tensor, gates: Tensor) -> Tensor:
+    return empty_like(images)
+
+
+@operator(
+    "gate_backward",
+    "(Tensor first, Tensor? second, Tensor images, Tensor gates) -> (Tensor, Tensor)",
+)
+def gate_backward(
+    first: Tensor, second: Tensor | None, images: Tensor, gates: Tensor
+) -> tuple[Tensor, Tensor]:
+    found, tiles = (empty_like(images), torch.empty_like(gates)), by_image(images)
+    launch(
+        "gate_gradients",
+        tiles.programs,
+        first,
+        second,
+        images,
+        gates,
+        *found,
+        *tiles.sizes,
+        **tiles.constants,
+        HAS_SECOND=second is not None,
+    )
+    return found
+
+
+@gate_backward.register_fake
+def _(first: Tensor, second: Tensor | None, images: Tensor, gates: Tensor) -> tuple[Tensor, Tensor]:
+    return empty_like(images), torch.empty_like(gates)
+
+
+@operator(
+    "mean",
+    "(Tensor images) -> Tensor",
+)
+def mean(images: Tensor) -> Tensor:
+    out, tiles = images.new_empty(images.shape[:2]), by_image(images)
+    launch("mean", tiles.programs, images, out, *tiles.sizes, **tiles.constants)
+    return out
+
+
+@mean.register_fake
+def _(images: Tensor) -> Tensor:
+    return images.new_empty(images.shape[:2])
+
+
+@operator(
+    "mean_backward",
+    "(Tensor gradient, int[] shape) -> Tensor",
+)
+def mean_backward(gradient: Tensor, shape: list[int]) -> Tensor:
+    out = _images_like(gradient, shape)
+    tiles = by_image(out)
+    launch("mean_gradient", tiles.programs, gradient, out, *tiles.sizes, **tiles.constants)
+    return out
+
+
+@mean_backward.register_fake
+def _(gradient: Tensor, shape: list[int]) -> Tensor:
+    return _images_like(gradient, shape)
+
+
+def _images_like(gradient: Tensor, shape: list[int]) -> Tensor:
+    return torch.empty(shape, dtype=gradient.dtype, device=gradient.device, memory_format=torch.channels_last)

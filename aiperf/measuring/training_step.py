@@ -36,7 +36,7 @@ class RankWork:
         return batch_size * self.network.cost.train.price(TENSOR_OPS)
 
 
-class Steps(Protocol):
+class TrainingSteps(Protocol):
     """See `training_steps`."""
 
     def __call__(
@@ -58,7 +58,7 @@ def batch(graph: Graph, device: Device, batch_size: int, input: Shape | None = N
     return device.arranged(examples.to(device.torch)), targets.to(device.torch)
 
 
-def training_steps(network: Network, device: Device, format: str) -> Steps:
+def training_steps(network: Network, device: Device, format: str) -> TrainingSteps:
     """A function that returns a function, for a batch size and a shape of the examples, that makes one step:
     forward, backward, optimizer. All share one optimizer, so that its state takes memory only once."""
     load_dynamo()
@@ -86,7 +86,7 @@ def passes(
     input: Shape | None = None,
     through: Callable[[Tensor], Tensor] | None = None,
 ) -> Callable[[], None]:
-    """A function that makes the forward and the backward pass of one step, as `Steps`."""
+    """A function that makes the forward and the backward pass of one step, as `TrainingSteps`."""
     examples, targets = batch(network.graph, device, batch_size, input)
     forward = through or network
     objective = objective_of(network.graph)

@@ -221,6 +221,7 @@ def _heard(worker: subprocess.Popen[str]) -> FromGroup:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"), reason="root and tc make shaped links")
+@pytest.mark.timeout(300)
 def test_a_slow_link_has_the_figure_that_was_set_and_one_that_is_down_ends_in_time() -> None:
     slow = 5e6  # bytes per second of 40 Mbit/s
     with shaped([400, 400, 40, 400]) as hosts:

@@ -34,7 +34,7 @@ from nas.record import RecordError, decode, encode
 
 VERSION = 4
 """Version of the journal's form; a journal of another version is refused."""
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Version of the rules. A run states that under which it was made, and a later demand of the class ranked
 holds from its version on (`aiperf.rules.verdict`)."""
 _WRITTEN = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)

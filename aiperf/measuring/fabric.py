@@ -28,14 +28,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from aiperf.config import Config
 from aiperf.device import Device, bind_place
 from aiperf.host import variables
 from aiperf.host.child_process import die_with_parent, put
 from aiperf.parallel.ddp import meet_across_hosts, meeting_store, stay_on_host
+from aiperf.tasks.registry import task_of
 from aiperf.wire.door import INTERFACES, keep_others_away
 from aiperf.wire.fabric import rounds
 from aiperf.wire.layout import Place
-from aiperf.wire.messages import FabricPart, JoinFabric, TimedAllReduce
+from aiperf.wire.messages import CoupledPart, FabricPart, JoinFabric, TimedAllReduce
 from nas.bounded import system_text
 from nas.record import decode, encode
 
@@ -61,8 +63,9 @@ NETWORKS, RDMA = Path("/sys/class/net"), Path("/sys/class/infiniband")
 
 def measure(file: str, kind: str, until: str, listening: str) -> None:
     """The part of one rank, in a process of its own. `file` is the descriptor of a file with the rank's
-    place, `JoinFabric` and the rank's process, into which it then writes its `FabricPart`; `until` is the
-    limit in seconds of the monotonic clock of this host; `listening` is the descriptor of the first rank's
+    place, `JoinFabric`, the rank's process, the configuration and the seconds for the coupled control, into
+    which it then writes its `FabricPart`; `until` is the limit for the fabric in seconds of the monotonic
+    clock of this host; `listening` is the descriptor of the first rank's
     socket, or -1."""
     die_with_parent()
     given = json.loads(os.pread(int(file), os.fstat(int(file)).st_size, 0))
@@ -75,6 +78,7 @@ def measure(file: str, kind: str, until: str, listening: str) -> None:
     rank.does(f"meeting at {join.host}:{join.port}", backend=rank.device.backend)
     rank.meet(join, int(listening))
     rank.measure()
+    rank.couple(decode(Config, given["config"]), given["coupled_seconds"])
     os._exit(0)  # all is written, and to leave the world in order could hang
 
 
@@ -110,7 +114,7 @@ class _Rank:
         dist.init_process_group(
             self.device.backend, store=store, rank=self._position, world_size=len(everyone), timeout=left
         )
-        self._slowest(0.0)  # the first collective makes the connections
+        self.slowest(0.0)  # the first collective makes the connections
         if seat.leads and self.device.backend == "gloo":  # the others were not tried
             with socket.socket(fileno=os.dup(listening)) as door:
                 keep_others_away(door)
@@ -122,7 +126,7 @@ class _Rank:
         hosts: list[Any] = [None] * place.num_ranks
         dist.all_gather_object(hosts, self.part.host)
         pairs = rounds(place.num_hosts)
-        planned = USED * self._left()
+        planned = USED * self.left()
         if self._local > 1:
             self.does("the all-reduce within the host")
             first = self._position - place.device_index
@@ -137,21 +141,35 @@ class _Rank:
             rate = 0.0 if peer is None else self._exchange(peer, seconds)
             self.part = replace(self.part, pairs=(*self.part.pairs, rate))
             self.does(f"waiting for the others in round {index + 1} of the pairs")
-            self._slowest(0.0)
+            self.slowest(0.0)
         if pairs:
             self.does("the all-reduce over all ranks")
-            over_all = tuple(self._all_reduces(dist.group.WORLD, USED * self._left()))
+            over_all = tuple(self._all_reduces(dist.group.WORLD, USED * self.left()))
             self.part = replace(self.part, over_all=over_all)
-        self._slowest(0.0)  # so that none leaves while another still needs it
-        self.does("", transports=self._transports(), rdma_ports=rdma_ports())
+        self.slowest(0.0)  # so that none leaves while another still needs it
+        self.does("", transports=self._transports(), rdma_ports=rdma_ports(), coupled=CoupledPart())
 
-    def _left(self) -> float:
+    def couple(self, config: Config, seconds: float) -> None:
+        """Times the coupled control, of which what was measured before does not depend."""
+        self._until = monotonic() + seconds
+        self.couples("reading its libraries")
+        from aiperf.measuring.coupled import measure_coupled  # here, as it takes seconds to import
+
+        measure_coupled(task_of(config.data).control, self.device, config.training.format, self)
+
+    def couples(self, what: str, **found: Any) -> None:
+        before = self.part.coupled or CoupledPart()
+        coupled = replace(before, done=before.done + 1, reason=what, **found)
+        self.part = replace(self.part, coupled=coupled)
+        put(self._file, encode(self.part))
+
+    def left(self) -> float:
         """Seconds until the limit, by the clock of the first rank, so that all decide alike."""
         left = torch.tensor([self._until - monotonic()], device=self.device.torch)
         dist.broadcast(left, 0)
         return left.item()
 
-    def _slowest(self, seconds: float, group: Any = None) -> float:
+    def slowest(self, seconds: float, group: Any = None) -> float:
         """The longest of the times of the ranks of a group; all ranks of it have come here by then."""
         value = torch.tensor([seconds], device=self.device.torch)
         dist.all_reduce(value, dist.ReduceOp.MAX, group=group)
@@ -162,13 +180,13 @@ class _Rank:
         seconds, spent = min(SUM_SECONDS, seconds), 0.0
         for size in SIZES:
             values = torch.ones(size // 4, device=self.device.torch)
-            each = self._slowest(self._timed(partial(dist.all_reduce, values, group=group)), group)
+            each = self.slowest(self._timed(partial(dist.all_reduce, values, group=group)), group)
             repeats = max(1, min(MOST_REPEATS, int(seconds / len(SIZES) / max(each, 1e-9))))
             began = perf_counter()
             for _ in range(repeats):
                 dist.all_reduce(values, group=group)
             self.device.synchronise()
-            took = self._slowest(perf_counter() - began, group)
+            took = self.slowest(perf_counter() - began, group)
             yield TimedAllReduce(size, took / repeats)
             spent += each + took
             if spent + 2 * 8 * took / repeats > seconds:  # the next size, once to warm up and once timed

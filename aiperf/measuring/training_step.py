@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -35,6 +36,15 @@ class RankWork:
         return batch_size * self.network.cost.train.price(TENSOR_OPS)
 
 
+class TrainingSteps(Protocol):
+    """See `training_steps`."""
+
+    def __call__(
+        self, batch_size: int, input: Shape, through: Callable[[Tensor], Tensor] | None = None
+    ) -> Callable[[], None]:
+        """The forward pass goes `through` the network itself, or through what is wrapped around it."""
+
+
 def place_network(graph: Graph, device: Device) -> Network:
     """The network with initial weights on the device."""
     return placed(graph, initial(graph, seed=0), device)
@@ -48,16 +58,16 @@ def batch(graph: Graph, device: Device, batch_size: int, input: Shape | None = N
     return device.arranged(examples.to(device.torch)), targets.to(device.torch)
 
 
-def training_steps(
-    network: Network, device: Device, format: str
-) -> Callable[[int, Shape], Callable[[], None]]:
+def training_steps(network: Network, device: Device, format: str) -> TrainingSteps:
     """A function that returns a function, for a batch size and a shape of the examples, that makes one step:
     forward, backward, optimizer. All share one optimizer, so that its state takes memory only once."""
     load_dynamo()
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
 
-    def of(batch_size: int, input: Shape) -> Callable[[], None]:
-        both = passes(network, device, format, batch_size, input)
+    def of(
+        batch_size: int, input: Shape, through: Callable[[Tensor], Tensor] | None = None
+    ) -> Callable[[], None]:
+        both = passes(network, device, format, batch_size, input, through)
 
         def step() -> None:
             both()
@@ -69,15 +79,21 @@ def training_steps(
 
 
 def passes(
-    network: Network, device: Device, format: str, batch_size: int, input: Shape | None = None
+    network: Network,
+    device: Device,
+    format: str,
+    batch_size: int,
+    input: Shape | None = None,
+    through: Callable[[Tensor], Tensor] | None = None,
 ) -> Callable[[], None]:
-    """A function that makes the forward and the backward pass of one step."""
+    """A function that makes the forward and the backward pass of one step, as `TrainingSteps`."""
     examples, targets = batch(network.graph, device, batch_size, input)
+    forward = through or network
     objective = objective_of(network.graph)
 
     def both() -> None:
         with device.autocast(format):
-            loss = objective.loss(network(examples), targets)
+            loss = objective.loss(forward(examples), targets)
         network.zero_grad(set_to_none=True)
         loss.backward()  # fp16 needs no scaling here: nothing is learnt
 

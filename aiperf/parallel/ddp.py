@@ -97,14 +97,7 @@ class Ddp(Parallel):
     def wrap(
         self, network: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """Buckets of gradients are summed while the backward pass goes on. The gradients are views of the
-        buckets, which saves a copy and their memory."""
-        wrapped = DistributedDataParallel(
-            network,
-            device_ids=None if self._device.kind == "cpu" else [self._device.index],
-            gradient_as_bucket_view=True,
-            **OWN_STATISTICS,
-        )
+        wrapped = averaging(network, self._device)
         if self._compression == "fp16":
             wrapped.register_comm_hook(None, fp16_compress_hook)
         return wrapped, optimizer
@@ -123,6 +116,22 @@ class Ddp(Parallel):
         # last collectives, so they get the time for it: https://github.com/pytorch/pytorch/issues/56297
         time.sleep(RELEASE_SECONDS)
         dist.destroy_process_group()
+
+
+def averaging(network: nn.Module, device: Device, equal: bool = False) -> DistributedDataParallel:
+    """The network with gradients that are averaged over all ranks that this process has met. `equal`: its
+    weights are equal on all of them, so they are not sent.
+
+    Buckets of gradients are summed while the backward pass goes on. The gradients are views of the buckets,
+    which saves a copy and their memory.
+    """
+    return DistributedDataParallel(
+        network,
+        device_ids=None if device.kind == "cpu" else [device.index],
+        gradient_as_bucket_view=True,
+        init_sync=not equal,
+        **OWN_STATISTICS,
+    )
 
 
 def stay_on_host(place: Place) -> None:

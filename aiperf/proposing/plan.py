@@ -32,6 +32,8 @@ FABRIC_SECONDS, FABRIC_SHARE = (10.0, 60.0), 0.1
 """Minimum and maximum of `fabric_seconds`, and its share of the span. A process that imports torch takes 2 to
 3 s on two idle cores, and then measures for some seconds; the maximum includes the start of NCCL on thousands
 of ranks."""
+COUPLED_SECONDS = 30.0
+"""Maximum of `coupled_seconds`."""
 
 COOLING = 0.2
 """Fraction of a trial's steps after the warm-up, the last ones, in which a trapezoidal learning rate
@@ -82,6 +84,11 @@ def fabric_seconds(limits: LimitsConfig, ranks: int) -> float:
     least, most = FABRIC_SECONDS
     seconds = min(most, FABRIC_SHARE * 60 * limits.minutes) if limits.minutes else most
     return seconds if ranks > 1 and seconds >= least else 0.0
+
+
+def coupled_seconds(of_fabric: float) -> float:
+    """Time limit in seconds for the coupled control, after the fabric, whose limit is `of_fabric`."""
+    return min(COUPLED_SECONDS, of_fabric)
 
 
 def plan(trial: Trial, training: TrainingConfig, training_examples: int) -> Plan:

@@ -9,10 +9,11 @@ from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
 from aiperf.hardware.bound import no_bound_text
 from aiperf.proposing.plan import SEGMENT_SECONDS
+from aiperf.rules.controls import coupled_doubt
 from aiperf.rules.rule import LEAST_SPAN_SECONDS, NEVER_STARTED, Evidence, Inspection, inspection_of, unknown
 from aiperf.score.deviation import agreement
 from aiperf.score.disturbance import MOST_OTHERS, disturbances
-from aiperf.score.fabric import is_known
+from aiperf.score.fabric import coupled_share, is_known
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import RankedLimits
 from aiperf.wire.trial import State
@@ -180,6 +181,27 @@ def fabric(evidence: Evidence) -> Inspection:
     if unmeasured and not wrong:
         return unknown(unmeasured[0])
     return inspection_of(evidence.replay.timed_legs, NEVER_STARTED, told, wrong)
+
+
+def coupled(evidence: Evidence) -> Inspection:
+    """How fast the devices of several hosts train together was measured. No figure of it convicts; one that
+    other measurements contradict is not known."""
+    unmeasured, told = list[str](), "all ranks are on one host"
+    for leg in evidence.replay.timed_legs:
+        hosts = {ready.host for ready in leg.devices.values()}
+        if len(hosts) < 2:
+            continue
+        share = coupled_share(leg.fabric) if leg.fabric is not None else None
+        if leg.fabric is None or share is None:
+            why = leg.fabric.coupled.reason if leg.fabric and leg.fabric.coupled else ""
+            unmeasured.append("the coupled control was not measured" + (f": {why}" if why else ""))
+        elif doubt := coupled_doubt(leg, evidence.task.control):
+            unmeasured.append(doubt)
+        else:
+            told = f"measured between {len(hosts):,} hosts: {share:.2f} of uncoupled"
+    if unmeasured:
+        return unknown(unmeasured[0])
+    return inspection_of(evidence.replay.timed_legs, NEVER_STARTED, told)
 
 
 def control(evidence: Evidence) -> Inspection:

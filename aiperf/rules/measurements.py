@@ -27,17 +27,16 @@ from aiperf.hardware.bound import (
 from aiperf.hardware.peak import listed
 from aiperf.journal.attempts import Leg
 from aiperf.journal.replay import Replay
+from aiperf.rules.controls import MOST_OF_A_PIECE, coupled_faults, fast_controls, rung_faults
 from aiperf.rules.rule import Evidence, Inspection, inspection_of, unknown
 from aiperf.score.credit import credit
 from aiperf.score.lineage import rebuilt
 from aiperf.tasks.task import ControlNetwork
-from aiperf.wire.messages import Ceiling, Control, Ready, Rung
+from aiperf.wire.messages import Ceiling, Control, Ready
 from aiperf.wording import counted, percent
 from nas.ops import TENSOR_OPS, Ops
 from nas.products import element_operations, least_elements, least_products
 
-# One block of steps, or one validation, may run at a much better moment than the measurement did.
-MOST_OF_A_PIECE = 4.0
 KERNELS_SINCE = 2
 """Version of the rules since which layers that are counted in vain cost the class."""
 
@@ -104,7 +103,7 @@ def doubts(evidence: Evidence) -> list[str]:
         found.append(
             f"{counted(num, 'piece')} of work exceeded {MOST_OF_A_PIECE:g} times the ceilings of the devices"
         )
-    if fast := list(_fast_controls(replay, evidence.task.control)):
+    if fast := list(fast_controls(replay, evidence.task.control)):
         found.append(f"the control of {counted(len(fast), 'rank')} was faster than the ceiling of its device")
     if found:
         found.append(
@@ -112,24 +111,6 @@ def doubts(evidence: Evidence) -> list[str]:
             "on idle devices"
         )
     return found
-
-
-def _fast_controls(replay: Replay, network: ControlNetwork) -> Iterator[int]:
-    """Ranks whose control did more work than the fastest of all measurements on their device, such as one of
-    small images that is said to be of large ones."""
-    for leg in replay.timed_legs:
-        for rank in leg.controls.keys() & leg.ceilings.keys():
-            done = max(_control_rate(network, rung) for rung in leg.controls[rank].rungs)
-            if done > leg.ceilings[rank].fastest:
-                yield rank
-
-
-def _control_rate(network: ControlNetwork, rung: Rung) -> float:
-    """Smallest possible number of tensor operations per second of one rung; 0 for an impossible size, which
-    `_rung_faults` reports."""
-    used = network.named(rung.network)
-    least = _least_control_operations(used, rung.size) if rung.size in used.sizes else 0
-    return rung.examples_per_second * least
 
 
 Most = Callable[[tuple[int, ...]], float]
@@ -295,11 +276,12 @@ def measurement_faults(leg: Leg, format: str, network: ControlNetwork) -> Iterat
         yield from _rank_faults("ceiling", ceiling, ready)
         yield from _ceiling_faults(ceiling, ready, format)
         yield from _thread_faults(ceiling, ready, leg.threads.get(rank, set()))
+    yield from coupled_faults(leg, format, network)
     for rank, control in leg.controls.items():
         name, ready = f"the control of rank {rank}", leg.first_devices.get(rank)
         yield from _rank_faults("control", control, ready)
         for rung in control.rungs:
-            yield from _rung_faults(name, control.device, rung, ready, format, network)
+            yield from rung_faults(name, control.device, rung, ready, format, network)
         kinds = [(rung.network, rung.size, rung.batch_size) for rung in control.rungs]
         if len(set(kinds)) < len(kinds):
             yield f"{name} has two rates of the same {network.examples} in the same batch"
@@ -309,33 +291,6 @@ def measurement_faults(leg: Leg, format: str, network: ControlNetwork) -> Iterat
                 f"{name} is {control.examples_per_second:.2f} {network.examples}/s, but {done} "
                 f"{network.examples} took {control.seconds:.2f} s"
             )
-
-
-def _rung_faults(
-    name: str, device: str, rung: Rung, ready: Ready | None, format: str, network: ControlNetwork
-) -> Iterator[str]:
-    """Checks one rung: the task has this network, the examples have a possible size, and the device can be so
-    fast."""
-    used = network.named(rung.network)
-    if rung.network and used is network:
-        yield f"{name} used the network {rung.network!r:.60}, which the task does not have"
-        return
-    examples = used.examples_text.format(rung.size)
-    if rung.size not in used.sizes:
-        yield f"{name} used {examples}; possible sizes are {', '.join(map(str, used.sizes))}"
-        return
-    if not min(rung.batch_size, rung.steps, rung.seconds) > 0:
-        yield f"{name}: {rung.steps} steps of {rung.batch_size} {examples} took {rung.seconds:.2f} s"
-        return
-    bound = ready and bound_ops_per_second([ready], format)
-    if bound and not rung.examples_per_second * _least_control_operations(used, rung.size) <= bound:
-        yield f"{name} is more than {device} can do"
-
-
-@cache  # one size, or a few, for all ranks
-def _least_control_operations(network: ControlNetwork, size: int) -> int:
-    """Smallest possible number of tensor operations for one training example of the control."""
-    return TENSOR_OPS.mac * least_products(network.graph(size))[0]
 
 
 def _rank_faults(what: str, measured: Ceiling | Control, ready: Ready | None) -> Iterator[str]:

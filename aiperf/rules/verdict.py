@@ -168,6 +168,7 @@ RULES: tuple[Rule, ...] = (
     Rule("ranked disturbance", Kind.ELIGIBILITY, eligibility.disturbance, since=MEASURED_SINCE),
     Rule("ranked devices", Kind.ELIGIBILITY, eligibility.devices, since=CHECKED_SINCE),
     Rule("ranked fabric", Kind.ELIGIBILITY, eligibility.fabric, since=fabric.MEASURED_SINCE),
+    Rule("ranked coupled", Kind.ELIGIBILITY, eligibility.coupled, since=fabric.COUPLED_SINCE),
 )
 
 

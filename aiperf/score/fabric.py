@@ -1,18 +1,28 @@
-"""What the measured fabric says: the bus bandwidth of all-reduces, and which pairs and hosts are slow."""
+"""What the measured fabric says: the bus bandwidth of all-reduces, which pairs and hosts are slow, and how
+fast devices train together."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 
 from aiperf.journal.replay import Replay
+from aiperf.tasks.task import ControlNetwork
 from aiperf.wire.fabric import rounds
 from aiperf.wire.messages import Fabric, TimedAllReduce
+from nas.layers.layer import WIDE
 
 MEASURED_SINCE = 2
 """Version of the rules since which runs measure the fabric."""
+COUPLED_SINCE = 3
+"""Version of the rules since which runs time the coupled control."""
+FORWARD = 1 / 3
+"""Part of a training step before its first gradient: the forward pass has a third of the operations."""
+LEAST_TELLING = 4 << 20
+"""Least bytes of an all-reduce by which that of gradients is judged: a smaller one may only wait."""
 SLOW = 0.5
 """Share of the median of its round below which a pair is slow."""
 LEAST_PAIRS = 4
@@ -68,6 +78,59 @@ def bus_bandwidth(measured: TimedAllReduce, ranks: int) -> float:
     if measured.seconds <= 0 or ranks <= 0:  # a journal may hold any number
         return 0.0
     return 2 * (ranks - 1) / ranks * measured.bytes / measured.seconds
+
+
+def largest_sum(fabric: Fabric) -> TimedAllReduce | None:
+    """The largest all-reduce over all ranks, or of the only host; None if none was measured."""
+    measured = fabric.over_all or (fabric.nodes[0].within if len(fabric.nodes) == 1 else ())
+    return measured[-1] if measured else None
+
+
+def coupled_per_second(fabric: Fabric) -> float | None:
+    """Training examples per second of the coupled control, all ranks together; None if it is not known."""
+    coupled = fabric.coupled
+    if coupled is None or coupled.reason or not fabric.whole:
+        return None
+    return fabric.ranks * coupled.batch_size * coupled.steps / coupled.seconds
+
+
+def coupled_share(fabric: Fabric) -> float | None:
+    """That rate over the sum of the rates that each rank has by itself; None if it is not known."""
+    rate, coupled = coupled_per_second(fabric), fabric.coupled
+    return None if rate is None or coupled is None else rate / coupled.uncoupled_per_second
+
+
+def reduce_seconds(fabric: Fabric, gradient_bytes: int) -> float | None:
+    """Time in seconds for the sum of the gradients over all ranks at the bus bandwidth of the largest
+    all-reduce; None if that is not known."""
+    measured = largest_sum(fabric)
+    rate = bus_bandwidth(measured, fabric.ranks) if measured else 0.0
+    return 2 * (fabric.ranks - 1) / fabric.ranks * gradient_bytes / rate if rate > 0 else None
+
+
+def expected_share(step_seconds: float, sum_seconds: float, rest_seconds: float = 0.0) -> float:
+    """The coupled share of a step of a device by itself, if the sum of the gradients takes `sum_seconds`: it
+    begins after the forward pass, and goes on during the backward pass. `rest_seconds` is what a coupled step
+    takes in addition, whatever the links are. docs/machine.md derives it."""
+    return step_seconds / max(step_seconds, FORWARD * step_seconds + sum_seconds + rest_seconds)
+
+
+@cache
+def gradient_bytes(network: ControlNetwork) -> int:
+    """Bytes of the gradients of the control, which are in fp32. They do not depend on the examples' size."""
+    return WIDE * network.graph(network.sizes[-1]).num_parameters
+
+
+def share_by_links(fabric: Fabric, network: ControlNetwork) -> float | None:
+    """`expected_share` of the control by the largest all-reduce; None if that is too small to tell, or the
+    coupled control is not known."""
+    coupled, largest = fabric.coupled, largest_sum(fabric)
+    seconds = reduce_seconds(fabric, gradient_bytes(network))
+    if coupled is None or coupled_share(fabric) is None or largest is None or seconds is None:
+        return None
+    if largest.bytes < LEAST_TELLING:
+        return None
+    return expected_share(fabric.ranks * coupled.batch_size / coupled.uncoupled_per_second, seconds)
 
 
 def within_hosts(fabric: Fabric) -> list[tuple[str, TimedAllReduce, float]]:

@@ -10,14 +10,19 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import BinaryIO
 
 from aiperf.errors import AiperfError, GroupBroken, WorldError
-from aiperf.host.child_process import Child, Killed, NoReply, answer_file, put, written
+from aiperf.host.child_process import Child, Killed, NoReply, NotInTime, answer_file, put, written
 from aiperf.host.scheduler_warning import ALL, held
+from aiperf.proposing.plan import coupled_seconds
 from aiperf.wire.door import open_door
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import DIED, FabricMeeting, FabricPart, FromGroup, JoinFabric, Setup, ToGroup
 from nas.record import RecordError, decode, encode
+
+POLL_SECONDS = 0.1
+"""Time between two looks at what the process has written."""
 
 
 def take_part(
@@ -45,21 +50,27 @@ def take_part(
         if not isinstance(join, JoinFabric):  # Quit, or Disband where another rank of the group died
             raise GroupBroken(f"{type(join).__name__} came before the fabric was measured")
         if join.host:
-            send(_measured(setup.fabric_seconds, place, kind, join, door))
+            send(_measured(setup, place, kind, join, door))
         else:
             send(FabricPart(place.rank, socket.gethostname(), place.host_index, reason=unknown))
 
 
 def _measured(
-    seconds: float, place: Place, kind: str, join: JoinFabric, door: socket.socket | None
+    setup: Setup, place: Place, kind: str, join: JoinFabric, door: socket.socket | None
 ) -> FabricPart:
     """What the process of this rank measured, or did until it ended or its time was over."""
     part = FabricPart(place.rank, socket.gethostname(), place.host_index, reason="the start of its process")
     began, listening = time.monotonic(), -1 if door is None else door.fileno()
-    until = began + seconds
+    until, seconds = began + setup.fabric_seconds, setup.fabric_seconds
     with answer_file() as file:
         # Not by the words of the command, which everybody on the host can read: there is a secret in it.
-        given = {"place": encode(place), "join": encode(join), "parent": os.getpid()}
+        given = {
+            "place": encode(place),
+            "join": encode(join),
+            "parent": os.getpid(),
+            "config": encode(setup.config),
+            "coupled_seconds": coupled_seconds(seconds),
+        }
         put(str(file.fileno()), given)
         words = [str(file.fileno()), kind, str(until), str(listening)]
         failed, died = "", False
@@ -69,13 +80,32 @@ def _measured(
                 child = Child("aiperf.measuring.fabric:measure", *words, keep=keep)
             if door is not None:
                 door.close()
+            while not child.ended and time.monotonic() < until:
+                time.sleep(POLL_SECONDS)
+                known = _written(file)
+                if part.reason and known is not None and not known.reason:  # the fabric is known
+                    seconds = coupled_seconds(seconds)
+                    until = time.monotonic() + seconds
+                part = known or part
             child.answer(until - time.monotonic())
+        except NotInTime:
+            failed = f"no answer in {seconds:.0f} s"
         except (AiperfError, NoReply, OSError) as error:
             failed = str(error)
             died = isinstance(error, Killed)
-        with suppress(ValueError, RecordError):  # it wrote nothing yet, or was ended while writing
-            part = decode(FabricPart, json.loads(written(file)))
-    if not part.reason:  # it was done, however it ended then
-        return part
-    done, seconds = DIED if died else part.done, time.monotonic() - began
-    return replace(part, reason=f"{part.reason}: {failed}", done=done, seconds=seconds)
+        part = _written(file) or part
+    if part.reason:
+        done, seconds = DIED if died else part.done, time.monotonic() - began
+        return replace(part, reason=f"{part.reason}: {failed}", done=done, seconds=seconds)
+    coupled = part.coupled
+    if coupled is not None and coupled.reason:
+        done = DIED if died else coupled.done
+        part = replace(part, coupled=replace(coupled, reason=f"{coupled.reason}: {failed}", done=done))
+    return part  # it was done, however it ended then
+
+
+def _written(file: BinaryIO) -> FabricPart | None:
+    """What the process has written; None if that is nothing yet, or it is just writing."""
+    with suppress(ValueError, RecordError):
+        return decode(FabricPart, json.loads(written(file)))
+    return None

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import fsum
 
-from aiperf.wire.messages import Fabric, FabricNode, FabricPart, TimedAllReduce
+from aiperf.wire.messages import Coupled, Fabric, FabricNode, FabricPart, TimedAllReduce
 
 DIGITS = 5
 """Significant digits of rates and times that are kept."""
 MOST_DETAILED, MOST_PAIRED, MOST_REASONS = 4096, 24576, 64
 """Numbers of hosts above which all-reduces within them, then also the rates of pairs, are not kept, and of
 which the reasons are: a line of the journal has at most 4 MiB (`nas.bounded.LONGEST_LINE`)."""
+
+SHOWN = 5
+"""Most hosts that are named in one reason."""
 
 
 def rounds(hosts: int) -> tuple[tuple[tuple[int, int], ...], ...]:
@@ -81,6 +85,34 @@ def assembled(parts: Collection[FabricPart], ranks: Collection[int]) -> Fabric:
         transports=dict(sorted(sum((Counter(part.transports) for part in parts), Counter()).items())),
         seconds=max((part.seconds for part in parts), default=0.0),
         missing=tuple(sorted(set(ranks) - {part.rank for part in parts})),
+        coupled=_coupled(sorted(parts, key=lambda part: part.rank)),
+    )
+
+
+def _coupled(parts: Sequence[FabricPart]) -> Coupled | None:
+    """The coupled control from the parts in the order of their ranks; None if no rank came so far."""
+    timed = [part.coupled for part in parts if part.coupled is not None]
+    if not timed:
+        return None
+    least = min((each.done for each in timed if each.reason), default=0)
+    hosts = dict[str, str]()
+    for part in parts:
+        own = part.coupled
+        if own is None:
+            hosts.setdefault(part.host, f"rank {part.rank}, {part.reason}")
+        elif own.reason and own.done == least:
+            hosts.setdefault(part.host, f"rank {part.rank}, {own.reason}")
+    told = [f"{host}: {reason}" for host, reason in list(hosts.items())[:SHOWN]]
+    more = [f"and {len(hosts) - SHOWN:,} more"] if len(hosts) > SHOWN else []
+    rates = [each.batch_size * each.steps / each.alone_seconds for each in timed if each.alone_seconds > 0]
+    return Coupled(
+        timed[0].network,
+        timed[0].size,
+        timed[0].batch_size,
+        timed[0].steps,
+        _rounded(timed[0].seconds),
+        _rounded(fsum(rates)),
+        "; ".join([*told, *more]),
     )
 
 

@@ -29,6 +29,7 @@ from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.language.tally import Predicted
 from aiperf.tasks.tally import Tally
 from aiperf.wire.trial import BLOCK_SECONDS, Segment, State, StepBlock, Trial
+from nas.layers.layer import LATER
 from nas.portable.preparation import Preparation
 from nas.record import RecordError, decode, encode
 
@@ -261,8 +262,28 @@ class TimedAllReduce:
 
 LEAST_SECONDS = 1e-12
 """No clock shows a shorter time in seconds, also divided by a number of repeats; but it may show none."""
+MOST_COUNTED = 10**18
+"""No figure of a measurement is larger, whatever its unit."""
 DIED = -1
 """Value of `FabricPart.done` of a process that died."""
+
+
+@dataclass(frozen=True)
+class CoupledPart:
+    """What one rank timed of the coupled control (see `Coupled`)."""
+
+    network: str = ""
+    size: int = 0
+    batch_size: int = 0
+    steps: int = 0
+    alone_seconds: float = 0.0
+    """Time of the steps of this rank by itself."""
+    seconds: float = 0.0
+    """Time of as many steps with averaged gradients, on the slowest rank."""
+    done: int = 0
+    """As `FabricPart.done`."""
+    reason: str = ""
+    """As `FabricPart.reason`."""
 
 
 @dataclass(frozen=True)
@@ -293,7 +314,9 @@ class FabricPart(FromGroup):
     """Number of parts of the work that were done; DIED if the process was killed, for which the others then
     waited."""
     reason: str = ""
-    """What was not done, and why; empty if everything was."""
+    """What was not done, and why; empty if everything was, but for the coupled control."""
+    coupled: CoupledPart | None = None
+    """None if the process had not come so far."""
 
 
 @dataclass(frozen=True)
@@ -305,6 +328,38 @@ class FabricNode:
     rdma_ports: int = 0
     reason: str = ""
     """Why the measurement did not end, if it was because of this host; empty otherwise."""
+
+
+@dataclass(frozen=True)
+class Coupled:
+    """Training steps of the task's control network with gradients averaged over all ranks of the run, timed
+    next to the same steps of each rank by itself, all ranks at once."""
+
+    network: str
+    """As `Rung.network`."""
+    size: int
+    """As `Rung.size`."""
+    batch_size: int
+    """Training examples of one rank per step."""
+    steps: int
+    seconds: float
+    """Time of the coupled steps in seconds, on the slowest rank."""
+    uncoupled_per_second: float
+    """Training examples per second of all ranks together, each by itself."""
+    reason: str = ""
+    """Why nothing is known, with the hosts for which the others waited; empty if everything is."""
+
+    @property
+    def impossible(self) -> bool:
+        """Whether a figure is one that nobody can measure, of which no ratio can be made."""
+        counts = (self.batch_size, self.steps)
+        if self.reason:
+            return min(*counts, self.seconds, self.uncoupled_per_second) < 0
+        return not (
+            all(1 <= count <= MOST_COUNTED for count in counts)
+            and LEAST_SECONDS <= self.seconds <= MOST_COUNTED
+            and 1 / MOST_COUNTED <= self.uncoupled_per_second <= MOST_COUNTED
+        )
 
 
 @dataclass(frozen=True)
@@ -325,6 +380,8 @@ class Fabric:
     """Time in seconds of the slowest rank, from the start of its process."""
     missing: tuple[int, ...] = ()
     """Ranks that reported nothing, because their group was lost."""
+    coupled: Coupled | None = field(default=None, metadata=LATER)
+    """None in journals of earlier versions of the rules, and if the ranks had not come so far."""
 
     @property
     def whole(self) -> bool:
@@ -338,8 +395,9 @@ class Fabric:
         rates = [rate for pairs in self.rounds for rate in pairs]
         counts = [*self.transports.values(), *(node.rdma_ports for node in self.nodes)]
         return (
-            self.ranks < max(1, len(self.nodes))
+            not max(1, len(self.nodes)) <= self.ranks <= MOST_COUNTED
             or min([self.seconds, *rates, *counts]) < 0
+            or (self.coupled is not None and self.coupled.impossible)
             or any(
                 each.bytes < 1 or not (each.seconds == 0 or each.seconds >= LEAST_SECONDS) for each in timed
             )

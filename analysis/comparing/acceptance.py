@@ -19,15 +19,17 @@ from aiperf.rules.ending import Answer
 from aiperf.rules.rule import Kind
 from aiperf.rules.verdict import RunClass
 from aiperf.score.disturbance import disturbances
+from aiperf.score.fabric import LEAST_PAIRS, fabric_of, is_known, slow_pairs
 from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.wording import counted, figure, percent, rate
 from analysis.comparing.comparability import CODE, MixedError, refuse_mixed, refuse_sizes, unlike
 from analysis.readings.energy import Level, energy_at, read_energy
+from analysis.readings.fabric import bandwidth_text, largest
 from analysis.readings.judgement import Judged
 from analysis.readings.outliers import outlier_text, outliers
 from analysis.readings.robust import LEAST_NUMBER, all_known
 from analysis.readings.run_tables import environment
-from analysis.readings.score_figures import PER_JOULE, Figure, figures, num_devices
+from analysis.readings.score_figures import OF_UNCOUPLED, PER_JOULE, Figure, figures, num_devices
 from nas.record import RecordError, decode
 
 LEVELS: Mapping[str, Level] = {
@@ -41,6 +43,8 @@ RATES: Mapping[str, Callable[[float], str]] = {
     "ops_per_second_per_device": rate,
     "mfu": percent,
     "control_examples_per_second": lambda examples: f"{figure(examples)}/s",
+    "coupled_share": OF_UNCOUPLED.text,
+    "bus_bytes_per_second": bandwidth_text,
     **dict.fromkeys(LEVELS, PER_JOULE.text),
 }
 """The figures of which the median of the runs is judged, and how each is written."""
@@ -70,6 +74,10 @@ class Criteria:
     min_control_examples_per_second: float = 0.0
     """Least rate of the control, all devices together, in examples per second before the span; at the largest
     rung that all of the runs have timed."""
+    min_coupled_share: float = 0.0
+    """Least rate of the control coupled over all devices, as a share of the uncoupled one: 0.8."""
+    min_bus_bytes_per_second: float = 0.0
+    """Least bus bandwidth of the largest all-reduce over all ranks, in bytes per second."""
     min_ops_per_joule: float = 0.0
     """Least operations per joule of the devices alone (L0); unknown, which does not pass, if no sensor is
     read."""
@@ -86,6 +94,8 @@ class Criteria:
     """Largest share of each host's CPU time that other programs used: 0.05."""
     no_slow_ranks: bool = False
     """Whether it is required that no rank and no group is an outlier (docs/machine.md)."""
+    no_slow_pairs: bool = False
+    """Whether it is required that no pair of hosts is slow (docs/machine.md)."""
     max_drop: float = 0.0
     """Largest drop of the runs' median sustained OPS and control below the median of the earlier runs, as a
     share: 0.03."""
@@ -215,14 +225,17 @@ def _medians(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
 
 
 def _rates(runs: Sequence[Judged], key: str) -> list[float | None]:
-    """The figure `key` of each run. Energy and control are not among the figures of a score as they are
-    judged here: energy has levels, and controls compare only at a rung that all of the runs have."""
+    """The figure `key` of each run. Energy, control and fabric are not among the figures of a score as they
+    are judged here: energy has levels, and controls compare only at a rung that all of the runs have."""
     if key in LEVELS:
         found = [energy_at(LEVELS[key], read_energy(run.files, run.replay)) for run in runs]
         return [each.ops_per_joule(run.score.goodput.operations) for each, run in zip(found, runs)]
     if key == "control_examples_per_second":
         common = at_common_rung([controls_of(run.replay) for run in runs])
         return [fsum(one.examples_per_second for one in each.values()) for each in common or ()]
+    if key == "bus_bytes_per_second":
+        sums = [largest(fabric) if (fabric := fabric_of(run.replay)) else None for run in runs]
+        return [found.bytes_per_second if found else None for found in sums]
     return [figures(run.replay, run.score)[key].value for run in runs]
 
 
@@ -270,6 +283,24 @@ def _nodes(criteria: Criteria, run: Judged) -> Iterator[Judgement]:
             known = num_devices(run.replay) >= LEAST_NUMBER
             few = "unknown: fewer than four ranks cannot be compared"
             yield Judgement("no_slow_ranks", name, "none" if known else few, "none", True if known else None)
+    if criteria.no_slow_pairs:
+        yield from _pairs(run)
+
+
+def _pairs(run: Judged) -> Iterator[Judgement]:
+    """Judgements of the slow pairs of hosts, each of which names both."""
+    name, fabric = run.replay.opened.run_id, fabric_of(run.replay)
+    slow = slow_pairs(fabric) if fabric is not None else []
+    for each in slow:
+        text = f"{bandwidth_text(each.bytes_per_second)}, where the median was {bandwidth_text(each.median)}"
+        yield Judgement("no_slow_pairs", name, text, "none", False, ", ".join(each.hosts))
+    if not slow:
+        known = fabric is not None and is_known(fabric)
+        enough = fabric is not None and len(fabric.nodes) >= 2 * LEAST_PAIRS
+        why = f"fewer than {2 * LEAST_PAIRS} hosts cannot be compared" if known else "the fabric is not known"
+        passed = known and enough
+        text = "none" if passed else f"unknown: {why}"
+        yield Judgement("no_slow_pairs", name, text, "none", True if passed else None)
 
 
 def node_controls(replay: Replay) -> dict[str, float | None]:

@@ -18,7 +18,7 @@ from analysis.comparing.repeatability import RepeatedRuns, largest_by_chance, re
 from analysis.readings import run_tables
 from analysis.readings.devices import MIXED, most_threads, product_ceilings, products_text
 from analysis.readings.energy import Level, energy_at, read_energy
-from analysis.readings.fabric import largest, transports_text
+from analysis.readings.fabric import coupled_reading, largest, transports_text
 from analysis.readings.hosts import reading_of
 from analysis.readings.judgement import Judged, refuse_two_tasks
 from analysis.readings.occupancy import PART_TEXTS, PARTS, occupancy
@@ -194,6 +194,7 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
         *_energy(first, second),
         rows["error"],
         _control(first, second),
+        *([rows["coupled_share"]] if any(map(coupled_reading, (first.replay, second.replay))) else []),
         _ceiling(first, second),
         *_fabric(first, second),
         rows["span_seconds"],

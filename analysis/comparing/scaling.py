@@ -17,7 +17,7 @@ from analysis.table import Cell, Table, comma_separated
 
 CSV_COLUMNS = (
     *("run", "nodes", "devices", "ops_per_second", "efficiency", "error"),
-    *("training_share", "busy_share", "mfu", "verdict", "aiperf1_ops_per_second"),
+    *("training_share", "busy_share", "mfu", "coupled_share", "verdict", "aiperf1_ops_per_second"),
 )
 
 
@@ -82,7 +82,8 @@ def scaling(runs: Sequence[Judged]) -> Scaling:
 def table(found: Scaling) -> Table:
     """The table of the page, a row for each run."""
     rows = [_row(point, found) for point in found.points]
-    return Table.of(rows[0], [row.values() for row in rows], (False, *[True] * 9, False, True))
+    figures = (False, *[True] * (len(rows[0]) - 3), False, True)
+    return Table.of(rows[0], [row.values() for row in rows], figures)
 
 
 def _row(point: ScalingPoint, found: Scaling) -> Mapping[str, Cell]:
@@ -95,6 +96,7 @@ def _row(point: ScalingPoint, found: Scaling) -> Mapping[str, Cell]:
     efficiency = Figure(relative, point.efficiency, SHARE, mark=found.mark)
     before = [Figure("nodes", point.nodes, COUNT), known["devices"]]
     after = [known["error"], Figure("training", point.training_share, SHARE), known["mfu"]]
+    after += [known["coupled_share"]] * any(point.figures["coupled_share"].value for point in found.points)
     each, last = known["ops_per_second_per_device"], known["aiperf1_ops_per_second"]
     return {
         "run": marked(point.run, found.mark),

@@ -20,7 +20,7 @@ from analysis.readings.conclusion import group_health, groups_text, losses_text
 from analysis.readings.device_checks import device_check_text
 from analysis.readings.devices import ceiling_text, energy_rows, look, slow_text
 from analysis.readings.disturbance import disturbance_text
-from analysis.readings.fabric import fabric_text
+from analysis.readings.fabric import coupled_reading, fabric_text
 from analysis.readings.judgement import Judged, glance_at
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
 from analysis.readings.run_tables import devices_text, engines_text, verdict_text, verdict_word
@@ -64,6 +64,7 @@ def summary_text(judged: Judged) -> str:
         *([("groups", groups_text(health))] if health.total > 1 else []),
         ("time", _time(score)),
         ("control", found["control_examples_per_second"].line),
+        *_named("coupled", [found["coupled_share"].line] if coupled_reading(replay) else []),
         *_named("fabric", fabric_text(replay)),
     ]
     # Whoever copies a line of figures copies the mark with it.

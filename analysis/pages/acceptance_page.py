@@ -28,6 +28,8 @@ MEANINGS: Mapping[str, str] = {
     "min_ops_per_second_per_device": "OPS per device, median",
     "min_mfu": "MFU, median",
     "min_control_examples_per_second": "control, median",
+    "min_coupled_share": "coupled control, median",
+    "min_bus_bytes_per_second": "bus bandwidth of the all-reduce, median",
     "min_ops_per_joule": "OPS/W of the devices, median",
     "min_ops_per_joule_l1": "OPS/W of the nodes, median",
     "min_ops_per_joule_l2": "OPS/W of nodes, network and storage, median",
@@ -36,6 +38,7 @@ MEANINGS: Mapping[str, str] = {
     "min_node_control": "slowest control of a node",
     "max_disturbance": "CPU time used by other programs",
     "no_slow_ranks": "slow ranks and groups",
+    "no_slow_pairs": "slow pairs of hosts",
     "max_drop": "drop below earlier runs",
     "same_environment": "same software and settings",
 }

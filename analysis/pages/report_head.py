@@ -12,12 +12,15 @@ from analysis.readings import run_tables
 from analysis.readings.conclusion import conclusion, group_health, losses_text
 from analysis.readings.devices import DeviceReadings, ceiling_text, slow_text
 from analysis.readings.disturbance import disturbance_text
+from analysis.readings.fabric import coupled_reading
 from analysis.readings.judgement import Judged
 from analysis.readings.progress import node_hours
 from analysis.readings.score_figures import Figure, Unit, figures
 from analysis.table import Table
 from launch.price import Price
 
+COUPLED = "coupled_share"
+"""The figure of runs of several devices only."""
 KEY = (
     "ops_per_second",
     "regulated_score",
@@ -27,6 +30,7 @@ KEY = (
     "tensor_ops_per_second",
     "goodput",
     "control_examples_per_second",
+    COUPLED,
 )
 """Keys of the figures that are read first. Energy and, with a price, money follow, and then `OLD`."""
 OLD = "aiperf1_ops_per_second"
@@ -159,14 +163,15 @@ def _attention(judged: Judged, devices: DeviceReadings) -> list[tuple[str, str]]
 def _key(judged: Judged, price: Price | None, devices: DeviceReadings) -> list[Figure]:
     """The key figures in the order of the page. Those of an incomplete run are so far only."""
     known, verdict = figures(judged.replay, judged.score), judged.verdict
-    found = [known[name] for name in KEY]
+    apart = () if coupled_reading(judged.replay) else (COUPLED,)
+    found = [known[name] for name in KEY if name not in apart]
     beside = [_energy(judged, devices), *([_money(judged, price)] if price else [])]
     found += [replace(one, mark=verdict.mark) for one in beside]
     if known[OLD].value is not None:
         found.append(known[OLD])
-    if verdict.answer is Answer.INCOMPLETE:  # the control was timed before the span, and is what it is
-        before = known["control_examples_per_second"]
-        return [one if one is before else replace(one, name=f"{one.name} so far") for one in found]
+    if verdict.answer is Answer.INCOMPLETE:  # controls were timed before the span, and are what they are
+        before = known["control_examples_per_second"], known[COUPLED]
+        return [one if one in before else replace(one, name=f"{one.name} so far") for one in found]
     return found
 
 

@@ -10,17 +10,23 @@ from typing import Any
 from aiperf.journal.replay import Replay
 from aiperf.proposing.plan import FABRIC_SECONDS, fabric_seconds
 from aiperf.score.fabric import (
+    COUPLED_SINCE,
     MEASURED_SINCE,
     bus_bandwidth,
+    coupled_per_second,
+    coupled_share,
     fabric_of,
     is_known,
+    largest_sum,
     past_rdma,
+    share_by_links,
     slow_hosts,
     slow_pairs,
     within_hosts,
 )
+from aiperf.tasks.registry import task_of
 from aiperf.wire.messages import Fabric, TimedAllReduce
-from aiperf.wording import bytes_text, counted, plain, scaled
+from aiperf.wording import bytes_text, counted, figure, plain, scaled
 from nas.record import encode
 
 SHOWN = 5
@@ -54,8 +60,40 @@ def fabric_record(replay: Replay) -> dict[str, Any]:
             "bus_bytes_per_second": found.bytes_per_second if found else None,
             "slow_pairs": encode(pairs),
             "slow_hosts": encode(slow_hosts(fabric, pairs)),
+            **({} if fabric.coupled is None else {"coupled_share": coupled_share(fabric)}),
         }
     }
+
+
+@dataclass(frozen=True)
+class CoupledReading:
+    """How fast the devices of a run train together."""
+
+    share: float | None
+    """Share of the rate that they have each by itself; None if it is not known."""
+    aside: str
+    """What it rests on, or why it is unknown."""
+
+
+def coupled_reading(replay: Replay) -> CoupledReading | None:
+    """None for a run that did not measure its fabric, and in a journal of rules that did not know it."""
+    fabric, task = fabric_of(replay), task_of(replay.opened.config.data)
+    if replay.opened.rules < COUPLED_SINCE or fabric is None:
+        return None
+    share, rate, coupled = coupled_share(fabric), coupled_per_second(fabric), fabric.coupled
+    if coupled is None or share is None or rate is None:
+        return CoupledReading(None, coupled.reason if coupled and coupled.reason else "as the fabric")
+    together, alone = (
+        figure(task.amount.rate(each, coupled.size)) for each in (rate, coupled.uncoupled_per_second)
+    )
+    network = task.control.named(coupled.network)
+    links = share_by_links(fabric, network)
+    by_links = f"; the bus bandwidth alone would leave {links:.2f}" if links is not None else ""
+    return CoupledReading(
+        share,
+        f"{together} of {alone} {task.amount.name}/s; {network.name} at {network.at([coupled.size])}, "
+        f"batch {coupled.batch_size} on each of {counted(fabric.ranks, 'rank')}{by_links}",
+    )
 
 
 @dataclass(frozen=True)
@@ -75,10 +113,10 @@ class Largest:
 
 def largest(fabric: Fabric) -> Largest | None:
     """That over all ranks, or of the only host; None if none was measured."""
-    measured = fabric.over_all or (fabric.nodes[0].within if len(fabric.nodes) == 1 else ())
-    if not measured:
+    measured = largest_sum(fabric)
+    if measured is None:
         return None
-    return Largest(measured[-1].bytes, fabric.ranks, bus_bandwidth(measured[-1], fabric.ranks))
+    return Largest(measured.bytes, fabric.ranks, bus_bandwidth(measured, fabric.ranks))
 
 
 def bandwidth_text(bytes_per_second: float) -> str:

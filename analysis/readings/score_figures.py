@@ -12,6 +12,7 @@ from aiperf.score.score import Score, error_bound
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import Task
 from aiperf.wording import clock, counted, figure, hundredths, percent, rate, rates, scaled
+from analysis.readings.fabric import coupled_reading
 from analysis.readings.hosts import control_reading
 from analysis.table import Cell
 
@@ -28,6 +29,8 @@ TERMS: Mapping[str, str] = {
     "validation_error": "Lowest so far.",
     "error": "Of the best network; test examples are used once, after the span.",
     "control_examples_per_second": "A fixed network, trained before the span: no search changes it.",
+    "coupled_share": "The rate of the control with gradients averaged over all devices, over the sum of the "
+    "rates that each has by itself.",
     "goodput": "Uncredited work was cut off or lost.",
     "ops_per_joule": "Sustained OPS per watt of electric power. What that includes is said beside it: "
     "devices only (level L0), nodes (L1), or nodes, network and storage (L2). Levels are not compared.",
@@ -42,6 +45,7 @@ EXPLAINED = (
     ("MFU", TERMS["mfu"]),
     ("OPS/W", TERMS["ops_per_joule"]),
     ("control", TERMS["control_examples_per_second"]),
+    ("coupled", TERMS["coupled_share"]),
 )
 """Names and explanations for pages that show these figures in the heads of a table."""
 
@@ -72,6 +76,7 @@ COUNT = Unit("{:,.0f}".format)
 ERROR = Unit(percent, is_share=True)
 PER_JOULE = Unit(partial(scaled, unit="OPS/W"))
 RATE = Unit(rate)
+OF_UNCOUPLED = Unit("{:.2f} of uncoupled".format, is_share=True)
 SECONDS = Unit(clock)
 SHARE = Unit(partial(percent, digits=1), is_share=True)
 
@@ -143,6 +148,7 @@ def _figures(replay: Replay, score: Score) -> Mapping[str, Figure]:
         ),
         **_errors(score, task),
         "control_examples_per_second": _control(replay, score),
+        "coupled_share": _coupled(replay),
         "goodput": Figure(
             "goodput",
             score.goodput.operations / score.raw.operations if score.raw.operations else None,
@@ -226,3 +232,11 @@ def _control(replay: Replay, score: Score) -> Figure:
     if score.control is not None and score.control.devices > 1:
         aside += f"; slowest {control.slowest:.4g} on {control.slowest_host}"
     return Figure(name, control.per_second, unit, aside)
+
+
+def _coupled(replay: Replay) -> Figure:
+    """The share of the coupled control; without one there is nothing to say of it."""
+    found = coupled_reading(replay)
+    if found is None:
+        return Figure("coupled", None, OF_UNCOUPLED, unknown="none")
+    return Figure("coupled", found.share, OF_UNCOUPLED, found.aside)

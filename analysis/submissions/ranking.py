@@ -10,6 +10,7 @@ from pathlib import Path
 from aiperf.errors import AiperfError, MissingExtra
 from aiperf.hardware.peak import Peak
 from aiperf.rules.ending import Answer
+from aiperf.score.fabric import fabric_of
 from aiperf.tasks.images.known_sets import unpacked
 from aiperf.wording import rate, rates
 from analysis.comparing.comparability import kind_key, own_seed_sha256
@@ -17,8 +18,9 @@ from analysis.pages.report import report_html
 from analysis.pages.report_head import About
 from analysis.readings import run_tables
 from analysis.readings.energy import Level, energy_at, read_energy
+from analysis.readings.fabric import largest
 from analysis.readings.hosts import control_reading
-from analysis.readings.score_figures import num_devices, task_of_run
+from analysis.readings.score_figures import figures, num_devices, task_of_run
 from analysis.submissions.fingerprint import measured
 from analysis.submissions.keys import Register, claimed_site
 from analysis.submissions.notarisation import Notarised, notarised
@@ -132,6 +134,8 @@ def _entry(
     energy = read_energy(run.judged.files, replay)
     per_joule = [energy_at(level, energy).ops_per_joule(score.goodput.operations) for level in Level]
     several, control = len(submission.runs) > 1, control_reading(replay)
+    fabric = fabric_of(replay)
+    summed = None if fabric is None else largest(fabric)
     return Entry(
         page=_page_name(f"{system['submitter']}-{system['system_name']}-{run.name}", used),
         machine=system["system_name"],
@@ -163,6 +167,8 @@ def _entry(
         control_rate=control.text if control else "",
         control_size=control.sizes if control else "",
         signer=signer,
+        coupled_share=figures(replay, score)["coupled_share"].value,
+        bus_bytes_per_second=summed.bytes_per_second if summed else None,
         notary="" if held is None else held.label,
         notary_text="" if held is None else held.text,
     )

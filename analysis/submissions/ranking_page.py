@@ -15,6 +15,7 @@ from aiperf import __version__
 from aiperf.wording import harmless, moment, percent, plain, rate, rates
 from analysis.pages.page import page
 from analysis.readings.energy import Level
+from analysis.readings.fabric import bandwidth_text
 from analysis.readings.score_figures import EXPLAINED
 from analysis.submissions.canonical import canonical
 from analysis.submissions.standing import Entry, RankedList, Standing
@@ -62,6 +63,8 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "control_examples_per_second": lambda entry: entry.control_examples_per_second,
     "control_rate": lambda entry: entry.control_rate,
     "control_size": lambda entry: entry.control_size,
+    "coupled_share": lambda entry: entry.coupled_share,
+    "bus_bytes_per_second": lambda entry: entry.bus_bytes_per_second,
     "page": lambda entry: entry.page,
 }
 """Columns by name, which includes the unit; an empty value, or null, is not known."""
@@ -89,6 +92,7 @@ def index_html(made: Standing) -> str:
         rate=rate,
         rates=rates,
         percent=percent,
+        bandwidth=bandwidth_text,
         day=_day,
         images=_images,
         summary=made.text,

@@ -96,6 +96,10 @@ class Entry:
     control_size: str
     """Size of the control's examples: "224²"."""
     signer: Signer
+    coupled_share: float | None = None
+    """Rate of the control coupled over all devices, of the uncoupled one."""
+    bus_bytes_per_second: float | None = None
+    """Bus bandwidth of the largest all-reduce over all ranks."""
     ops_per_joule_l1: float | None = None
     """Operations per joule of the nodes; next, of nodes, network and storage. Levels are never compared."""
     ops_per_joule_l2: float | None = None

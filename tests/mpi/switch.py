@@ -44,6 +44,12 @@ class Switch:
         """Nothing that the host sends reaches another; all still see the switch."""
         self.ip("link", "set", "dev", self.ports[host], "nomaster")
 
+    def shape(self, host: str, megabits: float) -> None:
+        """Limits the link of a host in both directions, also one that was limited before."""
+        for space, device in ((host, CABLE), ("switch", self.ports[host])):
+            words = ("tbf", "rate", f"{megabits}mbit", "burst", "64kb", "latency", "100ms")
+            run("tc", "-n", self.space(space), "qdisc", "replace", "dev", device, "root", *words)
+
     def repair(self, host: str) -> None:
         self.ip("link", "set", "dev", self.ports[host], "master", "bridge")
 

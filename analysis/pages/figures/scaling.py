@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from aiperf.rules.ending import Answer
 from aiperf.wording import counted, percent, plain, rate
 from analysis.comparing.published import Published
-from analysis.comparing.scaling import Scaling
+from analysis.comparing.scaling import Scaling, ScalingPoint
 from analysis.pages.figures.picture import (
     COLOURS,
     LEAST_TICKS,
@@ -43,6 +43,11 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
     other_devices = [float(other.devices) for other in others]
     other_rates = [other.ops_per_second for other in others]
     ends = [*devices, *other_devices]
+    coupled = [
+        (point.devices, share)
+        for point in found.points
+        if (share := point.figures["coupled_share"].value) is not None
+    ]
 
     def draw(frame: Frame) -> Drawing:
         figure, (upper, lower) = canvas(
@@ -72,7 +77,16 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         upper.set_ylabel("sustained OPS")
         lower.axhline(1.0, color=COLOURS["soft"], lw=1.0, dashes=(5, 3))
         lower.plot(devices, efficiencies, "o-", color=COLOURS["blue"], lw=1.4, ms=6, mec=COLOURS["paper"])
-        lower.set_ylim(0, max(1.1, 1.08 * efficiencies.max()))
+        lower.plot(
+            *(zip(*coupled) if coupled else ([], [])),
+            "s:",
+            color=COLOURS["green"],
+            lw=1.2,
+            ms=5,
+            mec=COLOURS["paper"],
+        )
+        highest = max([efficiencies.max(), *(share for _, share in coupled)])
+        lower.set_ylim(0, max(1.1, 1.08 * highest))
         lower.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10], min_n_ticks=LEAST_TICKS))
         lower.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
         lower.set_ylabel("efficiency")
@@ -88,11 +102,13 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         Key("blue", f"{found.origin.value}, with the 95 % interval", "points"),
         Key("soft", "ideal, from the smallest run: 100 % efficiency", "dashed"),
     ]
+    if coupled:
+        legend.append(Key("green", "coupled: the control over all devices, of uncoupled", "points"))
     if others:
         legend.append(Key("amber", "published by others under AIPerf 1.0 rules", "diamond"))
     labels = [
         f"{point.devices:,} devices, {plain(point.run)}\n{rate(point.ops_per_second)}\n"
-        f"efficiency {percent(point.efficiency, 1)}"
+        f"efficiency {percent(point.efficiency, 1)}{_coupled_text(point)}"
         for point in found.points
     ]
     labels += [
@@ -102,6 +118,11 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         name="scaling", title="Weak scaling", says=_says(found), draw=draw, legend=legend, labels=labels
     )
     return stamped(picture, found.mark)
+
+
+def _coupled_text(point: ScalingPoint) -> str:
+    known = point.figures["coupled_share"]
+    return "" if known.value is None else f"\ncoupled {known.text}"
 
 
 def _says(found: Scaling) -> str:
@@ -117,8 +138,16 @@ def _says(found: Scaling) -> str:
         f"{rate(last.ops_per_second)}, weak scaling efficiency {percent(last.efficiency, 1)} relative to "
         f"{counted(found.base_devices, 'device')}. At {last.devices:,} devices the groups trained "
         f"{percent(last.training_share, 1)} of their time, with validations "
-        f"{percent(last.busy_share, 1)}.{_above_one(found)}{warning}"
+        f"{percent(last.busy_share, 1)}.{_coupled_says(last)}{_above_one(found)}{warning}"
     )
+
+
+def _coupled_says(last: ScalingPoint) -> str:
+    """How fast the devices of the largest run trained one network together."""
+    known = last.figures["coupled_share"]
+    if known.value is None:
+        return ""
+    return f" The control over all of them, before the span, had {known.text}."
 
 
 def _above_one(found: Scaling) -> str:

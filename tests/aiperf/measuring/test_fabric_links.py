@@ -8,7 +8,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
@@ -16,9 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from aiperf.config import with_overrides
 from aiperf.errors import GroupBroken
 from aiperf.host.child_process import answer_file, put
 from aiperf.measuring import fabric
+from aiperf.score.fabric import FORWARD, coupled_share, expected_share, gradient_bytes, reduce_seconds
+from aiperf.tasks.language.task import LANGUAGE
 from aiperf.training import worker_process
 from aiperf.training.fabric import take_part
 from aiperf.wire.fabric import assembled
@@ -37,6 +39,7 @@ from aiperf.wire.messages import (
 )
 from nas.record import encode
 from tests.aiperf.presets import resolved_preset
+from tests.mpi.switch import CABLE, Switch, switch
 
 # As NCCL 2.22 prints it, from NVIDIA/nccl#1189 and #1814.
 REPORT = """node1:55:76 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB ; OOB eth0:10.0.0.1<0>
@@ -139,11 +142,14 @@ def test_a_run_that_ends_before_a_group_has_met_ends_its_workers(
 # What a worker does with its master: messages as hexadecimal lines.
 WORKER = """
 import json, sys
+from aiperf.proposing import plan
 from aiperf.training import worker_process
 from aiperf.training.fabric import take_part
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import Setup, ToGroup, pack, unpack
 from nas.record import decode
+
+plan.COUPLED_SECONDS = 120.0  # the machine may be busy with other tests
 
 def receive():
     return unpack(ToGroup, bytes.fromhex(sys.stdin.readline()))
@@ -155,77 +161,45 @@ take_part(receive(), decode(Place, json.loads(sys.argv[1])), "cpu", send, receiv
 """
 
 
-class Hosts:
-    """Hosts node0, node1, …, joined by a switch through links that are shaped in both directions."""
-
-    def __init__(self, mark: str) -> None:
-        self._mark = mark
-
-    def add(self, number: int, megabits: int) -> None:
-        name, port = f"{self._mark}{number}", f"port{number}"
-        _run("ip", "netns", "add", name)
-        pair = ("link", "add", "name", port, "type", "veth", "peer", "name", "cable")
-        _run("ip", "-n", f"{self._mark}s", *pair, "netns", name)
-        _run("ip", "-n", f"{self._mark}s", "link", "set", "dev", port, "up", "master", "bridge")
-        _run("ip", "-n", name, "addr", "add", f"10.78.0.{number + 1}/24", "dev", "cable")
-        for device in ("lo", "cable"):
-            _run("ip", "-n", name, "link", "set", "dev", device, "up")
-        for where, device in ((name, "cable"), (f"{self._mark}s", port)):
-            shape = ("tbf", "rate", f"{megabits}mbit", "burst", "64kb", "latency", "100ms")
-            _run("tc", "-n", where, "qdisc", "add", "dev", device, "root", *shape)
-
-    def cut(self, number: int) -> None:
-        _run("ip", "-n", f"{self._mark}s", "link", "set", "dev", f"port{number}", "down")
-
-    def start(self, number: int, *words: str) -> subprocess.Popen[str]:
-        inside = ("unshare", "--uts", "sh", "-ec", 'hostname "$0"; exec "$@"', f"node{number}")
-        return subprocess.Popen(
-            ["ip", "netns", "exec", f"{self._mark}{number}", *inside, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "GLOO_SOCKET_IFNAME": "cable", "OMP_NUM_THREADS": "1"},
-        )
-
-
-def _run(*words: str) -> None:
-    subprocess.run(words, check=True, timeout=60)
-
-
 @contextmanager
-def shaped(megabits: Sequence[int]) -> Iterator[Hosts]:
-    mark = f"f{uuid.uuid4().hex[:6]}-"
-    hosts, switch = Hosts(mark), f"{mark}s"
-    try:
-        _run("ip", "netns", "add", switch)
-        _run("ip", "-n", switch, "link", "add", "name", "bridge", "type", "bridge")
-        _run("ip", "-n", switch, "link", "set", "dev", "bridge", "up")
+def shaped(megabits: Sequence[float]) -> Iterator[Switch]:
+    """Hosts node0, node1, … with links of this speed."""
+    with switch() as hosts:
         for number, each in enumerate(megabits):
-            hosts.add(number, each)
+            hosts.add(f"node{number}", f"10.78.0.{number + 1}")
+            hosts.shape(f"node{number}", each)
         yield hosts
-    finally:
-        for name in ("s", *map(str, range(len(megabits)))):
-            if os.path.exists(f"/run/netns/{mark}{name}"):
-                _run("ip", "netns", "delete", f"{mark}{name}")
 
 
-def measured(hosts: Hosts, number: int, seconds: float, cut: int | None = None) -> Fabric:
+def start(hosts: Switch, name: str, *words: str) -> subprocess.Popen[str]:
+    inside = ("unshare", "--uts", "sh", "-ec", 'hostname "$0"; exec "$@"', name)
+    return subprocess.Popen(
+        ["ip", "netns", "exec", hosts.space(name), *inside, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "GLOO_SOCKET_IFNAME": CABLE, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def measured(hosts: Switch, number: int, seconds: float, cut: int | None = None) -> Fabric:
     """The fabric as a master hears of it; the link of host `cut` is taken down before they meet."""
     names = [f"node{each}" for each in range(number)]
     places = layout([names[0], *names])
-    setup = Setup(resolved_preset("digits"), {}, "", fabric_seconds=seconds)
+    config = with_overrides(resolved_preset("text"), {"training.format": "fp32"})  # its control is small
+    setup = Setup(config, {}, "", fabric_seconds=seconds)
     with ExitStack() as stack:
         workers = []
         for host, place in enumerate(places):
             words = (sys.executable, "-c", WORKER, json.dumps(encode(place)))
-            workers.append(stack.enter_context(hosts.start(host, *words)))
+            workers.append(stack.enter_context(start(hosts, names[host], *words)))
             stack.callback(workers[-1].kill)
             _say(workers[-1], setup)
         meeting, *others = [_heard(worker) for worker in workers]
         assert isinstance(meeting, FabricMeeting)
         assert others == [FabricMeeting(rank) for rank in range(2, number + 1)]
         if cut is not None:
-            hosts.cut(cut)
+            hosts.cut(names[cut])
         for worker in workers:
             _say(worker, JoinFabric(meeting.host, meeting.port, "5ec7e7"))
         parts = [_heard(worker) for worker in workers]
@@ -247,6 +221,7 @@ def _heard(worker: subprocess.Popen[str]) -> FromGroup:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"), reason="root and tc make shaped links")
+@pytest.mark.timeout(300)
 def test_a_slow_link_has_the_figure_that_was_set_and_one_that_is_down_ends_in_time() -> None:
     slow = 5e6  # bytes per second of 40 Mbit/s
     with shaped([400, 400, 40, 400]) as hosts:
@@ -263,3 +238,29 @@ def test_a_slow_link_has_the_figure_that_was_set_and_one_that_is_down_ends_in_ti
         broken = measured(hosts, 2, 6.0, cut=1)
     assert not broken.whole
     assert "no answer in 6 s" in broken.nodes[1].reason
+    assert broken.coupled is None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"), reason="root and tc make shaped links")
+@pytest.mark.timeout(600)
+def test_with_links_at_a_tenth_the_coupled_share_falls_as_the_formula_says() -> None:
+    """What a coupled step takes besides is measured with the fast links: it depends on the processor, which
+    other programs share."""
+    control, rest, shares = LANGUAGE.control.smaller, 0.0, list[float]()
+    assert control is not None
+    with shaped([100, 100]) as hosts:
+        for megabits in (100, 10):
+            for name in hosts.ports:
+                hosts.shape(name, megabits)
+            found = measured(hosts, 2, 120.0)
+            share, seconds = coupled_share(found), reduce_seconds(found, gradient_bytes(control))
+            assert found.coupled is not None
+            assert share is not None, found.coupled.reason
+            assert seconds is not None
+            step = found.ranks * found.coupled.batch_size / found.coupled.uncoupled_per_second
+            if shares:
+                assert share == pytest.approx(expected_share(step, seconds, rest), rel=0.2), (found, rest)
+            rest = step / share - FORWARD * step - seconds
+            shares.append(share)
+    assert shares[1] < 0.5 * shares[0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from aiperf.config import LimitsConfig, load_preset
-from aiperf.proposing.plan import Plan, fabric_seconds, plan
+from aiperf.proposing.plan import Plan, coupled_seconds, fabric_seconds, plan
 from aiperf.wire.trial import HyperParameters, Trial
 
 TRAINING = replace(load_preset("digits").training, validate_every_examples=2000, warmup=0.1, decay="cosine")
@@ -63,3 +63,4 @@ def test_the_fabric_takes_a_tenth_of_the_span_and_nothing_of_a_very_short_one(
     minutes: float, ranks: int, seconds: float
 ) -> None:
     assert fabric_seconds(LimitsConfig(minutes=minutes, max_trials=1), ranks) == pytest.approx(seconds)
+    assert coupled_seconds(seconds) == min(30.0, seconds)

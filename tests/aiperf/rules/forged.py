@@ -16,6 +16,7 @@ from aiperf.journal.events import (
     ControlMeasured,
     Dispatched,
     Event,
+    FabricMeasured,
     LegBegan,
     LegEnded,
     Opened,
@@ -30,6 +31,7 @@ from aiperf.rules.rule import Evidence, Finding, Kind
 from aiperf.rules.verdict import RULES, Verdict, judge_by
 from aiperf.score.lineage import Recount, recount
 from aiperf.score.score import score
+from aiperf.wire.messages import Coupled, Fabric
 from tests.journals import PARTS, Scene, Timed, part, replayed, told, within
 
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -185,6 +187,18 @@ def with_ceiling(**fields: object) -> Edit:
 
 def with_control(**fields: object) -> Edit:
     return said(ControlMeasured, **fields)
+
+
+def with_coupled(**fields: object) -> Edit:
+    """A run of several ranks that also coupled its control, with these fields."""
+
+    def edit(timed: list[Timed]) -> list[Timed]:
+        place = places(timed, Released)[0]
+        coupled = Coupled("", 224, 256, 20, 10.0, 1000.0)
+        fabric = Fabric(2, "nccl", (), (), (), {}, 9.0, coupled=replace(coupled, **fields))  # type: ignore[arg-type]
+        return [*timed[:place], (timed[place][0], FabricMeasured(fabric)), *timed[place:]]
+
+    return edit
 
 
 def with_end(reason: str, earlier_seconds: float) -> Edit:

@@ -196,7 +196,8 @@ def test_a_tested_network_without_credited_work_is_no_result() -> None:
     assert verdict.shortfall.text == "no segment was credited"
 
 
-NOT_AT_HAND = {"witnesses", "weights", "complete", "ranked disturbance", "ranked devices", "ranked fabric"}
+NOT_AT_HAND = {"witnesses", "weights", "complete"}
+NOT_AT_HAND |= {f"ranked {name}" for name in ("disturbance", "devices", "fabric", "coupled")}
 OF_WORK = {"steps", "examples", "accuracy", "speed", "ranked error", "ranked speed", "ranked segments"}
 OF_TRIALS = OF_WORK | {"times", "lineage", "operations", "bounds", "search"}
 OF_THE_CLOCK = OF_TRIALS | {"span", "ranks", "code", "clocks", "precision", "initialisation"}

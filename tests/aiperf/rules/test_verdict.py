@@ -30,7 +30,7 @@ from aiperf.rules.eligibility import foreseen
 from aiperf.rules.rule import Evidence, Finding, Inspection, Kind, Outcome, Rule
 from aiperf.rules.verdict import KNOWN_IF_RANKED, RULES, RunClass, Verdict, judge
 from aiperf.tasks.images.tally import Classified
-from aiperf.wire.messages import DeviceCheck, Evaluated, Fabric, FabricNode, HostUse, TimedAllReduce
+from aiperf.wire.messages import Coupled, DeviceCheck, Evaluated, Fabric, FabricNode, HostUse, TimedAllReduce
 from tests.aiperf.presets import resolved_preset
 from tests.aiperf.rules.forged import (
     Edit,
@@ -147,7 +147,8 @@ class Ranked:
         """The fabric between its two hosts otherwise."""
         nodes = tuple(FabricNode(ready.host) for ready in self.leg.devices.values())
         once = TimedAllReduce(1 << 16, 1e-4)
-        fabric = Fabric(2, "nccl", nodes, (once,), ((1e10,),), {"NET/IB": 8}, 9.0)
+        coupled = Coupled("", 224, 256, 20, 60.0, 200.0)
+        fabric = Fabric(2, "nccl", nodes, (once,), ((1e10,),), {"NET/IB": 8}, 9.0, coupled=coupled)
         self.leg.fabric = replace(fabric, **fields)  # type: ignore[arg-type]
 
     def end_at(self, seconds: float, reason: str = "deadline") -> None:
@@ -312,6 +313,33 @@ def test_a_ranked_run_must_know_how_its_hosts_were_used_unless_it_is_older() -> 
     assert unknown == ["how the processors of node1; node2 were used was not reported"]
     run.replay._opened = replace(run.replay.opened, rules=1)
     assert "ranked disturbance" not in {finding.rule for finding in judge(run.replay, None).findings}
+
+
+DIED = "node2: rank 2, the first coupled step: its process was killed by signal 9"
+
+
+@pytest.mark.parametrize(
+    ("fields", "over_all", "text"),
+    [
+        ({"reason": DIED}, 1 << 16, f"the coupled control was not measured: {DIED}"),
+        ({"seconds": 20.0}, 1 << 16, "the devices are 2.56 times as fast together as by themselves"),
+        ({"uncoupled_per_second": 29.0, "seconds": 400.0}, 1 << 16, "the control is 7.00 times as fast as"),
+        ({}, 4 << 20, "the coupled control sent its gradients 8.1 times as fast as the all-reduces"),
+    ],
+)
+def test_a_ranked_run_must_know_its_coupled_control_and_another_measurement_may_contradict_it(
+    fields: dict[str, object], over_all: int, text: str
+) -> None:
+    run = Ranked()
+    assert run.failed() == {}
+    assert run.leg.fabric is not None
+    assert run.leg.fabric.coupled is not None
+    coupled = replace(run.leg.fabric.coupled, **fields)  # type: ignore[arg-type]
+    run.join(coupled=coupled, over_all=(TimedAllReduce(over_all, 1.0),))
+    (unknown,) = [f.text for f in judge(run.replay, None).unmet if f.rule == "ranked coupled"]
+    assert text in unknown
+    run.replay._opened = replace(run.replay.opened, rules=2)
+    assert "ranked coupled" not in {finding.rule for finding in judge(run.replay, None).findings}
 
 
 HUNG = (FabricNode("node1"), FabricNode("node2", reason="connecting to all other ranks: no answer in 60 s"))

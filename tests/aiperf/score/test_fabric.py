@@ -11,16 +11,32 @@ import pytest
 
 from aiperf.journal.events import FabricMeasured, LegBegan, Opened, RankReady, Released
 from aiperf.journal.replay import Replay
-from aiperf.score.fabric import bus_bandwidth, is_known, past_rdma, slow_hosts, slow_pairs
-from aiperf.wire.messages import Fabric, FabricNode, TimedAllReduce
+from aiperf.score.fabric import (
+    bus_bandwidth,
+    expected_share,
+    is_known,
+    past_rdma,
+    reduce_seconds,
+    slow_hosts,
+    slow_pairs,
+)
+from aiperf.score.score import score
+from aiperf.wire.messages import Coupled, Fabric, FabricNode, TimedAllReduce
 from analysis.readings.fabric import fabric_record, fabric_text
+from analysis.readings.score_figures import figures
 from analysis.submissions.schema import schema
 from tests.journals import READY, Scene, told
 
 OPENED = next(event for _, event in told(Scene(minutes=0.05)) if isinstance(event, Opened))
 SUMS = (TimedAllReduce(64 << 10, 2e-4), TimedAllReduce(256 << 20, 0.05))
 NODES = tuple(FabricNode(f"node{number}", rdma_ports=4) for number in range(8))
-HEALTHY = Fabric(64, "nccl", NODES, SUMS, ((4e10,) * 4,) * 3, {"P2P": 448, "NET/IB": 64}, 30.0)
+LINKS = "; the bus bandwidth alone would leave 1.00"
+RESNET = "ResNet-50 v1.5 at 224²"
+COUPLED = Coupled("", 224, 256, 20, 8.0, 49_350.0)  # 40,960 images/s
+DIED = replace(COUPLED, reason="node7: died")
+HEALTHY = Fabric(
+    64, "nccl", NODES, SUMS, ((4e10,) * 4,) * 3, {"P2P": 448, "NET/IB": 64}, 30.0, coupled=COUPLED
+)
 
 
 def with_slow(**rates: float) -> Fabric:
@@ -157,7 +173,41 @@ def test_machines_read_the_figures_and_what_follows_from_them() -> None:
     assert [pair["hosts"] for pair in record["slow_pairs"]] == [["node5", "node7"], ["node1", "node5"]]
     assert [host["host"] for host in record["slow_hosts"]] == ["node5"]
     assert not is_known(replace(HEALTHY, over_all=()))
+    assert record["coupled_share"] == pytest.approx(0.83, rel=1e-3)
     assert not fabric_record(run(replace(HEALTHY, missing=(1,))))["fabric"]["known"]
+    older = fabric_record(run(replace(HEALTHY, coupled=None)))["fabric"]
+    assert not older.keys() & {"coupled", "coupled_share"}, "what a package claims must still follow from it"
+
+
+@pytest.mark.parametrize(
+    ("replay", "expected"),
+    [
+        (
+            run(HEALTHY, rules=3),
+            f"0.83 of uncoupled (40,960 of 49,350 images/s; {RESNET}, batch 256 on each of 64 ranks{LINKS})",
+        ),
+        (run(replace(HEALTHY, coupled=DIED), rules=3), "unknown (node7: died)"),
+        (run(replace(HEALTHY, coupled=None), rules=3), "unknown (as the fabric)"),
+        (run(None, rules=3), "none"),
+        (run(HEALTHY, rules=2), "none"),
+    ],
+)  # fmt: skip
+def test_a_run_says_what_its_devices_keep_of_their_rate_if_they_train_together(
+    replay: Replay, expected: str
+) -> None:
+    assert figures(replay, score(replay, {}))["coupled_share"].line == expected
+
+
+@pytest.mark.parametrize(
+    ("sum_seconds", "expected"), [(0.0, 1.0), (2.0, 1.0), (3.0, 0.75), (30.0, 3.0 / 31.0)]
+)
+def test_the_expected_share_falls_when_gradients_take_longer_than_the_backward_pass(
+    sum_seconds: float, expected: float
+) -> None:
+    assert expected_share(3.0, sum_seconds) == pytest.approx(expected)
+    assert expected_share(3.0, sum_seconds, 26.0) == pytest.approx(3.0 / (1.0 + sum_seconds + 26.0))
+    rate = bus_bandwidth(SUMS[-1], 64)
+    assert reduce_seconds(HEALTHY, 64) == pytest.approx(2 * 63 / 64 * 64 / rate)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +221,17 @@ def test_machines_read_the_figures_and_what_follows_from_them() -> None:
         {"transports": {"P2P": -1}},
         {"seconds": -1.0},
         {"ranks": 7},
+        {"ranks": 10**400},
+        *(
+            {"coupled": replace(COUPLED, **wrong)}
+            for wrong in (
+                {"seconds": 0.0},
+                {"uncoupled_per_second": 0.0},
+                {"batch_size": 10**400},
+                {"steps": 0},
+                {"reason": "died", "steps": -1},
+            )
+        ),
     ],
 )
 def test_a_figure_that_nobody_can_measure_is_a_fault_and_shown_nowhere(fields: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aiperf.wire.fabric import assembled, rounds
-from aiperf.wire.messages import DIED, FabricPart, TimedAllReduce
+from aiperf.wire.messages import DIED, Coupled, CoupledPart, FabricPart, TimedAllReduce
 from nas.bounded import LONGEST_LINE
 from nas.record import encode
 
@@ -105,6 +105,44 @@ def test_of_what_does_not_end_the_hosts_are_named_for_which_the_others_wait(
     found = assembled(parts, RANKS)
     assert ([node.reason for node in found.nodes], found.missing) == (reasons, missing)
     assert not found.whole
+
+
+def coupled(part: FabricPart, **fields: object) -> FabricPart:
+    timed = CoupledPart("", 224, 256, 20, alone_seconds=10.0 * part.rank, seconds=50.0, done=5)
+    return replace(part, coupled=replace(timed, **fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ([coupled(part) for part in PARTS], ""),
+        (
+            [
+                *map(coupled, PARTS[:2]),
+                *(coupled(part, done=4, reason=f"as {part.rank}") for part in PARTS[2:]),
+            ],
+            "node1: rank 3, as 3",
+        ),
+        (
+            [
+                coupled(PARTS[0], done=4, reason="waits"),
+                coupled(PARTS[1], done=DIED, reason="died"),
+                stopped(3, 8, "hangs"),
+            ],
+            "node0: rank 2, died; node1: rank 3, hangs",
+        ),
+    ],
+)
+def test_the_coupled_control_is_that_of_all_ranks_or_names_those_that_were_waited_for(
+    parts: list[FabricPart], reason: str
+) -> None:
+    found = assembled(parts, RANKS).coupled
+    assert found is not None
+    assert found.reason == reason
+    if not reason:
+        rate = 256 * 20 * (1 / 10 + 1 / 20 + 1 / 30 + 1 / 40)
+        assert found == Coupled("", 224, 256, 20, 50.0, pytest.approx(rate, rel=1e-4))
+    assert assembled(PARTS, RANKS).coupled is None
 
 
 @pytest.mark.parametrize(

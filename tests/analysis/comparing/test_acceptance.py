@@ -1,4 +1,7 @@
-"""A good study passes, a slow node is named, what is not VALID is refused; a run beside earlier ones."""
+"""A good study passes, a slow node is named, what is not VALID is refused; a run beside earlier ones.
+
+It is one file, because all of it judges runs that are made once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import pytest
 from aiperf.errors import ConfigError
 from aiperf.journal.events import ControlMeasured, Event
 from aiperf.journal.run_files import RunFiles
-from aiperf.wire.messages import Rung
+from aiperf.wire.messages import Coupled, Fabric, FabricNode, Rung, TimedAllReduce
 from aiperf.wording import rate
 from analysis.comparing.acceptance import (
     Acceptance,
@@ -95,6 +98,38 @@ def test_each_criterion_is_held_against_what_was_measured(good: list[Judged]) ->
     )
     wrong = [each.criterion for each in accept(stricter, good).judgements if not each.passed]
     assert sorted(wrong) == ["max_spread", "min_ops_per_second", *["ranked"] * 3, "runs"]
+
+
+def test_the_fabric_and_the_coupled_control_are_held_against_what_was_measured(
+    good: list[Judged], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Criteria(min_coupled_share=0.8, min_bus_bytes_per_second=1e10, no_slow_pairs=True)
+    outcomes = {key: each.text for key, (each, *_) in by_criterion(accept(asked, good)).items()}
+    few = "unknown: the fabric is not known, required none"
+    assert outcomes["no_slow_pairs"] == few
+    assert outcomes["min_coupled_share"] == "unknown, required at least 0.80 of uncoupled"
+    assert outcomes["min_bus_bytes_per_second"] == "unknown, required at least 10.0 GB/s"
+    nodes = tuple(FabricNode(f"node{number}") for number in range(8))
+    pairs, once = ((4e10,) * 4,) * 3, (TimedAllReduce(256 << 20, 0.05),)
+    coupled = Coupled("", 224, 256, 20, 8.0, 49_350.0)
+    fabric = Fabric(64, "nccl", nodes, once, pairs, {"NET/IB": 64}, 30.0, coupled=coupled)
+
+    def measured(fabric: Fabric) -> dict[str, Judgement]:
+        for run in good:
+            monkeypatch.setattr(run.replay.leg, "fabric", fabric)
+        return {key: each for key, (each, *_) in by_criterion(accept(asked, good)).items()}
+
+    found = measured(fabric)
+    assert all(each.passed for each in found.values()), found
+    assert found["min_coupled_share"].measured == "0.83 of uncoupled"
+    assert found["min_bus_bytes_per_second"].measured == "10.6 GB/s"
+    slow = (4e10, 1e10, 4e10, 4e10)
+    found = measured(replace(fabric, rounds=(slow, *pairs[1:]), coupled=replace(coupled, seconds=9.0)))
+    assert (found["no_slow_pairs"].passed, found["no_slow_pairs"].node) == (False, "node1, node5")
+    assert found["no_slow_pairs"].measured == "10.0 GB/s, where the median was 40.0 GB/s"
+    assert not found["min_coupled_share"].passed
+    two = replace(fabric, nodes=nodes[:2], rounds=((4e10,),))
+    assert measured(two)["no_slow_pairs"].measured == "unknown: fewer than 8 hosts cannot be compared"
 
 
 def test_ranks_too_few_to_be_compared_are_unknown_which_does_not_pass(tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ from aiperf.journal.events import Origin
 from aiperf.journal.run_files import RunFiles
 from aiperf.rules.rule import Outcome
 from aiperf.rules.verdict import Verdict
+from aiperf.wire.messages import Coupled, Fabric
 from analysis.comparing import scaling as module
 from analysis.comparing.published import published
 from analysis.comparing.scaling import csv_text, markdown_text, scaling
 from analysis.pages.comparisons import write_scaling
+from analysis.pages.figures.picture import WIDE
 from analysis.pages.figures.scaling import _ticks, weak_scaling
 from analysis.readings.judgement import Judged, examine
 from tests.journals import CIFAR, Machine, resized, write_run
@@ -59,6 +61,31 @@ def test_repeated_runs_of_the_smallest_size_are_averaged(runs: list[Judged], tmp
     slow = replace(runs[0], score=replace(runs[0].score, ops_per_second=runs[0].score.ops_per_second / 2))
     note = "An efficiency above 100 % (run-2) means that the smallest run had less per device"
     assert note in weak_scaling(scaling([slow, runs[1]])).says
+
+
+def test_the_coupled_share_is_in_the_table_and_the_figure_if_a_run_knows_it(
+    runs: list[Judged], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = scaling(runs)
+    assert "coupled" not in module.table(found).columns
+    assert "coupled" not in "".join(key.text for key in weak_scaling(found).legend)
+    coupled = Coupled("", 224, 256, 20, 8.0, 49_350.0)
+    monkeypatch.setattr(
+        runs[2].replay.leg, "fabric", Fabric(64, "nccl", (), (), (), {}, 9.0, coupled=coupled)
+    )
+    found = scaling(runs)
+    place = module.table(found).columns.index("coupled")
+    assert [row[place] for row in module.table(found).rows] == ["none", "none", "0.83 of uncoupled"]
+    assert [row["coupled_share"][:4] for row in csv.DictReader(io.StringIO(csv_text(found)))] == [
+        "",
+        "",
+        "0.82",
+    ]
+    picture = weak_scaling(found)
+    assert "had 0.83 of uncoupled" in picture.says
+    assert [label.splitlines()[3:] for label in picture.labels] == [[], [], ["coupled 0.83 of uncoupled"]]
+    assert picture.legend[-1].text.startswith("coupled")
+    picture.draw(WIDE)
 
 
 @pytest.mark.parametrize(

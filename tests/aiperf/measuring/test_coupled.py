@@ -1,0 +1,103 @@
+"""The coupled control: blocks of steps, by themselves and with averaged gradients, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from aiperf.device import Device, bind
+from aiperf.errors import WorldError
+from aiperf.measuring import coupled
+from aiperf.measuring.coupled import CPU_BLOCKS, MOST_BLOCKS, measure_coupled
+from aiperf.parallel.ddp import averaging
+from aiperf.tasks.images.task import IMAGES
+from aiperf.tasks.language.task import LANGUAGE
+from aiperf.wire.messages import CoupledPart
+from nas.seeds import residual
+from nas.text_seeds import llama_1x64
+
+CONTROL = replace(
+    IMAGES.control,
+    sizes=(16, 32),
+    graph=lambda size: residual((3, size, size), 10),
+    climb=((16, 4), (32, 4)),
+)
+assert LANGUAGE.control.smaller is not None
+SMALLER = replace(
+    LANGUAGE.control.smaller,
+    short="small",
+    sizes=(8,),
+    graph=lambda size: llama_1x64((size,), 256),
+    climb=((8, 2),),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A world of this process alone, which makes its all-reduces all the same."""
+    store = dist.FileStore(str(tmp_path_factory.mktemp("world") / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Others:
+    """Ranks that do as this one, but lack memory so often."""
+
+    def __init__(self, left: float = 0.0, lack: int = 0) -> None:
+        self.part, self._left, self._lack = CoupledPart(), left, lack
+
+    def slowest(self, seconds: float) -> float:
+        self._lack -= 1
+        return 1.0 if self._lack >= 0 else seconds
+
+    def left(self) -> float:
+        return self._left
+
+    def couples(self, what: str, **found: object) -> None:
+        self.part = replace(self.part, reason=what, **found)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("left", "steps"), [(0.0, CPU_BLOCKS), (inf, MOST_BLOCKS)])
+def test_only_coupled_steps_send_gradients(left: float, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = list[int]()
+
+    def count(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        sent.append(bucket.buffer().numel())
+        return allreduce_hook(dist.group.WORLD, bucket)  # type: ignore[arg-type]
+
+    def counted(network: nn.Module, device: Device, equal: bool) -> DistributedDataParallel:
+        wrapped = averaging(network, device, equal)
+        count.__annotations__.clear()  # torch wants classes there, which are texts in this file
+        wrapped.register_comm_hook(None, count)
+        return wrapped
+
+    monkeypatch.setattr(coupled, "averaging", counted)
+    all_ranks = Others(left)
+    measure_coupled(CONTROL, bind("cpu", 0), "fp32", all_ranks)
+    found = all_ranks.part
+    assert (found.network, found.size, found.batch_size, found.steps, found.reason) == ("", 16, 4, steps, "")
+    assert min(found.seconds, found.alone_seconds) > 0
+    assert sum(sent) == (1 + steps) * CONTROL.graph(16).num_parameters
+
+
+def test_the_batch_is_halved_on_all_ranks_if_one_lacks_memory() -> None:
+    all_ranks = Others(lack=2)
+    measure_coupled(CONTROL, bind("cpu", 0), "fp32", all_ranks)
+    assert (all_ranks.part.batch_size, all_ranks.part.reason) == (1, "")
+    with pytest.raises(WorldError, match="not one example of the control fits"):
+        measure_coupled(CONTROL, bind("cpu", 0), "fp32", Others(lack=3))
+
+
+def test_a_cpu_takes_the_smaller_network_of_text() -> None:
+    all_ranks = Others()
+    measure_coupled(replace(LANGUAGE.control, smaller=SMALLER), bind("cpu", 0), "fp32", all_ranks)
+    assert (all_ranks.part.network, all_ranks.part.size, all_ranks.part.batch_size) == ("small", 8, 2)

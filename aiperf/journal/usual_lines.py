@@ -84,14 +84,14 @@ _MORPHISMS = reader_of(tuple[Morphism, ...])
 _STATES = {state.value: state for state in State}
 
 
-class _Held(dict[bytes, Any]):
-    """Values by the text that states them."""
+class _Held(dict[Any, Any]):
+    """Values by the text, or the texts, that state them."""
 
-    def __init__(self, value_of: Callable[[bytes], Any]) -> None:
+    def __init__(self, value_of: Callable[[Any], Any]) -> None:
         super().__init__()
         self._value_of = value_of
 
-    def __missing__(self, text: bytes) -> Any:
+    def __missing__(self, text: Any) -> Any:
         if len(self) >= MOST_HELD:
             self.clear()
         self[text] = value = self._value_of(text)
@@ -105,6 +105,7 @@ class UsualLines:
         self._whole = _Held(int)
         self._hyper = _Held(lambda text: decode(HyperParameters, strict.parsed(text)))
         self._hash = _Held(bytes.decode)
+        self._tally = _Held(lambda texts: Classified(*map(int, texts)))
         self._threads = _Held(lambda text: decode(tuple[int, ...], strict.parsed(text)))
         self._readers: Mapping[bytes, tuple[re.Pattern[bytes], Callable[[tuple[Any, ...], Names], Read]]] = {
             b"St": (_STEPPED, self._stepped),
@@ -150,7 +151,7 @@ class UsualLines:
             whole[steps],
             whole[examples],
             float(trained),
-            Classified(whole[of], whole[correct]) if tally is None else decode(Tally, strict.parsed(tally)),
+            self._tally[of, correct] if tally is None else decode(Tally, strict.parsed(tally)),
             float(validated),
             whole[skipped],
         )

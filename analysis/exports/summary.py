@@ -93,14 +93,15 @@ def status_text(replay: Replay, files: RunFiles, silent_seconds: float = inf) ->
     best, growing = replay.best, silent_seconds <= LONGEST_SILENCE_SECONDS
     mark, task = mark_of(replay.opened.origin), task_of_run(replay)
     # A run that goes on is not judged: its rules ask for an end.
-    found = shortfall(replay, credit(replay).any, files.directory, growing)
+    credited = credit(replay)
+    found = shortfall(replay, credited.any, files.directory, growing)
     best_text = "none yet"
     if best and best.error is not None:
         best_text = f"validation error {task.error_text(best.error)}, trial {best.number}"
     if found:
         verdict = f"{found.answer.value}: {found.text}"
     else:
-        judged = glance_at(files, replay)
+        judged = glance_at(files, replay, credited)
         verdict = _verdict(judged.verdict, judged.validated)
     ended = replay.legs and replay.leg.ended is not None
     lines = [

@@ -151,20 +151,21 @@ def glance(files: RunFiles) -> Judged:
     return glance_at(files, read_run(files))
 
 
-def glance_at(files: RunFiles, replay: Replay) -> Judged:
-    """As `glance`, of a run that has been read."""
+def glance_at(files: RunFiles, replay: Replay, credited: Credit | None = None) -> Judged:
+    """As `glance`, of a run that has been read. `credited` is its credit, if that is known already."""
     if len(replay.trials) <= COUNTED_AGAIN:
         with uncollected():  # the networks of so few trials need no collector, which finds no cycle
             return _examined(files, replay, None)
     with _set_aside(replay):
-        return _glanced(files, replay, validation.load(files, replay))
+        return _glanced(files, replay, credited or credit(replay), validation.load(files, replay))
 
 
-def _glanced(files: RunFiles, replay: Replay, kept: validation.KeptValidation | None) -> Judged:
+def _glanced(
+    files: RunFiles, replay: Replay, credited: Credit, kept: validation.KeptValidation | None
+) -> Judged:
     """The run with the counts that the journal states, and the findings that were kept."""
     counts = {number: recorded(story.attempts[0].dispatched) for number, story in replay.trials.items()}
     found = Recount(counts, {}, frozenset())
-    credited = credit(replay)
     scored = score(replay, found.counts, credited)
     evidence = Evidence(replay, found, scored, files)
     verdict = concluded(evidence, _unvalidated(evidence) if kept is None else kept.findings)

@@ -27,7 +27,7 @@ PART_TEXTS: Mapping[str, str] = {
 """The words for each part: the same in figures, tables and comparisons."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a long run has a hundred thousand of them
 class Bar:
     """One attempt on its group, in seconds of the span."""
 

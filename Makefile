@@ -20,7 +20,7 @@ JOBS ?= $(shell echo $$(($(CORES) < 8 ? $(CORES) : 8)))
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help run test test-compute test-slow test-other-machines test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-triton test-kernels test-machine test-slurm test-sge test-recipes test-all wheelhouse lint tree clean
+.PHONY: help run test test-compute test-slow test-other-machines test-browser test-nni test-pure test-mpi test-mpi-slow test-horovod test-triton test-kernels test-machine test-slurm test-sge test-recipes test-image test-all wheelhouse lock site release lint tree clean
 
 BIN := $(VENV)/bin
 PIP = $(BIN)/python -m pip install $(QUIET) --disable-pip-version-check
@@ -107,6 +107,19 @@ wheelhouse: $(VENV)/.made $(STATED)
 	$(BIN)/python -m pip wheel $(QUIET) --disable-pip-version-check --wheel-dir wheelhouse $(PIP_ARGS) -c constraints.txt "$$torch" '.[run,mpi,nvidia,report,sign]'
 	@du -sh wheelhouse
 
+# packaging/lock.txt anew, after a change of pyproject.toml or constraints.txt.
+lock: .venv-release/.installed
+	.venv-release/bin/python .ci/lock.py
+
+# The documents as a site in build/site. A link that leads nowhere, and a page that the menu lacks, are errors (by
+# --strict, which counts warnings, so --quiet would hide them from it).
+site: .venv-release/.installed
+	@NO_MKDOCS_2_WARNING=1 .venv-release/bin/mkdocs build --strict --config-file packaging/site/mkdocs.yml
+
+# All that a release needs, made and checked; nothing is published.
+release: .venv-release/.installed
+	@.venv-release/bin/python .ci/release.py
+
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -142,13 +155,15 @@ test-machine: $(VENV)/.installed-mpi
 	$(BIN)/python -m pytest -m "mpi and slow" $(PYTEST_ARGS) tests/mpi/test_slow.py
 
 # The distribution, and what is under packaging/, by their real tools. Those of Debian must be on PATH, Slurm and
-# apt-get install jube environment-modules mmdebstrap bubblewrap uidmap
-# MARKED="recipes and not slow" leaves out what takes minutes.
-MARKED ?= recipes
-test-recipes: $(VENV)/.installed-mpi .venv-recipes/.installed
-	$(BIN)/python -m pytest -m "$(MARKED)" -o timeout=900 $(PYTEST_ARGS)
+# apt-get install jube environment-modules
+test-recipes: $(VENV)/.installed-mpi .venv-recipes/.installed .venv-release/.installed
+	$(BIN)/python -m pytest -m "recipes and not slow" -o timeout=900 $(PYTEST_ARGS)
 
-# Every suite, the recipes too where nothing of theirs has changed.
+# The image of packaging/Containerfile, built and run, as root: apt-get install buildah mmdebstrap. Several minutes.
+test-image: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "recipes and slow" $(PYTEST_ARGS)
+
+# Every suite, the recipes too where nothing of theirs has changed; and the image.
 test-all:
 	ALL=1 bash .ci/run
 
@@ -166,7 +181,7 @@ test-kernels: .venv-triton/.installed
 	.venv-triton/bin/python -m benchmarks.triton_kernels
 
 clean:
-	rm -rf .venv .venv-triton .venv-nni .venv-mpich .venv-horovod .venv-recipes .venv-pure-* wheelhouse build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-triton .venv-nni .venv-mpich .venv-horovod .venv-recipes .venv-release .venv-pure-* wheelhouse build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/.made:
 	@$(call refuse-old-python)
@@ -211,13 +226,14 @@ TRITON := triton==3.9.0
 	@touch $@
 
 # Tools that build and check recipes bring many libraries; none of them is to be found by what they start.
-.venv-recipes/.installed: constraints.txt Makefile
+.venv-recipes/.installed .venv-release/.installed: %/.installed: constraints.txt Makefile
 	@$(call refuse-old-python)
-	@$(PYTHON) -m venv .venv-recipes
-	@.venv-recipes/bin/python -m pip install $(QUIET) --disable-pip-version-check $(PIP_ARGS) -c constraints.txt $(RECIPES)
+	@$(PYTHON) -m venv $*
+	@$*/bin/python -m pip install $(QUIET) --disable-pip-version-check $(PIP_ARGS) -c constraints.txt $(TOOLS_OF$*)
 	@touch $@
 
-RECIPES := build twine pipx ReFrame-HPC easybuild pycodestyle
+TOOLS_OF.venv-recipes := pipx ReFrame-HPC easybuild pycodestyle
+TOOLS_OF.venv-release := build twine uv mkdocs-material
 
 TUNERS := -e '.[nni,optuna]'
 .venv-nni/.installed: $(VENV)/.installed-dev

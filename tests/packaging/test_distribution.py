@@ -1,8 +1,12 @@
-"""The distribution as a site gets it: built in isolation, checked, installed alone on each Python."""
+"""What `make release` makes: the distribution, alone on each Python, and the site."""
 
 from __future__ import annotations
 
+import html
+import json
 import os
+import re
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -27,17 +31,32 @@ PACKED = {path for path in files() if path.split("/")[0] in PACKAGES}
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The sdist of a clone, and the wheel that was built from the sdist alone."""
-    folder = tmp_path_factory.mktemp("distribution")
-    said(tool("python"), "-m", "build", "--outdir", folder / "dist", cloned(folder / "clone"))
-    sdist, wheel = folder / f"dist/{NAME}.tar.gz", folder / f"dist/{NAME}-py3-none-any.whl"
-    assert set((folder / "dist").iterdir()) == {sdist, wheel}
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone of which a release was made: its commit is this checkout, but for the date of the release."""
+    clone = cloned(tmp_path_factory.mktemp("release"))
+    changelog = (clone / "CHANGELOG.md").read_text(encoding="utf-8")
+    dated = changelog.replace(
+        f"## [{aiperf.__version__}] - Unreleased", f"## [{aiperf.__version__}] - 2027-01-31"
+    )
+    (clone / "CHANGELOG.md").write_text(dated, encoding="utf-8")
+    (clone / ".venv-release").symlink_to(ROOT / ".venv-release")
+    git = ("git", "-c", "user.name=A", "-c", "user.email=a@example.org", "-C", clone)
+    said(*git, "init", "--quiet")
+    (clone / ".git/info/exclude").write_text(".venv-release\n")
+    said(*git, "add", ".")
+    said(*git, "commit", "--quiet", "--message", "A release")
+    lines = said(clone / ".venv-release/bin/python", ".ci/release.py", cwd=clone).splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["ok"] * 4
+    assert lines[4].startswith(f"ready: {DISTRIBUTION} {aiperf.__version__}; nothing was published.")
+    return clone
+
+
+@pytest.fixture(scope="module")
+def built(released: Path) -> tuple[Path, Path]:
+    """The sdist, and the wheel that was built from the sdist alone."""
+    sdist, wheel = released / f"dist/{NAME}.tar.gz", released / f"dist/{NAME}-py3-none-any.whl"
+    assert set((released / "dist").iterdir()) == {sdist, wheel}
     return sdist, wheel
-
-
-def test_an_index_would_take_both(built: tuple[Path, Path]) -> None:
-    assert said(tool("twine"), "check", "--strict", *built).count("PASSED") == 2
 
 
 def test_the_wheel_is_all_of_the_packages_and_their_licences(built: tuple[Path, Path]) -> None:
@@ -102,3 +121,39 @@ def test_pipx_installs_the_wheel(
     said(tool("pipx"), "install", built[1], environment=os.environ | home)
     assert [path.name for path in (tmp_path / "bin").iterdir()] == [DISTRIBUTION]
     assert said(tmp_path / "bin" / DISTRIBUTION, "preset", cwd=tmp_path) == answers[("preset",)]
+
+
+def test_the_site_loads_nothing_from_elsewhere(released: Path) -> None:
+    """Neither a font nor a script: clusters have no network, and readers are nobody's business."""
+    site = released / "build/site"
+    loads = r"<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=[\"']?(?:https?:)?//[^\"'>]*"
+    texts = {
+        path: path.read_text(encoding="utf-8") for path in site.rglob("*") if path.suffix in (".html", ".css")
+    }
+    assert len(texts) > 200
+    foreign = re.compile(rf"{loads}|(?:url\(|@import )[\"']?(?:https?:)?//[^\"')]*")
+    assert {path: found for path, text in texts.items() if (found := foreign.findall(text))} == {}
+
+
+def test_the_site_finds_every_document_and_shows_what_they_link_to(released: Path) -> None:
+    index = json.loads((released / "build/site/search/search_index.json").read_text(encoding="utf-8"))
+    found = {each["location"].partition("#")[0] for each in index["docs"]}
+    pages = [
+        path.removesuffix(".md") for path in files() if path.endswith(".md") and path.startswith("docs/")
+    ]
+    assert found >= {f"{page}/".replace("README/", "") for page in pages} | {"", "slurm/", "SECURITY/"}
+    page = (released / "build/site/docs/data/index.html").read_text(encoding="utf-8")
+    assert 'href="../../aiperf/presets/own.toml/"' in page
+    shown = (released / "build/site/aiperf/config.py/index.html").read_text(encoding="utf-8")
+    assert "class Config" in html.unescape(re.sub("<[^>]*>", "", shown))
+
+
+def test_the_site_is_refused_for_what_leads_nowhere(released: Path) -> None:
+    (released / "docs" / "new.md").touch()
+    with (released / "docs/README.md").open("a", encoding="utf-8") as page:
+        page.write("\n[not in the menu](new.md), [no file](gone.md), [no module](../nas/gone.py)\n")
+        page.write("[no heading](running.md#gone)\n")
+    make = ["make", "--old-file=.venv-release/.installed", "site"]
+    answer = subprocess.run(make, cwd=released, capture_output=True, text=True)
+    assert answer.returncode
+    assert "Aborted with 4 warnings in strict mode!" in answer.stdout + answer.stderr

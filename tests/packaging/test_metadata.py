@@ -95,11 +95,7 @@ def test_every_documented_installation_works_from_a_clone(stated: dict[str, Any]
 
 @pytest.mark.parametrize("python", PYTHONS)
 def test_every_requirement_has_one_tested_version(stated: dict[str, Any], python: str) -> None:
-    environment = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
-    pins = [Requirement(line) for line in _lines("constraints.txt")]
-    holding = [pin for pin in pins if pin.marker is None or pin.marker.evaluate(environment)]
-    versions = {pin.name.lower(): str(pin.specifier).removeprefix("==") for pin in holding}
-    assert len(versions) == len(holding), "two pins of one library hold at once"
+    versions = pinned((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines(), python)
     required = [
         *stated["install_requires"],
         *(one for many in stated["extras_require"].values() for one in many),
@@ -107,7 +103,7 @@ def test_every_requirement_has_one_tested_version(stated: dict[str, Any], python
     unfit = [
         one
         for one in map(Requirement, required)
-        if (one.marker is None or one.marker.evaluate(environment))
+        if (one.marker is None or one.marker.evaluate(environment(python)))
         and not (one.name.lower() in versions and one.specifier.contains(versions[one.name.lower()]))
     ]
     assert [str(one) for one in unfit if one.name not in NOT_PINNED] == []
@@ -117,6 +113,15 @@ def test_every_requirement_has_one_tested_version(stated: dict[str, Any], python
 NOT_PINNED = ("setuptools", "cloudpickle", "packaging", "pyyaml")
 
 
-def _lines(path: str) -> list[str]:
-    lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+def environment(python: str) -> dict[str, str]:
+    """This Python on Linux, as markers name it."""
+    return {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
+
+
+def pinned(lines: list[str], python: str) -> dict[str, str]:
+    """The version of each library that these lines pin on this Python: one of each."""
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    holding = [pin for pin in pins if pin.marker is None or pin.marker.evaluate(environment(python))]
+    versions = {pin.name.lower(): str(pin.specifier).removeprefix("==") for pin in holding}
+    assert len(versions) == len(holding), "two pins of one library hold at once"
+    return versions

@@ -1,0 +1,84 @@
+"""What `make release` refuses, and what the lock of `make lock` holds."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.house.tree import ROOT, files
+from tests.packaging.test_metadata import PYTHONS, environment, pinned
+
+UNREADY = runpy.run_path(str(ROOT / ".ci/release.py"))["unready"]
+LOCKING = runpy.run_path(str(ROOT / ".ci/lock.py"))
+LOCKED: Mapping[str, frozenset[str]] = LOCKING["pins"](LOCKING["LOCK"].read_text(encoding="utf-8"))
+DATED, AS_IT_IS = "## [1.2.0] - 2027-01-31\n", "## [1.2.0] - Unreleased\n"
+
+
+@pytest.mark.parametrize(
+    ("changelog", "changes", "tags_here", "tags", "refusal"),
+    [
+        (DATED, "", [], ["v1.1.0"], None),
+        (DATED, "", ["v1.2.0", "nightly"], ["v1.2.0"], None),
+        (AS_IT_IS, "", [], [], "CHANGELOG.md: 1.2.0 is Unreleased; write its date there, .*"),
+        (
+            "## [1.1.0] - 2027-01-31\n" + DATED,
+            "",
+            [],
+            [],
+            "CHANGELOG.md: its first heading is not .* 1.2.0, .*",
+        ),
+        (DATED, "?? notes", [], [], "the checkout differs from its commit; commit or remove:\n.. notes"),
+        (DATED, "", ["v1.3.0"], ["v1.3.0"], "this commit is v1.3.0 already, but .* states 1.2.0"),
+        (DATED, "", [], ["v1.2.0"], "the tag v1.2.0 is of another commit; raise the version in .*"),
+    ],
+)
+def test_a_release_is_one_clean_commit_with_one_version(
+    changelog: str, changes: str, tags_here: list[str], tags: list[str], refusal: str | None
+) -> None:
+    refusals = [*UNREADY("1.2.0", f"# Changelog\n\n{changelog}", changes, tags_here, tags)]
+    assert len(refusals) == (refusal is not None)
+    assert all(re.fullmatch(refusal or "", each) for each in refusals), refusals
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+def test_the_lock_has_one_tested_version_of_all_that_a_run_requires(
+    stated: dict[str, Any], python: str
+) -> None:
+    """With hashes, and without torch. What it does not name on this Python, pip would refuse there."""
+    locked = pinned([*LOCKED], python)
+    tested = pinned((ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines(), python)
+    required = [
+        *stated["install_requires"],
+        *(each for extra in LOCKING["EXTRAS"] for each in stated["extras_require"][extra]),
+    ]
+    wanted = [each for each in map(Requirement, required) if each.name != "torch"]
+    names = {
+        each.name.lower() for each in wanted if not each.marker or each.marker.evaluate(environment(python))
+    }
+    assert {name: locked.get(name) for name in names} == {name: tested[name] for name in names}
+    assert "torch" not in locked
+    assert all(hashes for hashes in LOCKED.values())
+
+
+def test_a_lock_that_does_not_hold_is_said_line_by_line() -> None:
+    locked = {"a==1": frozenset("xy"), "b==1": frozenset("z"), "c==1": frozenset[str]()}
+    now = {"a==1": frozenset("xyz"), "b==1": frozenset("y"), "c==1": frozenset("x"), "d==2": frozenset("x")}
+    assert LOCKING["differences"](locked, now) == [
+        "d==2: is not in the lock",
+        "b==1: the index has no file with z",
+        "c==1: the index has no file with a hash",
+    ]
+    assert LOCKING["differences"]({"a==1": frozenset("x")}, {}) == [
+        "a==1: is no longer needed, or not under these markers"
+    ]
+
+
+def test_no_file_names_the_host_of_a_package_index() -> None:
+    """They hold for a mirror, and a site without a network has one."""
+    hosts = re.compile(rb"files\.pythonhosted|pypi\.(org|io)\b|registry\.npmjs")
+    assert [path for path in files() if hosts.search((ROOT / path).read_bytes())] == []

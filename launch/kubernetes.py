@@ -202,6 +202,7 @@ def _pods(site: Site, who: str, script: str) -> Iterator[str]:
     yield "      template:"
     yield "        spec:"
     yield f"          terminationGracePeriodSeconds: {WARNING_SECONDS} # for the end of a run that is warned"
+    yield "          securityContext: {runAsUser: 0} # the key for ssh is in root's folder"
     yield "          containers:"
     yield f"            - name: {who}"
     yield f"              image: {json.dumps(pods.image)}"

@@ -43,10 +43,17 @@ def interpreter(version: str) -> str:
     raise AssertionError(f"no Python {version} on PATH or under pyenv")
 
 
-def said(*words: object, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
+def said(
+    *words: object,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    seconds: float = 600,
+) -> str:
     """What a command prints on standard output. Fails with all that it said."""
     command = [str(word) for word in words]
-    answer = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600)
+    answer = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=seconds
+    )
     assert answer.returncode == 0, f"{' '.join(command)}:\n{answer.stdout}{answer.stderr}"
     return answer.stdout
 

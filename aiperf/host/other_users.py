@@ -69,6 +69,29 @@ def refuse_changeable_file(path: Path) -> None:
     _refuse_changeable(path, stat.S_ISREG, "a file", OTHERS_WRITE)
 
 
+def private_bytes(path: str, most: int) -> bytes:
+    """The content of a file that only this user can read, without spaces and line ends around it; of a longer
+    file than `most` bytes one byte more.
+
+    In a pod of Kubernetes, whose files nobody else sees, a Secret belongs to root, and has any mode. Raises
+    NotOurs and OSError.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        state = os.fstat(file)
+        if not stat.S_ISREG(state.st_mode):
+            raise NotOurs(f"{path} is not a file")
+        if not _in_pod():
+            if state.st_uid != os.getuid():
+                raise NotOurs(f"{path} belongs to {_name(state.st_uid)}")
+            if state.st_mode & OTHERS:
+                mode = f"mode {state.st_mode & 0o7777:o}; `chmod go=` corrects it"
+                raise NotOurs(f"{path} can be read by other users ({mode})")
+        return os.read(file, most + 1).strip()
+    finally:
+        os.close(file)
+
+
 def peer(connected: socket.socket) -> str:
     """The process at the other end of a Unix socket, for messages. Raises NotOurs if it belongs to another
     user. Only Linux says who it is; elsewhere the folder of the socket has to keep others away."""

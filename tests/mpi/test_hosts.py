@@ -35,7 +35,7 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
         replay = finished(job)
         text = job.text()
     assert (
-        f"{directory} is not shared with beta: weights, and at the end rank logs, are sent over MPI" in text
+        f"{directory} is not shared with beta: weights, and at the end rank logs, are sent over the network" in text
     )
     (log,) = (tmp_path / "beta/run/logs").glob("*.rank2.steps.jsonl")
     assert (directory / "logs" / log.name).read_bytes() == log.read_bytes(), "it was handed over at the end"

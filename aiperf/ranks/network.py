@@ -1,0 +1,467 @@
+"""Messages between ranks on several hosts, over TCP: started by torchrun, or each by a command of its own.
+
+Only rank 0 listens, at one port of one address, until all ranks have connected; then no port is open any
+more. Every other rank has one connection, to rank 0, which passes on what one rank sends to another. So a
+firewall needs one open port, and a dead rank cuts no other one off. A rank proves itself by the secret of the
+run before anything is read from it but the few bytes of the proof (`sealing`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hmac
+import ipaddress
+import logging
+import math
+import os
+import secrets
+import selectors
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiperf.errors import WorldError
+from aiperf.host import variables
+from aiperf.host.other_users import NotOurs, private_bytes
+from aiperf.ranks.launcher import SECRET, TORCHRUN, LaunchedRank
+from aiperf.ranks.link import Received
+from aiperf.ranks.sealing import (
+    ANSWER,
+    HELLO,
+    MAC_BYTES,
+    NONCE_BYTES,
+    Introduction,
+    NoProof,
+    Seal,
+    answer,
+    check_answer,
+    hello,
+    introduced,
+)
+from aiperf.ranks.sockets import MOST_BYTES, READ_BYTES, NoRank, SocketLink, Way
+from aiperf.wire.door import addresses_of_host
+
+log = logging.getLogger(__name__)
+
+HEAD = struct.Struct("<QQQQ")
+"""Header of each frame: the length of its content, its destination, its source, its tag. The MAC follows,
+then the content."""
+FRAME_BYTES = HEAD.size + MAC_BYTES
+SMALL_BYTES = 1 << 16
+"""Longest content that is copied behind its header, so that both leave in one packet."""
+JOIN_SECONDS = 300.0
+"""Time limit in seconds for a rank to connect to rank 0, which may be started later, or have no name yet."""
+TRY_SECONDS = 5.0
+"""Time limit in seconds for one attempt to connect."""
+PROOF_SECONDS = 10.0
+"""Time limit in seconds for whoever has connected to prove that it is a rank."""
+PAUSES = (0.05, 1.0)
+"""Time in seconds between two attempts, first and longest."""
+REFUSALS = 5
+"""Number of attempts that may be refused, because a master that was very busy refuses a rank as late."""
+MOST_STRANGERS = 64
+"""Maximum number of connections that have not proved to be of a rank; further ones wait in the system."""
+LEAST_BACKLOG = 128
+"""Minimum number of connections that wait in the system, of strangers before a few ranks."""
+CROWDED_SECONDS = 1.0
+"""The time limit for the proof, in seconds, while others wait."""
+MOST_NAMED = 16
+"""Maximum number of addresses whose refused connections are reported, each once."""
+CLOSE_SECONDS = 5.0
+"""Time limit in seconds for the master to close a connection after the rank at the other end has left."""
+SECRET_BYTES = (16, 4096)
+"""Shortest and longest secret."""
+LAST_PORT = 65535
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where the ranks of a run meet, and how they know each other."""
+
+    host: str
+    """Name or address of the host of rank 0 (MASTER_ADDR)."""
+    port: int
+    secret: bytes
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class NetworkLink(SocketLink):
+    """Connection of one rank to all others, over the network."""
+
+    launcher = TORCHRUN
+
+    def __init__(self, launched: LaunchedRank, meeting: Meeting) -> None:
+        """Listens on rank 0; connects to it on every other rank. Raises WorldError if that is not
+        possible."""
+        super().__init__(launched)
+        self._has_launcher = launched.launcher == TORCHRUN
+        self._meeting = meeting
+        self._strangers: dict[Way, float] = {}
+        """Connections that have not proved to be of a rank, the oldest first, and when they were made."""
+        self._crowded = False
+        """Whether there are so many of them that no further one is accepted."""
+        self._introduced: dict[Way, int] = {}
+        """The ranks that strangers have proved to be, as long as they may only repeat an old proof."""
+        self._seals: dict[Way, tuple[Seal, Seal]] = {}
+        """What seals the frames to the other end of a connection, and what they come with."""
+        self._late: dict[int, deque[tuple[int, int, bytes]]] = {}
+        """On the master, source, tag and content of messages to ranks that have not connected, by rank."""
+        self._named: set[str] = set()
+        """Addresses of which a refused connection was reported."""
+        if self.rank == 0:
+            self._listening = _listening(meeting, self.size)
+            self._selector.register(self._listening, selectors.EVENT_READ)
+        else:
+            self._join()
+
+    @property
+    def orphaned(self) -> bool:
+        """Whether the launcher is gone. A rank that a command of its own has started has none: it ends with
+        the connection to the master."""
+        return self._has_launcher and super().orphaned
+
+    def send(self, rank: int, tag: int, data: bytes) -> None:
+        assert len(data) <= MOST_BYTES, f"a message of {len(data)} bytes"
+        with self._turn:
+            self._pass_on(rank, self.rank, tag, data)
+
+    def abandon(self) -> None:
+        """Nothing: the system closes what this process has open."""
+
+    def finalize(self) -> None:
+        if self.rank and not (way := self._ways[0]).closed:
+            # If it closed at once, with something unread, the system might drop its last message.
+            way.socket.settimeout(CLOSE_SECONDS)
+            with contextlib.suppress(OSError):
+                way.socket.shutdown(socket.SHUT_WR)
+                while way.socket.recv(READ_BYTES):
+                    pass
+        if self._listening is not None:
+            self._listening.close()
+        super().finalize()
+
+    # Frames
+
+    def _pass_on(self, to: int, source: int, tag: int, data: bytes) -> None:
+        """Sends a message on its way: from the master to its rank, from all others to the master."""
+        way = self._ways.get(0 if self.rank else to)
+        if way is None:
+            self._late.setdefault(to, deque()).append((source, tag, data))
+        elif not way.closed:
+            head = HEAD.pack(len(data), to, source, tag)
+            head += self._seals[way][0].mac(head, data)
+            parts = (head + data,) if len(data) <= SMALL_BYTES else (head, data)
+            way.leaving.extend(map(memoryview, parts))
+            self._push(way)
+
+    def _take(self, way: Way, begin: int) -> int | None:
+        if way not in self._seals:
+            return self._introduce(way, begin)
+        if len(way.coming) - begin < FRAME_BYTES:
+            return None
+        length, to, source, tag = HEAD.unpack_from(way.coming, begin)
+        if length > (MOST_BYTES if way.rank is not None else 0):
+            raise NoRank(f"it sent a message of {length} bytes; the limit is {MOST_BYTES}")
+        start = begin + FRAME_BYTES
+        end: int = start + length
+        if len(way.coming) < end:
+            return None
+        head, mac = bytes(way.coming[begin : begin + HEAD.size]), way.coming[begin + HEAD.size : start]
+        with memoryview(way.coming) as coming, coming[start:end] as content:
+            data = bytes(content)
+        if not hmac.compare_digest(mac, self._seals[way][1].mac(head, data)):
+            raise NoRank("it sent a message that was not made with the secret of this run, or not now")
+        if way.rank is None:
+            self._welcome(way)
+        elif not self._may_come(way, to, source):
+            raise NoRank(f"it sent a message of rank {source} to rank {to}")
+        elif to == self.rank:
+            self._arrived.append(Received(source, tag, data))
+        else:
+            self._pass_on(to, source, tag, data)
+        return end
+
+    def _may_come(self, way: Way, to: int, source: int) -> bool:
+        """Whether a message from one rank to another may arrive on this connection."""
+        if self.rank:
+            return to == self.rank and source < self.size
+        return source == way.rank and to < self.size and to != source
+
+    # How ranks become known
+
+    def _join(self) -> None:
+        """Connects to rank 0. Raises WorldError after JOIN_SECONDS, or if it is refused several times."""
+        until, pause, refusals = time.monotonic() + JOIN_SECONDS, PAUSES[0], 0
+        while True:
+            try:
+                way = self._reached()
+                break
+            except NoProof as error:
+                reason, refusals = str(error), refusals + 1
+                remedy = f"give all ranks of a run one secret ({SECRET}), and each a RANK of its own"
+            except OSError as error:
+                reason = error.strerror or str(error)
+                remedy = "start rank 0 there, and check MASTER_ADDR, MASTER_PORT and the network"
+            if refusals == REFUSALS or time.monotonic() > until:
+                raise WorldError(
+                    f"rank {self.rank} cannot reach rank 0 at {self._meeting}: {reason}; {remedy}"
+                ) from None
+            time.sleep(pause)
+            pause = min(2 * pause, PAUSES[1])
+        way.socket.setblocking(False)
+        way.rank, self._ways[0] = 0, way
+        self._selector.register(way.socket, selectors.EVENT_READ, way)
+        self._pass_on(0, self.rank, 0, b"")  # the proof that the answer was heard
+
+    def _reached(self) -> Way:
+        """A connection to rank 0, both ends of which know the secret. Raises OSError and NoProof."""
+        meeting = self._meeting
+        own = socket.create_connection((meeting.host, meeting.port), TRY_SECONDS)
+        try:
+            if own.getsockname() == own.getpeername():  # TCP can connect a port to itself
+                raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            own.settimeout(PROOF_SECONDS)
+            said = hello(
+                meeting.secret, Introduction(self.rank, self.size), secrets.token_bytes(NONCE_BYTES)
+            )
+            own.sendall(said)
+            heard = _exactly(own, ANSWER.size)
+            check_answer(meeting.secret, said, heard)
+        except BaseException:
+            own.close()
+            raise
+        way = Way(own, _named(own.getpeername()))
+        ends = (said, heard)
+        self._seals[way] = (
+            Seal(meeting.secret, b"to master", *ends),
+            Seal(meeting.secret, b"from master", *ends),
+        )
+        return way
+
+    def _accept(self) -> None:
+        assert self._listening is not None
+        while len(self._strangers) < MOST_STRANGERS:
+            try:
+                other, address = self._listening.accept()
+                other.setblocking(False)
+                other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except BlockingIOError:
+                return
+            except ConnectionError:  # it has ended meanwhile
+                continue
+            way = Way(other, _named(address))
+            self._strangers[way] = time.monotonic()
+            self._selector.register(other, selectors.EVENT_READ, way)
+        self._selector.unregister(self._listening)
+        self._crowded = True
+
+    def _introduce(self, way: Way, begin: int) -> int | None:
+        """Takes the hello of a stranger, and answers it. Raises NoRank."""
+        if len(way.coming) - begin < HELLO.size:
+            return None
+        heard = bytes(way.coming[begin : begin + HELLO.size])
+        secret = self._meeting.secret
+        try:
+            who = introduced(secret, heard)
+        except NoProof as error:
+            raise NoRank(str(error)) from None
+        if who.size != self.size:
+            raise NoRank(f"it was started as one of {who.size} ranks, rank 0 as one of {self.size}")
+        if not 0 < who.rank < self.size:
+            raise NoRank(f"it was started as rank {who.rank}, which is no other rank of these {self.size}")
+        self._refuse_second(who.rank)
+        answered = answer(secret, heard, secrets.token_bytes(NONCE_BYTES))
+        self._introduced[way] = who.rank
+        ends = (heard, answered)
+        self._seals[way] = Seal(secret, b"from master", *ends), Seal(secret, b"to master", *ends)
+        way.leaving.append(memoryview(answered))
+        self._push(way)
+        return begin + HELLO.size
+
+    def _welcome(self, way: Way) -> None:
+        """A stranger has proved that it is a rank and no record of one. Raises NoRank."""
+        rank = self._introduced[way]
+        self._refuse_second(rank)
+        del self._introduced[way], self._strangers[way]
+        way.rank, self._ways[rank] = rank, way
+        for message in self._late.pop(rank, ()):
+            self._pass_on(rank, *message)
+        if len(self._ways) == self.size - 1:
+            self._stop_listening()
+
+    def _refuse_second(self, rank: int) -> None:
+        """Raises NoRank if this rank has connected before."""
+        if (known := self._ways.get(rank)) is not None:
+            raise NoRank(f"it was started as rank {rank}, as {known.process} was")
+
+    def _stop_listening(self) -> None:
+        """Closes the port, and the connections of whoever is no rank."""
+        assert self._listening is not None
+        if not self._crowded:
+            self._selector.unregister(self._listening)
+        self._crowded = False
+        self._listening.close()
+        self._listening = None
+        for way in list(self._strangers):
+            self._drop(way)
+
+    # What the loop of sockets asks
+
+    def _is_waiting(self) -> bool:
+        return bool(self._late)
+
+    def _pause(self) -> float:
+        if self._crowded and len(self._strangers) < MOST_STRANGERS:
+            return 0.0
+        oldest = next(iter(self._strangers.values()), math.inf)
+        return max(0.0, oldest + self._patience - time.monotonic())
+
+    @property
+    def _patience(self) -> float:
+        return CROWDED_SECONDS if self._crowded else PROOF_SECONDS
+
+    def _keep_up(self) -> None:
+        before = time.monotonic() - self._patience
+        for way in [way for way, since in self._strangers.items() if since <= before]:
+            self._refuse(way, f"it did not prove to be a rank within {self._patience:.0f} s")
+        if self._crowded and len(self._strangers) < MOST_STRANGERS:
+            assert self._listening is not None
+            self._crowded = False
+            self._selector.register(self._listening, selectors.EVENT_READ)
+
+    def _most_bytes(self, way: Way) -> int:
+        return READ_BYTES if way in self._seals else HELLO.size - len(way.coming)
+
+    def _refuse(self, way: Way, fault: str) -> None:
+        """Closes the connection. A rank that is known is dead from then on; a stranger is reported once per
+        address, so that many of them cannot fill a log."""
+        address = way.process.rpartition(":")[0]
+        if way.rank is not None:
+            log.error("rank %d closed the connection of %s: %s", self.rank, _who(way), fault)
+            self._note_end(way)
+        elif address not in self._named and len(self._named) < MOST_NAMED:
+            self._named.add(address)
+            log.error("rank %d refused a connection of %s: %s", self.rank, way.process, fault)
+        self._drop(way)
+
+    def _note_end(self, way: Way) -> None:
+        """Notes a death: on the master, of a rank that was not asked to quit; elsewhere, of the master."""
+        if way.rank is not None and not self.dismissed:
+            self.failed |= {way.rank}
+
+    def _drop(self, way: Way) -> None:
+        super()._drop(way)
+        self._strangers.pop(way, None)
+        self._introduced.pop(way, None)
+        self._seals.pop(way, None)
+
+
+def meeting(environment: Mapping[str, str], launcher: str) -> Meeting:
+    """Where the ranks meet, as the variables of the launcher say. Raises WorldError if one is not set, or
+    names no file that only this user can read."""
+    path = variables.raw(environment, SECRET)
+    if not path:
+        raise WorldError(
+            f"{launcher} started ranks on several hosts, which need a secret of the run: set {SECRET} to a "
+            f"file that only you can read (docs/running.md), or start the ranks with mpiexec or srun"
+        )
+    try:
+        secret = private_bytes(path, SECRET_BYTES[1])
+    except (NotOurs, OSError) as error:
+        reason = str(error) if isinstance(error, NotOurs) else f"{path}: {error.strerror}"
+        raise WorldError(f"{SECRET}: {reason}") from None
+    if not SECRET_BYTES[0] <= len(secret) <= SECRET_BYTES[1]:
+        raise WorldError(
+            f"{SECRET}: {path} has {len(secret)} bytes; a secret has {SECRET_BYTES[0]} to "
+            f"{SECRET_BYTES[1]:,}, as of: (umask 077; head -c 32 /dev/urandom | base64 >FILE)"
+        )
+    remedy = "set it to the host of rank 0, and a port that is free there, for all ranks"
+    host = variables.word(environment, "MASTER_ADDR")
+    # torchrun listens at MASTER_PORT itself.
+    above = int(launcher == TORCHRUN)
+    port = variables.whole(environment, "MASTER_PORT", 1, LAST_PORT - above, remedy)
+    if not host or port is None:
+        raise WorldError(f"{'MASTER_PORT' if host else 'MASTER_ADDR'} is not set; {remedy}")
+    return Meeting(host, port + above, secret)
+
+
+def _listening(meeting: Meeting, size: int) -> socket.socket:
+    """The socket of rank 0, at one address only. Raises WorldError."""
+    error: OSError | None = None
+    for family, address in _addresses(meeting):
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after an earlier run
+            listening.bind(address)
+            listening.listen(max(size, LEAST_BACKLOG))
+            listening.setblocking(False)
+        except OSError as failure:
+            listening.close()
+            error = failure
+        else:
+            return listening
+    reason = "its name leads to no address" if error is None else error.strerror or str(error)
+    remedy = "start rank 0 on the host of MASTER_ADDR"
+    if error is not None and error.errno == errno.EADDRINUSE:
+        remedy = "choose another MASTER_PORT"
+    raise WorldError(f"rank 0 on {socket.gethostname()} cannot listen at {meeting}: {reason}; {remedy}")
+
+
+def _addresses(meeting: Meeting) -> Iterator[tuple[int, Any]]:
+    """Families and addresses at which rank 0 may listen, the best first. Waits for a name that the network
+    does not know yet."""
+    until = time.monotonic() + JOIN_SECONDS
+    while True:
+        try:
+            found = socket.getaddrinfo(meeting.host, meeting.port, type=socket.SOCK_STREAM)
+            break
+        except OSError:
+            if time.monotonic() > until:
+                return
+            time.sleep(PAUSES[1])
+    reachable = [each for each in found if not _is_loopback(each[4][0])]
+    if not reachable and not _is_loopback(meeting.host) and meeting.host != "localhost":
+        # Debian gives the name of a host a loopback address in its own /etc/hosts.
+        for address in addresses_of_host(os.environ):
+            yield (socket.AF_INET6 if ":" in address else socket.AF_INET), (address, meeting.port)
+        return
+    for family, _, _, _, address in reachable or found:
+        yield family, address
+
+
+def _is_loopback(address: Any) -> bool:
+    try:
+        return ipaddress.ip_address(str(address).partition("%")[0]).is_loopback
+    except ValueError:  # a name
+        return False
+
+
+def _exactly(connected: socket.socket, number: int) -> bytes:
+    """The next bytes of a connection. Raises NoProof if it ends before."""
+    found = b""
+    while len(found) < number:
+        try:
+            part = connected.recv(number - len(found))
+        except ConnectionError:
+            part = b""
+        if not part:
+            raise NoProof("it closed the connection without an answer, and its output says why")
+        found += part
+    return found
+
+
+def _named(address: Any) -> str:
+    """The other end of a connection, for messages."""
+    return f"{address[0]}:{address[1]}"
+
+
+def _who(way: Way) -> str:
+    return f"rank {way.rank} ({way.process})"

@@ -12,7 +12,8 @@ from aiperf.errors import WorldError
 from aiperf.host import variables
 from aiperf.ranks.launcher import BY_HAND, MOST_RANKS, RUN_ID, TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Link, mpi_library, mpi_module
-from aiperf.ranks.network import NetworkLink, meeting
+from aiperf.ranks.meeting import meeting_of
+from aiperf.ranks.network import NetworkLink
 from aiperf.ranks.start_guard import LAUNCHERS, OUTLIVE, guarded
 from aiperf.ranks.torchrun import HostLink
 
@@ -31,7 +32,7 @@ def connect(launched: LaunchedRank) -> Link:
         if on_host in (None, launched.size):
             return HostLink(launched, variables.word(os.environ, RUN_ID))
     if launched.launcher in (TORCHRUN, BY_HAND):
-        return NetworkLink(launched, meeting(os.environ, launched.launcher))
+        return NetworkLink(launched, meeting_of(os.environ, launched.launcher))
     mpi = mpi_module()
     if not mpi.Is_initialized():
         with guarded(launched, socket.gethostname()):

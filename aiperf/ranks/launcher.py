@@ -45,8 +45,10 @@ def launched_rank(environment: Mapping[str, str]) -> LaunchedRank | None:
 
     Raises WorldError for variables that are not a rank and a number of ranks.
     """
-    own = TORCHRUN if variables.word(environment, RUN_ID) else BY_HAND * bool(environment.get(SECRET))
-    for rank_name, size_name, launcher in (*((("RANK", "WORLD_SIZE", own),) if own else ()), *VARIABLES):
+    by_hand = BY_HAND if variables.word(environment, SECRET) else ""
+    launcher = TORCHRUN if variables.word(environment, RUN_ID) else by_hand
+    own = (("RANK", "WORLD_SIZE", launcher),) if launcher else ()
+    for rank_name, size_name, launcher in (*own, *VARIABLES):
         if not (variables.word(environment, rank_name) and variables.word(environment, size_name)):
             continue
         remedy = f"start the ranks with {launcher}, or unset {rank_name} and {size_name}"

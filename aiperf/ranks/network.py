@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import hmac
-import ipaddress
 import logging
 import math
 import os
@@ -21,15 +20,12 @@ import socket
 import struct
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from aiperf.errors import WorldError
-from aiperf.host import variables
-from aiperf.host.other_users import NotOurs, private_bytes
 from aiperf.ranks.launcher import SECRET, TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Received
+from aiperf.ranks.meeting import JOIN_SECONDS, Meeting, listening_at
 from aiperf.ranks.sealing import (
     ANSWER,
     HELLO,
@@ -44,7 +40,6 @@ from aiperf.ranks.sealing import (
     introduced,
 )
 from aiperf.ranks.sockets import MOST_BYTES, READ_BYTES, NoRank, SocketLink, Way
-from aiperf.wire.door import addresses_of_host
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +49,6 @@ then the content."""
 FRAME_BYTES = HEAD.size + MAC_BYTES
 SMALL_BYTES = 1 << 16
 """Longest content that is copied behind its header, so that both leave in one packet."""
-JOIN_SECONDS = 300.0
-"""Time limit in seconds for a rank to connect to rank 0, which may be started later, or have no name yet."""
 TRY_SECONDS = 5.0
 """Time limit in seconds for one attempt to connect."""
 PROOF_SECONDS = 10.0
@@ -66,30 +59,12 @@ REFUSALS = 5
 """Number of attempts that may be refused, because a master that was very busy refuses a rank as late."""
 MOST_STRANGERS = 64
 """Maximum number of connections that have not proved to be of a rank; further ones wait in the system."""
-LEAST_BACKLOG = 128
-"""Minimum number of connections that wait in the system, of strangers before a few ranks."""
 CROWDED_SECONDS = 1.0
 """The time limit for the proof, in seconds, while others wait."""
 MOST_NAMED = 16
 """Maximum number of addresses whose refused connections are reported, each once."""
 CLOSE_SECONDS = 5.0
 """Time limit in seconds for the master to close a connection after the rank at the other end has left."""
-SECRET_BYTES = (16, 4096)
-"""Shortest and longest secret."""
-LAST_PORT = 65535
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Where the ranks of a run meet, and how they know each other."""
-
-    host: str
-    """Name or address of the host of rank 0 (MASTER_ADDR)."""
-    port: int
-    secret: bytes
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
 
 
 class NetworkLink(SocketLink):
@@ -116,7 +91,7 @@ class NetworkLink(SocketLink):
         self._named: set[str] = set()
         """Addresses of which a refused connection was reported."""
         if self.rank == 0:
-            self._listening = _listening(meeting, self.size)
+            self._listening = listening_at(meeting, self.size)
             self._selector.register(self._listening, selectors.EVENT_READ)
         else:
             self._join()
@@ -229,9 +204,8 @@ class NetworkLink(SocketLink):
                 raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             own.settimeout(PROOF_SECONDS)
-            said = hello(
-                meeting.secret, Introduction(self.rank, self.size), secrets.token_bytes(NONCE_BYTES)
-            )
+            who = Introduction(self.rank, self.size)
+            said = hello(meeting.secret, who, secrets.token_bytes(NONCE_BYTES))
             own.sendall(said)
             heard = _exactly(own, ANSWER.size)
             check_answer(meeting.secret, said, heard)
@@ -362,86 +336,6 @@ class NetworkLink(SocketLink):
         self._strangers.pop(way, None)
         self._introduced.pop(way, None)
         self._seals.pop(way, None)
-
-
-def meeting(environment: Mapping[str, str], launcher: str) -> Meeting:
-    """Where the ranks meet, as the variables of the launcher say. Raises WorldError if one is not set, or
-    names no file that only this user can read."""
-    path = variables.raw(environment, SECRET)
-    if not path:
-        raise WorldError(
-            f"{launcher} started ranks on several hosts, which need a secret of the run: set {SECRET} to a "
-            f"file that only you can read (docs/running.md), or start the ranks with mpiexec or srun"
-        )
-    try:
-        secret = private_bytes(path, SECRET_BYTES[1])
-    except (NotOurs, OSError) as error:
-        reason = str(error) if isinstance(error, NotOurs) else f"{path}: {error.strerror}"
-        raise WorldError(f"{SECRET}: {reason}") from None
-    if not SECRET_BYTES[0] <= len(secret) <= SECRET_BYTES[1]:
-        raise WorldError(
-            f"{SECRET}: {path} has {len(secret)} bytes; a secret has {SECRET_BYTES[0]} to "
-            f"{SECRET_BYTES[1]:,}, as of: (umask 077; head -c 32 /dev/urandom | base64 >FILE)"
-        )
-    remedy = "set it to the host of rank 0, and a port that is free there, for all ranks"
-    host = variables.word(environment, "MASTER_ADDR")
-    # torchrun listens at MASTER_PORT itself.
-    above = int(launcher == TORCHRUN)
-    port = variables.whole(environment, "MASTER_PORT", 1, LAST_PORT - above, remedy)
-    if not host or port is None:
-        raise WorldError(f"{'MASTER_PORT' if host else 'MASTER_ADDR'} is not set; {remedy}")
-    return Meeting(host, port + above, secret)
-
-
-def _listening(meeting: Meeting, size: int) -> socket.socket:
-    """The socket of rank 0, at one address only. Raises WorldError."""
-    error: OSError | None = None
-    for family, address in _addresses(meeting):
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after an earlier run
-            listening.bind(address)
-            listening.listen(max(size, LEAST_BACKLOG))
-            listening.setblocking(False)
-        except OSError as failure:
-            listening.close()
-            error = failure
-        else:
-            return listening
-    reason = "its name leads to no address" if error is None else error.strerror or str(error)
-    remedy = "start rank 0 on the host of MASTER_ADDR"
-    if error is not None and error.errno == errno.EADDRINUSE:
-        remedy = "choose another MASTER_PORT"
-    raise WorldError(f"rank 0 on {socket.gethostname()} cannot listen at {meeting}: {reason}; {remedy}")
-
-
-def _addresses(meeting: Meeting) -> Iterator[tuple[int, Any]]:
-    """Families and addresses at which rank 0 may listen, the best first. Waits for a name that the network
-    does not know yet."""
-    until = time.monotonic() + JOIN_SECONDS
-    while True:
-        try:
-            found = socket.getaddrinfo(meeting.host, meeting.port, type=socket.SOCK_STREAM)
-            break
-        except OSError:
-            if time.monotonic() > until:
-                return
-            time.sleep(PAUSES[1])
-    reachable = [each for each in found if not _is_loopback(each[4][0])]
-    if not reachable and not _is_loopback(meeting.host) and meeting.host != "localhost":
-        # Debian gives the name of a host a loopback address in its own /etc/hosts.
-        for address in addresses_of_host(os.environ):
-            yield (socket.AF_INET6 if ":" in address else socket.AF_INET), (address, meeting.port)
-        return
-    for family, _, _, _, address in reachable or found:
-        yield family, address
-
-
-def _is_loopback(address: Any) -> bool:
-    try:
-        return ipaddress.ip_address(str(address).partition("%")[0]).is_loopback
-    except ValueError:  # a name
-        return False
 
 
 def _exactly(connected: socket.socket, number: int) -> bytes:

@@ -17,10 +17,11 @@ import pytest
 
 from aiperf.errors import WorldError
 from aiperf.host.other_users import POD
-from aiperf.ranks import connect, network
+from aiperf.ranks import connect, meeting, network
 from aiperf.ranks.launcher import BY_HAND, SECRET, TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Received
-from aiperf.ranks.network import FRAME_BYTES, Meeting, NetworkLink, meeting
+from aiperf.ranks.meeting import Meeting, meeting_of
+from aiperf.ranks.network import FRAME_BYTES, NetworkLink
 from aiperf.ranks.sealing import ANSWER, HELLO, Introduction, Seal, hello
 
 KEY = b"a secret of this run"
@@ -292,7 +293,9 @@ def test_a_rank_does_not_speak_to_a_master_without_the_secret(
 
 
 @contextmanager
-def recording(place: Meeting, change: Callable[[bytes], bytes] = bytes) -> Iterator[tuple[Meeting, bytearray]]:
+def recording(
+    place: Meeting, change: Callable[[bytes], bytes] = bytes
+) -> Iterator[tuple[Meeting, bytearray]]:
     """A proxy before the master, and what a rank has sent through it. `change` is given what follows the
     hello and the proof."""
     record = bytearray()
@@ -369,7 +372,8 @@ def test_no_changed_message_is_heard(change: Callable[[bytes], bytes], place: Me
 
 def test_each_frame_has_its_own_mac() -> None:
     """Two frames of one content differ, and so do two directions and two connections."""
-    seals = [Seal(KEY, direction, b"said", answered) for direction in (b"a", b"b") for answered in (b"x", b"y")]
+    differences = [(direction, answered) for direction in (b"a", b"b") for answered in (b"x", b"y")]
+    seals = [Seal(KEY, direction, b"said", answered) for direction, answered in differences]
     macs = [seal.mac(b"head", b"data") for seal in (*seals, *seals)]
     assert len(set(macs)) == 8
 
@@ -390,8 +394,8 @@ def secret(tmp_path: Path) -> Path:
 
 
 def test_the_port_is_the_next_one_where_torchrun_has_that_one(secret: Path) -> None:
-    assert meeting(of(secret), BY_HAND) == Meeting("node1", 29400, KEY)
-    assert meeting(of(secret), TORCHRUN) == Meeting("node1", 29401, KEY)
+    assert meeting_of(of(secret), BY_HAND) == Meeting("node1", 29400, KEY)
+    assert meeting_of(of(secret), TORCHRUN) == Meeting("node1", 29401, KEY)
 
 
 def open_to_all(path: Path) -> None:
@@ -427,7 +431,7 @@ def test_a_file_that_is_no_secret_is_refused(
     monkeypatch.delenv(POD, raising=False)
     harm(secret)
     with pytest.raises(WorldError) as refused:
-        meeting(of(secret), BY_HAND)
+        meeting_of(of(secret), BY_HAND)
     assert str(refused.value).startswith(f"{SECRET}: {told.format(secret)}")
 
 
@@ -435,7 +439,7 @@ def test_a_pod_has_its_secret_as_kubernetes_mounts_it(secret: Path, monkeypatch:
     secret.chmod(0o644)
     (link := secret.with_name("link")).symlink_to(secret)
     monkeypatch.setenv(POD, "10.0.0.1")
-    assert meeting(of(link), BY_HAND).secret == KEY
+    assert meeting_of(of(link), BY_HAND).secret == KEY
 
 
 @pytest.mark.parametrize(
@@ -450,7 +454,7 @@ def test_a_pod_has_its_secret_as_kubernetes_mounts_it(secret: Path, monkeypatch:
 )
 def test_variables_that_lead_nowhere_are_named(changes: Mapping[str, str], told: str, secret: Path) -> None:
     with pytest.raises(WorldError) as refused:
-        meeting(of(secret, **changes), TORCHRUN)
+        meeting_of(of(secret, **changes), TORCHRUN)
     assert str(refused.value).startswith(told)
 
 
@@ -462,14 +466,15 @@ def test_torchrun_needs_the_network_only_on_several_hosts(monkeypatch: pytest.Mo
 
 
 def test_rank_0_listens_at_one_address_of_its_own(place: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(WorldError, match=r"cannot listen at 192\.0\.2\.1:.*start rank 0 on the host of MASTER"):
+    elsewhere = r"cannot listen at 192\.0\.2\.1:.*start rank 0 on the host of MASTER_ADDR"
+    with pytest.raises(WorldError, match=elsewhere):
         linked(0, replace(place, host="192.0.2.1"))
-    with socket.create_server((place.host, place.port)):
-        with pytest.raises(WorldError, match=f"{os.strerror(errno.EADDRINUSE)}; choose another MASTER_PORT"):
-            linked(0, place)
+    taken = f"{os.strerror(errno.EADDRINUSE)}; choose another MASTER_PORT"
+    with socket.create_server((place.host, place.port)), pytest.raises(WorldError, match=taken):
+        linked(0, place)
     own = socket.getaddrinfo("127.0.1.1", place.port, type=socket.SOCK_STREAM)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: own)
-    monkeypatch.setattr(network, "addresses_of_host", lambda _: ["127.0.0.3"])
+    monkeypatch.setattr(meeting, "addresses_of_host", lambda _: ["127.0.0.3"])
     master = linked(0, replace(place, host="node1"))
     assert master._listening is not None
     assert master._listening.getsockname()[0] == "127.0.0.3", "its name is a loopback address, as on Debian"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiperf.host import variables
+from nas.bounded import opened
 
 if TYPE_CHECKING:  # reading a run needs no connection
     import socket
@@ -74,22 +75,17 @@ def private_bytes(path: str, most: int) -> bytes:
     file than `most` bytes one byte more.
 
     In a pod of Kubernetes, whose files nobody else sees, a Secret belongs to root, and has any mode. Raises
-    NotOurs and OSError.
+    NotOurs, without the path, and OSError.
     """
-    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        state = os.fstat(file)
-        if not stat.S_ISREG(state.st_mode):
-            raise NotOurs(f"{path} is not a file")
+    with opened(Path(path)) as file:
+        state = os.fstat(file.fileno())
         if not _in_pod():
             if state.st_uid != os.getuid():
-                raise NotOurs(f"{path} belongs to {_name(state.st_uid)}")
+                raise NotOurs(f"it belongs to {_name(state.st_uid)}")
             if state.st_mode & OTHERS:
                 mode = f"mode {state.st_mode & 0o7777:o}; `chmod go=` corrects it"
-                raise NotOurs(f"{path} can be read by other users ({mode})")
-        return os.read(file, most + 1).strip()
-    finally:
-        os.close(file)
+                raise NotOurs(f"it can be read by other users ({mode})")
+        return file.read(most + 1).strip()
 
 
 def peer(connected: socket.socket) -> str:

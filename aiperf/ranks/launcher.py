@@ -22,7 +22,7 @@ TORCHRUN = "torchrun"
 RUN_ID = "TORCHELASTIC_RUN_ID"  # which only torchrun sets; RANK and WORLD_SIZE may be anybody's
 SECRET = "AIPERF_SECRET_FILE"  # path of the secret of a run, which only this program reads
 BY_HAND = "a command per rank"
-"""What starts ranks without a launcher: a loop of ssh, or the pods of an Indexed Job."""
+"""What starts ranks without a launcher, such as a loop of ssh."""
 FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by `mpiexec --with-ft ulfm` of Open MPI 5
 MOST_RANKS = 1 << 24
 """More ranks than any machine has."""

@@ -50,14 +50,15 @@ def meeting_of(environment: Mapping[str, str], launcher: str) -> Meeting:
             f"{launcher} started ranks on several hosts, which need a secret of the run: set {SECRET} to a "
             f"file that only you can read (docs/running.md), or start the ranks with mpiexec or srun"
         )
+    shown = repr(path)[1:-1][: variables.SHOWN]
     try:
         secret = private_bytes(path, SECRET_BYTES[1])
     except (NotOurs, OSError) as error:
-        reason = str(error) if isinstance(error, NotOurs) else f"{path}: {error.strerror}"
-        raise WorldError(f"{SECRET}: {reason}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise WorldError(f"{SECRET}: {shown}: {reason}") from None
     if not SECRET_BYTES[0] <= len(secret) <= SECRET_BYTES[1]:
         raise WorldError(
-            f"{SECRET}: {path} has {len(secret)} bytes; a secret has {SECRET_BYTES[0]} to "
+            f"{SECRET}: {shown}: it has {len(secret)} bytes; a secret has {SECRET_BYTES[0]} to "
             f"{SECRET_BYTES[1]:,}, as of: (umask 077; head -c 32 /dev/urandom | base64 >FILE)"
         )
     remedy = "set it to the host of rank 0, and a port that is free there, for all ranks"

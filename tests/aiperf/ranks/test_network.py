@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import WorldError
+from aiperf.host import variables
 from aiperf.host.other_users import POD
 from aiperf.ranks import connect, meeting, network
 from aiperf.ranks.launcher import BY_HAND, SECRET, TORCHRUN, LaunchedRank
@@ -418,10 +419,10 @@ def large(path: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (open_to_all, "{} can be read by other users (mode 644; `chmod go=` corrects it)"),
-        (short, "{} has 5 bytes; a secret has 16 to 4,096, as of: (umask 077; head"),
-        (large, "{} has 4097 bytes; a secret has 16 to 4,096"),
-        (endless, "{} is not a file"),
+        (open_to_all, "{}: it can be read by other users (mode 644; `chmod go=` corrects it)"),
+        (short, "{}: it has 5 bytes; a secret has 16 to 4,096, as of: (umask 077; head"),
+        (large, "{}: it has 4097 bytes; a secret has 16 to 4,096"),
+        (endless, "{}: it is a device"),
         (Path.unlink, "{}: No such file or directory"),
     ],
 )
@@ -432,7 +433,7 @@ def test_a_file_that_is_no_secret_is_refused(
     harm(secret)
     with pytest.raises(WorldError) as refused:
         meeting_of(of(secret), BY_HAND)
-    assert str(refused.value).startswith(f"{SECRET}: {told.format(secret)}")
+    assert str(refused.value).startswith(f"{SECRET}: {told.format(str(secret)[: variables.SHOWN])}")
 
 
 def test_a_pod_has_its_secret_as_kubernetes_mounts_it(secret: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,8 +142,8 @@ class NetworkLink(SocketLink):
         if len(way.coming) - begin < FRAME_BYTES:
             return None
         length, to, source, tag = HEAD.unpack_from(way.coming, begin)
-        if length > (MOST_BYTES if way.rank is not None else 0):
-            raise NoRank(f"it sent a message of {length} bytes; the limit is {MOST_BYTES}")
+        if length > (most := MOST_BYTES if way.rank is not None else 0):
+            raise NoRank(f"it sent a message of {length} bytes; the limit is {most}")
         start = begin + FRAME_BYTES
         end: int = start + length
         if len(way.coming) < end:

@@ -23,7 +23,7 @@ from aiperf.ranks.launcher import BY_HAND, SECRET, TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Received
 from aiperf.ranks.meeting import Meeting, meeting_of
 from aiperf.ranks.network import FRAME_BYTES, NetworkLink
-from aiperf.ranks.sealing import ANSWER, HELLO, Introduction, Seal, hello
+from aiperf.ranks.sealing import ANSWER, HELLO, MAC_BYTES, Introduction, Seal, hello
 
 KEY = b"a secret of this run"
 
@@ -369,6 +369,30 @@ def test_no_changed_message_is_heard(change: Callable[[bytes], bytes], place: Me
         assert heard in ([], [Received(1, 0, first)], [Received(1, 0, first), Received(1, 1, second)])
         assert master.failed == {1}
         leave(master)
+
+
+def test_a_length_is_believed_only_as_far_as_a_message_may_have_it(
+    place: Meeting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even one byte is waited for before the proof of who sends it is complete."""
+    master = linked(0, place)
+    rank = joined(master, 1, place)
+    with socket.create_connection((place.host, place.port)) as stranger:
+        stranger.sendall(said(rank=2) + network.HEAD.pack(1, 0, 2, 0) + bytes(MAC_BYTES))
+        stranger.settimeout(10)
+        assert master.receive(0.05) is None
+        assert master.receive(0.05) is None
+        assert len(stranger.recv(4096)) == ANSWER.size
+        assert stranger.recv(1) == b""
+    rank._ways[0].socket.sendall(network.HEAD.pack((1 << 25) + 1, 0, 1, 0) + bytes(MAC_BYTES))
+    assert master.receive(10.0) is None
+    assert master.failed == {1}
+    assert [line.rpartition(": ")[2] for line in caplog.messages] == [
+        "it sent a message of 1 bytes; the limit is 0",
+        "it sent a message of 33554433 bytes; the limit is 33554432",
+    ]
+    killed(rank)
+    leave(master)
 
 
 def test_each_frame_has_its_own_mac() -> None:

@@ -52,15 +52,18 @@ SMALL_BYTES = 1 << 16
 TRY_SECONDS = 5.0
 """Time limit in seconds for one attempt to connect."""
 PROOF_SECONDS = 10.0
-"""Time limit in seconds for whoever has connected to prove that it is a rank."""
+"""Time limit in seconds for whoever has connected to say hello."""
+ANSWERED_SECONDS = 60.0
+"""Time limit in seconds from the hello of a rank to the proof that it is no record. Ranks that start together
+on few cores are slow."""
 PAUSES = (0.05, 1.0)
 """Time in seconds between two attempts, first and longest."""
 REFUSALS = 5
 """Number of attempts that may be refused, because a master that was very busy refuses a rank as late."""
 MOST_STRANGERS = 64
-"""Maximum number of connections that have not proved to be of a rank; further ones wait in the system."""
-CROWDED_SECONDS = 1.0
-"""The time limit for the proof, in seconds, while others wait."""
+"""Maximum number of connections without a hello; further ones wait in the system."""
+CROWDED_SECONDS = 3.0
+"""The time limit for a hello, in seconds, while others wait."""
 MOST_NAMED = 16
 """Maximum number of addresses whose refused connections are reported, each once."""
 CLOSE_SECONDS = 5.0
@@ -82,8 +85,8 @@ class NetworkLink(SocketLink):
         """Connections that have not proved to be of a rank, the oldest first, and when they were made."""
         self._crowded = False
         """Whether there are so many of them that no further one is accepted."""
-        self._introduced: dict[Way, int] = {}
-        """The ranks that strangers have proved to be, as long as they may only repeat an old proof."""
+        self._introduced: dict[Way, tuple[int, float]] = {}
+        """Connections whose hello may be the record of an earlier one, with the rank and when it came."""
         self._seals: dict[Way, tuple[Seal, Seal]] = {}
         """What seals the frames to the other end of a connection, and what they come with."""
         self._late: dict[int, deque[tuple[int, int, bytes]]] = {}
@@ -193,7 +196,6 @@ class NetworkLink(SocketLink):
         way.socket.setblocking(False)
         way.rank, self._ways[0] = 0, way
         self._selector.register(way.socket, selectors.EVENT_READ, way)
-        self._pass_on(0, self.rank, 0, b"")  # the proof that the answer was heard
 
     def _reached(self) -> Way:
         """A connection to rank 0, both ends of which know the secret. Raises OSError and NoProof."""
@@ -203,21 +205,24 @@ class NetworkLink(SocketLink):
             if own.getsockname() == own.getpeername():  # TCP can connect a port to itself
                 raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            own.settimeout(PROOF_SECONDS)
+            own.settimeout(ANSWERED_SECONDS)
             who = Introduction(self.rank, self.size)
             said = hello(meeting.secret, who, secrets.token_bytes(NONCE_BYTES))
             own.sendall(said)
             heard = _exactly(own, ANSWER.size)
             check_answer(meeting.secret, said, heard)
+            seals = _seals(meeting.secret, said, heard)
+            # An empty frame proves that the answer was heard, and another one that it was in time.
+            head = HEAD.pack(0, 0, self.rank, 0)
+            own.sendall(head + seals[0].mac(head, b""))
+            head = HEAD.pack(0, self.rank, 0, 0)
+            if not hmac.compare_digest(_exactly(own, FRAME_BYTES), head + seals[1].mac(head, b"")):
+                raise NoProof("whoever listens there does not know the secret of this run")
+            way = Way(own, _named(own.getpeername()))
         except BaseException:
             own.close()
             raise
-        way = Way(own, _named(own.getpeername()))
-        ends = (said, heard)
-        self._seals[way] = (
-            Seal(meeting.secret, b"to master", *ends),
-            Seal(meeting.secret, b"from master", *ends),
-        )
+        self._seals[way] = seals
         return way
 
     def _accept(self) -> None:
@@ -252,20 +257,23 @@ class NetworkLink(SocketLink):
         if not 0 < who.rank < self.size:
             raise NoRank(f"it was started as rank {who.rank}, which is no other rank of these {self.size}")
         self._refuse_second(who.rank)
+        if len(self._introduced) >= self.size:
+            self._refuse(next(iter(self._introduced)), "others said hello after it, and it said no more")
         answered = answer(secret, heard, secrets.token_bytes(NONCE_BYTES))
-        self._introduced[way] = who.rank
-        ends = (heard, answered)
-        self._seals[way] = Seal(secret, b"from master", *ends), Seal(secret, b"to master", *ends)
+        del self._strangers[way]
+        self._introduced[way] = who.rank, time.monotonic()
+        self._seals[way] = _seals(secret, heard, answered)[::-1]
         way.leaving.append(memoryview(answered))
         self._push(way)
         return begin + HELLO.size
 
     def _welcome(self, way: Way) -> None:
         """A stranger has proved that it is a rank and no record of one. Raises NoRank."""
-        rank = self._introduced[way]
+        rank, _ = self._introduced[way]
         self._refuse_second(rank)
-        del self._introduced[way], self._strangers[way]
+        del self._introduced[way]
         way.rank, self._ways[rank] = rank, way
+        self._pass_on(rank, 0, 0, b"")  # by which the rank knows that it has joined
         for message in self._late.pop(rank, ()):
             self._pass_on(rank, *message)
         if len(self._ways) == self.size - 1:
@@ -284,7 +292,7 @@ class NetworkLink(SocketLink):
         self._crowded = False
         self._listening.close()
         self._listening = None
-        for way in list(self._strangers):
+        for way in [*self._strangers, *self._introduced]:
             self._drop(way)
 
     # What the loop of sockets asks
@@ -295,17 +303,20 @@ class NetworkLink(SocketLink):
     def _pause(self) -> float:
         if self._crowded and len(self._strangers) < MOST_STRANGERS:
             return 0.0
-        oldest = next(iter(self._strangers.values()), math.inf)
-        return max(0.0, oldest + self._patience - time.monotonic())
+        silent = next(iter(self._strangers.values()), math.inf) + self._patience
+        _, since = next(iter(self._introduced.values()), (0, math.inf))
+        return max(0.0, min(silent, since + ANSWERED_SECONDS) - time.monotonic())
 
     @property
     def _patience(self) -> float:
         return CROWDED_SECONDS if self._crowded else PROOF_SECONDS
 
     def _keep_up(self) -> None:
-        before = time.monotonic() - self._patience
-        for way in [way for way, since in self._strangers.items() if since <= before]:
+        now = time.monotonic()
+        for way in [way for way, since in self._strangers.items() if since + self._patience <= now]:
             self._refuse(way, f"it did not prove to be a rank within {self._patience:.0f} s")
+        for way in [way for way, (_, since) in self._introduced.items() if since + ANSWERED_SECONDS <= now]:
+            self._refuse(way, f"it did not answer within {ANSWERED_SECONDS:.0f} s")
         if self._crowded and len(self._strangers) < MOST_STRANGERS:
             assert self._listening is not None
             self._crowded = False
@@ -336,6 +347,11 @@ class NetworkLink(SocketLink):
         self._strangers.pop(way, None)
         self._introduced.pop(way, None)
         self._seals.pop(way, None)
+
+
+def _seals(secret: bytes, said: bytes, answered: bytes) -> tuple[Seal, Seal]:
+    """The seals of the frames to the master and from it, after what both ends have said."""
+    return Seal(secret, b"to master", said, answered), Seal(secret, b"from master", said, answered)
 
 
 def _exactly(connected: socket.socket, number: int) -> bytes:

@@ -602,7 +602,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
         "aiperf/training/fabric.py _measured",
     ),
     "tests/aiperf/host/test_programs.py": ("aiperf/host/programs.py ask",),
-    "tests/aiperf/ranks/test_network.py": ("aiperf/host/other_users.py private_bytes",),
+    "tests/aiperf/ranks/test_meeting.py": ("aiperf/host/other_users.py private_bytes",),
     "tests/aiperf/doctor/test_host_report.py": ("aiperf/doctor/host_report.py examine_onednn",),
     "tests/nas/test_bounded.py": tuple(
         f"nas/bounded.py {name}" for name in ("_opened", "file_digest", "opened", "read_text")

@@ -29,7 +29,7 @@ LAST_PORT = 65535
 
 
 @dataclass(frozen=True)
-class Meeting:
+class MeetingPlace:
     """Where the ranks of a run meet, and how they know each other."""
 
     host: str
@@ -41,7 +41,7 @@ class Meeting:
         return f"{self.host}:{self.port}"
 
 
-def meeting_of(environment: Mapping[str, str], launcher: str) -> Meeting:
+def meeting_of(environment: Mapping[str, str], launcher: str) -> MeetingPlace:
     """Where the ranks meet, as the variables of the launcher say. Raises WorldError if one is not set, or
     names no file that only this user can read."""
     path = variables.raw(environment, SECRET)
@@ -68,10 +68,10 @@ def meeting_of(environment: Mapping[str, str], launcher: str) -> Meeting:
     port = variables.whole(environment, "MASTER_PORT", 1, LAST_PORT - above, remedy)
     if not host or port is None:
         raise WorldError(f"{'MASTER_PORT' if host else 'MASTER_ADDR'} is not set; {remedy}")
-    return Meeting(host, port + above, secret)
+    return MeetingPlace(host, port + above, secret)
 
 
-def listening_at(meeting: Meeting, size: int) -> socket.socket:
+def listening_at(meeting: MeetingPlace, size: int) -> socket.socket:
     """The socket of rank 0, at one address only. Raises WorldError."""
     error: OSError | None = None
     for family, address in _addresses(meeting):
@@ -93,7 +93,7 @@ def listening_at(meeting: Meeting, size: int) -> socket.socket:
     raise WorldError(f"rank 0 on {socket.gethostname()} cannot listen at {meeting}: {reason}; {remedy}")
 
 
-def _addresses(meeting: Meeting) -> Iterator[tuple[int, Any]]:
+def _addresses(meeting: MeetingPlace) -> Iterator[tuple[int, Any]]:
     """Families and addresses at which rank 0 may listen, the best first. Waits for a name that the network
     does not know yet."""
     until = time.monotonic() + JOIN_SECONDS

@@ -25,7 +25,7 @@ from typing import Any
 from aiperf.errors import WorldError
 from aiperf.ranks.launcher import SECRET, TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Received
-from aiperf.ranks.meeting import JOIN_SECONDS, Meeting, listening_at
+from aiperf.ranks.meeting import JOIN_SECONDS, MeetingPlace, listening_at
 from aiperf.ranks.sealing import (
     ANSWER,
     HELLO,
@@ -75,7 +75,7 @@ class NetworkLink(SocketLink):
 
     launcher = TORCHRUN
 
-    def __init__(self, launched: LaunchedRank, meeting: Meeting) -> None:
+    def __init__(self, launched: LaunchedRank, meeting: MeetingPlace) -> None:
         """Listens on rank 0; connects to it on every other rank. Raises WorldError if that is not
         possible."""
         super().__init__(launched)

@@ -16,7 +16,7 @@ from aiperf.host import variables
 from aiperf.host.other_users import POD
 from aiperf.ranks import connect, meeting
 from aiperf.ranks.launcher import BY_HAND, SECRET, TORCHRUN, LaunchedRank
-from aiperf.ranks.meeting import Meeting, listening_at, meeting_of
+from aiperf.ranks.meeting import MeetingPlace, listening_at, meeting_of
 
 KEY = b"a secret of this run"
 
@@ -34,8 +34,8 @@ def secret(tmp_path: Path) -> Path:
 
 
 def test_the_port_is_the_next_one_where_torchrun_has_that_one(secret: Path) -> None:
-    assert meeting_of(of(secret), BY_HAND) == Meeting("node1", 29400, KEY)
-    assert meeting_of(of(secret), TORCHRUN) == Meeting("node1", 29401, KEY)
+    assert meeting_of(of(secret), BY_HAND) == MeetingPlace("node1", 29400, KEY)
+    assert meeting_of(of(secret), TORCHRUN) == MeetingPlace("node1", 29401, KEY)
 
 
 def open_to_all(path: Path) -> None:
@@ -107,7 +107,7 @@ def test_torchrun_needs_the_network_only_on_several_hosts(monkeypatch: pytest.Mo
 
 def test_rank_0_listens_at_one_address_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        place = Meeting("127.0.0.1", free.getsockname()[1], KEY)
+        place = MeetingPlace("127.0.0.1", free.getsockname()[1], KEY)
     elsewhere = r"cannot listen at 192\.0\.2\.1:.*start rank 0 on the host of MASTER_ADDR"
     with pytest.raises(WorldError, match=elsewhere):
         listening_at(replace(place, host="192.0.2.1"), 3)

@@ -1,4 +1,7 @@
-"""Ranks on a network: order, deaths, and whoever does not know the secret or changes what is sent."""
+"""Ranks on a network: order, deaths, and whoever does not know the secret or changes what is sent.
+
+It is one file because all of it needs ranks that have met.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from aiperf.errors import WorldError
 from aiperf.ranks import network
 from aiperf.ranks.launcher import BY_HAND, LaunchedRank
 from aiperf.ranks.link import Received
-from aiperf.ranks.meeting import Meeting
+from aiperf.ranks.meeting import MeetingPlace
 from aiperf.ranks.network import FRAME_BYTES, NetworkLink
 from aiperf.ranks.sealing import ANSWER, HELLO, MAC_BYTES, Introduction, Seal, hello
 
@@ -25,16 +28,18 @@ KEY = b"a secret of this run"
 
 
 @pytest.fixture
-def place() -> Meeting:
+def place() -> MeetingPlace:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        return Meeting("127.0.0.1", free.getsockname()[1], KEY)
+        return MeetingPlace("127.0.0.1", free.getsockname()[1], KEY)
 
 
-def linked(rank: int, place: Meeting, size: int = 3) -> NetworkLink:
+def linked(rank: int, place: MeetingPlace, size: int = 3) -> NetworkLink:
     return NetworkLink(LaunchedRank(rank, size, BY_HAND, False), place)
 
 
-def joined(master: NetworkLink, rank: int, place: Meeting, proxy: Meeting | None = None) -> NetworkLink:
+def joined(
+    master: NetworkLink, rank: int, place: MeetingPlace, proxy: MeetingPlace | None = None
+) -> NetworkLink:
     """A rank that has connected, through a proxy if there is one."""
     found: list[NetworkLink] = []
     joining = threading.Thread(target=lambda: found.append(linked(rank, proxy or place, master.size)))
@@ -46,7 +51,7 @@ def joined(master: NetworkLink, rank: int, place: Meeting, proxy: Meeting | None
     return found[0]
 
 
-def links(size: int, place: Meeting) -> list[NetworkLink]:
+def links(size: int, place: MeetingPlace) -> list[NetworkLink]:
     master = linked(0, place, size)
     return [master, *(joined(master, rank, place) for rank in range(1, size))]
 
@@ -82,7 +87,7 @@ def killed(link: NetworkLink) -> None:
     link._selector.close()
 
 
-def test_messages_keep_their_order_between_all_ranks_and_no_port_stays_open(place: Meeting) -> None:
+def test_messages_keep_their_order_between_all_ranks_and_no_port_stays_open(place: MeetingPlace) -> None:
     ranks = links(3, place)
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((place.host, place.port))
@@ -98,7 +103,7 @@ def test_messages_keep_their_order_between_all_ranks_and_no_port_stays_open(plac
     leave(*ranks)
 
 
-def test_a_rank_may_start_before_the_master(place: Meeting) -> None:
+def test_a_rank_may_start_before_the_master(place: MeetingPlace) -> None:
     found: list[NetworkLink] = []
     early = threading.Thread(target=lambda: found.append(linked(1, place, 2)))
     early.start()
@@ -111,7 +116,7 @@ def test_a_rank_may_start_before_the_master(place: Meeting) -> None:
     leave(master, *found)
 
 
-def test_a_dead_rank_is_noticed_and_costs_no_other_one_its_messages(place: Meeting) -> None:
+def test_a_dead_rank_is_noticed_and_costs_no_other_one_its_messages(place: MeetingPlace) -> None:
     ranks = links(4, place)
     ranks[3].send(0, 0, b"its last words")
     killed(ranks[3])
@@ -128,7 +133,7 @@ def test_a_dead_rank_is_noticed_and_costs_no_other_one_its_messages(place: Meeti
     leave(*ranks[:3])
 
 
-def test_a_rank_notices_the_death_of_the_master_at_once(place: Meeting) -> None:
+def test_a_rank_notices_the_death_of_the_master_at_once(place: MeetingPlace) -> None:
     master, rank = links(2, place)
     killed(master)
     began = time.monotonic()
@@ -162,7 +167,11 @@ def said(secret: bytes = KEY, rank: int = 1, size: int = 3) -> bytes:
     ],
 )
 def test_a_stranger_gets_nothing(
-    sent: bytes, told: str, place: Meeting, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    sent: bytes,
+    told: str,
+    place: MeetingPlace,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     master = linked(0, place)
     for _ in range(2):
@@ -182,8 +191,8 @@ def test_a_stranger_gets_nothing(
     leave(master, rank)
 
 
-def test_a_gigabyte_of_garbage_costs_nothing(place: Meeting) -> None:
-    """Of the first 80 bytes the master sees that no rank sends them, and it reads no more."""
+def test_a_gigabyte_of_garbage_costs_nothing(place: MeetingPlace) -> None:
+    """The first 80 bytes show the master that no rank sends them, and it reads no more."""
     master = linked(0, place)
     garbage, sent = os.urandom(1 << 20), 0
     before = time.process_time()
@@ -201,7 +210,7 @@ def test_a_gigabyte_of_garbage_costs_nothing(place: Meeting) -> None:
     leave(master)
 
 
-def test_a_recorded_proof_is_no_proof(place: Meeting, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_recorded_proof_is_no_proof(place: MeetingPlace, caplog: pytest.LogCaptureFixture) -> None:
     """A record of all that a rank sent, to a later run with the same secret."""
     with recording(place) as (proxy, record):
         master = linked(0, place)
@@ -221,7 +230,9 @@ def test_a_recorded_proof_is_no_proof(place: Meeting, caplog: pytest.LogCaptureF
     leave(master)
 
 
-def test_silent_strangers_do_not_keep_a_rank_out(place: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_strangers_do_not_keep_a_rank_out(
+    place: MeetingPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(network, "CROWDED_SECONDS", 0.1)
     monkeypatch.setattr(network, "MOST_STRANGERS", 8)
     master = linked(0, place, 2)
@@ -244,7 +255,7 @@ def test_silent_strangers_do_not_keep_a_rank_out(place: Meeting, monkeypatch: py
     ],
 )
 def test_a_rank_that_is_refused_says_so(
-    rank: int, change: dict[str, bytes], told: str, place: Meeting, monkeypatch: pytest.MonkeyPatch
+    rank: int, change: dict[str, bytes], told: str, place: MeetingPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One with another secret, and a second one with the number of another."""
     monkeypatch.setattr(network, "PAUSES", (0.01, 0.01))
@@ -266,7 +277,7 @@ def test_a_rank_that_is_refused_says_so(
 
 
 def test_a_rank_does_not_speak_to_a_master_without_the_secret(
-    place: Meeting, monkeypatch: pytest.MonkeyPatch
+    place: MeetingPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(network, "PAUSES", (0.0, 0.0))
 
@@ -291,8 +302,8 @@ def test_a_rank_does_not_speak_to_a_master_without_the_secret(
 
 @contextmanager
 def recording(
-    place: Meeting, change: Callable[[bytes], bytes] = bytes
-) -> Iterator[tuple[Meeting, bytearray]]:
+    place: MeetingPlace, change: Callable[[bytes], bytes] = bytes
+) -> Iterator[tuple[MeetingPlace, bytearray]]:
     """A proxy before the master, and what a rank has sent through it. `change` is given what follows the
     hello and the proof."""
     record = bytearray()
@@ -342,7 +353,7 @@ def flipped(position: int) -> Callable[[bytes], bytes]:
     ],
     ids=["length", "to", "source", "tag", "mac", "first", "last", "repeated", "first is missing", "shifted"],
 )
-def test_no_changed_message_is_heard(change: Callable[[bytes], bytes], place: Meeting) -> None:
+def test_no_changed_message_is_heard(change: Callable[[bytes], bytes], place: MeetingPlace) -> None:
     """The rank says two things at once; of what is not as it said it, nothing is heard."""
     with recording(place, change) as (proxy, _):
         master = linked(0, place)
@@ -368,7 +379,7 @@ def test_no_changed_message_is_heard(change: Callable[[bytes], bytes], place: Me
 
 
 def test_a_length_is_believed_only_as_far_as_a_message_may_have_it(
-    place: Meeting, caplog: pytest.LogCaptureFixture
+    place: MeetingPlace, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not even one byte is waited for before the proof of who sends it is complete."""
     master = linked(0, place)

@@ -25,7 +25,6 @@ from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import gather
 from aiperf.ranks.process import visible_devices
 from aiperf.ranks.rank_options import RankOptions
-from aiperf.ranks.torchrun import SocketLink
 from aiperf.wire.clocks import ROUND_TRIPS, ClockReading, RoundTrips
 from aiperf.wire.door import open_door
 from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
@@ -176,7 +175,7 @@ def examine(link: Link, config: Config, options: RankOptions, directory: Path, s
         config,
         folder,
         hosts=hosts,
-        mpi="" if isinstance(link, SocketLink) else _library(),
+        mpi=link.library(),
         threads=link.threads,
         devices_per_group=max((len(place.group) for place in places), default=1),
         layout_fault=fault,
@@ -197,7 +196,7 @@ def serve_examination(link: Link) -> None:
     until = time.monotonic() + MASTER_SILENCE_SECONDS
     with contextlib.ExitStack() as doors:
         listening, no_door, child = -1, "", None
-        while time.monotonic() < until and not link.orphaned:
+        while time.monotonic() < until and not (link.orphaned or 0 in link.failed):
             if child is not None and child.ended:
                 found = child.answer(0.0)
                 if found is not None:

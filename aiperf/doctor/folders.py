@@ -50,7 +50,7 @@ def directory(examination: Examination) -> Check:
     if apart:
         text = f"{folder.path} is not visible on {some(apart)}"
         return warning(
-            "run directory", text, "choose a shared directory; otherwise weights are sent over MPI"
+            "run directory", text, "choose a shared directory; otherwise weights are sent as messages"
         )
     speed = f"{folder.bytes_per_second / 1e6:,.0f} MB/s, {folder.append_seconds * 1e3:.1f} ms per line"
     text = f"{folder.path}: {speed}"

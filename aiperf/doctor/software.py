@@ -39,7 +39,7 @@ def mpi(examination: Examination) -> Check:
     if not examination.hosts:
         return ok("MPI", f"not needed by one process ({examination.mpi})")
     if not examination.mpi:
-        return ok("MPI", "not needed: torchrun, on one host")
+        return ok("MPI", "not needed: the ranks have sockets")
     if not examination.threads:
         text = f"{examination.mpi}; without MPI_THREAD_MULTIPLE"
         if examination.backend == "horovod":

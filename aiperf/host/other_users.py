@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiperf.host import variables
+from nas.bounded import opened
 
 if TYPE_CHECKING:  # reading a run needs no connection
     import socket
@@ -67,6 +68,24 @@ def temporary_folder() -> Path:
 def refuse_changeable_file(path: Path) -> None:
     """Raises NotOurs for a file that another user has made or can change, and OSError if there is none."""
     _refuse_changeable(path, stat.S_ISREG, "a file", OTHERS_WRITE)
+
+
+def private_bytes(path: str, most: int) -> bytes:
+    """The content of a file that only this user can read, without spaces and line ends around it; of a longer
+    file than `most` bytes one byte more.
+
+    In a pod of Kubernetes, whose files nobody else sees, a Secret belongs to root, and has any mode. Raises
+    NotOurs, without the path, and OSError.
+    """
+    with opened(Path(path)) as file:
+        state = os.fstat(file.fileno())
+        if not _in_pod():
+            if state.st_uid != os.getuid():
+                raise NotOurs(f"it belongs to {_name(state.st_uid)}")
+            if state.st_mode & OTHERS:
+                mode = f"mode {state.st_mode & 0o7777:o}; `chmod go=` corrects it"
+                raise NotOurs(f"it can be read by other users ({mode})")
+        return file.read(most + 1).strip()
 
 
 def peer(connected: socket.socket) -> str:

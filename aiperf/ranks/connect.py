@@ -1,4 +1,4 @@
-"""Start and end of the connections between ranks, over MPI or torchrun's sockets."""
+"""Start and end of the connections between ranks, over MPI or sockets."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pathlib import Path
 
 from aiperf.errors import WorldError
 from aiperf.host import variables
-from aiperf.ranks.launcher import RUN_ID, TORCHRUN, LaunchedRank
+from aiperf.ranks.launcher import BY_HAND, MOST_RANKS, RUN_ID, TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Link, mpi_library, mpi_module
+from aiperf.ranks.meeting import meeting_of
+from aiperf.ranks.network import NetworkLink
 from aiperf.ranks.start_guard import LAUNCHERS, OUTLIVE, guarded
-from aiperf.ranks.torchrun import SocketLink
+from aiperf.ranks.torchrun import HostLink
 
 ABORT_SECONDS = 15
 """Time in seconds for the launcher to end all ranks."""
@@ -22,9 +24,15 @@ FINALIZE_SECONDS = 30
 
 
 def connect(launched: LaunchedRank) -> Link:
-    """Starts MPI in this process. Raises WorldError if it is missing, or differs from the launcher's."""
+    """Starts MPI in this process, or connects it to the other ranks by sockets. Raises WorldError if MPI is
+    missing, or differs from the launcher's, and if the ranks cannot be reached."""
     if launched.launcher == TORCHRUN:
-        return SocketLink(launched, variables.word(os.environ, RUN_ID))
+        remedy = "start the ranks with torchrun"
+        on_host = variables.whole(os.environ, "LOCAL_WORLD_SIZE", 1, MOST_RANKS, remedy)
+        if on_host in (None, launched.size):
+            return HostLink(launched, variables.word(os.environ, RUN_ID))
+    if launched.launcher in (TORCHRUN, BY_HAND):
+        return NetworkLink(launched, meeting_of(os.environ, launched.launcher))
     mpi = mpi_module()
     if not mpi.Is_initialized():
         with guarded(launched, socket.gethostname()):

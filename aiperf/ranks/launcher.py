@@ -1,5 +1,5 @@
-"""Detection of the launcher (mpiexec, srun, torchrun) from the environment of the processes that it
-starts."""
+"""Detection of the launcher (mpiexec, srun, torchrun, or a command per rank) from the environment of the
+processes that it starts."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ VARIABLES = (
 )
 TORCHRUN = "torchrun"
 RUN_ID = "TORCHELASTIC_RUN_ID"  # which only torchrun sets; RANK and WORLD_SIZE may be anybody's
+SECRET = "AIPERF_SECRET_FILE"  # path of the secret of a run, which only this program reads
+BY_HAND = "a command per rank"
+"""What starts ranks without a launcher, such as a loop of ssh."""
 FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"  # set by `mpiexec --with-ft ulfm` of Open MPI 5
 MOST_RANKS = 1 << 24
 """More ranks than any machine has."""
@@ -42,8 +45,10 @@ def launched_rank(environment: Mapping[str, str]) -> LaunchedRank | None:
 
     Raises WorldError for variables that are not a rank and a number of ranks.
     """
-    torchrun = (("RANK", "WORLD_SIZE", TORCHRUN),) if variables.word(environment, RUN_ID) else ()
-    for rank_name, size_name, launcher in (*torchrun, *VARIABLES):
+    by_hand = BY_HAND if variables.word(environment, SECRET) else ""
+    launcher = TORCHRUN if variables.word(environment, RUN_ID) else by_hand
+    own = (("RANK", "WORLD_SIZE", launcher),) if launcher else ()
+    for rank_name, size_name, launcher in (*own, *VARIABLES):
         if not (variables.word(environment, rank_name) and variables.word(environment, size_name)):
             continue
         remedy = f"start the ranks with {launcher}, or unset {rank_name} and {size_name}"

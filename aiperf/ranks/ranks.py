@@ -25,7 +25,7 @@ from aiperf.host.cores import allowed_cores
 from aiperf.journal.run_files import RunFiles
 from aiperf.pretending.assumptions import Assumptions
 from aiperf.ranks.connect import abort, connect, disconnect
-from aiperf.ranks.launcher import TORCHRUN, LaunchedRank, launched_rank
+from aiperf.ranks.launcher import BY_HAND, TORCHRUN, LaunchedRank, launched_rank
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
 from aiperf.ranks.process import device_at, visible_devices, worker_at
@@ -177,7 +177,7 @@ def _refuse_more_than_there_are(devices: int, kind: str) -> None:
 
 
 def _as_rank(started: LaunchedRank, options: RankOptions, lead: Callable[[Ranks], int]) -> int:
-    if started.launcher == TORCHRUN and options.backend == "horovod":
+    if started.launcher in (TORCHRUN, BY_HAND) and options.backend == "horovod":
         raise WorldError("--backend horovod needs MPI; start the ranks with mpiexec or srun")
     if started.rank > 0:  # the master answers the signals that mpiexec or srun sends to all ranks
         scheduler_warning.outlive()

@@ -227,7 +227,7 @@ def notes(directory: Path, declared: str, ranks: Sequence[Ready]) -> list[str]:
     if apart := sorted({ready.host for ready in ranks if not ready.sees_run}):
         found.append(
             f"{directory} is not shared with {', '.join(apart)}: weights, and at the end rank logs, are "
-            f"sent over MPI"
+            f"sent as messages"
         )
     emulated = (emulation_text(ready.device, declared, ready.formats) for ready in ranks)
     if text := next(filter(None, emulated), ""):

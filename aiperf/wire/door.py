@@ -40,7 +40,7 @@ def open_door(spans_hosts: bool, environment: Mapping[str, str]) -> socket.socke
     """
     if not spans_hosts:
         return _listening(LOOPBACK)
-    for address in _addresses(environment):
+    for address in addresses_of_host(environment):
         with contextlib.suppress(OSError):  # a name may lead to an address that this host does not have
             return _listening(address)
     host = socket.gethostname()
@@ -87,7 +87,7 @@ def refuse_unreachable(host: str, port: int) -> None:
         ) from None
 
 
-def _addresses(environment: Mapping[str, str]) -> Iterator[str]:
+def addresses_of_host(environment: Mapping[str, str]) -> Iterator[str]:
     """Addresses of this host by which other hosts may reach it, the best first."""
     for name in filter(None, map(environment.get, INTERFACES)):
         yield from _of_interface(name.split(",")[0].removeprefix("="))

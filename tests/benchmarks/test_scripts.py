@@ -16,7 +16,7 @@ import pytest
 
 from aiperf.config import load_preset
 from aiperf.pretending.assumptions import Speed
-from benchmarks import cores, large_runs, master, proposals, scatter, search, steps, stream
+from benchmarks import cores, large_runs, links, master, proposals, scatter, search, steps, stream
 from benchmarks.on_device.parts import BY_NAME
 from benchmarks.text import bundled, marks, optimizers
 from nas.ops import TENSOR_OPS
@@ -274,6 +274,13 @@ def test_ways_of_searching_are_measured(tmp_path: Path, capsys: pytest.CaptureFi
     assert "</svg>" in (tmp_path / "figure.svg").read_text("utf-8")
     with pytest.raises(SystemExit, match=r"evolution on digits had 3\d GOP, not 60; remedy: another file"):
         search.main([*words, "--gops", "60"])
+
+
+@pytest.mark.slow
+def test_the_links_of_ranks_are_measured_beside_each_other() -> None:
+    (table,) = tables(started("links", "--ranks", 3, "--rounds", 1))
+    assert [row[:2] for row in table[1:]] == [[link, "3"] for link in links.LINKS]
+    assert [shape(" ".join(row[2:])) for row in table[1:]] == ["# # # #"] * 3
 
 
 def test_optimizers_are_compared(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,9 +34,8 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
         job.directory = directory
         replay = finished(job)
         text = job.text()
-    assert (
-        f"{directory} is not shared with beta: weights, and at the end rank logs, are sent over MPI" in text
-    )
+    sent = "weights, and at the end rank logs, are sent as messages"
+    assert f"{directory} is not shared with beta: {sent}" in text
     (log,) = (tmp_path / "beta/run/logs").glob("*.rank2.steps.jsonl")
     assert (directory / "logs" / log.name).read_bytes() == log.read_bytes(), "it was handed over at the end"
     same = "2 rank logs agree with the journal and with the hash of each validation; none missing"

@@ -165,19 +165,25 @@ RANKS = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE",
 COMPILERS = ("CC", "HOME", "PATH", "XDG_CACHE_HOME", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 VARIABLE_CASES = (
     VariableCase(
-        _in("aiperf/ranks/launcher.py", "rank_name", "size_name", "FAULT_TOLERANT", "RUN_ID"),
-        (*RANKS, *TORCHRUN),
+        _in("aiperf/ranks/launcher.py", "rank_name", "size_name", "FAULT_TOLERANT", "RUN_ID", "SECRET"),
+        (*RANKS, *TORCHRUN, "AIPERF_SECRET_FILE"),
         "aiperf.ranks.launcher:launched_rank",
         {"PMI_RANK": "0", "PMI_SIZE": "2"},
     ),
     VariableCase(
         (
-            *_in("aiperf/ranks/torchrun.py", "'LOCAL_WORLD_SIZE'", "'MASTER_PORT'"),
-            "aiperf/ranks/connect.py RUN_ID",
+            "aiperf/ranks/torchrun.py 'MASTER_PORT'",
+            *_in("aiperf/ranks/connect.py", "RUN_ID", "'LOCAL_WORLD_SIZE'"),
         ),
         ("LOCAL_WORLD_SIZE", "MASTER_PORT", "TORCHELASTIC_RUN_ID"),
         _link,
         TORCHRUN,
+    ),
+    VariableCase(
+        _in("aiperf/ranks/meeting.py", "SECRET", "'MASTER_ADDR'", "'MASTER_PORT'"),
+        ("AIPERF_SECRET_FILE", "MASTER_ADDR", "MASTER_PORT"),
+        lambda environment: called("aiperf.ranks.meeting:meeting_of", environment, "torchrun"),
+        {"AIPERF_SECRET_FILE": "/proc/self/cmdline", "MASTER_ADDR": "node1", "MASTER_PORT": "29400"},
     ),
     *(
         VariableCase(
@@ -596,6 +602,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
         "aiperf/training/fabric.py _measured",
     ),
     "tests/aiperf/host/test_programs.py": ("aiperf/host/programs.py ask",),
+    "tests/aiperf/ranks/test_meeting.py": ("aiperf/host/other_users.py private_bytes",),
     "tests/aiperf/doctor/test_host_report.py": ("aiperf/doctor/host_report.py examine_onednn",),
     "tests/nas/test_bounded.py": tuple(
         f"nas/bounded.py {name}" for name in ("_opened", "file_digest", "opened", "read_text")

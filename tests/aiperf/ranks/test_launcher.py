@@ -9,6 +9,7 @@ from aiperf.ranks.launcher import LaunchedRank, launched_rank
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "9"}
 TORCHRUN = {"RANK": "2", "WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": "x"}
+SECRET = {"AIPERF_SECRET_FILE": "/home/me/secret"}
 DAEMONS = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}
 
 
@@ -27,6 +28,10 @@ DAEMONS = {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "2"}
         ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, None),
         ({"RANK": "1", "WORLD_SIZE": "3"}, None),  # anybody's
         (DAEMONS | TORCHRUN, LaunchedRank(2, 3, "torchrun", False)),
+        ({"RANK": "1", "WORLD_SIZE": "3"} | SECRET, LaunchedRank(1, 3, "a command per rank", False)),
+        (TORCHRUN | SECRET, LaunchedRank(2, 3, "torchrun", False)),
+        (OPEN_MPI | SECRET, LaunchedRank(3, 9, "mpiexec of Open MPI", False)),
+        (SECRET, None),
         ({"PMI_RANK": "", "PMI_SIZE": ""}, None),
         ({"PMI_RANK": "1", "PMI_SIZE": " "} | DAEMONS, LaunchedRank(1, 2, "srun", False)),
         (TORCHRUN | {"TORCHELASTIC_RUN_ID": ""}, None),

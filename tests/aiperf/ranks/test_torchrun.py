@@ -19,7 +19,7 @@ from aiperf.errors import WorldError
 from aiperf.ranks import torchrun
 from aiperf.ranks.launcher import LaunchedRank
 from aiperf.ranks.link import Received
-from aiperf.ranks.torchrun import HEAD, SocketLink, _prefix, _socket_folder
+from aiperf.ranks.torchrun import HEAD, HostLink, _prefix, _socket_folder
 
 
 @pytest.fixture(autouse=True)
@@ -28,30 +28,29 @@ def above(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="a") as folder:
         (Path(folder) / "tmp").mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(Path(folder) / "tmp"))
-        monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
         yield Path(folder)
 
 
-def linked(rank: int, run_id: str = "x", size: int = 3) -> SocketLink:
-    return SocketLink(LaunchedRank(rank, size, "torchrun", False), run_id)
+def linked(rank: int, run_id: str = "x", size: int = 3) -> HostLink:
+    return HostLink(LaunchedRank(rank, size, "torchrun", False), run_id)
 
 
-def links(size: int, run_id: str = "x") -> list[SocketLink]:
+def links(size: int, run_id: str = "x") -> list[HostLink]:
     return [linked(rank, run_id, size) for rank in range(size)]
 
 
-def leave(*ranks: SocketLink) -> None:
+def leave(*ranks: HostLink) -> None:
     """All leave, the master last, and nothing of them stays."""
     for link in ranks[::-1]:
         link.finalize()
 
 
-def received(link: SocketLink, num: int = 1) -> list[Received]:
+def received(link: HostLink, num: int = 1) -> list[Received]:
     found = [link.receive(10.0) for _ in range(num)]
     return [each for each in found if each is not None]
 
 
-def killed(link: SocketLink) -> None:
+def killed(link: HostLink) -> None:
     """The kernel closes its sockets, and nothing else happens."""
     for key in list(link._selector.get_map().values()):
         assert isinstance(key.fileobj, socket.socket)
@@ -141,10 +140,6 @@ def few_files(patch: pytest.MonkeyPatch, above: Path) -> None:
     patch.setattr("resource.getrlimit", lambda kind: (1024, 4096))
 
 
-def several_hosts(patch: pytest.MonkeyPatch, above: Path) -> None:
-    patch.setenv("LOCAL_WORLD_SIZE", "2")
-
-
 def long_name(patch: pytest.MonkeyPatch, above: Path) -> None:
     (long := above / ("x" * 100)).mkdir()
     patch.setattr(tempfile, "tempdir", str(long))
@@ -154,7 +149,6 @@ def long_name(patch: pytest.MonkeyPatch, above: Path) -> None:
     ("harm", "said"),
     [
         (few_files, r"needs 5256 open files, .*, but the limit is 4096; raise it"),
-        (several_hosts, "use mpiexec or srun"),
         (long_name, "set TMPDIR to a shorter path"),
     ],
 )

@@ -96,7 +96,7 @@ def test_a_person_is_told_of_other_directories_emulation_and_unused_devices_once
     apart = [replace(READY, **changes), replace(SECOND, sees_run=False, **changes)]  # type: ignore[arg-type]
     assert initialisation.notes(Path("/runs/one"), "bf16", [READY, SECOND]) == []
     assert initialisation.notes(Path("/runs/one"), "bf16", apart) == [
-        "/runs/one is not shared with node2: weights, and at the end rank logs, are sent over MPI",
+        "/runs/one is not shared with node2: weights, and at the end rank logs, are sent as messages",
         f"bf16 is emulated on a device, 10 times slower than fp32; {native}",
         "node1 and 1 more: no driver",
     ]

@@ -542,7 +542,7 @@ def test_what_is_refused_before_the_clock_runs(world: type[FakeWorld], told: str
 def test_a_directory_that_is_not_shared_is_told_of(tmp_path: Path) -> None:
     lead(tmp_path, world := FakeWorld(Obedient, saying(host="node2", sees_run=False)), max_trials=1)
     assert world.said == [
-        f"{tmp_path}/run is not shared with node2: weights, and at the end rank logs, are sent over MPI"
+        f"{tmp_path}/run is not shared with node2: weights, and at the end rank logs, are sent as messages"
     ]
 
 

@@ -1,0 +1,410 @@
+"""Ranks on a network: order, deaths, and whoever does not know the secret or changes what is sent.
+
+It is one file because all of it needs ranks that have met.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+
+import pytest
+
+from aiperf.errors import WorldError
+from aiperf.ranks import network
+from aiperf.ranks.launcher import BY_HAND, LaunchedRank
+from aiperf.ranks.link import Received
+from aiperf.ranks.meeting import MeetingPlace
+from aiperf.ranks.network import FRAME_BYTES, NetworkLink
+from aiperf.ranks.sealing import ANSWER, HELLO, MAC_BYTES, Introduction, Seal, hello
+
+KEY = b"a secret of this run"
+
+
+@pytest.fixture
+def place() -> MeetingPlace:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return MeetingPlace("127.0.0.1", free.getsockname()[1], KEY)
+
+
+def linked(rank: int, place: MeetingPlace, size: int = 3) -> NetworkLink:
+    return NetworkLink(LaunchedRank(rank, size, BY_HAND, False), place)
+
+
+def joined(
+    master: NetworkLink, rank: int, place: MeetingPlace, proxy: MeetingPlace | None = None
+) -> NetworkLink:
+    """A rank that has connected, through a proxy if there is one."""
+    found: list[NetworkLink] = []
+    joining = threading.Thread(target=lambda: found.append(linked(rank, proxy or place, master.size)))
+    joining.start()
+    until = time.monotonic() + 30
+    while rank not in master._ways and time.monotonic() < until:
+        assert master.receive(0.05) is None
+    joining.join()
+    return found[0]
+
+
+def links(size: int, place: MeetingPlace) -> list[NetworkLink]:
+    master = linked(0, place, size)
+    return [master, *(joined(master, rank, place) for rank in range(1, size))]
+
+
+def received(link: NetworkLink, hub: NetworkLink, num: int, seconds: float = 60.0) -> list[Received]:
+    """What arrives at a rank, while another one passes it on."""
+    found: list[Received] = []
+    until = time.monotonic() + seconds
+    while len(found) < num and time.monotonic() < until:
+        if hub is not link:
+            assert hub.receive(0.0) is None
+        if (each := link.receive(0.01)) is not None:
+            found.append(each)
+    return found
+
+
+def leave(*ranks: NetworkLink) -> None:
+    """All leave, the master last."""
+    ranks[0].dismissed = True
+    leaving = [threading.Thread(target=each.finalize) for each in ranks[1:]]
+    for each in leaving:
+        each.start()
+    while any(each.is_alive() for each in leaving):
+        ranks[0].receive(0.01)
+    ranks[0].finalize()
+
+
+def killed(link: NetworkLink) -> None:
+    """The kernel closes its sockets, and nothing else happens."""
+    for key in list(link._selector.get_map().values()):
+        assert isinstance(key.fileobj, socket.socket)
+        key.fileobj.close()
+    link._selector.close()
+
+
+def test_messages_keep_their_order_between_all_ranks_and_no_port_stays_open(place: MeetingPlace) -> None:
+    ranks = links(3, place)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((place.host, place.port))
+    short = [bytes([number]) * (number * 1000) for number in range(50)]
+    for source, to, sent in ((0, 1, short), (1, 0, short), (1, 2, [*short, bytes(1 << 25), b"", b"again"])):
+        flushing = threading.Thread(target=ranks[source].flush, args=(60.0,))
+        for tag, data in enumerate(sent):
+            ranks[source].send(to, tag, data)
+        flushing.start()
+        expected = [Received(source, tag, data) for tag, data in enumerate(sent)]
+        assert received(ranks[to], ranks[0], len(sent)) == expected
+        flushing.join()
+    leave(*ranks)
+
+
+def test_a_rank_may_start_before_the_master(place: MeetingPlace) -> None:
+    found: list[NetworkLink] = []
+    early = threading.Thread(target=lambda: found.append(linked(1, place, 2)))
+    early.start()
+    time.sleep(0.3)
+    master = linked(0, place, 2)
+    master.send(1, 7, b"said before it is there")
+    while early.is_alive():
+        assert master.receive(0.01) is None
+    assert received(found[0], master, 1) == [Received(0, 7, b"said before it is there")]
+    leave(master, *found)
+
+
+def test_a_dead_rank_is_noticed_and_costs_no_other_one_its_messages(place: MeetingPlace) -> None:
+    ranks = links(4, place)
+    ranks[3].send(0, 0, b"its last words")
+    killed(ranks[3])
+    assert [each.data for each in received(ranks[0], ranks[0], 1)] == [b"its last words"]
+    until = time.monotonic() + 10
+    while not ranks[0].failed and time.monotonic() < until:
+        assert ranks[0].receive(1.0) is None
+    assert ranks[0].failed == {3}
+    ranks[0].send(3, 0, b"to the dead")
+    ranks[1].send(3, 0, b"to the dead")
+    ranks[1].send(2, 0, b"to the living")
+    assert received(ranks[2], ranks[0], 1) == [Received(1, 0, b"to the living")]
+    assert ranks[0].flush(5.0)
+    leave(*ranks[:3])
+
+
+def test_a_rank_notices_the_death_of_the_master_at_once(place: MeetingPlace) -> None:
+    master, rank = links(2, place)
+    killed(master)
+    began = time.monotonic()
+    assert rank.receive(30.0) is None
+    assert (rank.failed, time.monotonic() - began < 10) == ({0}, True)
+    assert not rank.orphaned
+    rank.send(0, 0, b"nobody hears it")
+    assert rank.flush(0.0)
+    rank.finalize()
+
+
+# Whoever does not know the secret
+
+
+def said(secret: bytes = KEY, rank: int = 1, size: int = 3) -> bytes:
+    return hello(secret, Introduction(rank, size), bytes(32))
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"x" * 100, "it does not speak as a rank of this"),
+        (bytes(HELLO.size), "it does not speak as a rank of this version"),
+        (said(b"another secret, as long"), "it does not know the secret of this run"),
+        (said()[:-1] + b"\0", "it does not know the secret of this run"),
+        (said(size=4), "it was started as one of 4 ranks, rank 0 as one of 3"),
+        (said(rank=3), "it was started as rank 3, which is no other rank of these 3"),
+        (said(rank=0), "it was started as rank 0, which is no other rank of these 3"),
+        (b"", "it did not prove to be a rank within"),
+        (said()[:-1], "it did not prove to be a rank within"),
+    ],
+)
+def test_a_stranger_gets_nothing(
+    sent: bytes,
+    told: str,
+    place: MeetingPlace,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    master = linked(0, place)
+    for _ in range(2):
+        with socket.create_connection((place.host, place.port)) as stranger:
+            stranger.settimeout(10)
+            stranger.sendall(sent)
+            assert master.receive(0.05) is None
+            with monkeypatch.context() as later:
+                later.setattr(network, "PROOF_SECONDS", -1.0)
+                master._keep_up()
+            with suppress(ConnectionResetError):
+                assert stranger.recv(1) == b""
+    (line,) = caplog.messages
+    assert line.startswith("rank 0 refused a connection of 127.0.0.1:")
+    assert told in line
+    rank = joined(master, 1, place)
+    leave(master, rank)
+
+
+def test_a_gigabyte_of_garbage_costs_nothing(place: MeetingPlace) -> None:
+    """The first 80 bytes show the master that no rank sends them, and it reads no more."""
+    master = linked(0, place)
+    garbage, sent = os.urandom(1 << 20), 0
+    before = time.process_time()
+    with socket.create_connection((place.host, place.port)) as stranger:
+        stranger.setblocking(False)
+        while sent < 1 << 30:
+            try:
+                sent += stranger.send(garbage)
+            except BlockingIOError:
+                assert master.receive(0.01) is None
+            except ConnectionError:
+                break
+    assert sent < 1 << 25, "what the two kernels hold"
+    assert time.process_time() - before < 1.0
+    leave(master)
+
+
+def test_a_recorded_proof_is_no_proof(place: MeetingPlace, caplog: pytest.LogCaptureFixture) -> None:
+    """A record of all that a rank sent, to a later run with the same secret."""
+    with recording(place) as (proxy, record):
+        master = linked(0, place)
+        rank = joined(master, 1, place, proxy)
+        rank.send(0, 7, b"a message")
+        assert received(master, master, 1)
+        leave(master, rank)
+    master = linked(0, place)
+    with caplog.at_level(logging.ERROR), socket.create_connection((place.host, place.port)) as again:
+        again.sendall(bytes(record))
+        assert master.receive(0.1) is None
+        assert master.receive(0.1) is None
+        again.settimeout(10)
+        assert len(again.recv(4096)) == ANSWER.size
+    assert caplog.messages[-1].endswith("that was not made with the secret of this run, or not now")
+    assert not master._ways
+    leave(master)
+
+
+def test_silent_strangers_do_not_keep_a_rank_out(
+    place: MeetingPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "CROWDED_SECONDS", 0.1)
+    monkeypatch.setattr(network, "MOST_STRANGERS", 8)
+    master = linked(0, place, 2)
+    silent = [socket.create_connection((place.host, place.port)) for _ in range(2 * network.MOST_STRANGERS)]
+    for _ in range(3):
+        assert master.receive(0.01) is None
+        assert len(master._strangers) <= network.MOST_STRANGERS
+    rank = joined(master, 1, place)
+    assert not master._strangers
+    for each in silent:
+        each.close()
+    leave(master, rank)
+
+
+@pytest.mark.parametrize(
+    ("rank", "change", "told"),
+    [
+        (2, {"secret": b"another secret, as long"}, "it closed the connection without an answer, and its"),
+        (1, {}, "it closed the connection without an answer, and its output says why; give all ranks"),
+    ],
+)
+def test_a_rank_that_is_refused_says_so(
+    rank: int, change: dict[str, bytes], told: str, place: MeetingPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with another secret, and a second one with the number of another."""
+    monkeypatch.setattr(network, "PAUSES", (0.01, 0.01))
+    master = linked(0, place)
+    first = joined(master, 1, place)
+    errors: list[str] = []
+
+    def join() -> None:
+        with pytest.raises(WorldError) as refused:
+            linked(rank, replace(place, **change))  # type: ignore[arg-type]
+        errors.append(str(refused.value))
+
+    joining = threading.Thread(target=join)
+    joining.start()
+    while joining.is_alive():
+        master.receive(0.01)
+    assert errors[0].startswith(f"rank {rank} cannot reach rank 0 at {place}: {told}")
+    leave(master, first)
+
+
+def test_a_rank_does_not_speak_to_a_master_without_the_secret(
+    place: MeetingPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "PAUSES", (0.0, 0.0))
+
+    def pretend() -> None:
+        for _ in range(network.REFUSALS):
+            other, _ = listening.accept()
+            with closing(other):
+                other.recv(HELLO.size)
+                other.sendall(bytes(ANSWER.size))
+                assert other.recv(1) == b""
+
+    with socket.create_server((place.host, place.port)) as listening:
+        pretending = threading.Thread(target=pretend)
+        pretending.start()
+        with pytest.raises(WorldError, match="whoever listens there does not know the secret of this run"):
+            linked(1, place)
+        pretending.join()
+
+
+# Whoever changes what is sent
+
+
+@contextmanager
+def recording(
+    place: MeetingPlace, change: Callable[[bytes], bytes] = bytes
+) -> Iterator[tuple[MeetingPlace, bytearray]]:
+    """A proxy before the master, and what a rank has sent through it. `change` is given what follows the
+    hello and the proof."""
+    record = bytearray()
+
+    def pass_back(master: socket.socket, rank: socket.socket) -> None:
+        with suppress(OSError):
+            while data := master.recv(1 << 16):
+                rank.sendall(data)
+            rank.shutdown(socket.SHUT_RDWR)
+
+    def pass_on() -> None:
+        rank, _ = listening.accept()
+        master = socket.create_connection((place.host, place.port))
+        back = threading.Thread(target=pass_back, args=(master, rank))
+        back.start()
+        with suppress(OSError):
+            for number_bytes in (HELLO.size, FRAME_BYTES):  # the proof follows the master's answer
+                record.extend(data := rank.recv(number_bytes, socket.MSG_WAITALL))
+                master.sendall(data)
+            while data := rank.recv(1 << 16):
+                record.extend(data)
+                master.sendall(change(data))
+        with suppress(OSError):
+            master.shutdown(socket.SHUT_WR)
+        back.join(10)
+        master.close()
+        rank.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=pass_on)
+        serving.start()
+        yield replace(place, port=listening.getsockname()[1]), record
+        serving.join(10)
+
+
+def flipped(position: int) -> Callable[[bytes], bytes]:
+    return lambda data: data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(flipped(position) for position in (0, 8, 16, 24, 32, FRAME_BYTES, FRAME_BYTES + 5)),
+        lambda data: data + data,
+        lambda data: data[FRAME_BYTES + 6 :],
+        lambda data: data[:5] + data[6:],
+    ],
+    ids=["length", "to", "source", "tag", "mac", "first", "last", "repeated", "first is missing", "shifted"],
+)
+def test_no_changed_message_is_heard(change: Callable[[bytes], bytes], place: MeetingPlace) -> None:
+    """The rank says two things at once; of what is not as it said it, nothing is heard."""
+    with recording(place, change) as (proxy, _):
+        master = linked(0, place)
+        rank = joined(master, 1, place, proxy)
+        first, second = (bytes(part) for part in (b"first!", b"second"))
+        with rank._turn:
+            way = rank._ways[0]
+            for tag, data in enumerate((first, second)):
+                head = network.HEAD.pack(len(data), 0, 1, tag)
+                way.leaving.append(memoryview(head + rank._seals[way][0].mac(head, data) + data))
+            whole = b"".join(way.leaving)
+            way.leaving.clear()
+            way.leaving.append(memoryview(whole))
+            rank._push(way)
+        heard = received(master, master, 3, 0.15)
+        killed(rank)  # the master may wait for the rest of a longer message
+        until = time.monotonic() + 10
+        while not master.failed and time.monotonic() < until:
+            assert master.receive(0.05) is None
+        assert heard in ([], [Received(1, 0, first)], [Received(1, 0, first), Received(1, 1, second)])
+        assert master.failed == {1}
+        leave(master)
+
+
+def test_a_length_is_believed_only_as_far_as_a_message_may_have_it(
+    place: MeetingPlace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even one byte is waited for before the proof of who sends it is complete."""
+    master = linked(0, place)
+    rank = joined(master, 1, place)
+    with socket.create_connection((place.host, place.port)) as stranger:
+        stranger.sendall(said(rank=2) + network.HEAD.pack(1, 0, 2, 0) + bytes(MAC_BYTES))
+        stranger.settimeout(10)
+        assert master.receive(0.05) is None
+        assert master.receive(0.05) is None
+        assert len(stranger.recv(4096)) == ANSWER.size
+        assert stranger.recv(1) == b""
+    rank._ways[0].socket.sendall(network.HEAD.pack((1 << 25) + 1, 0, 1, 0) + bytes(MAC_BYTES))
+    assert master.receive(10.0) is None
+    assert master.failed == {1}
+    assert [line.rpartition(": ")[2] for line in caplog.messages] == [
+        "it sent a message of 1 bytes; the limit is 0",
+        "it sent a message of 33554433 bytes; the limit is 33554432",
+    ]
+    killed(rank)
+    leave(master)
+
+
+def test_each_frame_has_its_own_mac() -> None:
+    """Two frames of one content differ, and so do two directions and two connections."""
+    differences = [(direction, answered) for direction in (b"a", b"b") for answered in (b"x", b"y")]
+    seals = [Seal(KEY, direction, b"said", answered) for direction, answered in differences]
+    macs = [seal.mac(b"head", b"data") for seal in (*seals, *seals)]
+    assert len(set(macs)) == 8

@@ -145,6 +145,8 @@ class Machine:
 
     groups: int = 4
     devices_per_group: int = 2
+    spread: bool = False
+    """Whether each rank of a group is on another host."""
     device: str = "NVIDIA A100-SXM4-80GB"
     device_ops_per_second: float = 6e10
     failing: float = 0.02
@@ -663,9 +665,10 @@ class OnMachine(Simulation):
 
     def ready(self, group: int, rank: int, t: float) -> RankReady:
         peak, found = listed(self.machine.device), super().ready(group, rank, t)
+        number = (group + self.groups[group].index(rank) * self.machine.spread) % len(self.groups)
         ready = replace(
             found.ready,
-            host=f"node{1 + group:04}",
+            host=f"node{1 + number:04}",
             memory_bytes=int(GIB * ((peak and peak.memory_gib) or 80)),
             software=SOFTWARE,
             initial_weights="5" * 64,

@@ -131,7 +131,7 @@ _CONFIG_OPTIONS = (
     ),
 )
 
-_RANK_NAMES = ("device", "devices", "devices_per_trial", "backend", "silence_seconds", "pretend")
+_RANK_NAMES = ("device", "devices", "devices_per_trial", "spread", "backend", "silence_seconds", "pretend")
 """Parameters of the options for ranks: fields of `RankOptions`, by the same names."""
 
 _KEYS = {
@@ -161,7 +161,13 @@ _RANK_OPTIONS = (
         "--devices-per-trial",
         type=click.IntRange(0),
         default=0,
-        help="Devices that train one trial together; 0: all devices of a host.",
+        help="Devices that train one trial together; 0: as many as a host has.",
+    ),
+    click.option(
+        "--spread",
+        is_flag=True,
+        help="Lay the devices of each trial over as many and as distant hosts as possible, so that every "
+        "gradient crosses the network.",
     ),
     click.option(
         "--backend",
@@ -275,7 +281,8 @@ def rank_words(context: click.Context) -> tuple[str, ...]:
     words: list[str] = []
     for option in _RANK_NAMES:
         if is_typed(option, context):
-            words += [f"--{option.replace('_', '-')}", str(context.params[option])]
+            value = context.params[option]
+            words += [f"--{option.replace('_', '-')}", *([] if value is True else [str(value)])]
     return tuple(words)
 
 

@@ -1,4 +1,5 @@
-"""`simulate`: the real master on a virtual clock, for scaling studies of machines that nobody has.
+"""`simulate`: the real master on a virtual clock, for what search, dispatch and storage cost on machines that
+nobody has.
 
 The master, the search and the journal are those of a run; only the groups are played. docs/scaling.md says
 how near the predictions came to runs that were made, and what the machine models rest on.
@@ -30,7 +31,7 @@ from nas.record import RecordError, decode
 DEFAULT_MACHINE = "h100"
 """The machine model without --assume: published figures of a common accelerator, not of a machine of ours."""
 STUDY_ONLY = (
-    *("devices", "devices_per_trial", "preset", "hours", "random_seed", "repeats", "same_search"),
+    *("devices", "devices_per_trial", "spread", "preset", "hours", "random_seed", "repeats", "same_search"),
     *("settings", "measure_master"),
 )
 """Options that a run whose result is predicted brings itself."""
@@ -43,7 +44,12 @@ STUDY_ONLY = (
     "--devices-per-trial",
     type=click.IntRange(0),
     default=0,
-    help="Devices that train one trial together; 0: all devices of a node.",
+    help="Devices that train one trial together; 0: as many as a node has.",
+)
+@click.option(
+    "--spread",
+    is_flag=True,
+    help="Lay the devices of each trial over as many and as distant nodes as possible.",
 )
 @click.option("--preset", default="ranked", metavar="NAME|FILE", help="Preset; no data is read.")
 @click.option(
@@ -95,6 +101,7 @@ def simulate(
     nodes: str | None,
     devices: int,
     devices_per_trial: int,
+    spread: bool,
     preset: str,
     hours: float | None,
     random_seed: int | None,
@@ -109,7 +116,7 @@ def simulate(
     predict: Path | None,
     directory: Path,
 ) -> int:
-    """Simulate a weak-scaling study: the real master and search on a virtual clock.
+    """Model the overhead of search, dispatch and storage by size: the real master on a virtual clock.
 
     Nothing is trained and no data is read; all durations come from a machine model. Each size gets a run
     directory whose journal says SIMULATED; `score`, `report` and `scaling` read it like any other. The same
@@ -137,7 +144,7 @@ def simulate(
         return simulated_run.show_prediction(run, assumptions, directory, silence_seconds)
     refuse_no_table()
     config = _config(preset, hours, random_seed, settings)
-    machines = [SimulatedMachine(size, devices, devices_per_trial) for size in _sizes(nodes)]
+    machines = [SimulatedMachine(size, devices, devices_per_trial, spread) for size in _sizes(nodes)]
     only_with("several simulations of each size, with --repeats", repeats > 1, "same_search")
     first = config.random_seed
     runs = [(machine, repeat) for machine in machines for repeat in range(repeats)]

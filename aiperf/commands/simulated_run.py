@@ -86,7 +86,7 @@ def _command(machine: SimulatedMachine, assumptions: Assumptions, text: str) -> 
     journals."""
     return (
         *("aiperf-hpc", "simulate", "--nodes", str(machine.nodes), "--devices", str(machine.devices)),
-        *("--devices-per-trial", str(machine.devices_per_trial)),
+        *("--devices-per-trial", str(machine.devices_per_trial), *(["--spread"] if machine.spread else [])),
         *("--assume", assumptions.name, sha256(text.encode()).hexdigest()),
     )
 

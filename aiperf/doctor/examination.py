@@ -24,7 +24,7 @@ from aiperf.host.child_process import BrokenImport, Child, Killed, NoReply
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import gather
 from aiperf.ranks.process import visible_devices
-from aiperf.ranks.rank_options import RankOptions
+from aiperf.ranks.rank_options import SPREAD_ALONE, RankOptions
 from aiperf.wire.clocks import ROUND_TRIPS, ClockReading, RoundTrips
 from aiperf.wire.door import open_door
 from aiperf.wire.layout import Bye, Hello, Place, layout, refuse_uneven_batch
@@ -103,6 +103,7 @@ def examine_alone(config: Config, options: RankOptions, directory: Path, seconds
     host, num_devices = socket.gethostname(), options.devices or visible_devices(options.device)
     group = tuple(range(1, num_devices + 1))
     places = [Place(rank, group, rank - 1, num_devices) for rank in group]
+    fault = SPREAD_ALONE if options.spread else ""
     if options.pretend:
         with _probe(directory) as (folder, probe, nonce):
             seen = examine_host(probe, nonce, config.data.path, os.environ, seconds, trains=False)
@@ -110,6 +111,7 @@ def examine_alone(config: Config, options: RankOptions, directory: Path, seconds
             config,
             folder,
             mpi=_library(),
+            layout_fault=fault,
             pretends=True,
             host_reports=(seen,),
             device_reports=tuple(_pretended(place, host) for place in places),
@@ -137,6 +139,7 @@ def examine_alone(config: Config, options: RankOptions, directory: Path, seconds
         folder,
         mpi=_library(),
         devices_per_group=num_devices,
+        layout_fault=fault,
         backend=options.backend,
         host_reports=(seen,),
         device_reports=tuple(found for found in devices if found is not None),
@@ -234,7 +237,7 @@ def serve_examination(link: Link) -> None:
 def _places(hosts: Sequence[str], config: Config, options: RankOptions) -> tuple[tuple[Place, ...], str]:
     """Places of the ranks that train; without any, the reason why they cannot be divided into groups."""
     try:
-        places = layout(hosts, options.devices_per_trial)
+        places = layout(hosts, options.devices_per_trial, options.spread)
         refuse_uneven_batch(config.training.batch_size, len(places[0].group))
     except (WorldError, ConfigError) as error:
         return (), str(error)

@@ -118,6 +118,11 @@ class Leg:
         """Whether all ranks of a group are ready now."""
         return len(self.alive.get(group, ())) == len(self.began.groups[group])
 
+    def hosts_of(self, group: int) -> tuple[str, ...]:
+        """The hosts of a group's ranks, in their order; a rank that was never ready is on no known one."""
+        known = (self.devices.get(rank) for rank in self.began.groups[group])
+        return tuple(dict.fromkeys(ready.host for ready in known if ready is not None))
+
     def ready_like(self, host: str) -> Ready | None:
         """The rank that describes a further one of a host best: the first that was ready on the same host,
         otherwise the first of the leg; None before any was."""

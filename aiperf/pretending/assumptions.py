@@ -22,6 +22,9 @@ POSITIVE = (
     "speed.ops_per_second",
     "speed.validation",
     "group.all_reduce_bytes_per_second",
+    "fabric.node_bytes_per_second",
+    "fabric.oversubscription",
+    "data.node_cache_bytes",
     "storage.bytes_per_second",
     "storage.client_bytes_per_second",
     "errors.images.examples",
@@ -66,8 +69,40 @@ class AllReduce:
 
 
 @dataclass(frozen=True)
+class NodeNetwork:
+    """What joins the nodes: a tree of switches. A group on several nodes reduces in one ring over all its
+    ranks, so that on each of its nodes as much leaves as comes in. All groups of a node are assumed to reduce
+    at the same time, and to share what it sends."""
+
+    node_bytes_per_second: float
+    """What a node sends while it receives as much."""
+    nodes_a_switch: int = 0
+    """Number of nodes that reach each other without the core of the tree; 0: one switch joins all."""
+    oversubscription: float = 1.0
+    """What the nodes below a switch can send ÷ what it can send into the core: by so much less has a group
+    whose nodes are below several switches."""
+    hop_seconds: float = 0.0
+    """Latency from a node to the next one. An all-reduce makes two for each node."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Reading training images from the file system. What a node has read once, it keeps in memory."""
+
+    image_bytes: float
+    """Mean size of an image's file. Generated images, text, and sets that a rank keeps in memory are not
+    read."""
+    node_cache_bytes: float
+    """Memory of a node for files. What does not fit is read again in every epoch."""
+
+
+UNLIMITED, NOT_READ = NodeNetwork(1e18), TrainingData(0.0, 1e18)
+"""The parts of a machine model that states neither, as older ones."""
+
+
+@dataclass(frozen=True)
 class Storage:
-    """The file system of the run directory, which holds the kept weights."""
+    """The file system of the run directory, which holds the kept weights, and of the training data."""
 
     bytes_per_second: float
     """Bandwidth of the file system for all nodes together."""
@@ -191,6 +226,8 @@ class Assumptions:
     errors: ErrorLaws
     format: str = "bf16"
     """Number format of the multiplications that `speed` is about; `training.format = "auto"` selects it."""
+    fabric: NodeNetwork = UNLIMITED
+    data: TrainingData = NOT_READ
 
     def __post_init__(self) -> None:
         for name, value in _numbers(self):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from aiperf.conduct.events import BlockDone, Built, ValidationDone
 from aiperf.config import Config
-from aiperf.pretending.assumptions import Assumptions, Spread
+from aiperf.pretending.assumptions import Assumptions, NodeNetwork, Spread
 from aiperf.proposing.plan import plan, validated_at_once
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.tally import Tally
 from aiperf.tasks.task import Manifest
+from aiperf.wire.layout import Place
 from aiperf.wire.trial import Trial
 from nas.graph import Graph
 from nas.ops import TENSOR_OPS
@@ -42,6 +44,24 @@ class Learnt:
 
 
 @dataclass(frozen=True)
+class GroupExtent:
+    """Where the ranks of a group are, as far as its all-reduce depends on it."""
+
+    nodes: int = 1
+    node_share: float = 1.0
+    """Share of a node's ranks, and so of what it can send."""
+    switches: int = 1
+
+    @classmethod
+    def of(cls, places: Sequence[Place], fabric: NodeNetwork) -> GroupExtent:
+        """The extent of a group with these places."""
+        nodes = {place.host_index for place in places}
+        switches = {node // fabric.nodes_a_switch for node in nodes} if fabric.nodes_a_switch else {0}
+        share = len(places) / len(nodes) / places[0].ranks_on_host
+        return cls(len(nodes), share, len(switches))
+
+
+@dataclass(frozen=True)
 class Pretended:
     """A group of ranks that pretends to train, with its configuration and its data."""
 
@@ -54,10 +74,11 @@ class Pretended:
     """Number of ranks that share each step."""
     speed: float = 1.0
     """The speed of this group, in that of a usual one."""
+    extent: GroupExtent = GroupExtent()
 
     def step_seconds(self, learnt: Learnt, batch_size: int) -> float:
         """The length of a training step, all-reduce included."""
-        speed, group, graph = self.assumptions.speed, self.assumptions.group, learnt.graph
+        speed, graph = self.assumptions.speed, learnt.graph
         operations = graph.cost.train.price(TENSOR_OPS) * batch_size / self.ranks
         usual = (
             speed.step_seconds + speed.layer_seconds * len(graph.nodes) + operations / speed.ops_per_second
@@ -65,9 +86,20 @@ class Pretended:
         computing = usual * math.exp(-learnt.rate_offset)
         if self.ranks == 1:
             return computing / self.speed
-        content = 2 * (self.ranks - 1) / self.ranks * ELEMENT_BYTES * graph.num_parameters
-        reducing = group.all_reduce_seconds + content / group.all_reduce_bytes_per_second
-        return (computing + max(0.0, reducing - group.overlap * computing)) / self.speed
+        # As everything else that a group does, its all-reduce is slower on a slow node.
+        reducing = self.all_reduce_seconds(ELEMENT_BYTES * graph.num_parameters)
+        hidden = self.assumptions.group.overlap * computing
+        return (computing + max(0.0, reducing - hidden)) / self.speed
+
+    def all_reduce_seconds(self, content: int) -> float:
+        """The time in which the ranks sum this many bytes. They are a ring, whose slowest link decides."""
+        group, fabric, extent = self.assumptions.group, self.assumptions.fabric, self.extent
+        rate, latency = group.all_reduce_bytes_per_second, group.all_reduce_seconds
+        if extent.nodes > 1:
+            through = fabric.node_bytes_per_second * extent.node_share
+            rate = min(rate, through / fabric.oversubscription if extent.switches > 1 else through)
+            latency += 2 * extent.nodes * fabric.hop_seconds
+        return latency + 2 * (self.ranks - 1) / self.ranks * content / rate
 
     def validate_seconds(self, learnt: Learnt, examples: int) -> float:
         """The length of an evaluation of this many examples."""
@@ -106,8 +138,8 @@ class PretendedTrial:
         self.number = trial.number, attempt
         self._group, self._start, self._learnt = group, start, start
         training, examples = group.config.training, group.manifest["training_examples"]
-        self._batch_size = trial.hyper.batch_size
-        self._step_seconds = group.step_seconds(start, self._batch_size)
+        self.batch_size = trial.hyper.batch_size
+        self._step_seconds = group.step_seconds(start, self.batch_size)
         self.built = Built(start.graph, plan(trial, training, examples), self._step_seconds)
         self._draws = random.Random(f"course of {trial.number} {attempt} {group.config.random_seed}")
         self._is_first = True
@@ -127,7 +159,7 @@ class PretendedTrial:
 
     def trained(self, steps: int, seconds: float, ended: float) -> BlockDone:
         """The end of that block."""
-        examples = steps * self._batch_size
+        examples = steps * self.batch_size
         self._examples += examples
         return BlockDone(steps, examples, seconds, self._loss, ended)
 

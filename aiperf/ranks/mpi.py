@@ -235,7 +235,8 @@ class MpiWorld:
         if len(hosts) > 1:
             raise WorldError(
                 f"{self._files.directory} is not shared by {', '.join(hosts)}, and a group that spans hosts "
-                "needs that; choose a shared directory, or fewer --devices-per-trial"
+                "needs that; choose a shared directory, or groups within hosts: fewer --devices-per-trial "
+                "and no --spread"
             )
 
 

@@ -8,6 +8,8 @@ from aiperf.errors import ConfigError
 from aiperf.pretending.assumptions import Assumptions
 
 BACKENDS = ("ddp", "horovod")
+SPREAD_ALONE = "--spread needs ranks on several hosts; start them with mpiexec or srun"
+"""Why a process without a launcher cannot lay groups over hosts."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,9 @@ class RankOptions:
     devices: int = 0
     """Number of devices of this machine to use if no launcher started this process; 0: all."""
     devices_per_trial: int = 0
-    """Number of devices that train one trial together; 0: all devices of a host."""
+    """Number of devices that train one trial together; 0: as many as a host has."""
+    spread: bool = False
+    """Whether these devices lie on as many hosts as possible, so that every gradient crosses the fabric."""
     backend: str = "ddp"
     """How the ranks of a group average their gradients, one of `BACKENDS`."""
     silence_seconds: float = 60.0

@@ -29,7 +29,7 @@ from aiperf.ranks.launcher import BY_HAND, TORCHRUN, LaunchedRank, launched_rank
 from aiperf.ranks.link import Link
 from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
 from aiperf.ranks.process import device_at, visible_devices, worker_at
-from aiperf.ranks.rank_options import RankOptions
+from aiperf.ranks.rank_options import SPREAD_ALONE, RankOptions
 from aiperf.ranks.relay import serve
 from aiperf.ranks.world import ALONE, Gone, World
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading
@@ -68,8 +68,10 @@ class Ranks:
         """Places of the ranks that train. Raises WorldError or ConfigError if they cannot be divided into
         groups, or cannot share a batch evenly."""
         if self.link is None:
+            if self.options.spread:
+                raise WorldError(SPREAD_ALONE)
             return (ALONE,)
-        places = layout(self.hosts, self.options.devices_per_trial)
+        places = layout(self.hosts, self.options.devices_per_trial, self.options.spread)
         refuse_uneven_batch(config.training.batch_size, len(places[0].group))
         return places
 

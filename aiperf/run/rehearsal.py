@@ -146,7 +146,10 @@ def _layout(ranks: Ranks, places: tuple[Place, ...], devices: tuple[Described, .
     noted = dict.fromkeys(each.note for each in devices if each.note)
     master = f"{hosts[0]}: the master"
     workers = [f"{host}: {count} rank{'s' * (count > 1)}" for host, count in on_host.items()]
-    shown = [f"{' '.join(map(str, group))} on {hosts[group[0]]}" for group in groups[:GROUPS_SHOWN]]
+    shown = [
+        f"{' '.join(map(str, group))} on {', '.join(dict.fromkeys(hosts[rank] for rank in group))}"
+        for group in groups[:GROUPS_SHOWN]
+    ]
     more = [f"and {len(groups) - GROUPS_SHOWN} more"] * (len(groups) > GROUPS_SHOWN)
     return [
         ("hosts", ", ".join([master, *workers[:GROUPS_SHOWN]])),

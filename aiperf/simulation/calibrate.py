@@ -23,12 +23,14 @@ from aiperf.pretending.assumptions import (
     ErrorLaws,
     Errors,
     Messages,
+    NodeNetwork,
     Speed,
     Spread,
     StartUp,
     Storage,
     Trials,
 )
+from aiperf.score.fabric import fabric_of, is_known, within_hosts
 from aiperf.simulation.fits import (
     FromRun,
     NetworkSize,
@@ -89,7 +91,8 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
     blocks = block_spread(replay)
     parts: list[Part] = [
         ({"speed": of_median(speed, blocks)}, (of_speed, of_validation)),
-        _group(ranks, otherwise.group),
+        _group(ranks, replay, otherwise.group),
+        _fabric(replay, otherwise.fabric),
         _storage(timed, replay.opened.config.training, otherwise.storage),
         _trials(replay, first_step_seconds(timed, speed)),
         _spread(timed, speed, blocks, network_spread(timed, segments, speed, blocks), otherwise.spread),
@@ -112,8 +115,11 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
         format=replay.opened.config.training.format,
         **changes,
     )
-    unknown = FromRun("failures", f"as {otherwise.name}: one run has too few to count", known=False)
-    return Calibration(found, (*(each for part in parts for each in part[1]), unknown))
+    unknown = (
+        FromRun("data", "as assumed: what steps waited for their images is within `speed`", known=False),
+        FromRun("failures", f"as {otherwise.name}: one run has too few to count", known=False),
+    )
+    return Calibration(found, (*(each for part in parts for each in part[1]), *unknown))
 
 
 Part = tuple[Mapping[str, Any], tuple[FromRun, ...]]
@@ -136,13 +142,52 @@ def _read(lines: Iterable[Line]) -> tuple[Replay, list[float]]:
     return replay, proposals
 
 
-def _group(ranks: int, otherwise: AllReduce) -> Part:
-    """The all-reduce of a group, whose time is part of the steps that were measured."""
+def _group(ranks: int, replay: Replay, otherwise: AllReduce) -> Part:
+    """The all-reduce of a group, whose time is part of the steps that were measured. Of a run whose ranks
+    trained alone, it is that of the fabric within nodes, if it was measured."""
+    fabric = fabric_of(replay)
+    within = within_hosts(fabric) if fabric and is_known(fabric) else []
+    if ranks == 1 and fabric and within:
+        rate = float(np.median([bytes_per_second for *_, bytes_per_second in within]))
+        latency = float(np.median([node.within[0].seconds for node in fabric.nodes if node.within]))
+        text = f"{rate:.4g} B/s, {latency:.3g} s: all-reduces within {counted(len(within), 'host')}"
+        found = replace(otherwise, all_reduce_bytes_per_second=rate, all_reduce_seconds=latency)
+        return {"group": found}, (FromRun("group", f"{text}; `overlap` is as assumed"),)
     if ranks == 1:
         return {}, (FromRun("group", "as assumed: no two ranks of it trained together", known=False),)
     free = replace(otherwise, all_reduce_seconds=0.0, all_reduce_bytes_per_second=NO_LIMIT)
     text = f"within `speed`, for groups of {ranks} only: one run has one size of groups"
     return {"group": free}, (FromRun("group", text),)
+
+
+def _fabric(replay: Replay, otherwise: NodeNetwork) -> Part:
+    """What joins the nodes, as the run measured it before its clock started (`aiperf.score.fabric`)."""
+    measured, most = fabric_of(replay), max(len(replay.leg.hosts_of(g)) for g in range(replay.leg.groups))
+    if most > 1:
+        free = NodeNetwork(NO_LIMIT)
+        text = f"within `speed`, for groups over {most} hosts only: one run has one size of groups"
+        return {"fabric": free}, (FromRun("fabric", text),)
+    hosts = 0 if measured is None else len(measured.nodes)
+    if measured is None or hosts < 2 or not is_known(measured):
+        why = "one host" if hosts == 1 else "it was not measured"
+        return {}, (FromRun("fabric", f"as assumed: {why}", known=False),)
+    # Hosts exchange at half of the width first, and with their neighbours in the round of distance 1.
+    near = float(np.median(measured.rounds[hosts.bit_length() - 2]))
+    ratio = max(1.0, near / float(np.median(measured.rounds[0])))
+    hop = measured.over_all[0].seconds / (2 * hosts)
+    found = NodeNetwork(near, otherwise.nodes_a_switch, ratio, hop)
+    of_pairs = f"{hop:.3g} s a hop: pairs of {hosts} hosts"
+    text = f"{near:.4g} B/s of a node, oversubscribed {ratio:.3g} times, {of_pairs}"
+    switches = FromRun("fabric.nodes_a_switch", "as assumed: pairs do not show switches", known=False)
+    if not 0 < otherwise.nodes_a_switch < hosts:  # then the pairs at half of the width may share a switch
+        found = replace(found, oversubscription=otherwise.oversubscription)
+        text = f"{near:.4g} B/s of a node, {of_pairs}"
+        switches = FromRun(
+            "fabric.oversubscription, nodes_a_switch",
+            "as assumed: too few hosts to show switches",
+            known=False,
+        )
+    return {"fabric": found}, (FromRun("fabric", text), switches)
 
 
 def _storage(timed: Sequence[TimedAttempt], training: TrainingConfig, otherwise: Storage) -> Part:

@@ -57,6 +57,10 @@ class SizeFigures:
     written_bytes: int
     """Bytes of kept weights that were written to the file system."""
     read_bytes: int
+    data_bytes: int
+    """Bytes of training images that were read from it, over all nodes."""
+    data_wait: float
+    """Share of the groups' time in which their steps waited for these."""
     lost_work: float
     """Share of the training and validation time that credits nothing."""
     groups_lost: int
@@ -98,6 +102,8 @@ def size_figures(
         other_bytes_per_hour=beside / span * 3600 if span else 0.0,
         written_bytes=world.storage.bytes_written,
         read_bytes=world.storage.bytes_read,
+        data_bytes=round(world.data.bytes_read),
+        data_wait=world.data.waited_seconds / (span * len(world.groups)) if span else 0.0,
         lost_work=1 - useful / busy if busy else 0.0,
         groups_lost=len(replay.leg.losses),
         message_seconds=message,
@@ -146,6 +152,8 @@ def columns(each: SizeFigures, assumed: Messages) -> dict[str, str]:
         "weights written": scaled(each.written_bytes, "B", 3),
         "weights read": scaled(each.read_bytes, "B", 3),
         "both, per second": scaled(both / each.span_seconds if each.span_seconds else 0.0, "B/s", 3),
+        "training images read": scaled(each.data_bytes, "B", 3),
+        "time that steps waited for them": percent(each.data_wait),
         "simulated in": f"{each.simulated_seconds:.1f} s",
     }
 

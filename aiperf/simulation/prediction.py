@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aiperf.errors import JournalError
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.group_model import Learnt, Pretended
+from aiperf.pretending.group_model import GroupExtent, Learnt, Pretended
 from aiperf.pretending.rank_report import ASSUMPTIONS
 from aiperf.score.credit import credit, work
 from aiperf.score.example_counts import recorded
@@ -46,7 +46,8 @@ def machine_of(replay: Replay) -> SimulatedMachine:
     nodes, ranks, group = len(set(hosts.values())), len(hosts), len(leg.began.groups[0])
     if ranks % nodes:
         raise JournalError(f"run {replay.opened.run_id}: its nodes differ, so it cannot be simulated")
-    return SimulatedMachine(nodes, ranks // nodes, group)
+    within = -(-group // (ranks // nodes))  # the fewest nodes that have so many devices
+    return SimulatedMachine(nodes, ranks // nodes, group, spread=len(leg.hosts_of(0)) > within)
 
 
 def throughput(replay: Replay) -> Throughput:
@@ -72,7 +73,9 @@ def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float
     opened, leg, manifest = replay.opened, replay.counted_legs[-1], replay.manifest
     ranks = len(leg.began.groups[0])
     usual = math.exp(assumptions.spread.block**2 / 2)
-    pretended = Pretended(assumptions, opened.config, graph_from_json(opened.seed_graph), manifest, ranks)
+    first = [place for place in machine_of(replay).places if place.rank in leg.began.groups[0]]
+    extent, seed = GroupExtent.of(first, assumptions.fabric), graph_from_json(opened.seed_graph)
+    pretended = Pretended(assumptions, opened.config, seed, manifest, ranks, extent=extent)
     networks = _networks(replay, pretended.seed, assumptions)
     was = modelled = 0.0
     for attempt in replay.attempts:

@@ -6,8 +6,9 @@ generator that yields for as long as the work takes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import simpy
@@ -16,7 +17,7 @@ from aiperf.conduct.actions import Action, Begin, Close, GiveUp, Keep, Prepare, 
 from aiperf.conduct.conduct import Attempt, Conduct
 from aiperf.conduct.events import Answered, Begun, Event, Failed, Prepared, WeightsWritten
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.group_model import Learnt, Pretended, PretendedTrial
+from aiperf.pretending.group_model import GroupExtent, Learnt, Pretended, PretendedTrial
 from aiperf.pretending.rank_report import (
     pretended_ceiling,
     pretended_control,
@@ -24,6 +25,7 @@ from aiperf.pretending.rank_report import (
     pretended_ready,
 )
 from aiperf.proposing.pace import WORKING_SECONDS
+from aiperf.simulation.data_on_nodes import DataOnNodes
 from aiperf.simulation.simulated_machine import SharedStorage, start_seconds
 from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
@@ -54,6 +56,7 @@ class Surroundings:
     env: simpy.Environment
     assumptions: Assumptions
     storage: SharedStorage
+    data: DataOnNodes
     seed: Callable[[Setup], Learnt]
     say: Callable[[int, FromGroup], None]
     """Sends a message of the group with that number to the master."""
@@ -135,13 +138,15 @@ class SimulatedGroup:
         env, ranks = self.around.env, len(self.around.hosts) - 1
         config = setup.config
         self._seed = self.around.seed(setup)
-        manifest = pretended_manifest(config)
+        manifest, assumptions = pretended_manifest(config), self.around.assumptions
+        extent = GroupExtent.of(self.places, assumptions.fabric)
         self._pretended = Pretended(
-            self.around.assumptions, config, self._seed.graph, manifest, len(self.places), self.speed
+            assumptions, config, self._seed.graph, manifest, len(self.places), self.speed, extent
         )
+        self._reading = self.around.data.reading(self.places, config.data, manifest["training_examples"])
         first = self.incarnation == 1
         num, last = (ranks, self.places[-1].rank) if first else (len(self.places), len(self.places))
-        yield env.timeout(start_seconds(self.around.assumptions.startup, num, last))
+        yield env.timeout(start_seconds(assumptions.startup, num, last))
         for each in self.places:
             host = self._host(each)
             self._say(
@@ -178,6 +183,8 @@ class SimulatedGroup:
             start = PretendedTrial(self._pretended, trial, assign.attempt, learnt)
             self._starts[start.number] = start
             built = start.built
+            if self._reading.goes_on:  # then blocks are as long as the last step was, as where nobody knows
+                built = replace(built, step_seconds=math.inf)
         self._take(Prepared(trial.number, assign.attempt, built))
 
     def _work(self, work: Action) -> Process:
@@ -185,8 +192,7 @@ class SimulatedGroup:
         env, assumed = self.around.env, self.around.assumptions
         answer: Event
         if isinstance(work, Train):
-            seconds = self._running.train_seconds(work.steps)
-            yield env.timeout(seconds)
+            seconds = yield from self._train(self._running.train_seconds(work.steps), work.steps)
             answer = self._running.trained(work.steps, seconds, env.now)
         elif isinstance(work, Validate):
             yield from self._wait(self._running.validate_seconds)
@@ -202,6 +208,19 @@ class SimulatedGroup:
             answer = Answered(tuple(own))
         self._take(answer)
 
+    def _train(self, seconds: float, steps: int) -> Generator[simpy.Event, Any, float]:
+        """Waits for a block of steps that computes for this long, and for the images that are read meanwhile.
+        Returns how long it took."""
+        env, running = self.around.env, self._running
+        amounts = self._reading.next(steps * running.batch_size)
+        if not any(amounts):
+            yield env.timeout(seconds)
+            return seconds
+        began, storage = env.now, self.around.storage
+        yield env.all_of([env.timeout(seconds), *(storage.transfer(each) for each in amounts if each)])
+        self.around.data.waited(env.now - began - seconds, sum(amounts))
+        return float(env.now - began)
+
     def _begin(self, assign: Assign) -> Generator[simpy.Event, Any, Begun | Failed]:
         """Begins a trial that is prepared; it fails if its parent's weights were not there."""
         number = assign.trial.number, assign.attempt
@@ -209,6 +228,7 @@ class SimulatedGroup:
             return Failed(reason=f"the weights of trial {assign.trial.parent} are not kept")
         yield self.around.env.timeout(self.around.assumptions.trials.gap_seconds)
         self._trial = self._starts.pop(number)
+        self._reading.begin()
         return Begun()
 
     def _wait(self, seconds: float) -> Process:

@@ -31,7 +31,9 @@ class SimulatedMachine:
     devices: int
     """Number of devices per node."""
     devices_per_trial: int = 0
-    """Number of devices per trial; 0: all of a node."""
+    """Number of devices per trial; 0: as many as a node has."""
+    spread: bool = False
+    """Whether the devices of a trial lie on as many nodes as possible."""
 
     def __post_init__(self) -> None:
         for name, value in (("nodes", self.nodes), ("devices", self.devices)):
@@ -56,12 +58,12 @@ class SimulatedMachine:
     def places(self) -> tuple[Place, ...]:
         """Places of the ranks that train. Raises WorldError if the devices of a trial do not fit the
         nodes."""
-        return layout(self.hosts, self.devices_per_trial)
+        return layout(self.hosts, self.devices_per_trial, self.spread)
 
     @property
     def groups_a_node(self) -> int:
-        """Number of groups per node; 1 if a group spans nodes."""
-        return max(1, self.devices // (self.devices_per_trial or self.devices))
+        """Number of groups that have devices on one node."""
+        return len({place.group for place in self.places if place.host_index == 0})
 
 
 def node_speed(random_seed: int, host: str, spread: float) -> float:

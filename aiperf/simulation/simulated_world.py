@@ -19,6 +19,7 @@ import simpy
 from aiperf.pretending.assumptions import Assumptions, Messages
 from aiperf.pretending.group_model import Learnt
 from aiperf.ranks.world import Gone
+from aiperf.simulation.data_on_nodes import DataOnNodes
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
 from aiperf.simulation.simulated_machine import (
     SharedStorage,
@@ -156,6 +157,7 @@ class SimulatedWorld:
         self.assumptions = assumptions
         self._env = simpy.Environment()
         self.storage = SharedStorage(self._env, assumptions.storage, machine.groups_a_node)
+        self.data = DataOnNodes(assumptions.data)
         self.clock = MasterClock(assumptions.messages, measures_master)
         self._inbox: deque[tuple[float, int, int, bytes | Gone]] = deque()
         # The last message to groups in both forms, and the seed of the last Setup: a message to all is
@@ -168,6 +170,7 @@ class SimulatedWorld:
             self._env,
             assumptions,
             self.storage,
+            self.data,
             self._seed_of,
             self._say,
             hosts,

@@ -83,7 +83,7 @@ def refuse_unreachable(host: str, port: int) -> None:
         raise WorldError(
             f"{socket.gethostname()} cannot reach {host}:{port}, where its group meets ("
             f"{error.strerror or error}); set {INTERFACES[0]} to the name of the network interface that the "
-            f"hosts use, or choose fewer --devices-per-trial"
+            f"hosts use, or choose groups within hosts: fewer --devices-per-trial and no --spread"
         ) from None
 
 

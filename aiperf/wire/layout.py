@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from aiperf.config import LEAST_BATCH
 from aiperf.errors import ConfigError, WorldError
 from aiperf.wire.messages import FromGroup, ToGroup
+from aiperf.wording import counted
 
 
 @dataclass(frozen=True)
@@ -110,25 +111,29 @@ class Bye(FromGroup):
     """The last message of a rank."""
 
 
-def layout(hosts: Sequence[str], devices_per_trial: int = 0) -> tuple[Place, ...]:
+def layout(hosts: Sequence[str], devices_per_trial: int = 0, spread: bool = False) -> tuple[Place, ...]:
     """The places of the ranks from 1 on; `hosts` names the host of every rank, the master's included.
 
     A group is all ranks of a host, or `devices_per_trial` of them; only a number larger than a host has makes
-    groups that span hosts. Raises WorldError, which names the command that would be right.
+    groups that span hosts. With `spread` every group spans as many hosts as it can (`_spread_groups`). Raises
+    WorldError, which names the command that would be right.
     """
     on_host: dict[str, list[int]] = {}
     for rank, host in enumerate(hosts[1:], start=1):
         on_host.setdefault(host, []).append(rank)
     workers = _equal(on_host, hosts)
     size = devices_per_trial or workers
-    spans = size > workers
-    if (size % workers or len(on_host) % (size // workers)) if spans else workers % size:
+    spans = spread or size > workers
+    if spread:
+        groups = _spread_groups(list(on_host.values()), size)
+    elif (size % workers or len(on_host) % (size // workers)) if spans else workers % size:
         raise WorldError(
             f"--devices-per-trial {size} does not divide {len(on_host)} host(s) of {workers} worker(s) "
             f"evenly; use one of {', '.join(map(str, _sizes(workers, len(on_host))))}"
         )
-    ordered = [rank for ranks in on_host.values() for rank in ranks]
-    groups = [tuple(ordered[first : first + size]) for first in range(0, len(ordered), size)]
+    else:
+        ordered = [rank for ranks in on_host.values() for rank in ranks]
+        groups = [tuple(ordered[first : first + size]) for first in range(0, len(ordered), size)]
     order = {host: index for index, host in enumerate(on_host)}
     places = [
         Place(
@@ -172,6 +177,46 @@ def _equal(on_host: dict[str, list[int]], hosts: Sequence[str]) -> int:
             f"mpiexec -n {ranks} -host {_host_list(hosts[0], counts, most)}"
         )
     return most
+
+
+def _spread_groups(on_host: Sequence[Sequence[int]], size: int) -> list[tuple[int, ...]]:
+    """Groups of this size over as many hosts as possible, equally many ranks of each on every host of its
+    own, and these hosts as far from each other as the order of the hosts allows: of four, the first with the
+    third. Ranks of one group have the same positions on their hosts, so that devices which a rail of the
+    network joins train together.
+
+    The groups on the same hosts are led from another host each, because a leader also writes the weights.
+    Raises WorldError, with the sizes that are possible.
+    """
+    hosts, workers = len(on_host), len(on_host[0])
+    if hosts == 1:
+        raise WorldError("--spread lays groups over several hosts, and all workers are on one; omit it")
+    shared = _hosts_of_a_group(workers, hosts, size)
+    if not shared:
+        sizes = [each for each in range(2, workers * hosts + 1) if _hosts_of_a_group(workers, hosts, each)]
+        raise WorldError(
+            f"--spread: groups of {size} do not lie evenly over {hosts} hosts of {counted(workers, 'worker')}"
+            f"; use --devices-per-trial with one of {', '.join(map(str, sizes))}"
+        )
+    own, distance = size // shared, hosts // shared
+    return [
+        tuple(
+            rank
+            for turn in range(shared)
+            for rank in on_host[first + (turn + index) % shared * distance][index * own : (index + 1) * own]
+        )
+        for first in range(distance)
+        for index in range(workers // own)
+    ]
+
+
+def _hosts_of_a_group(workers: int, hosts: int, size: int) -> int:
+    """The largest number of hosts, two at least, over which groups of a size lie evenly; 0 if there is
+    none."""
+    numbers = (
+        n for n in range(min(hosts, size), 1, -1) if not (hosts % n or size % n or workers % (size // n))
+    )
+    return next(numbers, 0)
 
 
 def _host_list(first: str, counts: dict[str, int], most: int) -> str:

@@ -22,6 +22,8 @@ MAY_DIFFER = frozenset(
 on."""
 
 CODE = "the code"
+GROUPS = "hosts of a group"
+"""Whether gradients cross what lies between hosts. Their number may differ, as between sizes of a study."""
 
 
 class MixedError(AiperfError):
@@ -130,5 +132,6 @@ def _kind(run: Judged) -> Mapping[str, Any]:
         **{name: value for name, value in settings.items() if name not in MAY_DIFFER},
         **data,
         CODE: opened.code_hash,
+        GROUPS: "several" if run_tables.hosts_of_groups(run.replay)[1] > 1 else "one",
         "the devices": sorted({ready.device for ready in ranks}),
     }

@@ -113,7 +113,19 @@ def _warning(first: Judged, second: Judged) -> str:
         f"{'as results ' if one.verdict.answer is Answer.SIMULATED else ''}({one.verdict.cause}). "
         for name, one in (("first", first), ("second", second))
         if not one.verdict.valid
-    ) + _disturbed(first, second)
+    ) + "".join((_laid_out(first, second), _disturbed(first, second)))
+
+
+def _laid_out(first: Judged, second: Judged) -> str:
+    """Whether the groups of only one run span hosts: its gradients crossed what lies between them."""
+    hosts = [run_tables.hosts_of_groups(one.replay)[1] for one in (first, second)]
+    if (hosts[0] > 1) is (hosts[1] > 1):
+        return ""
+    name = "first" if hosts[0] > 1 else "second"
+    return (
+        f"Warning: only in the {name} run do groups span hosts ({max(hosts):,} each), so that every gradient "
+        "crossed the network between them: the two did not run the same way. "
+    )
 
 
 def _disturbed(first: Judged, second: Judged) -> str:

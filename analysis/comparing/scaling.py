@@ -65,6 +65,11 @@ class Scaling:
         """The mark of all runs; None if they were measured."""
         return mark_of(self.origin)
 
+    @property
+    def subject(self) -> str:
+        """What the study shows. Weak scaling is a word for measured runs: others are models."""
+        return "weak scaling" if self.mark is None else "overhead of search, dispatch and storage"
+
 
 def scaling(runs: Sequence[Judged]) -> Scaling:
     """Raises MixedError, as `refuse_mixed`."""

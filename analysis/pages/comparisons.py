@@ -41,6 +41,7 @@ def scaling_html(found: Scaling, runs: Sequence[Judged], others: Sequence[Publis
         "scaling.html",
         found.mark,
         title=_sizes(found),
+        subject=found.subject,
         subtitle=f"preset {config.preset} · {config.training.format} · up to {devices_text(largest.replay)}",
         drawn=drawn(weak_scaling(found, others)),
         content=table(found),

@@ -79,7 +79,7 @@ class GroupNow:
 
     group: int
     host: str
-    """Host of its first rank."""
+    """Host of its leader, and how many more it has."""
     doing: str
     """training, waiting or lost."""
     trial: int | None
@@ -163,10 +163,16 @@ def num_nodes(replay: Replay) -> int:
 def groups_now(replay: Replay) -> tuple[GroupNow, ...]:
     """What each group of the last leg is doing."""
     leg, running = replay.leg, replay.running
-    hosts = {event.group: event.ready.host for event in leg.ranks}
     return tuple(
-        _group(replay, group, hosts.get(group, "unknown"), running.get(group)) for group in range(leg.groups)
+        _group(replay, group, _hosts_text(leg, group), running.get(group)) for group in range(leg.groups)
     )
+
+
+def _hosts_text(leg: Leg, group: int) -> str:
+    """ "node1", or "node1 and 3 more"."""
+    hosts = leg.hosts_of(group)
+    more = f" and {len(hosts) - 1:,} more" if len(hosts) > 1 else ""
+    return f"{hosts[0]}{more}" if hosts else "unknown"
 
 
 def _group(replay: Replay, group: int, host: str, attempt: Attempt | None) -> GroupNow:

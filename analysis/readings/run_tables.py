@@ -37,7 +37,24 @@ def devices_and_hosts(replay: Replay) -> str:
     kinds = Counter(ready.device for ready in by_rank.values())
     num_hosts = len({ready.host for ready in by_rank.values()})
     named = ", ".join(f"{num:,} × {kind}" for kind, num in sorted(kinds.items()))
-    return f"{named} on {counted(num_hosts, 'host')}"
+    return f"{named} on {counted(num_hosts, 'host')}{_over_hosts_text(hosts_of_groups(replay))}"
+
+
+def hosts_of_groups(replay: Replay) -> tuple[int, int]:
+    """The least and the greatest number of hosts on which the ranks of a group lie, over all counted legs; 1
+    each if no rank was ready."""
+    numbers = {len(leg.hosts_of(group)) for leg in replay.counted_legs for group in range(leg.groups)} - {0}
+    return min(numbers, default=1), max(numbers, default=1)
+
+
+def _over_hosts_text(hosts: tuple[int, int]) -> str:
+    """ ", each group over 2 of them"; empty if every group has one host."""
+    least, most = hosts
+    if most == 1:
+        return ""
+    return (
+        f", each group over {most} of them" if least == most else f", groups over {least} to {most} of them"
+    )
 
 
 def packed_text(replay: Replay) -> str:

@@ -155,6 +155,7 @@ def _entry(
         precision=replay.opened.config.training.format,
         nodes=len({ready.host for ready in ranks}),
         devices=devices,
+        nodes_of_a_group=run_tables.hosts_of_groups(replay)[1],
         size=next((name for most, name in SIZES if devices <= most), LARGEST),
         ops_per_second=score.ops_per_second,
         regulated_score=score.regulated_score,

@@ -48,6 +48,7 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "format": lambda entry: entry.precision,
     "nodes": lambda entry: entry.nodes,
     "devices": lambda entry: entry.devices,
+    "nodes_of_a_group": lambda entry: entry.nodes_of_a_group,
     "ops_per_second": lambda entry: entry.ops_per_second,
     "runs": lambda entry: entry.runs,
     "least_ops_per_second": lambda entry: entry.ops_range[0],
@@ -122,6 +123,7 @@ def listing_json(made: Standing) -> str:
             "data": plain(one.data),
             "data_sha256": plain(one.data_sha256),
             "own_seed_sha256": one.seed_sha256,
+            "groups_span_nodes": one.spans_nodes,
             "runs": [
                 {"place": place, **{name: _text(cell(entry)) for name, cell in COLUMNS.items()}}
                 for place, entry in one.placed()
@@ -160,6 +162,9 @@ def _levels(one: RankedList) -> Mapping[str, str]:
 
 
 def _images(one: RankedList) -> str:
-    """The name of the data with the beginnings of the hashes that make it comparable."""
+    """The name of the data with the beginnings of the hashes that make it comparable, and whether groups span
+    nodes."""
     data = f"{one.data}, SHA-256 {one.data_sha256:.12}…" if one.data_sha256 else one.data
-    return f"{data}; a seed of their own, SHA-256 {one.seed_sha256:.12}…" if one.seed_sha256 else data
+    own = f"; a seed of their own, SHA-256 {one.seed_sha256:.12}…" if one.seed_sha256 else ""
+    spans = "; each group spans several nodes, so that gradients cross the network" if one.spans_nodes else ""
+    return f"{data}{own}{spans}"

@@ -79,6 +79,8 @@ class Entry:
     """Format in which was trained, such as bf16."""
     nodes: int
     devices: int
+    nodes_of_a_group: int
+    """Most nodes over which a group lies; with several, every gradient crosses the network."""
     size: str
     """Size by number of devices, for the filter."""
     ops_per_second: float
@@ -117,10 +119,11 @@ class Entry:
         return self.ops_per_second / max(1, self.devices)
 
     @property
-    def list_key(self) -> tuple[str, str, str, str, str]:
+    def list_key(self) -> tuple[str, str, str, str, str, bool]:
         """Runs in which these are equal may be compared. A seed of one's own can be any network, and so have
         any rate."""
-        return self.run_class, self.division, self.data, self.data_sha256, self.seed_sha256
+        data = self.data, self.data_sha256, self.seed_sha256
+        return self.run_class, self.division, *data, self.nodes_of_a_group > 1
 
     @property
     def runs(self) -> int:
@@ -175,13 +178,15 @@ class ValidRun:
 @dataclass(frozen=True)
 class RankedList:
     """Runs that may be compared: of one class, division and set of data, which is of one task; either with
-    seeds of the program or with one of their own."""
+    seeds of the program or with one of their own; groups of all of them lie within nodes, or of none."""
 
     run_class: str
     division: str
     data: str
     data_sha256: str
     seed_sha256: str
+    spans_nodes: bool
+    """Whether groups lie over several nodes."""
     entries: Sequence[Entry]
     """Entries by sustained OPS, the highest first."""
 
@@ -297,7 +302,7 @@ def _settled(
 
 def _lists(entries: Iterable[Entry]) -> list[RankedList]:
     """The entries in lists of runs that may be compared, each by falling OPS."""
-    groups: dict[tuple[str, str, str, str, str], list[Entry]] = {}
+    groups: dict[tuple[str, str, str, str, str, bool], list[Entry]] = {}
     for entry in entries:
         groups.setdefault(entry.list_key, []).append(entry)
     found = [
@@ -311,7 +316,7 @@ def _order(one: RankedList) -> tuple[object, ...]:
     """Sorting key of a list. It does not use how many runs a set of data has, because anybody can invent
     runs."""
     known = any(entry.signer.right is Right.REGISTERED for entry in one.entries)
-    data = one.data, one.data_sha256, one.seed_sha256
+    data = one.data, one.data_sha256, one.seed_sha256, one.spans_nodes
     return one.run_class != "ranked", one.division, not known, *data
 
 

@@ -1,7 +1,8 @@
-"""Two hosts on one machine, with names of their own, joined by a switch."""
+"""Several hosts on one machine, with names of their own, joined by a switch."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ from pathlib import Path
 from tests.mpi.jobs import OPEN_MPI
 from tests.mpi.switch import Switch, switch
 
-ADDRESSES = {"alpha": "10.77.0.1", "beta": "10.77.0.2"}
+NAMES = ("alpha", "beta", "gamma", "delta")
+ADDRESSES = {name: f"10.77.0.{number}" for number, name in enumerate(NAMES, start=1)}
 
 # AGENT HOST COMMAND…: what ssh is to mpiexec. Files of the host `beta` may hide those of `alpha`.
 AGENT = """#!/bin/sh
@@ -26,28 +28,40 @@ exec ip netns exec "{mark}$host" unshare --uts --mount sh -ec '
 
 
 @dataclass(frozen=True)
-class TwoHosts:
-    """alpha, where mpiexec is, and beta."""
+class Hosts:
+    """alpha, where mpiexec is, and the others."""
 
     switch: Switch
     agent: Path
+    names: tuple[str, ...]
 
-    def run(self, *words: object) -> list[str]:
-        """The command `aiperf-hpc`: the master and a worker on alpha, another worker on beta."""
-        options = ("--prtemca", "plm_ssh_agent", str(self.agent), "--host", "alpha:2,beta:1")
-        quoted = [f"'{word}'" for word in OPEN_MPI.run(3, *words, options=options)]
+    def run(self, *words: object, workers: int = 1, options: tuple[str, ...] = ()) -> list[str]:
+        """The command `aiperf-hpc`: the master on alpha, and this many workers on each host. `options`: of
+        mpiexec."""
+        slots = ",".join(f"{name}:{workers + (name == 'alpha')}" for name in self.names)
+        options = ("--prtemca", "plm_ssh_agent", str(self.agent), "--host", slots, *options)
+        ranks = 1 + workers * len(self.names)
+        quoted = [f"'{word}'" for word in OPEN_MPI.run(ranks, *words, options=options)]
         return [str(self.agent), "alpha", "exec", *quoted]
 
-    def cut(self) -> None:
-        """Nothing that one host sends reaches the other; both still see the switch."""
-        self.switch.cut("beta")
+    def cut(self, host: str = "beta") -> None:
+        """Nothing that this host sends reaches another; all still see the switch."""
+        self.switch.cut(host)
 
-    def repair(self) -> None:
-        self.switch.repair("beta")
+    def repair(self, host: str = "beta") -> None:
+        self.switch.repair(host)
+
+    def kill(self, host: str) -> None:
+        """Ends all processes of the program on a host at once. The daemon of mpiexec stays: it is a child of
+        mpiexec here, which would end the job when that child has ended."""
+        words = ["ip", "netns", "pids", self.switch.space(host)]
+        pids = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout.split()
+        own = [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().startswith("python")]
+        subprocess.run(["kill", "-KILL", *own], check=True, timeout=60)
 
 
 @contextmanager
-def two_hosts(directory: Path, hidden: Path | None = None) -> Iterator[TwoHosts]:
+def joined_hosts(directory: Path, number: int = 2, hidden: Path | None = None) -> Iterator[Hosts]:
     """`hidden`: a directory of alpha's which on beta is another, `directory`/beta."""
     hosts, agent, own = directory / "hosts", directory / "agent", directory / "beta"
     lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in ADDRESSES.items())]
@@ -56,6 +70,6 @@ def two_hosts(directory: Path, hidden: Path | None = None) -> Iterator[TwoHosts]
     with switch() as joined:
         agent.write_text(AGENT.format(mark=joined.mark, hosts=hosts, hidden=hidden or "", own=own))
         agent.chmod(0o755)
-        for name, address in ADDRESSES.items():
-            joined.add(name, address)
-        yield TwoHosts(joined, agent)
+        for name in NAMES[:number]:
+            joined.add(name, ADDRESSES[name])
+        yield Hosts(joined, agent, NAMES[:number])

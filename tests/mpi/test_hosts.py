@@ -10,7 +10,7 @@ import pytest
 
 from aiperf.wire.trial import State
 from tests.mpi.checked import checked, finished, seen_by_witnesses
-from tests.mpi.hosts import two_hosts
+from tests.mpi.hosts import joined_hosts
 from tests.mpi.jobs import TINY, started, told
 
 pytestmark = [
@@ -30,7 +30,7 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
     directory = runs / "run"
     words = ["run", "--preset", TINY, "--directory", directory, "--set", "limits.minutes=0"]
     words += ["--max-trials", 16]
-    with two_hosts(tmp_path, hidden=runs) as hosts, started(hosts.run(*words), tmp_path / "job") as job:
+    with joined_hosts(tmp_path, hidden=runs) as hosts, started(hosts.run(*words), tmp_path / "job") as job:
         job.directory = directory
         replay = finished(job)
         text = job.text()
@@ -80,7 +80,7 @@ def test_a_cut_of_20_seconds_costs_nothing_and_one_for_good_costs_the_group(tmp_
     directory = tmp_path / "run"
     words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 1.75]
     words += ["--silence-seconds", SILENCE_SECONDS, "--set", f"training.epochs=[{EPOCHS}]"]
-    with two_hosts(tmp_path) as hosts, started(hosts.run(*words), directory) as job:
+    with joined_hosts(tmp_path) as hosts, started(hosts.run(*words), directory) as job:
         job.wait_for('"Closed"', count=4)
         before = steps_of_beta(directory)
         hosts.cut()

@@ -115,7 +115,12 @@ def weak_scaling(found: Scaling, others: Sequence[Published] = ()) -> Picture:
         f"{other.system}\n{rate(other.ops_per_second)}\npublished under AIPerf 1.0 rules" for other in others
     ]
     picture = Picture(
-        name="scaling", title="Weak scaling", says=_says(found), draw=draw, legend=legend, labels=labels
+        name="scaling",
+        title=found.subject.capitalize(),
+        says=_says(found),
+        draw=draw,
+        legend=legend,
+        labels=labels,
     )
     return stamped(picture, found.mark)
 
@@ -133,9 +138,10 @@ def _says(found: Scaling) -> str:
     for answer in (Answer.INVALID.value, Answer.INCOMPLETE.value):
         if runs := [plain(point.run) for point in found.points if point.verdict.startswith(answer)]:
             warning += f" Not to be believed, for {answer}: {', '.join(runs)}."
+    efficiency = f"{'' if found.mark else 'weak scaling '}efficiency {percent(last.efficiency, 1)}"
     return (
         f"From {found.base_devices:,} to {last.devices:,} devices: {rate(found.base_ops_per_second)} to "
-        f"{rate(last.ops_per_second)}, weak scaling efficiency {percent(last.efficiency, 1)} relative to "
+        f"{rate(last.ops_per_second)}, {efficiency} relative to "
         f"{counted(found.base_devices, 'device')}. At {last.devices:,} devices the groups trained "
         f"{percent(last.training_share, 1)} of their time, with validations "
         f"{percent(last.busy_share, 1)}.{_coupled_says(last)}{_above_one(found)}{warning}"

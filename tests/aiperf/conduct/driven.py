@@ -11,6 +11,7 @@ import simpy
 from aiperf.pretending.assumptions import Spread, StartUp, Storage, Trials
 from aiperf.pretending.group_model import Learnt, Pretended
 from aiperf.ranks.world import ALONE
+from aiperf.simulation.data_on_nodes import DataOnNodes
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
 from aiperf.simulation.simulated_machine import SharedStorage, SimulatedMachine
 from aiperf.training.driver import Driver
@@ -66,6 +67,7 @@ def simulated(script: Script, directory: Path, monkeypatch: Any) -> str:
         env,
         assumptions(),
         SharedStorage(env, assumptions().storage),
+        DataOnNodes(assumptions().data),
         lambda _: Learnt(SEED),
         lambda _, message: said.append(message),
         machine.hosts,

@@ -26,7 +26,7 @@ def test_what_is_packaged_can_be_read_and_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("", "\nbeds = 3", r"unknown key errors\.language\.beds; known: floor, examples, power"),
+        ("", "\nbeds = 3", r"unknown key data\.beds; known: image_bytes, node_cache_bytes"),
         ("ops_per_second", "#", "speed lacks ops_per_second"),
         (RATE, "-5e9", "speed.ops_per_second is -5"),
         (RATE, "0", "speed.ops_per_second is 0; it must be above 0"),

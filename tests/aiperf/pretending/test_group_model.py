@@ -15,11 +15,12 @@ from aiperf.conduct.actions import Action, Close, Keep, Say, Train
 from aiperf.conduct.course import Course
 from aiperf.conduct.events import BlockDone, ValidationDone
 from aiperf.config import Config, load_preset, with_overrides
-from aiperf.pretending.assumptions import Spread, assumed
-from aiperf.pretending.group_model import Learnt, Pretended, PretendedTrial
+from aiperf.pretending.assumptions import AllReduce, NodeNetwork, Spread, assumed
+from aiperf.pretending.group_model import GroupExtent, Learnt, Pretended, PretendedTrial
 from aiperf.pretending.rank_report import pretended_group
 from aiperf.proposing.pace import Pace
 from aiperf.proposing.plan import plan
+from aiperf.wire.layout import layout
 from aiperf.wire.messages import Steps, Validated
 from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.morphisms import Widen
@@ -144,6 +145,26 @@ def test_text_has_a_law_of_errors_of_text() -> None:
 def test_ranks_share_a_step_and_pay_for_the_gradients() -> None:
     alone, eight = (group(ranks=ranks).step_seconds(Learnt(SEED), 400) for ranks in (1, 8))
     assert alone / 8 < eight < alone
+
+
+@pytest.mark.parametrize(
+    ("hosts", "size", "spread", "bytes_per_second", "hops"),
+    [
+        ("aaabbccdd", 2, False, 1000.0, 0),  # within a node
+        ("aaabbccdd", 4, False, 400.0, 4),  # two neighbours below one switch
+        ("aaabbccdd", 8, False, 100.0, 8),  # all nodes, below two switches
+        ("aaabbccdd", 2, True, 50.0, 4),  # half of what each of two distant nodes sends
+    ],
+)
+def test_a_group_over_nodes_has_its_part_of_what_they_send(
+    hosts: str, size: int, spread: bool, bytes_per_second: float, hops: int
+) -> None:
+    fabric = NodeNetwork(400.0, nodes_a_switch=2, oversubscription=4.0, hop_seconds=0.5)
+    places = [place for place in layout(hosts, size, spread) if 1 in place.group]
+    own = replace(LAPTOP, fabric=fabric, group=AllReduce(1000.0, 3.0, 0.0))
+    found = replace(group(), assumptions=own, ranks=size, extent=GroupExtent.of(places, fabric))
+    expected = 3.0 + 0.5 * hops + 2 * (size - 1) / size * 6000 / bytes_per_second
+    assert found.all_reduce_seconds(6000) == pytest.approx(expected)
 
 
 def test_a_network_is_as_fast_as_its_parent_and_a_little_more_or_less() -> None:

@@ -88,6 +88,10 @@ def test_the_layout_of_several_ranks_is_shown(monkeypatch: pytest.MonkeyPatch) -
     assert told["hosts"] == "node1: the master, node1: 2 ranks, node2: 2 ranks"
     assert told["groups"] == "2 of 2 ranks: 1 2 on node1; 3 4 on node2"
     assert (told["backend"], told["devices"]) == ("ddp", "4 × a processor (cpu), 8 GiB")
+    spread = replace(ranks, options=replace(ranks.options, spread=True))
+    assert rehearsed(load_preset("digits"), spread)["groups"] == (
+        "2 of 2 ranks: 1 3 on node1, node2; 4 2 on node2, node1"
+    )
 
 
 def test_a_set_that_can_be_ranked_has_a_least_span(monkeypatch: pytest.MonkeyPatch) -> None:

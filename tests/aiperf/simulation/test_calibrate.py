@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from aiperf.errors import JournalError
+from aiperf.journal.events import FabricMeasured, Released
 from aiperf.journal.file import read_journal
 from aiperf.pretending.assumptions import Speed, Spread, StartUp, Trials, assumed
+from aiperf.score.fabric import is_known
 from aiperf.simulation.calibrate import calibrate
 from aiperf.simulation.fits import fitted_errors, not_negative
 from aiperf.simulation.prediction import machine_of, prediction_rows, throughput, work_seconds
 from aiperf.simulation.simulated_machine import SimulatedMachine
+from aiperf.wire.messages import Fabric, FabricNode, TimedAllReduce
 from tests.aiperf.simulation.simulated import Played, config, steady
 
 TRUE = steady(
@@ -75,6 +78,28 @@ def test_a_run_tells_the_law_of_its_own_task() -> None:
     assert found.assumptions.errors.images == h100.errors.images
     assert found.assumptions.errors.language != h100.errors.language
     assert "errors.language" in {each.names for each in found.found if each.known}
+
+
+def test_a_fabric_that_was_measured_is_taken_over() -> None:
+    """It has eight hosts, whose pairs at half of the width have a quarter of what neighbours have."""
+    lines = list(read_journal(Path(__file__).parents[2] / "recorded/language/journal.jsonl"))
+    begin = next(place for place, line in enumerate(lines) if isinstance(line.event, Released))
+    nodes = tuple(
+        FabricNode(f"node{n}", (TimedAllReduce(64, 2e-5), TimedAllReduce(1 << 20, 1e-4))) for n in range(8)
+    )
+    over_all = (TimedAllReduce(64, 8e-5), TimedAllReduce(1 << 20, 1e-3))
+    measured = Fabric(16, "nccl", nodes, over_all, ((1e10,) * 4, (4e10,) * 4, (4e10,) * 4), {}, 1.0)
+    assert is_known(measured)
+    lines.insert(begin, lines[begin]._replace(event=FabricMeasured(measured)))
+    h100 = assumed("h100")
+    found = calibrate(lines, h100)
+    few = calibrate(lines, replace(h100, fabric=replace(h100.fabric, nodes_a_switch=4))).assumptions.fabric
+    assert found.assumptions.fabric == replace(h100.fabric, node_bytes_per_second=4e10, hop_seconds=5e-6)
+    assert few == replace(found.assumptions.fabric, nodes_a_switch=4, oversubscription=4.0)
+    group = found.assumptions.group
+    assert (group.all_reduce_seconds, group.overlap) == (2e-5, h100.group.overlap)
+    assert group.all_reduce_bytes_per_second == pytest.approx((1 << 20) / 1e-4)
+    assert {each.names for each in found.found if each.known} >= {"fabric", "group"}
 
 
 def test_a_run_that_validated_nothing_teaches_nothing(tmp_path: Path) -> None:

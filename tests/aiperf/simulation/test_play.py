@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from aiperf.journal.events import Origin, Released
-from aiperf.pretending.assumptions import Messages
+from aiperf.journal.replay import Replay
+from aiperf.pretending.assumptions import Messages, Spread
 from aiperf.score.credit import credit, work
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
 from aiperf.simulation.load_figures import columns, shares_of_time, size_figures
+from aiperf.simulation.prediction import machine_of
 from aiperf.simulation.simulated_machine import SimulatedMachine
 from aiperf.simulation.simulated_world import MasterTime
 from aiperf.wire.trial import State
@@ -75,11 +77,44 @@ def test_a_lost_node_is_named_and_what_was_completed_stays(tmp_path: Path) -> No
     assert again <= {attempt.trial.number for attempt in told.attempts if attempt.state is State.LOST}
 
 
-@pytest.mark.parametrize(("devices", "groups"), [(4, 4), (16, 1)])
-def test_groups_may_be_parts_of_a_node_and_several_nodes(devices: int, groups: int, tmp_path: Path) -> None:
-    told = Played(tmp_path / "run", SimulatedMachine(2, 8, devices), steady(), config(10.0)).replay
+@pytest.mark.parametrize(
+    ("devices", "spread", "groups", "nodes"), [(4, False, 4, 1), (16, False, 1, 2), (2, True, 8, 2)]
+)
+def test_groups_may_be_parts_of_a_node_and_several_nodes(
+    devices: int, spread: bool, groups: int, nodes: int, tmp_path: Path
+) -> None:
+    told = Played(tmp_path / "run", SimulatedMachine(2, 8, devices, spread), steady(), config(10.0)).replay
     assert len(told.leg.began.groups) == groups
+    assert {len(told.leg.hosts_of(group)) for group in range(groups)} == {nodes}
+    assert machine_of(told) == SimulatedMachine(2, 8, devices, spread)
     assert shares_of_time(told)[0] == pytest.approx(1.0, abs=0.02)
+
+
+def test_steps_wait_for_images_that_are_not_in_memory_yet(tmp_path: Path) -> None:
+    """Three nodes share a file system that is far slower than they are: in the first epoch."""
+    few = config(30.0, **{"data.training_examples": 100_000, "training.validate_every_examples": 20_000})
+    free = steady(spread=Spread(0.0, 0.0), data=replace(steady().data, image_bytes=0.0))
+    plain = Played(tmp_path / "plain", SimulatedMachine(3, 8), free, few).replay
+    fast, _ = epochs_seconds(plain)
+    content = steady().data.image_bytes * 100_000
+    slow = replace(
+        free, data=steady().data, storage=replace(free.storage, bytes_per_second=3 * content / 600.0)
+    )
+    played = Played(tmp_path / "slow", SimulatedMachine(3, 8), slow, few)
+    first, second = epochs_seconds(played.replay)
+    assert fast < 6.0
+    assert first == pytest.approx(600.0, rel=0.01)
+    assert second == pytest.approx(fast, rel=0.01)
+    assert not played.replay.leg.losses, "no block is so long that its group seems dead"
+    figures = size_figures(played.replay, played.world, played.files.journal, 3, 1.0)
+    assert figures.data_bytes == pytest.approx(3 * content)
+    assert figures.data_wait == pytest.approx((600.0 - fast) / 1800.0, rel=0.02)
+
+
+def epochs_seconds(told: Replay) -> tuple[float, float]:
+    """Seconds of training of the first two epochs of the first trial, each of five segments."""
+    each = [validation.segment.train_seconds for validation in told.attempts[0].validations]
+    return sum(each[:5]), sum(each[5:10])
 
 
 def test_what_passes_between_two_trials_is_no_work(tmp_path: Path) -> None:

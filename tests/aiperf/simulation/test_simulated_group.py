@@ -9,6 +9,7 @@ import simpy
 
 from aiperf.pretending.assumptions import Speed, Spread, StartUp, Storage, Trials
 from aiperf.pretending.group_model import Learnt, Pretended
+from aiperf.simulation.data_on_nodes import DataOnNodes
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
 from aiperf.simulation.simulated_machine import SharedStorage, SimulatedMachine
 from aiperf.wire.messages import (
@@ -51,6 +52,7 @@ class Alone:
             self.env,
             self.assumptions,
             self.storage,
+            DataOnNodes(self.assumptions.data),
             lambda setup: Learnt(residual()),
             lambda index, message: self.said.append((self.env.now, message)),
             machine.hosts,

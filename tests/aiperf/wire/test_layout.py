@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,58 @@ def test_every_rank_has_one_device_and_one_group(num_hosts: int, workers: int, r
         for place in places:
             assert place.rank in place.group
             assert len({hosts[rank] for rank in place.group}) == 1
+
+
+@pytest.mark.parametrize(
+    ("hosts", "devices_per_trial", "expected"),
+    [
+        ("aaabb", 0, [(1, 3), (4, 2)]),  # as many as a host has; led from one host each
+        ("aabcd", 2, [(1, 3), (2, 4)]),  # the first with the third, not with its neighbour
+        ("aaabbccdd", 4, [(1, 3, 5, 7), (4, 6, 8, 2)]),
+        ("aaabbccdd", 2, [(1, 5), (6, 2), (3, 7), (8, 4)]),
+        ("aaaaabbbb", 4, [(1, 2, 5, 6), (7, 8, 3, 4)]),  # more than there are hosts
+        ("aaabbcc", 4, []),  # of three hosts neither two nor three
+        ("mabab", 2, [(1, 2), (4, 3)]),
+    ],
+)
+def test_spread_groups(hosts: str, devices_per_trial: int, expected: list[tuple[int, ...]]) -> None:
+    if expected:
+        assert groups(layout(hosts, devices_per_trial, spread=True)) == expected
+        return
+    with pytest.raises(WorldError) as raised:
+        layout(hosts, devices_per_trial, spread=True)
+    assert str(raised.value) == (
+        "--spread: groups of 4 do not lie evenly over 3 hosts of 2 workers; use --devices-per-trial with one "
+        "of 3, 6"
+    )
+
+
+@given(st.integers(2, 8), st.integers(1, 8), st.integers(1, 64))
+def test_a_spread_group_lies_evenly_on_the_most_and_most_distant_hosts(
+    num_hosts: int, workers: int, size: int
+) -> None:
+    hosts = [0, *(host for host in range(num_hosts) for _ in range(workers))]
+    evenly = [
+        number
+        for number in range(2, num_hosts + 1)
+        if num_hosts % number == size % number == 0 and size // number <= workers
+        if workers % (size // number) == 0
+    ]
+    try:
+        places = layout(list(map(str, hosts)), size, spread=True)
+    except WorldError:
+        assert not evenly
+        return
+    made, most = groups(places), max(evenly)
+    assert sorted(rank for group in made for rank in group) == list(range(1, len(hosts)))
+    for group in made:
+        on = sorted({hosts[rank] for rank in group})
+        assert (len(group), len(on)) == (size, most)
+        assert {len([rank for rank in group if hosts[rank] == host]) for host in on} == {size // most}
+        assert {second - first for first, second in pairwise(on)} == {num_hosts // most}
+    assert all(place.spans_hosts for place in places)
+    led = [sum(hosts[group[0]] == host for group in made) for host in range(num_hosts)]
+    assert max(led) - min(led) <= 1, "no host writes the weights of all"
 
 
 NOT_DIVIDED = "--devices-per-trial {} does not divide {} host(s) of {} worker(s) evenly"

@@ -11,11 +11,13 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.journal.events import Origin
 from aiperf.wire.messages import Ceiling, Rate
+from analysis.comparing.comparability import MixedError, refuse_mixed
 from analysis.comparing.comparison import chance_text, compare, comparison_text
 from analysis.comparing.repeatability import Repeat, RepeatedRuns
 from analysis.pages.comparisons import comparison_html
 from analysis.readings.devices import threads_text
 from analysis.readings.judgement import Judged, examine
+from analysis.readings.run_tables import devices_text
 from tests.journals import CIFAR, Machine, resized, write_run
 
 UNKNOWN = (
@@ -57,6 +59,21 @@ def test_what_differs_is_named_and_nothing_else(judged: Judged, other: Judged) -
         f"{UNKNOWN} They also differ in configuration (1 difference) and machine (1 difference), listed "
         "below the figures, which cannot show what made them differ."
     )
+
+
+def test_groups_over_several_hosts_are_a_label_and_compared_with_a_warning(tmp_path: Path) -> None:
+    plain, spread = (
+        examine(write_run(tmp_path / name, resized(CIFAR, 0.5), Machine(spread=name == "spread")))
+        for name in ("plain", "spread")
+    )
+    label = "8 × NVIDIA A100-SXM4-80GB on 4 hosts, each group over 2 of them"
+    assert (devices_text(spread.replay), devices_text(plain.replay)) == (label, label.partition(",")[0])
+    found = compare(plain, spread)
+    assert found.says.startswith("Warning: only in the second run do groups span hosts (2 each), ")
+    assert ["devices", label.partition(",")[0], label, ""] in found.machine.rows
+    with pytest.raises(MixedError, match="hosts of a group is 'several' there and 'one' here"):
+        refuse_mixed([plain, spread])
+    assert "Warning" not in compare(spread, spread).says
 
 
 def test_a_host_that_was_replaced_is_named_among_many(tmp_path: Path) -> None:

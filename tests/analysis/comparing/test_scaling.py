@@ -170,10 +170,11 @@ def test_a_study_of_simulated_runs_is_written_and_marked_in_every_form(
     picture = weak_scaling(found, others)
     assert any("published by others under AIPerf 1.0 rules" in key.text for key in picture.legend)
     assert picture.legend[0].text == "simulated, with the 95 % interval"
-    assert picture.title == "Weak scaling, simulated"
+    assert picture.title == "Overhead of search, dispatch and storage, simulated"
     html, table, text, svg, png = write_scaling(found, simulated, others, tmp_path / "study")
     assert [each.suffix for each in (html, table, text, svg, png)] == [".html", ".csv", ".md", ".svg", ".png"]
     assert "AIPerf 1.0" in html.read_text()
+    assert "weak scaling" not in (html.read_text() + svg.read_text()).lower(), "a word for measured runs"
     assert module.markdown_text(found) == text.read_text()
     assert html.read_text().count('<p class="mark" role="note">SIMULATED: ') == 1
     assert {row["origin"] for row in csv.DictReader(io.StringIO(table.read_text()))} == {"simulated"}

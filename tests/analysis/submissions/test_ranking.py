@@ -116,7 +116,7 @@ def test_the_list_is_there_as_data(site: tuple[Standing, Pages]) -> None:
     assert 'href="ranking.json"' in pages["index.html"]
 
 
-def test_lists_are_of_one_class_division_set_of_images_and_seed_of_their_own(
+def test_lists_are_of_one_class_division_set_of_images_seed_of_their_own_and_span(
     site: tuple[Standing, Pages],
 ) -> None:
     """However many runs saw other images: they stand in a list of their own, and refuse nobody. Packed and
@@ -130,6 +130,7 @@ def test_lists_are_of_one_class_division_set_of_images_and_seed_of_their_own(
         replace(ranked, run="e", division="open", packed=label),
         smoke,
         replace(smoke, run="own", seed_sha256="3" * 64),
+        replace(smoke, run="spread", nodes_of_a_group=4),
     ]
     made = standing([ValidRun(each, f"{each.run}.tar.gz", "runs/x", 9, NOTHING) for each in entries], [])
     assert made.refused == []
@@ -138,17 +139,20 @@ def test_lists_are_of_one_class_division_set_of_images_and_seed_of_their_own(
         ("ranked", "closed", ["b", "c", "d"]),
         ("ranked", "open", ["e"]),
         ("smoke", "open", [smoke.run]),
+        ("smoke", "open", ["spread"]),
         ("smoke", "open", ["own"]),
     ]
     text = index_html(made)
     assert text.count("<h2>Ranked, closed division: cifar10</h2>") == 2
-    assert [text.count(f'<table class="{name}">') for name in ("ranking", "ranking unplaced")] == [3, 2]
-    assert made.text == "5 ranked, 2 smoke"
-    assert [place for one in made.lists for place, _ in one.placed()] == [1, 1, 2, 3, 1, None, None]
+    assert [text.count(f'<table class="{name}">') for name in ("ranking", "ranking unplaced")] == [3, 3]
+    assert made.text == "5 ranked, 3 smoke"
+    assert [place for one in made.lists for place, _ in one.placed()] == [1, 1, 2, 3, 1, None, None, None]
     assert text.count("; a seed of their own, SHA-256 333333333333…") == 1
+    assert text.count(" · groups over 4 nodes</span>") == 1
+    assert text.count("; each group spans several nodes, so that gradients cross the network") == 1
     assert text.count(f"<span>{label}</span>") == 1
     rows = list(csv.DictReader(io.StringIO(listing_csv(made), newline="")))
-    assert [row["packed"] for row in rows] == ["", "", "", "", label, "", ""]
+    assert [row["packed"] for row in rows] == ["", "", "", "", label, "", "", ""]
     assert standing([], []) == Standing([], [])
     assert "There is no valid submission." in index_html(Standing([], []))
 

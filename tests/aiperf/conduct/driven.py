@@ -9,7 +9,8 @@ from typing import Any
 import simpy
 
 from aiperf.pretending.assumptions import Spread, StartUp, Storage, Trials
-from aiperf.pretending.group_model import Learnt, Pretended
+from aiperf.pretending.group_model import Pretended
+from aiperf.pretending.rank_report import pretended_manifest
 from aiperf.ranks.world import ALONE
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
 from aiperf.simulation.simulated_machine import SharedStorage, SimulatedMachine
@@ -66,7 +67,9 @@ def simulated(script: Script, directory: Path, monkeypatch: Any) -> str:
         env,
         assumptions(),
         SharedStorage(env, assumptions().storage),
-        lambda _: Learnt(SEED),
+        lambda setup, ranks, speed: Pretended(
+            assumptions(), setup.config, SEED, pretended_manifest(setup.config), ranks, speed
+        ),
         lambda _, message: said.append(message),
         machine.hosts,
         "code",

@@ -9,6 +9,7 @@ import simpy
 
 from aiperf.pretending.assumptions import Speed, Spread, StartUp, Storage, Trials
 from aiperf.pretending.group_model import Learnt, Pretended
+from aiperf.pretending.rank_report import pretended_manifest
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
 from aiperf.simulation.simulated_machine import SharedStorage, SimulatedMachine
 from aiperf.wire.messages import (
@@ -16,6 +17,7 @@ from aiperf.wire.messages import (
     Finished,
     FromGroup,
     Ready,
+    Setup,
     Started,
     Steps,
     Validated,
@@ -51,13 +53,17 @@ class Alone:
             self.env,
             self.assumptions,
             self.storage,
-            lambda setup: Learnt(residual()),
+            self._group,
             lambda index, message: self.said.append((self.env.now, message)),
             machine.hosts,
             "code",
             0.0,
         )
         self.group = SimulatedGroup(around, nodes - 1, machine.places[-1:], 1.0)
+
+    def _group(self, setup: Setup, ranks: int, speed: float) -> Pretended:
+        config = setup.config
+        return Pretended(self.assumptions, config, residual(), pretended_manifest(config), ranks, speed)
 
     def ready(self) -> Alone:
         self.group.hear(setup())

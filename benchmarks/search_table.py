@@ -10,23 +10,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from aiperf.errors import DataError
+from aiperf.os_error import unreadable
 from aiperf.tasks.language.tally import BITS_OF_A_BYTE
 from benchmarks.script import head, row
 
-ARMS = (*("continued", "restarted", "random", "evolution", "bayesian"), *("evolution-anew", "evolution+nni"))
+ARMS = ("random", "evolution", "foresight", "bayesian")
 TEXT_ARMS = ("continued", "sweep", "best size", "evolution", "evolution-anew", "evolution+prepared")
 """Arms of text, in the order in which they must run: `best size` takes its size from `sweep`."""
 TEXT = "text"
 NAMES = {
-    "digits": "digits",
-    "fashion": "Fashion-MNIST",
-    "fashion-all": "Fashion-MNIST, all 60,000 images",
+    "fashion": "Fashion-MNIST, 16 × 16",
+    "cifar10": "CIFAR-10, 16 × 16",
+    "digits": "digits, 16 × 16",
     "text": "the bundled text",
 }
-REFERENCE = "evolution-anew"
+REFERENCE = {"text": "evolution-anew"}
+"""By set, the arm whose final validation error is the goal of the last column; of images that is random."""
 POINTS = 30  # of a line of the figure
 TICKS = (1, 1.5, 2, 2.5, 3, 4, 6, 10, 15, 20, 30, 40, 60)
-DRAWN = ("continued", "restarted", "random", "evolution", "bayesian", "evolution-anew", "best size")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Result:
     operations: int
     """Credited operations."""
     trials: int
+    """Trials with a validation."""
     validation_error: float
     test_error: float
     growth: float
@@ -48,32 +51,54 @@ class Result:
     curve: list[tuple[int, float]]
     """Each fall of the best validation error: the operations until then, and the error."""
     seconds: float
+    """CPU time."""
+    groups: int = 1
+    regulated_score: float | None = None
+    """In OPS of the virtual clock; None if the run was not of this bed."""
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        """What tells it from other runs of a file."""
+        return self.data, self.arm, self.seed, self.groups
 
 
 def read(path: Path) -> list[Result]:
-    """The results in a file, one per line."""
-    return [Result(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    """The results in a file, one per line. Raises DataError for a line that is none."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as error:
+        raise DataError(unreadable(error, path, "give a file of results")) from None
+    return [_read_line(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+
+
+def _read_line(line: str, where: str) -> Result:
+    try:
+        return Result(**json.loads(line))
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{where}: no result of this benchmark ({error}); remove the line") from None
 
 
 def table(results: list[Result]) -> Iterator[str]:
     """Medians over the seeds; in brackets the least and the greatest. The next column is the gain: for images
-    the difference to evolution, with a 95 % interval of its median by bootstrap over seeds; for text the
-    ratio to the seed continued, seed by seed."""
-    for data in dict.fromkeys(result.data for result in results):
-        here = [result for result in results if result.data == data]
+    the difference from random, relative to it, as the mean over the seeds with a 95 % interval; for text
+    the ratio to the seed continued, seed by seed."""
+    for data, groups in dict.fromkeys((result.data, result.groups) for result in results):
+        here = [result for result in results if (result.data, result.groups) == (data, groups)]
         gops = statistics.median(result.operations for result in here) / 1e9
-        yield f"\n{NAMES[data]}, {gops:,.0f} GOP a run\n"
-        # What networks from new weights end with: how soon do the others have it?
-        anew = [result.validation_error for result in here if result.arm == REFERENCE]
-        goal = statistics.median(anew) if anew else 0.1
+        shared = "" if groups == 1 else f", {groups} groups"
+        yield f"\n{NAMES[data]}{shared}, {gops:,.0f} GOP a run\n"
+        # What the reference ends with: how soon do the others have it?
+        ends = [result.validation_error for result in here if result.arm == REFERENCE.get(data, "random")]
+        goal = statistics.median(ends) if ends else 0.1
         errors = ("test, bits per byte", "validation") if data == TEXT else ("test error", "validation error")
-        gain = "of continued's" if data == TEXT else "less than evolution's"
-        columns = (errors[0], gain, errors[1], "trials", "lineage", "growth", f"GOP to {_shown(data, goal)}")
-        yield head("arm", "seeds", *columns)
+        gain = "of continued's" if data == TEXT else "from random's"
+        scored = () if data == TEXT else ("regulated score",)
+        columns = (errors[0], gain, errors[1], *scored, "trials", "lineage", "growth")
+        yield head("arm", "seeds", *columns, f"GOP to {_shown(data, goal)}")
         gained = _ratios(here) if data == TEXT else _gains(here)
-        for arm in [
-            arm for arm in dict.fromkeys((*ARMS, *TEXT_ARMS)) if any(each.arm == arm for each in here)
-        ]:
+        arms = {each.arm for each in here}
+        ours = [arm for arm in (TEXT_ARMS if data == TEXT else ARMS) if arm in arms]
+        for arm in dict.fromkeys((*ours, *sorted(arms))):
             yield _row([result for result in here if result.arm == arm], gained(arm), goal)
 
 
@@ -83,16 +108,19 @@ def _shown(data: str, error: float) -> str:
 
 
 def _gains(here: list[Result]) -> Callable[[str], str]:
-    """The cells of the gain for images, by arm."""
-    against = {result.seed: result.test_error for result in here if result.arm == "evolution"}
+    """The cells of the gain for images, by arm: less than 0 is better than random."""
+    against = {result.seed: result.test_error for result in here if result.arm == "random"}
 
     def text(arm: str) -> str:
         runs = [result for result in here if result.arm == arm and result.seed in against]
-        if arm == "evolution" or not runs:
+        if arm == "random" or not runs:
             return ""
-        gains = [against[run.seed] - run.test_error for run in runs]
+        gains = [run.test_error / against[run.seed] - 1 for run in runs]
+        if len(gains) == 1:
+            return f"{gains[0]:+.1%}"
         low, high = interval(gains)
-        return f"{statistics.median(gains):+.2%} ({low:+.2%} to {high:+.2%})"
+        less = sum(gain < 0 for gain in gains)
+        return f"{statistics.mean(gains):+.1%} ({low:+.1%} to {high:+.1%}), less in {less} of {len(gains)}"
 
     return text
 
@@ -119,11 +147,18 @@ def _row(runs: list[Result], gained: str, goal: float) -> str:
         f"{middle} ({low} to {high})" if len(runs) > 1 else middle,
         gained,
         _shown(data, statistics.median(run.validation_error for run in runs)),
+        *(() if data == TEXT else (_scores(runs),)),
         f"{statistics.median(run.trials for run in runs):.0f}",
         f"{statistics.median(run.lineage_operations / run.operations for run in runs):.0%}",
         f"x {statistics.median(run.growth for run in runs):.1f}",
         _until([run.curve for run in runs], goal),
     )
+
+
+def _scores(runs: list[Result]) -> str:
+    """The median regulated score."""
+    scores = [run.regulated_score for run in runs if run.regulated_score is not None]
+    return f"{statistics.median(scores) / 1e9:.1f} GOPS" if scores else "unknown"
 
 
 def _until(curves: list[list[tuple[int, float]]], goal: float) -> str:
@@ -136,10 +171,10 @@ def _until(curves: list[list[tuple[int, float]]], goal: float) -> str:
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """The 95 % interval of the median, by bootstrap over the seeds."""
+    """The 95 % interval of the mean, by bootstrap over the seeds."""
     rng = random.Random(1)
-    medians = sorted(statistics.median(rng.choices(values, k=len(values))) for _ in range(2000))
-    return medians[49], medians[1949]
+    means = sorted(statistics.mean(rng.choices(values, k=len(values))) for _ in range(2000))
+    return means[49], means[1949]
 
 
 def figure(results: list[Result], path: Path) -> None:
@@ -151,14 +186,13 @@ def figure(results: list[Result], path: Path) -> None:
     from matplotlib import pyplot
     from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-    sets = list(dict.fromkeys(result.data for result in results))
+    sets = list(dict.fromkeys((result.data, result.groups) for result in results))
     drawing, axes = pyplot.subplots(1, len(sets), figsize=(5 * len(sets), 4), squeeze=False)
-    for axis, data in zip(axes[0], sets):
+    for axis, (data, groups) in zip(axes[0], sets):
+        here = [result for result in results if (result.data, result.groups) == (data, groups)]
         scale, unit = (BITS_OF_A_BYTE, "bits per byte") if data == TEXT else (100, "%")
-        for arm in DRAWN:
-            runs = [result for result in results if (result.data, result.arm) == (data, arm)]
-            if not runs:
-                continue
+        for arm in dict.fromkeys(result.arm for result in here):
+            runs = [result for result in here if result.arm == arm]
             last = min(run.operations for run in runs)
             points = [last * (step + 1) / POINTS for step in range(POINTS)]
             lines = [[_at(run.curve, point) for run in runs] for point in points]

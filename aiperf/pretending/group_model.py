@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from aiperf.conduct.actions import Keep, Train, Validate
 from aiperf.conduct.events import BlockDone, Built, ValidationDone
 from aiperf.config import Config
 from aiperf.pretending.assumptions import Assumptions, NodeNetwork, Spread
@@ -76,6 +77,16 @@ class Pretended:
     """The speed of this group, in that of a usual one."""
     extent: GroupExtent = GroupExtent()
 
+    @property
+    def untrained(self) -> Learnt:
+        """The seed before its first step, which a trial without a parent starts from."""
+        return Learnt(self.seed)
+
+    def begun(self, trial: Trial, attempt: int, start: Learnt) -> PretendedTrial:
+        """A trial of this group. `start` is the child's own architecture, with what its ancestors have
+        learnt."""
+        return PretendedTrial(self, trial, attempt, start)
+
     def step_seconds(self, learnt: Learnt, batch_size: int) -> float:
         """The length of a training step, all-reduce included."""
         speed, graph = self.assumptions.speed, learnt.graph
@@ -126,6 +137,10 @@ class Pretended:
         data = self.config.data
         return task_of(data).tally(examples, data.size, self.error(learnt))
 
+    def tested(self, learnt: Learnt) -> Tally:
+        """The result on the test part."""
+        return self.tally(learnt, self.manifest["test_examples"])
+
 
 class PretendedTrial:
     """A trial that nobody trains: how long each work of it takes, and what comes of it.
@@ -134,7 +149,6 @@ class PretendedTrial:
     """
 
     def __init__(self, group: Pretended, trial: Trial, attempt: int, start: Learnt) -> None:
-        """`start` is the child's own architecture, with what its ancestors have learnt."""
         self.number = trial.number, attempt
         self._group, self._start, self._learnt = group, start, start
         training, examples = group.config.training, group.manifest["training_examples"]
@@ -157,18 +171,18 @@ class PretendedTrial:
         self._is_first = False
         return seconds
 
-    def trained(self, steps: int, seconds: float, ended: float) -> BlockDone:
+    def trained(self, work: Train, seconds: float, ended: float) -> BlockDone:
         """The end of that block."""
-        examples = steps * self.batch_size
+        examples = work.steps * self.batch_size
         self._examples += examples
-        return BlockDone(steps, examples, seconds, self._loss, ended)
+        return BlockDone(work.steps, examples, seconds, self._loss, ended)
 
     @property
     def validate_seconds(self) -> float:
         """The length of a validation."""
         return self._group.validate_seconds(self._start, self._group.manifest["validation_examples"])
 
-    def validated(self, ended: float) -> ValidationDone:
+    def validated(self, work: Validate, ended: float) -> ValidationDone:
         """The end of a validation: what was trained since the last one shows."""
         group, learnt = self._group, self._learnt
         self._learnt = learnt = replace(learnt, examples=learnt.examples + self._examples)
@@ -176,5 +190,5 @@ class PretendedTrial:
         tally = group.tally(learnt, group.manifest["validation_examples"])
         return ValidationDone(tally, self.validate_seconds, ended)
 
-    def keep(self) -> None:
+    def keep(self, work: Keep) -> None:
         self.kept = self._learnt

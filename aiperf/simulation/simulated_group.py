@@ -7,7 +7,7 @@ generator that yields for as long as the work takes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,15 +15,19 @@ import simpy
 
 from aiperf.conduct.actions import Action, Begin, Close, GiveUp, Keep, Prepare, Say, Train, Validate
 from aiperf.conduct.conduct import Attempt, Conduct
-from aiperf.conduct.events import Answered, Begun, Event, Failed, Prepared, WeightsWritten
-from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.group_model import GroupExtent, Learnt, Pretended, PretendedTrial
-from aiperf.pretending.rank_report import (
-    pretended_ceiling,
-    pretended_control,
-    pretended_manifest,
-    pretended_ready,
+from aiperf.conduct.events import (
+    Answered,
+    Begun,
+    BlockDone,
+    Event,
+    Failed,
+    Prepared,
+    ValidationDone,
+    WeightsWritten,
 )
+from aiperf.pretending.assumptions import Assumptions
+from aiperf.pretending.group_model import Learnt, Pretended, PretendedTrial
+from aiperf.pretending.rank_report import pretended_ceiling, pretended_control, pretended_ready
 from aiperf.proposing.pace import WORKING_SECONDS
 from aiperf.simulation.data_on_nodes import DataOnNodes
 from aiperf.simulation.simulated_machine import SharedStorage, start_seconds
@@ -57,7 +61,8 @@ class Surroundings:
     assumptions: Assumptions
     storage: SharedStorage
     data: DataOnNodes
-    seed: Callable[[Setup], Learnt]
+    group: Callable[[Setup, Sequence[Place], float], Pretended]
+    """What a group of these ranks does, at this speed: how long its work takes and what comes of it."""
     say: Callable[[int, FromGroup], None]
     """Sends a message of the group with that number to the master."""
     hosts: tuple[str, ...]
@@ -113,7 +118,7 @@ class SimulatedGroup:
                 self._prepared, before = self.around.env.event(), self._prepared
                 self._run(self._prepare(action.assign, before, self._prepared))
             elif isinstance(action, Keep):
-                self._running.keep()
+                self._running.keep(action)
             elif isinstance(action, Close):
                 self._run(self._write(action, self._running.kept))
             elif not isinstance(action, Observe | Release | Quit | GiveUp):
@@ -136,14 +141,10 @@ class SimulatedGroup:
         """Waits until the ranks are ready, and reports them. All ranks of the machine start together; after a
         loss only those of this group do."""
         env, ranks = self.around.env, len(self.around.hosts) - 1
-        config = setup.config
-        self._seed = self.around.seed(setup)
-        manifest, assumptions = pretended_manifest(config), self.around.assumptions
-        extent = GroupExtent.of(self.places, assumptions.fabric)
-        self._pretended = Pretended(
-            assumptions, config, self._seed.graph, manifest, len(self.places), self.speed, extent
-        )
-        self._reading = self.around.data.reading(self.places, config.data, manifest["training_examples"])
+        assumptions = self.around.assumptions
+        self._pretended = own = self.around.group(setup, self.places, self.speed)
+        examples = own.manifest["training_examples"]
+        self._reading = self.around.data.reading(self.places, own.config.data, examples)
         first = self.incarnation == 1
         num, last = (ranks, self.places[-1].rank) if first else (len(self.places), len(self.places))
         yield env.timeout(start_seconds(assumptions.startup, num, last))
@@ -170,7 +171,7 @@ class SimulatedGroup:
         env, trial = self.around.env, assign.trial
         yield before
         if trial.parent is None:
-            parent: Learnt | None = self._seed
+            parent: Learnt | None = self._pretended.untrained
         elif self._last is not None and self._last[0] == trial.parent:
             parent = self._last[1]
         else:
@@ -180,7 +181,7 @@ class SimulatedGroup:
         built = None
         if parent is not None:
             learnt = parent.child(trial, self.around.assumptions.spread)
-            start = PretendedTrial(self._pretended, trial, assign.attempt, learnt)
+            start = self._pretended.begun(trial, assign.attempt, learnt)
             self._starts[start.number] = start
             built = start.built
             if self._reading.goes_on:  # then blocks are as long as the last step was, as where nobody knows
@@ -193,10 +194,10 @@ class SimulatedGroup:
         answer: Event
         if isinstance(work, Train):
             seconds = yield from self._train(self._running.train_seconds(work.steps), work.steps)
-            answer = self._running.trained(work.steps, seconds, env.now)
+            answer = self._result(lambda: self._running.trained(work, seconds, env.now))
         elif isinstance(work, Validate):
             yield from self._wait(self._running.validate_seconds)
-            answer = self._running.validated(env.now)
+            answer = self._result(lambda: self._running.validated(work, env.now))
         elif isinstance(work, Begin):
             answer = yield from self._begin(work.assign)
         elif isinstance(work, Evaluate):
@@ -220,6 +221,15 @@ class SimulatedGroup:
         yield env.all_of([env.timeout(seconds), *(storage.transfer(each) for each in amounts if each)])
         self.around.data.waited(env.now - began - seconds, sum(amounts))
         return float(env.now - began)
+
+    def _result(self, work: Callable[[], BlockDone | ValidationDone]) -> BlockDone | ValidationDone | Failed:
+        """What a work comes to. Where networks are really trained, a loss may be no finite number, which ends
+        the trial as it does on a worker."""
+        try:
+            return work()
+        except ArithmeticError as error:
+            place = self.places[0]
+            return Failed(reason=f"rank {place.rank} on {self._host(place)}: {type(error).__name__}: {error}")
 
     def _begin(self, assign: Assign) -> Generator[simpy.Event, Any, Begun | Failed]:
         """Begins a trial that is prepared; it fails if its parent's weights were not there."""
@@ -255,7 +265,7 @@ class SimulatedGroup:
         of = self._pretended.manifest["test_examples"]
         seconds = self._pretended.validate_seconds(learnt, of)
         yield self.around.env.timeout(seconds)
-        return Answered((Evaluated(trial, self._pretended.tally(learnt, of), seconds),))
+        return Answered((Evaluated(trial, self._pretended.tested(learnt), seconds),))
 
     def _host(self, place: Place) -> str:
         return self.around.hosts[place.rank]

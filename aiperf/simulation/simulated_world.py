@@ -7,17 +7,19 @@ So that clock may be ahead of the simulation's: messages that the groups send me
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import time
 from array import array
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import simpy
 
 from aiperf.pretending.assumptions import Assumptions, Messages
-from aiperf.pretending.group_model import Learnt
+from aiperf.pretending.group_model import GroupExtent, Pretended
+from aiperf.pretending.rank_report import pretended_manifest
 from aiperf.ranks.world import Gone
 from aiperf.simulation.data_on_nodes import DataOnNodes
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
@@ -28,7 +30,9 @@ from aiperf.simulation.simulated_machine import (
     seconds_to_failure,
 )
 from aiperf.wire.clocks import SAME_CLOCK, ClockReading
+from aiperf.wire.layout import Place
 from aiperf.wire.messages import FromGroup, Quit, Release, Setup, ToGroup, pack, unpack
+from nas.graph import Graph
 from nas.record import graph_from_json
 
 START_WALL_SECONDS = 946_684_800.0
@@ -159,19 +163,22 @@ class SimulatedWorld:
         self.storage = SharedStorage(self._env, assumptions.storage, machine.groups_a_node)
         self.data = DataOnNodes(assumptions.data)
         self.clock = MasterClock(assumptions.messages, measures_master)
-        self._inbox: deque[tuple[float, int, int, bytes | Gone]] = deque()
+        self._inbox: list[tuple[float, int, int, int, bytes | Gone]] = []
+        """A heap of messages by arrival, then by group, then in the order of sending, with the group's
+        incarnation."""
+        self._arrivals = itertools.count()
         # The last message to groups in both forms, and the seed of the last Setup: a message to all is
         # packed, unpacked and built once, not for each of thousands of groups.
         self._packed: tuple[object, bytes] = (None, b"")
         self._unpacked: tuple[bytes, ToGroup | None] = (b"", None)
-        self._seed: tuple[Setup | None, Learnt | None] = (None, None)
+        self._seed: tuple[Setup | None, Graph | None] = (None, None)
         hosts, places = machine.hosts, machine.places
         around = Surroundings(
             self._env,
             assumptions,
             self.storage,
             self.data,
-            self._seed_of,
+            self.group_of,
             self._say,
             hosts,
             code_hash,
@@ -218,8 +225,10 @@ class SimulatedWorld:
             if not inbox:
                 clock.hear_nothing(until)
                 return None
+            while env.peek() <= inbox[0][0]:  # what else arrives at that moment: the lowest group is first
+                env.step()
             # It may have arrived while the master was at work: then it has waited.
-            arrived, group, incarnation, data = inbox.popleft()
+            arrived, group, _, incarnation, data = heapq.heappop(inbox)
             if incarnation == self._each[group].incarnation:
                 clock.hear(arrived)
                 return group, data if isinstance(data, Gone) else unpack(FromGroup, data)
@@ -257,7 +266,9 @@ class SimulatedWorld:
         self._after(self.assumptions.messages.seconds, self._arrive, data)
 
     def _arrive(self, event: simpy.Event) -> None:
-        self._inbox.append((self._env.now, *_content(event)))
+        group, incarnation, data = _content(event)
+        arrival = (self._env.now, group, next(self._arrivals), incarnation, data)
+        heapq.heappush(self._inbox, arrival)
 
     def _deliver(self, event: simpy.Event) -> None:
         """Hands a message to its group, unless the group has died or was started again since it was sent."""
@@ -270,10 +281,16 @@ class SimulatedWorld:
         assert message is not None
         self._each[group].hear(message)
 
-    def _seed_of(self, setup: Setup) -> Learnt:
-        """The network of the seed, as every group has it before its first trial."""
+    def group_of(self, setup: Setup, places: Sequence[Place], speed: float) -> Pretended:
+        """What a group of these ranks does once it is set up: it pretends to train, at this speed."""
+        config, extent = setup.config, GroupExtent.of(places, self.assumptions.fabric)
+        manifest = pretended_manifest(config)
+        return Pretended(self.assumptions, config, self.seed_of(setup), manifest, len(places), speed, extent)
+
+    def seed_of(self, setup: Setup) -> Graph:
+        """The architecture of the seed, built once for all groups."""
         if setup is not self._seed[0] or self._seed[1] is None:
-            self._seed = (setup, Learnt(graph_from_json(setup.seed_graph)))
+            self._seed = (setup, graph_from_json(setup.seed_graph))
         found = self._seed[1]
         assert found is not None
         return found

@@ -115,10 +115,10 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
     def start_of(self, assign: messages.Assign) -> PretendedTrial:
         """Beside the trial before, from the file that the parent left."""
         trial, parent = assign.trial, assign.trial.parent
-        before = Learnt(self.pretended.seed) if parent is None else self.kept(parent)
+        before = self.pretended.untrained if parent is None else self.kept(parent)
         start = before.child(trial, self.assumptions.spread)
         self._wait_until(self.clock() + self.assumptions.trials.prepare_seconds)
-        return PretendedTrial(self.pretended, trial, assign.attempt, start)
+        return self.pretended.begun(trial, assign.attempt, start)
 
     def built(self, start: PretendedTrial) -> Built:
         return start.built
@@ -161,17 +161,17 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
         if isinstance(work, Train):
             seconds = trial.train_seconds(work.steps)
             self._wait(seconds)
-            done = trial.trained(work.steps, seconds, self.due)
+            done = trial.trained(work, seconds, self.due)
             self.log.steps(*trial.number, work.segment, done.steps, done.examples)
             return done
         if isinstance(work, Validate):
             self._wait(trial.validate_seconds, working=True)
-            validated = trial.validated(self.due)
+            validated = trial.validated(work, self.due)
             self.log.answers(*trial.number, work.segment, validated.tally)
             alone = len(self.place.group) == 1
             return replace(validated, logs=sha256(self.log.digest()).hexdigest() if alone else "")
         if isinstance(work, Keep):
-            trial.keep()
+            trial.keep(work)
         elif isinstance(work, Close):
             self.write(work, trial.kept)
         return None
@@ -193,7 +193,7 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
         learnt, of = self.kept(trial), self.pretended.manifest["test_examples"]
         seconds = self.pretended.validate_seconds(learnt, of)
         self._wait_until(self.clock() + seconds, working=True)
-        return messages.Evaluated(trial, self.pretended.tally(learnt, of), seconds)
+        return messages.Evaluated(trial, self.pretended.tested(learnt), seconds)
 
 
 def write_learnt(path: Path, learnt: Learnt) -> str:

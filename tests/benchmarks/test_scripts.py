@@ -235,45 +235,39 @@ def bundled_text_of(size: int) -> bytes:
         return file.read(size)
 
 
-@pytest.mark.torch
-def test_a_budget_of_operations_ends_a_trial_and_not_before() -> None:
-    budget = search.Budget(spent=search.Spent(10))
-    assert not budget.must_close(0.0)
-    budget.spent.operations = 10
-    assert budget.must_close(0.0)
-    budget.left = lambda: 3.5
-    assert budget.steps_left(0.0, 1.0) == 3.5
-
-
-@pytest.mark.slow
-@pytest.mark.torch
-def test_the_page_of_search_has_the_rows_of_searches_against_their_seed() -> None:
-    (table,) = tables(started("quality", "--seeds", 1, "--seconds", 3))
-    (page,) = (each for each in of_page("search.md") if table[0][1] in each[0])
-    assert column(table) == column(page)
-
-
 @pytest.mark.parametrize("name", ["search.jsonl", "search_longer.jsonl"])
-def test_the_page_of_search_has_the_tables_of_its_runs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_of_searches_has_the_tables_of_its_runs(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     search.main(["--table", str(ROOT / "docs" / name)])
-    pages = of_page("search.md")
+    pages = of_page("searches.md")
     assert [table for table in tables(capsys.readouterr().out) if table not in pages] == []
 
 
 @pytest.mark.slow
 def test_ways_of_searching_are_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was measured is not measured again, and other operations are not added to it."""
-    words = ["--data", "digits", "--arms", "evolution", "--seeds", "1", "--results", f"{tmp_path}/results"]
-    search.main([*words, "--gops", "30"])
-    table = printed(capsys)
-    heads = [each[0][:-1] for each in of_page("search.md")]
-    assert table[0][:-1] in heads
+    """What was measured is not measured again, other operations are not added to it, and a line that is cut
+    off is not counted."""
+    results = tmp_path / "results"
+    words = ["--data", "digits", "--arms", "evolution", "continued", "--seeds", "1", "--groups", "2"]
+    search.main([*words, "--gops", "10", "--results", str(results)])
+    (table,) = tables(capsys.readouterr().out)[:1]
+    errors = ["test error", "from random's", "validation error", "regulated score"]
+    assert table[0][:-1] == ["arm", "seeds", *errors, "trials", "lineage", "growth"]
     assert column(table) == ["arm", "evolution"]
-    search.main([*words, "--gops", "30", "--figure", str(tmp_path / "figure.svg")])
-    assert printed(capsys) == table
+    written = results.read_text("utf-8")
+    search.main([*words, "--gops", "10", "--results", str(results), "--figure", str(tmp_path / "figure.svg")])
+    assert results.read_text("utf-8") == written
     assert "</svg>" in (tmp_path / "figure.svg").read_text("utf-8")
-    with pytest.raises(SystemExit, match=r"evolution on digits had 3\d GOP, not 60; remedy: another file"):
-        search.main([*words, "--gops", "60"])
+    with pytest.raises(
+        SystemExit, match=r"evolution on digits, seed 1, had \d+ GOP, not 60; remedy: another"
+    ):
+        search.main([*words, "--gops", "60", "--results", str(results)])
+    results.write_text(written[:-9], "utf-8")
+    with pytest.raises(
+        SystemExit, match=r"results, line 2: no result of this benchmark .*; remove the line$"
+    ):
+        search.main(["--table", str(results)])
 
 
 @pytest.mark.slow

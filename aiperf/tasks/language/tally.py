@@ -16,7 +16,7 @@ LEAST_OF_VALIDATION = 0.75
 """The least share of the error in the best validation that an honest test of text with like parts has.
 
 Measured on the bundled text: 0.91 to 0.96 for networks of 1.79 to 3.15 bits per byte, the better ones lower
-(the searches of docs/search.md), and 0.99 for one of 5.0. Counted models of orders 0 to 10 (the estimate of
+(the searches of docs/searches.md), and 0.99 for one of 5.0. Counted models of orders 0 to 10 (the estimate of
 benchmarks/text/marks.py) have at least 0.89 where the validation is any beginning of its part of 4,096 bytes
 or more, and 0.82 from 64 bytes on. So the bound leaves more than twice the largest difference that was seen
 there with this many bytes. Of 1,953 blocks of 4,096 bytes of generated text, the easiest has 0.86 times the

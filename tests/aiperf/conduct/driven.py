@@ -9,7 +9,8 @@ from typing import Any
 import simpy
 
 from aiperf.pretending.assumptions import Spread, StartUp, Storage, Trials
-from aiperf.pretending.group_model import Learnt, Pretended
+from aiperf.pretending.group_model import Pretended
+from aiperf.pretending.rank_report import pretended_manifest
 from aiperf.ranks.world import ALONE
 from aiperf.simulation.data_on_nodes import DataOnNodes
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
@@ -68,7 +69,9 @@ def simulated(script: Script, directory: Path, monkeypatch: Any) -> str:
         assumptions(),
         SharedStorage(env, assumptions().storage),
         DataOnNodes(assumptions().data),
-        lambda _: Learnt(SEED),
+        lambda setup, places, speed: Pretended(
+            assumptions(), setup.config, SEED, pretended_manifest(setup.config), len(places), speed
+        ),
         lambda _, message: said.append(message),
         machine.hosts,
         "code",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aiperf.conduct.actions import Action, Close, Keep, Say, Train
+from aiperf.conduct.actions import Action, Close, Keep, Say, Train, Validate
 from aiperf.conduct.course import Course
 from aiperf.conduct.events import BlockDone, ValidationDone
 from aiperf.config import Config, load_preset, with_overrides
@@ -50,7 +50,7 @@ class Followed:
         works = deque[Action]([course.first()])
         while not isinstance(work := works.popleft(), Close):
             if isinstance(work, Keep):
-                self.trial.keep()
+                self.trial.keep(work)
                 continue
             for action in course.take(self.event(work), self.now):
                 if isinstance(action, Say):
@@ -65,9 +65,10 @@ class Followed:
         if isinstance(work, Train):
             seconds = self.trial.train_seconds(work.steps)
             self.now += seconds
-            return self.trial.trained(work.steps, seconds, self.now)
+            return self.trial.trained(work, seconds, self.now)
+        assert isinstance(work, Validate), work
         self.now += self.trial.validate_seconds
-        return self.trial.validated(self.now)
+        return self.trial.validated(work, self.now)
 
     @property
     def blocks(self) -> list[Steps]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import pytest
@@ -9,14 +10,17 @@ import simpy
 
 from aiperf.pretending.assumptions import Speed, Spread, StartUp, Storage, Trials
 from aiperf.pretending.group_model import Learnt, Pretended
+from aiperf.pretending.rank_report import pretended_manifest
 from aiperf.simulation.data_on_nodes import DataOnNodes
 from aiperf.simulation.simulated_group import SimulatedGroup, Surroundings
 from aiperf.simulation.simulated_machine import SharedStorage, SimulatedMachine
+from aiperf.wire.layout import Place
 from aiperf.wire.messages import (
     Assign,
     Finished,
     FromGroup,
     Ready,
+    Setup,
     Started,
     Steps,
     Validated,
@@ -53,13 +57,17 @@ class Alone:
             self.assumptions,
             self.storage,
             DataOnNodes(self.assumptions.data),
-            lambda setup: Learnt(residual()),
+            self._group,
             lambda index, message: self.said.append((self.env.now, message)),
             machine.hosts,
             "code",
             0.0,
         )
         self.group = SimulatedGroup(around, nodes - 1, machine.places[-1:], 1.0)
+
+    def _group(self, setup: Setup, places: Sequence[Place], speed: float) -> Pretended:
+        config, manifest = setup.config, pretended_manifest(setup.config)
+        return Pretended(self.assumptions, config, residual(), manifest, len(places), speed)
 
     def ready(self) -> Alone:
         self.group.hear(setup())

@@ -60,6 +60,13 @@ def test_messages_of_one_moment_wait_for_those_before() -> None:
     assert found.clock.now == pytest.approx(30.0)
 
 
+def test_of_messages_of_one_moment_that_of_the_lowest_group_is_first() -> None:
+    found = world(3)
+    for group in (2, 0, 1):
+        found.send(group, setup())
+    assert [group for _, group, _ in heard(found, 3)] == [0, 1, 2]
+
+
 def test_an_earlier_start_is_not_heard_and_a_dead_node_does_not_start() -> None:
     found = world(2)
     found.send_all(setup())

@@ -238,5 +238,5 @@ def _coupled(replay: Replay) -> Figure:
     """The share of the coupled control; without one there is nothing to say of it."""
     found = coupled_reading(replay)
     if found is None:
-        return Figure("coupled", None, OF_UNCOUPLED, unknown="none")
+        return Figure("coupled", None, OF_UNCOUPLED, "several ranks, before the span", unknown="not measured")
     return Figure("coupled", found.share, OF_UNCOUPLED, found.aside)

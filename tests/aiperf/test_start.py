@@ -68,15 +68,15 @@ def test_a_command_imports_what_it_uses(tmp_path: Path) -> None:
         ("aiperf-hpc launch slurm --help", [], 72),
         ("import launch.script", [], 72),
         (f"aiperf-hpc list {RUN}", ["numpy"], 200),
-        (f"aiperf-hpc status {RUN}", ["numpy"], 215),
-        (f"aiperf-hpc score {RUN}", ["numpy"], 215),
+        (f"aiperf-hpc status {RUN}", ["numpy"], 220),
+        (f"aiperf-hpc score {RUN}", ["numpy"], 220),
         ("aiperf-hpc count --seed resnet18", ["multiprocessing", "numpy"], 230),
-        (f"aiperf-hpc validate {RUN}", ["multiprocessing", "numpy"], 230),
-        ("import aiperf.commands.single_run", ["multiprocessing", "numpy", "rich"], 260),
+        (f"aiperf-hpc validate {RUN}", ["multiprocessing", "numpy"], 235),
+        ("import aiperf.commands.single_run", ["multiprocessing", "numpy", "rich"], 270),
     ]
     if find_spec("simpy"):  # an extra, which the pure environments lack
         heavy = ["multiprocessing", "numpy", "numpy.ma", "rich", "simpy"]
-        expected.append((predict, heavy, 275))
+        expected.append((predict, heavy, 285))
     lines = json.dumps([line for line, _, _ in expected])
     answer = subprocess.run(
         [sys.executable, "-c", IMPORTED, lines], cwd=ROOT, capture_output=True, text=True, timeout=60

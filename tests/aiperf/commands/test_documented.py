@@ -37,7 +37,10 @@ def documented() -> Iterator[tuple[str, tuple[str, ...]]]:
         for line in lines:
             found = re.match(r"(?:(?:mpiexec|srun|ssh) .*|\.venv/bin/)?aiperf-hpc (?P<words>[a-z].*)", line)
             if found and "…" not in line:
-                words = shlex.split(re.split(r"\s+[#>] ?|\s{2,}", found["words"])[0])
+                command = re.split(r"\s+[#>] ?|\s{2,}", found["words"])[0]
+                if command.count('"') % 2:  # the end of what ssh is given
+                    command = command.removesuffix('"')
+                words = shlex.split(command)
                 yield f"{name}: {' '.join(words)}", tuple(PLACES.get(word, word) for word in words)
 
 

@@ -165,6 +165,7 @@ def test_what_is_not_known_says_why(tmp_path: Path) -> None:
         "validation_error": "none",
         "error": "none (no trial was validated)",
         "control_examples_per_second": "not measured (ResNet-50 v1.5, before the span)",
+        "coupled_share": "not measured (several ranks, before the span)",
         "goodput": "none (of the operations done were credited; 0 training images)",
         "aiperf1_ops_per_second": "0 OPS (the same run by the rules of 2021; not a score)",
     }

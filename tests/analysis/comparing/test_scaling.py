@@ -75,7 +75,8 @@ def test_the_coupled_share_is_in_the_table_and_the_figure_if_a_run_knows_it(
     )
     found = scaling(runs)
     place = module.table(found).columns.index("coupled")
-    assert [row[place] for row in module.table(found).rows] == ["not measured", "not measured", "0.83 of uncoupled"]
+    shown = ["not measured", "not measured", "0.83 of uncoupled"]
+    assert [row[place] for row in module.table(found).rows] == shown
     assert [row["coupled_share"][:4] for row in csv.DictReader(io.StringIO(csv_text(found)))] == [
         "",
         "",

@@ -278,7 +278,7 @@ def _measure(options: argparse.Namespace, path: Path) -> None:
     for index, wanted in enumerate(every):
         done = {each.key: each for each in (read(path) if path.exists() else [])}
         if wanted.key in done:
-            _refuse_other_operations(done[wanted.key], options.gops, path)
+            _refuse_other_operations(done[wanted.key], options.gops, f"{path}: ", "another file by --results")
             continue
         growth = 1.0
         if wanted.arm == "best size":
@@ -290,7 +290,7 @@ def _measure(options: argparse.Namespace, path: Path) -> None:
             result = measured(wanted, growth)
         except AiperfError as error:
             raise AiperfError(f"{wanted.arm} on {wanted.data}, seed {wanted.seed}: {error}") from None
-        _refuse_other_operations(result, options.gops, path)
+        _refuse_other_operations(result, options.gops, "", "more --gops, or fewer --groups")
         _append(path, json.dumps(asdict(result)))
         came_to = f"test error {result.test_error:.2%}, {result.trials} trials, {result.seconds:.0f} s of CPU"
         print(
@@ -307,13 +307,11 @@ def _append(path: Path, line: str) -> None:
         os.close(file)
 
 
-def _refuse_other_operations(result: Result, gops: float, path: Path) -> None:
+def _refuse_other_operations(result: Result, gops: float, where: str, remedy: str) -> None:
     """Refuses a result with another budget, because one table compares equal operations."""
     found, run = result.operations / 1e9, f"{result.arm} on {result.data}, seed {result.seed}"
     if not 1 - SLACK < found / gops < 1 + SLACK:
-        raise AiperfError(
-            f"{path}: {run}, had {found:,.0f} GOP, not {gops:,.0f}; remedy: another file by --results"
-        )
+        raise AiperfError(f"{where}{run}, had {found:,.0f} GOP, not {gops:,.0f}; remedy: {remedy}")
 
 
 if __name__ == "__main__":

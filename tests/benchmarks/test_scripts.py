@@ -270,6 +270,17 @@ def test_ways_of_searching_are_measured(tmp_path: Path, capsys: pytest.CaptureFi
         search.main(["--table", str(results)])
 
 
+def test_a_run_with_too_few_operations_is_refused_with_a_remedy_that_helps(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another file would not: this run is not in the one that is given."""
+    made = search.Result("digits", "random", 1, 14 * 10**9, 9, 0.5, 0.5, 1.0, 10**9, [], 1.0)
+    monkeypatch.setattr(search, "measured", lambda wanted, growth: made)
+    words = ["--data", "digits", "--arms", "random", "--seeds", "1", "--gops", "16"]
+    with pytest.raises(SystemExit, match="had 14 GOP, not 16; remedy: more --gops, or fewer --groups$"):
+        search.main([*words, "--results", str(tmp_path / "results")])
+
+
 @pytest.mark.slow
 def test_the_links_of_ranks_are_measured_beside_each_other() -> None:
     (table,) = tables(started("links", "--ranks", 3, "--rounds", 1))

@@ -6,8 +6,8 @@
     python -m benchmarks.search --table FILE.jsonl     the table and the figure of what was measured
 
 Each run is the real master with its search on a virtual clock (`benchmarks/trained_world.py`): so many groups
-train for as long as the operations last, on this one core. One line a run goes to FILE.jsonl as soon as it is
-done; runs that have a line are not repeated, so the command is given again after an interruption, and two
+train for as long as the operations last, on this one core. One line per run goes to FILE.jsonl as soon as it
+is done; runs that have a line are not repeated, so the command is given again after an interruption, and two
 calls with different seeds may write to one file. The sets lie in the folders `fashion-mnist` and `cifar10` of
 --folder.
 
@@ -287,7 +287,7 @@ def _measure(options: argparse.Namespace, path: Path) -> None:
                 raise AiperfError(f"best size, seed {wanted.seed}: it needs the arm sweep of the same seed")
             growth = swept.growth
         try:
-            result = measured(wanted, growth)
+            result = replace(measured(wanted, growth), gops=options.gops)
         except AiperfError as error:
             raise AiperfError(f"{wanted.arm} on {wanted.data}, seed {wanted.seed}: {error}") from None
         _refuse_other_operations(result, options.gops, "", "more --gops, or fewer --groups")
@@ -310,6 +310,10 @@ def _append(path: Path, line: str) -> None:
 def _refuse_other_operations(result: Result, gops: float, where: str, remedy: str) -> None:
     """Refuses a result with another budget, because one table compares equal operations."""
     found, run = result.operations / 1e9, f"{result.arm} on {result.data}, seed {result.seed}"
+    if result.gops not in (None, gops):
+        raise AiperfError(
+            f"{where}{run}, was made with --gops {result.gops:g}, not {gops:g}; remedy: {remedy}"
+        )
     if not 1 - SLACK < found / gops < 1 + SLACK:
         raise AiperfError(f"{where}{run}, had {found:,.0f} GOP, not {gops:,.0f}; remedy: {remedy}")
 

@@ -277,7 +277,7 @@ def test_a_run_with_too_few_operations_is_refused_with_a_remedy_that_helps(
     made = search.Result("digits", "random", 1, 14 * 10**9, 9, 0.5, 0.5, 1.0, 10**9, [], 1.0)
     monkeypatch.setattr(search, "measured", lambda wanted, growth: made)
     words = ["--data", "digits", "--arms", "random", "--seeds", "1", "--gops", "16"]
-    with pytest.raises(SystemExit, match="had 14 GOP, not 16; remedy: more --gops, or fewer --groups$"):
+    with pytest.raises(SystemExit, match=r"had 14 GOP, not 16; remedy: more --gops, or fewer --groups$"):
         search.main([*words, "--results", str(tmp_path / "results")])
 
 

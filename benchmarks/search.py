@@ -6,8 +6,8 @@
     python -m benchmarks.search --table FILE.jsonl     the table and the figure of what was measured
 
 Each run is the real master with its search on a virtual clock (`benchmarks/trained_world.py`): so many groups
-train for as long as the operations last, on this one core. One line a run goes to FILE.jsonl as soon as it is
-done; runs that have a line are not repeated, so the command is given again after an interruption, and two
+train for as long as the operations last, on this one core. One line per run goes to FILE.jsonl as soon as it
+is done; runs that have a line are not repeated, so the command is given again after an interruption, and two
 calls with different seeds may write to one file. The sets lie in the folders `fashion-mnist` and `cifar10` of
 --folder.
 
@@ -278,7 +278,7 @@ def _measure(options: argparse.Namespace, path: Path) -> None:
     for index, wanted in enumerate(every):
         done = {each.key: each for each in (read(path) if path.exists() else [])}
         if wanted.key in done:
-            _refuse_other_operations(done[wanted.key], options.gops, path)
+            _refuse_other_operations(done[wanted.key], options.gops, f"{path}: ", "another file by --results")
             continue
         growth = 1.0
         if wanted.arm == "best size":
@@ -287,10 +287,10 @@ def _measure(options: argparse.Namespace, path: Path) -> None:
                 raise AiperfError(f"best size, seed {wanted.seed}: it needs the arm sweep of the same seed")
             growth = swept.growth
         try:
-            result = measured(wanted, growth)
+            result = replace(measured(wanted, growth), gops=options.gops)
         except AiperfError as error:
             raise AiperfError(f"{wanted.arm} on {wanted.data}, seed {wanted.seed}: {error}") from None
-        _refuse_other_operations(result, options.gops, path)
+        _refuse_other_operations(result, options.gops, "", "more --gops, or fewer --groups")
         _append(path, json.dumps(asdict(result)))
         came_to = f"test error {result.test_error:.2%}, {result.trials} trials, {result.seconds:.0f} s of CPU"
         print(
@@ -307,13 +307,15 @@ def _append(path: Path, line: str) -> None:
         os.close(file)
 
 
-def _refuse_other_operations(result: Result, gops: float, path: Path) -> None:
+def _refuse_other_operations(result: Result, gops: float, where: str, remedy: str) -> None:
     """Refuses a result with another budget, because one table compares equal operations."""
     found, run = result.operations / 1e9, f"{result.arm} on {result.data}, seed {result.seed}"
-    if not 1 - SLACK < found / gops < 1 + SLACK:
+    if result.gops not in (None, gops):
         raise AiperfError(
-            f"{path}: {run}, had {found:,.0f} GOP, not {gops:,.0f}; remedy: another file by --results"
+            f"{where}{run}, was made with --gops {result.gops:g}, not {gops:g}; remedy: {remedy}"
         )
+    if not 1 - SLACK < found / gops < 1 + SLACK:
+        raise AiperfError(f"{where}{run}, had {found:,.0f} GOP, not {gops:,.0f}; remedy: {remedy}")
 
 
 if __name__ == "__main__":

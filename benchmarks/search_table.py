@@ -55,6 +55,8 @@ class Result:
     groups: int = 1
     regulated_score: float | None = None
     """In OPS of the virtual clock; None if the run was not of this bed."""
+    gops: float | None = None
+    """The operations that were asked for, in 1e9; None in lines of before."""
 
     @property
     def key(self) -> tuple[str, str, int, int]:
@@ -86,7 +88,7 @@ def table(results: list[Result]) -> Iterator[str]:
         here = [result for result in results if (result.data, result.groups) == (data, groups)]
         gops = statistics.median(result.operations for result in here) / 1e9
         shared = "" if groups == 1 else f", {groups} groups"
-        yield f"\n{NAMES[data]}{shared}, {gops:,.0f} GOP a run\n"
+        yield f"\n{NAMES[data]}{shared}, {gops:,.0f} GOP per run\n"
         # What the reference ends with: how soon do the others have it?
         ends = [result.validation_error for result in here if result.arm == REFERENCE.get(data, "random")]
         goal = statistics.median(ends) if ends else 0.1

@@ -147,7 +147,8 @@ class _Rank:
             over_all = tuple(self._all_reduces(dist.group.WORLD, USED * self.left()))
             self.part = replace(self.part, over_all=over_all)
         self.slowest(0.0)  # so that none leaves while another still needs it
-        self.does("", transports=self._transports(), rdma_ports=rdma_ports(), coupled=CoupledPart())
+        coupled = CoupledPart(reason="what follows the fabric")  # without a reason it would be done
+        self.does("", transports=self._transports(), rdma_ports=rdma_ports(), coupled=coupled)
 
     def couple(self, config: Config, seconds: float) -> None:
         """Times the coupled control, of which what was measured before does not depend."""

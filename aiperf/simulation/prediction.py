@@ -73,7 +73,9 @@ def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float
     opened, leg, manifest = replay.opened, replay.counted_legs[-1], replay.manifest
     ranks = len(leg.began.groups[0])
     usual = math.exp(assumptions.spread.block**2 / 2)
-    first = [place for place in machine_of(replay).places if place.rank in leg.began.groups[0]]
+    # By the group and not by its ranks: a launcher may have dealt these to the nodes in turn.
+    places = machine_of(replay).places
+    first = [place for place in places if place.rank in places[0].group]
     extent, seed = GroupExtent.of(first, assumptions.fabric), graph_from_json(opened.seed_graph)
     pretended = Pretended(assumptions, opened.config, seed, manifest, ranks, extent=extent)
     networks = _networks(replay, pretended.seed, assumptions)

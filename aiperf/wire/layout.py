@@ -193,7 +193,7 @@ def _spread_groups(on_host: Sequence[Sequence[int]], size: int) -> list[tuple[in
         raise WorldError("--spread lays groups over several hosts, and all workers are on one; omit it")
     shared = _hosts_of_a_group(workers, hosts, size)
     if not shared:
-        sizes = [each for each in range(2, workers * hosts + 1) if _hosts_of_a_group(workers, hosts, each)]
+        sizes = sorted({n * own for n in _divisors(hosts)[1:] for own in _divisors(workers)})
         raise WorldError(
             f"--spread: groups of {size} do not lie evenly over {hosts} hosts of {counted(workers, 'worker')}"
             f"; use --devices-per-trial with one of {', '.join(map(str, sizes))}"
@@ -217,6 +217,10 @@ def _hosts_of_a_group(workers: int, hosts: int, size: int) -> int:
         n for n in range(min(hosts, size), 1, -1) if not (hosts % n or size % n or workers % (size // n))
     )
     return next(numbers, 0)
+
+
+def _divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
 
 
 def _host_list(first: str, counts: dict[str, int], most: int) -> str:

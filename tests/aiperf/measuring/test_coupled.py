@@ -15,11 +15,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from aiperf.device import Device, bind
 from aiperf.errors import WorldError
-from aiperf.measuring import coupled
+from aiperf.host.child_process import answer_file
+from aiperf.measuring import coupled, fabric
 from aiperf.measuring.coupled import CPU_BLOCKS, MOST_BLOCKS, measure_coupled
 from aiperf.parallel.ddp import averaging
 from aiperf.tasks.images.task import IMAGES
 from aiperf.tasks.language.task import LANGUAGE
+from aiperf.wire.fabric import assembled
+from aiperf.wire.layout import layout
 from aiperf.wire.messages import CoupledPart
 from nas.seeds import residual
 from nas.text_seeds import llama_1x64
@@ -101,3 +104,19 @@ def test_a_cpu_takes_the_smaller_network_of_text() -> None:
     all_ranks = Others()
     measure_coupled(replace(LANGUAGE.control, smaller=SMALLER), bind("cpu", 0), "fp32", all_ranks)
     assert (all_ranks.part.network, all_ranks.part.size, all_ranks.part.batch_size) == ("small", 8, 2)
+
+
+def test_a_process_that_ends_between_the_fabric_and_the_coupled_control_leaves_a_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a reason it would count as timed, with figures that nobody can measure, and so INVALID."""
+    for name in ("all_gather_object", "all_reduce", "broadcast"):
+        monkeypatch.setattr(f"torch.distributed.{name}", lambda *words, **named: None)
+    with answer_file() as file:
+        rank = fabric._Rank(str(file.fileno()), layout("aa")[0], until=0.0)
+        rank.device = bind("cpu", 0)
+        rank.measure()
+    whole = assembled([rank.part], [1])
+    assert (rank.part.reason, whole.impossible) == ("", False)
+    assert whole.coupled
+    assert whole.coupled.reason

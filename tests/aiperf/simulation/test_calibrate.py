@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from aiperf.errors import JournalError
-from aiperf.journal.events import FabricMeasured, Released
+from aiperf.journal.events import FabricMeasured, LegBegan, Line, RankAlike, RankReady, Released
 from aiperf.journal.file import read_journal
-from aiperf.pretending.assumptions import Speed, Spread, StartUp, Trials, assumed
+from aiperf.journal.replay import replay
+from aiperf.pretending.assumptions import NodeNetwork, Speed, Spread, StartUp, Trials, assumed
 from aiperf.score.fabric import is_known
 from aiperf.simulation.calibrate import calibrate
 from aiperf.simulation.fits import fitted_errors, not_negative
@@ -132,3 +133,21 @@ def test_the_law_of_errors_is_found_again() -> None:
             error, abs=0.01
         )
     assert found.spread < 0.02
+
+
+def test_groups_of_ranks_that_were_dealt_to_the_nodes_in_turn_reduce_within_nodes(tmp_path: Path) -> None:
+    machine, slow = SimulatedMachine(2, 2), steady(fabric=NodeNetwork(1e6))
+    played = Played(tmp_path / "run", machine, slow, SHORT)
+    turns = {1: 1, 2: 3, 3: 2, 4: 4}
+    lines = list[Line]()
+    for line in read_journal(played.files.journal):
+        event = line.event
+        if isinstance(event, LegBegan):
+            event = replace(event, groups=((1, 3), (2, 4)))
+        elif isinstance(event, RankReady):
+            event = replace(event, ready=replace(event.ready, rank=turns[event.ready.rank]))
+        elif isinstance(event, RankAlike):
+            differs = {**event.differs, "rank": turns[event.differs["rank"]]}
+            event = replace(event, like=turns[event.like], differs=differs)
+        lines.append(line._replace(event=event))
+    assert work_seconds(replay(lines), slow) == work_seconds(played.replay, slow)

@@ -111,6 +111,13 @@ def test_a_spread_group_lies_evenly_on_the_most_and_most_distant_hosts(
     assert max(led) - min(led) <= 1, "no host writes the weights of all"
 
 
+def test_the_sizes_that_lie_evenly_over_many_hosts_are_not_searched_one_by_one() -> None:
+    """As many trials of sizes as there are ranks, each over all hosts, would take minutes."""
+    hosts = ["0", *(str(host) for host in range(30_011) for _ in range(2))]  # a prime number
+    with pytest.raises(WorldError, match=r"; use --devices-per-trial with one of 30011, 60022$"):
+        layout(hosts, 4, spread=True)
+
+
 NOT_DIVIDED = "--devices-per-trial {} does not divide {} host(s) of {} worker(s) evenly"
 UNEQUAL = (
     "the hosts have different numbers of workers (node1 1, node2 2): beside the master every host needs the "

@@ -173,9 +173,10 @@ test-horovod: .venv-horovod/.installed
 
 # The kernels for accelerators, without one: in Triton's interpreter, which TRITON_INTERPRET chooses when Triton is first
 # imported; then, by `make test-kernels`, by its compilers for five kinds of device, three minutes. In an
-# environment of its own: torch's compiler looks for a device where Triton is.
+# environment of its own: torch's compiler looks for a device where Triton is. The interpreter takes minutes for a test
+# on a slow or busy processor.
 test-triton: .venv-triton/.installed
-	TRITON_INTERPRET=1 .venv-triton/bin/python -m pytest -m triton $(PYTEST_ARGS)
+	TRITON_INTERPRET=1 .venv-triton/bin/python -m pytest -m triton -o timeout=1500 $(PYTEST_ARGS)
 
 test-kernels: .venv-triton/.installed
 	.venv-triton/bin/python -m benchmarks.triton_kernels

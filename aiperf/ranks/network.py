@@ -205,18 +205,19 @@ class NetworkLink(SocketLink):
             if own.getsockname() == own.getpeername():  # TCP can connect a port to itself
                 raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
             own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            until = time.monotonic() + ANSWERED_SECONDS
             own.settimeout(ANSWERED_SECONDS)
             who = Introduction(self.rank, self.size)
             said = hello(meeting.secret, who, secrets.token_bytes(NONCE_BYTES))
             own.sendall(said)
-            heard = _exactly(own, ANSWER.size)
+            heard = _exactly(own, ANSWER.size, until)
             check_answer(meeting.secret, said, heard)
             seals = _seals(meeting.secret, said, heard)
             # An empty frame proves that the answer was heard, and another one that it was in time.
             head = HEAD.pack(0, 0, self.rank, 0)
             own.sendall(head + seals[0].mac(head, b""))
             head = HEAD.pack(0, self.rank, 0, 0)
-            if not hmac.compare_digest(_exactly(own, FRAME_BYTES), head + seals[1].mac(head, b"")):
+            if not hmac.compare_digest(_exactly(own, FRAME_BYTES, until), head + seals[1].mac(head, b"")):
                 raise NoProof("whoever listens there does not know the secret of this run")
             way = Way(own, _named(own.getpeername()))
         except BaseException:
@@ -232,10 +233,8 @@ class NetworkLink(SocketLink):
                 other, address = self._listening.accept()
                 other.setblocking(False)
                 other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            except BlockingIOError:
+            except OSError:  # nobody waits, it has ended meanwhile, or there is no room for a further file
                 return
-            except ConnectionError:  # it has ended meanwhile
-                continue
             way = Way(other, _named(address))
             self._strangers[way] = time.monotonic()
             self._selector.register(other, selectors.EVENT_READ, way)
@@ -257,7 +256,7 @@ class NetworkLink(SocketLink):
         if not 0 < who.rank < self.size:
             raise NoRank(f"it was started as rank {who.rank}, which is no other rank of these {self.size}")
         self._refuse_second(who.rank)
-        if len(self._introduced) >= self.size:
+        if len(self._introduced) + len(self._ways) >= self.size:  # or records would use up all open files
             self._refuse(next(iter(self._introduced)), "others said hello after it, and it said no more")
         answered = answer(secret, heard, secrets.token_bytes(NONCE_BYTES))
         del self._strangers[way]
@@ -354,10 +353,13 @@ def _seals(secret: bytes, said: bytes, answered: bytes) -> tuple[Seal, Seal]:
     return Seal(secret, b"to master", said, answered), Seal(secret, b"from master", said, answered)
 
 
-def _exactly(connected: socket.socket, number: int) -> bytes:
-    """The next bytes of a connection. Raises NoProof if it ends before."""
+def _exactly(connected: socket.socket, number: int, until: float) -> bytes:
+    """The next bytes of a connection. Raises NoProof if it ends before, and TimeoutError."""
     found = b""
     while len(found) < number:
+        if (left := until - time.monotonic()) <= 0:  # else one byte a minute would hold a rank for an hour
+            raise TimeoutError("timed out")
+        connected.settimeout(left)
         try:
             part = connected.recv(number - len(found))
         except ConnectionError:

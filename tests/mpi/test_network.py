@@ -14,7 +14,7 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.launcher import SECRET
 from aiperf.rules.verdict import judge
 from tests.house.tree import ROOT
-from tests.mpi.hosts import ADDRESSES, TwoHosts, two_hosts
+from tests.mpi.hosts import Hosts, joined_hosts
 from tests.mpi.jobs import TINY, started, told
 
 pytestmark = [
@@ -57,10 +57,10 @@ def loop_of_the_page(directory: Path) -> str:
     return str(loop)
 
 
-def listening(hosts: TwoHosts) -> set[str]:
+def listening(hosts: Hosts) -> set[str]:
     """Addresses and ports at which a process of one of the hosts listens."""
     found = set()
-    for host in ADDRESSES:
+    for host in hosts.names:
         shown = ["ip", "netns", "exec", hosts.switch.space(host), "ss", "-tlnH"]
         lines = subprocess.run(shown, check=True, capture_output=True, text=True).stdout.splitlines()
         found |= {line.split()[3] for line in lines}
@@ -76,7 +76,7 @@ def test_the_loop_of_the_page_survives_a_rank_and_leaves_no_port_open(tmp_path: 
         (commands / name).write_text(text)
         (commands / name).chmod(0o755)
     directory = runs / "run"
-    with two_hosts(tmp_path, hidden=runs) as hosts:
+    with joined_hosts(tmp_path, hidden=runs) as hosts:
         variables = {"AGENT": str(hosts.agent), "HOME": str(tmp_path)}
         variables["PATH"] = f"{commands}:{os.environ['PATH']}"
         with started(["bash", "-c", loop_of_the_page(directory)], tmp_path / "job", **variables) as job:
@@ -101,7 +101,7 @@ def test_the_loop_of_the_page_survives_a_rank_and_leaves_no_port_open(tmp_path: 
 @pytest.mark.slow
 def test_torchrun_on_two_hosts(tmp_path: Path) -> None:
     directory = tmp_path / "run"
-    with two_hosts(tmp_path) as hosts:
+    with joined_hosts(tmp_path) as hosts:
         (secret := tmp_path / "secret").write_text("not known to anybody else\n")
         secret.chmod(0o600)
         variables = {"AGENT": str(hosts.agent), "TORCHRUN": str(BIN / "torchrun"), SECRET: str(secret)}

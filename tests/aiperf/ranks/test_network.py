@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import socket
 import threading
 import time
@@ -247,6 +248,34 @@ def test_silent_strangers_do_not_keep_a_rank_out(
     leave(master, rank)
 
 
+def test_a_master_without_a_free_file_lives_on(place: MeetingPlace) -> None:
+    master = linked(0, place, 2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.create_connection((place.host, place.port)):
+        os.close(free := os.dup(0))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        try:
+            assert master.receive(0.0) is None
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    leave(master, joined(master, 1, place))
+
+
+def test_records_of_a_hello_cost_no_more_files_than_ranks(place: MeetingPlace) -> None:
+    """A hello of this run can be sent again as long as its rank has not proved itself."""
+    master = linked(0, place, 4)
+    ranks = [joined(master, rank, place) for rank in (1, 2)]
+    records = [socket.create_connection((place.host, place.port)) for _ in range(8)]
+    for record in records:
+        record.sendall(said(rank=3, size=4))
+    for _ in range(3):
+        assert master.receive(0.05) is None
+    assert (len(master._ways), len(master._introduced), len(master._strangers)) == (2, 2, 0)
+    for record in records:
+        record.close()
+    leave(master, *ranks)
+
+
 @pytest.mark.parametrize(
     ("rank", "change", "told"),
     [
@@ -295,6 +324,28 @@ def test_a_rank_does_not_speak_to_a_master_without_the_secret(
         with pytest.raises(WorldError, match="whoever listens there does not know the secret of this run"):
             linked(1, place)
         pretending.join()
+
+
+def test_a_slow_answer_has_one_limit(place: MeetingPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one for each of its bytes."""
+    monkeypatch.setattr(network, "ANSWERED_SECONDS", 0.2)
+    monkeypatch.setattr(network, "JOIN_SECONDS", 0.0)
+    gone = threading.Event()
+
+    def trickle() -> None:
+        other, _ = listening.accept()
+        with closing(other), suppress(OSError):
+            for _ in range(ANSWER.size):
+                other.sendall(b"x")
+                gone.wait(0.05)
+
+    with socket.create_server((place.host, place.port)) as listening:
+        trickling = threading.Thread(target=trickle)
+        trickling.start()
+        with pytest.raises(WorldError, match="timed out; start rank 0 there"):
+            linked(1, place)
+        gone.set()
+        trickling.join()
 
 
 # Whoever changes what is sent

@@ -163,7 +163,7 @@ test-recipes: $(VENV)/.installed-mpi .venv-recipes/.installed .venv-release/.ins
 test-image: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "recipes and slow" $(PYTEST_ARGS)
 
-# Every suite, the recipes too where nothing of theirs has changed; and the image.
+# All that CI runs, recipes and kernels too where nothing of theirs has changed; and the image.
 test-all:
 	ALL=1 bash .ci/run
 

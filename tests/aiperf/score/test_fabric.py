@@ -188,8 +188,8 @@ def test_machines_read_the_figures_and_what_follows_from_them() -> None:
         ),
         (run(replace(HEALTHY, coupled=DIED), rules=3), "unknown (node7: died)"),
         (run(replace(HEALTHY, coupled=None), rules=3), "unknown (as the fabric)"),
-        (run(None, rules=3), "none"),
-        (run(HEALTHY, rules=2), "none"),
+        (run(None, rules=3), "not measured (several ranks, before the span)"),
+        (run(HEALTHY, rules=2), "not measured (several ranks, before the span)"),
     ],
 )  # fmt: skip
 def test_a_run_says_what_its_devices_keep_of_their_rate_if_they_train_together(

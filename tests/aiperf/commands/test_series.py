@@ -207,7 +207,7 @@ def test_a_signal_reaches_the_run_by_its_series(number: signal.Signals, answer: 
 
 @pytest.mark.slow
 def test_two_real_runs_differ_and_it_is_shown_by_how_much(typed: Typed, tmp_path: Path) -> None:
-    words = ("--minutes", "0.05", "--device", "cpu", "--set", "training.validate_every_examples=500")
+    words = ("--minutes", "0.1", "--device", "cpu", "--set", "training.validate_every_examples=500")
     command = [*PROGRAM, "run", *words, "--repeats", "2", "--directory", str(tmp_path / "series")]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environ())
     assert ran.returncode == 0, ran.stderr
@@ -215,4 +215,4 @@ def test_two_real_runs_differ_and_it_is_shown_by_how_much(typed: Typed, tmp_path
     assert [run.opened.config.random_seed for run in runs] == [1, 2]
     assert typed("spread", tmp_path / "series") == 0
     assert ran.stdout.endswith(f"\n{typed.out}")
-    assert "2 runs of digits, 0.05 minutes, 1 device, 2 random seeds: 1 × " in typed.out
+    assert "2 runs of digits, 0.1 minutes, 1 device, 2 random seeds: 1 × " in typed.out

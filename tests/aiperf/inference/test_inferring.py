@@ -81,7 +81,8 @@ def test_loadgen_and_our_own_stopwatch_see_the_same_in_every_scenario(
 def test_a_host_that_becomes_faster_after_the_warm_up_has_a_valid_test(
     run: tuple[RunFiles, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one scenario, because LoadGen takes one per process."""
+    """In one scenario, because LoadGen takes one per process. It issues at least all test images, for which a
+    slow processor takes more than a second."""
 
     def slow(system: System, samples_per_query: int) -> WarmSpeed:
         found = warm_up(system, samples_per_query)
@@ -93,7 +94,7 @@ def test_a_host_that_becomes_faster_after_the_warm_up_has_a_valid_test(
     logs = files.inference_logs(number, "offline")
     logs.mkdir(parents=True)
     monkeypatch.setattr("aiperf.inference.measuring.warm_up", slow)
-    request = Request(str(files.directory), number, "offline", SECONDS, 60.0, None, False, "cpu", "")
+    request = Request(str(files.directory), number, "offline", 5 * SECONDS, 60.0, None, False, "cpu", "")
     detail = measure(request).detail
     assert detail is not None
     assert detail.valid, detail.reason

@@ -24,7 +24,7 @@ from tests.mpi.jobs import OPEN_MPI, TINY, started
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
-TRIALS = 12
+TRIALS = 8
 Said = tuple[type[FromGroup], int, int]
 """A message of a group by its kind, its trial and its segment."""
 

@@ -151,7 +151,7 @@ class _Rank:
         self.does("", transports=self._transports(), rdma_ports=rdma_ports(), coupled=coupled)
 
     def couple(self, config: Config, seconds: float) -> None:
-        """Times the coupled control, of which what was measured before does not depend."""
+        """Times the coupled control. What was measured before it does not depend on it."""
         self._until = monotonic() + seconds
         self.couples("reading its libraries")
         from aiperf.measuring.coupled import measure_coupled  # here, as it takes seconds to import

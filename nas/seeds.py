@@ -91,10 +91,10 @@ def _examples(input: Shape) -> str:
 
 
 def _read(path: str, names: Collection[str]) -> Graph:
-    """The graph in a file. A misspelt name of a seed is no file, so that close names are suggested."""
+    """The graph in a file. A misspelt name of a seed is not a file, so that close names are suggested."""
     if "\0" in path:
         raise SeedError(
-            f"{path!r} holds a null character, so it is no file; give the JSON file of a graph, or a seed"
+            f"{path!r} holds a null character, so it is not a file; give the JSON file of a graph, or a seed"
         )
     try:
         return graph_from_json(read_text(Path(path)))

@@ -54,7 +54,7 @@ class Speed:
     layer_seconds: float = 0.0
     """Time that each layer adds to a step: to start its kernels."""
     validation: float = 1.0
-    """Times the speed of training, in operations a second; forward passes keep nothing for later."""
+    """Times the speed of training, in operations per second; forward passes keep nothing for later."""
 
 
 @dataclass(frozen=True)

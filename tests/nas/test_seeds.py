@@ -125,7 +125,7 @@ GIVE = "give the JSON file of a graph, or a seed"
         ("resnet51", None, None, f"'resnet51' {NEITHER}; did you mean 'resnet50'? {KNOWN}"),
         (".", None, None, f".: it is a directory, not a file; {GIVE}"),
         ("/dev/zero", None, None, f"/dev/zero: it is a device, not a file; {GIVE}"),
-        ("a\0b", None, None, f"'a\\x00b' holds a null character, so it is no file; {GIVE}"),
+        ("a\0b", None, None, f"'a\\x00b' holds a null character, so it is not a file; {GIVE}"),
     ],
 )
 def test_other_examples_and_names_are_refused_in_one_line(

@@ -1,4 +1,5 @@
-"""Test processes that die or hang: their test fails by name, the others go on, and pytest ends."""
+"""Test processes that die or hang: their test fails by name, the others go on, and pytest ends. A suite of
+which every test was skipped does not pass."""
 
 from __future__ import annotations
 
@@ -82,6 +83,7 @@ class Watch:
     def __init__(self) -> None:
         self.running: dict[str, None] = {}
         self.news = time.monotonic()
+        self.skipped = self.ran = False
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.running[nodeid] = None
@@ -91,8 +93,15 @@ class Watch:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.news = time.monotonic()
+        self.skipped |= report.skipped
+        self.ran |= report.when == "call" and not report.skipped
         if report.when not in ("setup", "call", "teardown"):  # the one that xdist makes of a death
             self.running.pop(report.nodeid, None)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """A suite, chosen by its mark, of which every test was skipped lacks what it needs."""
+        if session.config.option.markexpr and self.skipped and not self.ran and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self.running:

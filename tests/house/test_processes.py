@@ -43,7 +43,17 @@ def test_wait():
 """
 
 
-def as_made(folder: Path, limit: int, **files: str) -> subprocess.CompletedProcess[str]:
+SKIPS = """
+import pytest
+
+@pytest.mark.mpi
+@pytest.mark.skip(reason="not to be had here")
+def test_one():
+    pass
+"""
+
+
+def as_made(folder: Path, limit: int, *options: str, **files: str) -> subprocess.CompletedProcess[str]:
     """`make test`, with tests of ours and two processes, as a shell starts it in the background."""
     (processes,) = re.findall(r"^PROCESSES = (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     processes = processes.replace("$(JOBS)", "2").split()
@@ -54,7 +64,7 @@ def as_made(folder: Path, limit: int, **files: str) -> subprocess.CompletedProce
     ours = f"-p tests.processes -q --junitxml=report.xml -o timeout={limit}".split()
     ours += ["-o", f"pythonpath={ROOT}", f"--rootdir={folder}"]
     path = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    words = [sys.executable, "-m", "pytest", *processes, *ours]
+    words = [sys.executable, "-m", "pytest", *processes, *ours, *options]
     return subprocess.run(
         words,
         cwd=folder,
@@ -112,3 +122,9 @@ def test_pytest_ends_and_says_what_had_not_when_no_process_reports(tmp_path: Pat
     assert re.search(r"^=+ had not ended =+\ntests/test_wait.py::test_wait$", answer.stdout, re.MULTILINE)
     assert "4 passed" in answer.stdout
     assert answer.returncode == 2
+
+
+def test_a_suite_of_which_all_is_skipped_does_not_pass(tmp_path: Path) -> None:
+    answer = as_made(tmp_path, 60, "-m", "mpi", skips=SKIPS)
+    assert "1 skipped" in answer.stdout
+    assert answer.returncode == pytest.ExitCode.NO_TESTS_COLLECTED

@@ -260,7 +260,7 @@ def test_ways_of_searching_are_measured(tmp_path: Path, capsys: pytest.CaptureFi
     assert results.read_text("utf-8") == written
     assert "</svg>" in (tmp_path / "figure.svg").read_text("utf-8")
     with pytest.raises(
-        SystemExit, match=r"evolution on digits, seed 1, had \d+ GOP, not 60; remedy: another"
+        SystemExit, match=r"evolution on digits, seed 1, was made with --gops 10, not 60; remedy: another"
     ):
         search.main([*words, "--gops", "60", "--results", str(results)])
     results.write_text(written[:-9], "utf-8")

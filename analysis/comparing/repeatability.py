@@ -16,6 +16,7 @@ from math import comb, fsum, sqrt
 from aiperf.journal.events import Origin
 from aiperf.rules.ending import Answer
 from aiperf.rules.measurements import mean_ceiling
+from aiperf.score.disturbance import disturbances, most_disturbed
 from aiperf.score.rungs import at_common_rung, controls_of
 from aiperf.wording import clock, counted
 from analysis.comparing.comparability import MixedError, refuse_mixed, refuse_sizes
@@ -73,6 +74,8 @@ class Repeat:
     """What was chosen before the span: "bf16, 2 threads, fused steps"."""
     figures: Mapping[str, float | None]
     """Figures, by the keys of `FIGURES`."""
+    disturbed: float | None = None
+    """Share of the CPU time of the most disturbed host that other programs used, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -280,6 +283,7 @@ def refuse_other_spread(found: RepeatedRuns, run: Judged) -> None:
 def _repeat(run: Judged, control: ControlReading | None) -> Repeat:
     """What is kept of a run: enough for its spread to be computed again from JSON."""
     replay, score = run.replay, run.score
+    disturbed = most_disturbed(disturbances(replay))
     return Repeat(
         run=replay.opened.run_id,
         random_seed=replay.opened.config.random_seed,
@@ -291,6 +295,7 @@ def _repeat(run: Judged, control: ControlReading | None) -> Repeat:
             "ceiling_ops_per_second": mean_ceiling(replay),
             "error": score.quality.error if score.quality else None,
         },
+        disturbed=disturbed.others if disturbed else None,
     )
 
 

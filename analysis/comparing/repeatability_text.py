@@ -26,6 +26,7 @@ RATES = ("ops_per_second", "regulated_score", "ceiling_ops_per_second")
 """Figures in operations per second; the control is in examples per second, the error a share."""
 
 EXPLAINED = """\
+disturbed: share of the CPU time of a host that other programs used, on the host where it is largest
 variation: the standard deviation of a sample of runs / their mean
 interval of the median: by order statistics, for any distribution; with its probability
 choices: what is measured and chosen before the span: format, threads, engines of the steps
@@ -73,10 +74,14 @@ def spread_text(found: RepeatedRuns) -> str:
 def _runs_text(found: RepeatedRuns) -> str:
     """A row for each run, in the order in which they began."""
     rows = [
-        [run.run, str(run.random_seed), *(_value(key, run.figures[key]) for key in FIGURES), run.choices]
+        [
+            *(run.run, str(run.random_seed)),
+            *(_value(key, run.figures[key]) for key in FIGURES),
+            *(_share(run.disturbed), run.choices),
+        ]
         for run in found.runs
     ]
-    return _aligned([["run", "seed", *FIGURES.values(), "choices"], *rows])
+    return _aligned([["run", "seed", *FIGURES.values(), "disturbed", "choices"], *rows])
 
 
 def _figures_text(found: RepeatedRuns) -> str:

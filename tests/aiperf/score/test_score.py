@@ -28,9 +28,8 @@ from aiperf.journal.events import (
     Stepped,
 )
 from aiperf.journal.replay import Replay
-from aiperf.score.aiperf1 import OldCount, old_count
 from aiperf.score.credit import credit, work
-from aiperf.score.example_counts import Counted
+from aiperf.score.example_counts import Counted, OldCount, old_count
 from aiperf.score.lineage import recount
 from aiperf.score.score import Score, regulated, score
 from aiperf.score.timeline import Timeline, drawn, interval_of_mean, shares, timeline

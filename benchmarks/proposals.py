@@ -23,7 +23,7 @@ from time import process_time
 from aiperf.config import Config, load_preset, with_overrides
 from aiperf.proposing.proposals import new_search
 from aiperf.run.checks import starting_graph
-from aiperf.run.garbage_collector import few_collections
+from aiperf.run.master import few_collections
 from benchmarks.script import head, row
 from nas.search import SEARCHES, Observation, Search
 

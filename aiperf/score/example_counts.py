@@ -1,5 +1,5 @@
-"""What one example costs in one architecture: operations, parameters and memory traffic; and its operations as
-AIPerf 1.0 counted them, for one labelled column of comparison and never for the score."""
+"""What one example costs in one architecture: operations, parameters and memory traffic; and its operations
+as AIPerf 1.0 counted them, for one labelled column of comparison and never for the score."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def all_moved_elements(graph: Graph) -> int:
 class OldCount:
     """Operations for one image, as one sum over all kinds, with AIPerf 1.0's own weights.
 
-    Its counter described each layer by position, and credited whole epochs. Layers that it did not know (gates,
-    dropout, ReLU6, average pools, biases of convolutions) count nothing here. For its own ResNet-50
+    Its counter described each layer by position, and credited whole epochs. Layers that it did not know
+    (gates, dropout, ReLU6, average pools, biases of convolutions) count nothing here. For its own ResNet-50
     (`resnet50_v1`) it gave 7,806,583,495 forward and 15,246,874,820 backward operations per image.
 
-    Ren et al., "AIPerf: Automated Machine Learning as an AI-HPC Benchmark", Big Data Mining and Analytics 4(3),
-    2021, and the program published with it.
+    Ren et al., "AIPerf: Automated Machine Learning as an AI-HPC Benchmark", Big Data Mining and Analytics
+    4(3), 2021, and the program published with it.
     """
 
     forward: int

@@ -30,9 +30,8 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.proposing.jobs import Jobs
 from aiperf.rules.reproduction import search
 from aiperf.rules.verdict import evidence_of
-from aiperf.run.garbage_collector import SETTLED
 from aiperf.run.group import AHEAD
-from aiperf.run.master import Master
+from aiperf.run.master import SETTLED, Master
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import (

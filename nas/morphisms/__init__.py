@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from nas.morphisms.branches import BranchSplit, ConcatSkip, Skip, SqueezeExcite
 from nas.morphisms.channels import MorphismError
 from nas.morphisms.deepen import DeepenBasic, DeepenBottleneck
-from nas.morphisms.excite import SqueezeExcite
 from nas.morphisms.kernels import EnlargeKernel, Ungroup
 from nas.morphisms.morphism import Morphism
-from nas.morphisms.shortcut import ConcatSkip, Skip
-from nas.morphisms.split import BranchSplit
 from nas.morphisms.text import TEXT_MIX
 from nas.morphisms.widen import Widen, WidenByCopies, WidenTrunk, WidenTrunkByCopies
 

@@ -38,8 +38,8 @@ from nas.morphisms import (
     WidenByCopies,
     WidenTrunk,
 )
+from nas.morphisms.branches import _stride
 from nas.morphisms.channels import Channels, follow
-from nas.morphisms.shortcut import _stride
 from nas.products import least_products
 from nas.seeds import residual
 from tests.nas.graphs import Draft, chain

@@ -1,4 +1,4 @@
-"""Shortcuts from an earlier tensor: added, or appended to the channels."""
+"""Branches beside what is there: a shortcut, a second branch, and squeeze-excite, a gate on each channel."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from nas.graph import Graph, Node
-from nas.layers import Add, BatchNorm, Concat, Conv2d, Shape
-from nas.morphisms.carry import Edit
+from nas.layers import Add, BatchNorm, Concat, Conv2d, Dense, Gate, GlobalPool, ReLU, Shape
+from nas.morphisms.carry import Edit, Twin
 from nas.morphisms.channels import NEW, Channels, MorphismError
 from nas.morphisms.morphism import Morphism
-from nas.morphisms.sites import images, inserted, known, non_negative_images, seed_from, unused
+from nas.morphisms.sites import (
+    choose,
+    images,
+    inserted,
+    known,
+    non_negative,
+    non_negative_images,
+    rounded,
+    seed_from,
+    unused,
+)
 from nas.morphisms.ties import unmixed
 
 
@@ -121,3 +131,93 @@ def _stride(area: Sequence[int], wanted: Sequence[int]) -> int:
     # make it smaller.
     stride = max((side - 1) // least + 1 for side, least in zip(area, wanted))
     return stride if [(side - 1) // stride + 1 for side in area] == list(wanted) else 0
+
+
+@dataclass(frozen=True)
+class BranchSplit(Morphism):
+    """Doubles a convolution with its batch norm `node`; the two add up, by a share of γ and β each.
+
+    Cai et al., "Path-Level Network Transformation", ICML 2018, but unevenly, so that they part.
+    """
+
+    node: str
+    share: float
+    """Share of γ and β that the first branch keeps, at least one half."""
+
+    def edit(self, graph: Graph) -> Edit:
+        convolution = _branch(graph, self.node)
+        if convolution is None:
+            raise MorphismError(f"{self.node} is no batch norm that alone reads a convolution")
+        if not 0.5 <= self.share < 1:
+            raise MorphismError(f"a share of {self.share}; it is at least 0.5 and below 1")
+        split, rest = unused(graph, "split"), 1 - self.share
+        nodes = [
+            Node(f"{split}.conv", convolution.layer, convolution.inputs),
+            Node(f"{split}.bn", BatchNorm(), (f"{split}.conv",)),
+            Node(f"{split}.add", Add(), (self.node, f"{split}.bn")),
+        ]
+        twins = {
+            convolution.name: Twin(convolution.name, gradient=self.share),
+            self.node: Twin(self.node, share=self.share),
+            f"{split}.conv": Twin(convolution.name, gradient=rest),
+            f"{split}.bn": Twin(self.node, share=rest),
+        }
+        return Edit(inserted(graph, self.node, nodes), twins=twins)
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> BranchSplit:
+        sites = [node.name for node in graph.nodes if _branch(graph, node.name)]
+        return cls(
+            choose(rng, sites, "batch norm that alone reads a convolution"), rng.randint(160, 224) / 256
+        )
+
+
+def _branch(graph: Graph, name: str) -> Node | None:
+    """The convolution that only the batch norm `name` reads."""
+    node = known(graph, name)
+    read = graph.node.get(node.inputs[0])
+    if not isinstance(node.layer, BatchNorm) or read is None or len(graph.readers[read.name]) > 1:
+        return None
+    return read if read.layer.convolution(*graph.reads(read)) else None
+
+
+@dataclass(frozen=True)
+class SqueezeExcite(Morphism):
+    """Puts a squeeze-excite behind `node`: 2·sigmoid(0), so that it multiplies by 1 at first.
+
+    `node` must not be negative, nor are the first weights of the squeeze: then its ReLU passes every
+    feature, and the gate's weights have a gradient.
+    """
+
+    node: str
+    features: int
+    """Number of features between the two dense layers."""
+    seed: int
+
+    def edit(self, graph: Graph) -> Edit:
+        known(graph, self.node)
+        shape = graph.shapes[self.node]
+        if len(shape) != 3 or self.node not in non_negative(graph):
+            raise MorphismError(f"{self.node} is not an image that cannot be negative")
+        gate = unused(graph, "gate")
+        squeeze, excite = f"{gate}.squeeze", f"{gate}.excite"
+        nodes = [
+            Node(f"{gate}.pool", GlobalPool(), (self.node,)),
+            Node(squeeze, Dense(self.features), (f"{gate}.pool",)),
+            Node(f"{gate}.relu", ReLU(), (squeeze,)),
+            Node(excite, Dense(shape[0]), (f"{gate}.relu",)),
+            Node(f"{gate}.gate", Gate(), (self.node, excite)),
+        ]
+        return Edit(
+            inserted(graph, self.node, nodes),
+            constants={f"{excite}.weight": 0.0, f"{excite}.bias": 0.0},
+            magnitudes=frozenset({f"{squeeze}.weight", f"{squeeze}.bias"}),
+            seed=self.seed,
+        )
+
+    @classmethod
+    def propose(cls, graph: Graph, rng: random.Random) -> SqueezeExcite:
+        node = choose(rng, non_negative_images(graph), "activation to gate")
+        width = graph.shapes[node][0]
+        # A sixteenth: Hu et al., CVPR 2018.
+        return cls(node, rounded(max(width / 16, min(width, 8))), seed_from(rng))

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.text.blocks import DeepenGated, DeepenPlain, Nonlinearity
-from nas.morphisms.text.heads import MoreGroups, MoreHeads
-from nas.morphisms.text.mlp import GateMLP, WidenMLP
-from nas.morphisms.text.stream import WidenStream
 from nas.morphisms.text.upcycle import Upcycle
+from nas.morphisms.text.widen_text import GateMLP, MoreGroups, MoreHeads, WidenMLP, WidenStream
 
 __all__ = [
     "TEXT_MIX",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nas.search_names import TUNERS as NAMES
-from nas.tuning.by_nni import NniTuner
-from nas.tuning.by_optuna import OptunaTuner
 from nas.tuning.space import SPACE, Dimension, Point, Space, text_space
+from nas.tuning.tpe import NniTuner, OptunaTuner
 from nas.tuning.tuner import Tuner, Untuned, installed
 
 __all__ = [

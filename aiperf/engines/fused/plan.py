@@ -15,13 +15,13 @@ from aiperf.engines.fused.image_steps import (
     Folded,
     Gated,
     Mean,
+    Normalise,
     OfPixels,
     Pixels,
     Pointwise,
     is_worth_folding,
     is_worth_multiplying,
 )
-from aiperf.engines.fused.norm_steps import Normalise
 from aiperf.engines.fused.sequence_steps import Attend, GatedProduct, NormaliseRows
 from nas.layers import (
     Add,

@@ -20,11 +20,11 @@ from aiperf.engines.fused.image_steps import (
     Folded,
     Gated,
     Mean,
+    Normalise,
     OfPixels,
     Pixels,
     Pointwise,
 )
-from aiperf.engines.fused.norm_steps import Normalise
 from aiperf.engines.fused.tensors import Unfit
 from aiperf.parallel.batchnorm import synchronise
 from nas.layers import Gate

@@ -14,8 +14,7 @@ from torch.nn.functional import cross_entropy
 from aiperf.device.cpu import Cpu
 from aiperf.engines.fused import Fused, fuse
 from aiperf.engines.fused.c_backend import IN_C
-from aiperf.engines.fused.image_steps import Gated, Mean, OfPixels, Pixels
-from aiperf.engines.fused.norm_steps import Normalise
+from aiperf.engines.fused.image_steps import Gated, Mean, Normalise, OfPixels, Pixels
 from nas.graph import Graph
 from nas.layers import Dropout
 from nas.modules import Network

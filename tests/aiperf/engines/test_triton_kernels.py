@@ -21,8 +21,7 @@ from aiperf.engines.agreement import difference
 from aiperf.engines.engine import Engine
 from aiperf.engines.fused import Fused, fuse, fused_engine, triton_images, triton_launch, triton_sequences
 from aiperf.engines.fused.backend import Activation
-from aiperf.engines.fused.image_steps import Gated, Mean
-from aiperf.engines.fused.norm_steps import Normalise
+from aiperf.engines.fused.image_steps import Gated, Mean, Normalise
 from aiperf.engines.fused.sequence_steps import Attend, GatedProduct, NormaliseRows
 from aiperf.engines.fused.tensors import Unfit
 from aiperf.engines.fused.triton_backend import IN_TRITON as ON_DEVICE

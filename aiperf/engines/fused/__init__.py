@@ -1,9 +1,64 @@
 """Training with few passes over memory for the layers between the convolutions: in C on a CPU, in Triton on
 NVIDIA's and AMD's devices. See docs/performance.md."""
 
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from aiperf.device import Device
+from aiperf.engines.engine import Engine, Passes
+from aiperf.engines.fused.backend import Backend
 from aiperf.engines.fused.c_backend import IN_C
-from aiperf.engines.fused.fused_engine import BACKENDS, Fused
 from aiperf.engines.fused.kernels import unavailable
 from aiperf.engines.fused.plan import fuse
+from aiperf.engines.fused.triton_backend import IN_TRITON
+from aiperf.engines.fused.triton_launch import why_no_triton
+from nas.modules import Network
 
 __all__ = ["BACKENDS", "IN_C", "Fused", "fuse", "unavailable"]
+
+FEW = 2
+"""Number of images in a trial step: one image may have a single value per channel, which a batch norm refuses
+in training."""
+BACKENDS: Mapping[str, Backend] = {backend.kind: backend for backend in (IN_C, IN_TRITON)}
+"""What computes fused steps, by the kind of device."""
+
+
+class Fused(Engine):
+    """Makes the same steps with fewer passes over memory. The kernels are the same for all networks, so steps
+    are compared with eager ones before the span only."""
+
+    name: ClassVar[str] = "fused"
+
+    def __init__(self, passes: Passes) -> None:
+        super().__init__(passes)
+        self.bare = self.module = self.answers
+
+    @classmethod
+    def answering(cls, network: Network) -> Network:
+        fused = copy.copy(network)
+        fuse(fused, BACKENDS[next(network.parameters()).device.type])
+        return fused
+
+    def prepare(self, images: Tensor, labels: Tensor) -> None:
+        """Checks on a few images that the kernels support the inputs of each step, and compiles those that
+        are not compiled yet. Raises Unfit."""
+        loss = self.passes.loss(self.bare, images[:FEW], labels[:FEW])
+        if BACKENDS[images.device.type].compiles:
+            # Not `backward`, which would call the hooks that send gradients to other ranks.
+            torch.autograd.grad(loss, [each for each in self.bare.parameters() if each.requires_grad])
+
+    @classmethod
+    def why_not(cls, device: Device) -> str:
+        if device.kind == IN_C.kind:
+            return unavailable()
+        if device.kind != IN_TRITON.kind:
+            return f"there are no fused steps for {device.kind} devices"
+        if "bf16" not in device.formats:
+            return f"{device.name} is older than compute capability 8.0, for which the kernels are compiled"
+        return why_no_triton()

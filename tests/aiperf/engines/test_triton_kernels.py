@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aiperf.engines.agreement import difference
 from aiperf.engines.engine import Engine
-from aiperf.engines.fused import Fused, fuse, fused_engine, triton_images, triton_launch, triton_sequences
+from aiperf.engines.fused import BACKENDS, Fused, fuse, triton_images, triton_launch, triton_sequences
 from aiperf.engines.fused.backend import Activation
 from aiperf.engines.fused.image_steps import Gated, Mean, Normalise
 from aiperf.engines.fused.sequence_steps import Attend, GatedProduct, NormaliseRows
@@ -194,7 +194,7 @@ def grown() -> Graph:
 def test_a_grown_network_makes_the_eager_step(
     kind: type[Engine], format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(fused_engine.BACKENDS, "cpu", IN_TRITON)  # type: ignore[misc]
+    monkeypatch.setitem(BACKENDS, "cpu", IN_TRITON)  # type: ignore[misc]
     passes, batch = passes_of(grown(), format=format), batch_of(grown(), 4)
     engine = kind(passes)
     steps = [run for run, *_ in engine.answers.plan]
@@ -207,7 +207,7 @@ def test_a_grown_network_makes_the_eager_step(
 def test_a_network_of_text_makes_the_eager_step(
     kind: type[Engine], format: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(fused_engine.BACKENDS, "cpu", IN_TRITON)  # type: ignore[misc]
+    monkeypatch.setitem(BACKENDS, "cpu", IN_TRITON)  # type: ignore[misc]
     passes = passes_of(llama((6,), 16, blocks=1, heads=2, groups=1, width=16, hidden=24), format=format)
     assert why_not("fused", passes.network.graph, passes.device, TRAINING, 1) == ""
     engine = kind(passes)

@@ -13,7 +13,7 @@ from aiperf.host import variables
 from aiperf.ranks.launcher import BY_HAND, MOST_RANKS, RUN_ID, TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Link, mpi_library, mpi_module
 from aiperf.ranks.meeting import meeting_of
-from aiperf.ranks.network import NetworkLink
+from aiperf.ranks.network_link import NetworkLink
 from aiperf.ranks.start_guard import LAUNCHERS, OUTLIVE, guarded
 from aiperf.ranks.torchrun import HostLink
 

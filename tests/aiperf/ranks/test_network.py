@@ -18,11 +18,11 @@ from dataclasses import replace
 import pytest
 
 from aiperf.errors import WorldError
-from aiperf.ranks import network
+from aiperf.ranks import network_link
 from aiperf.ranks.launcher import BY_HAND, LaunchedRank
 from aiperf.ranks.link import Received
 from aiperf.ranks.meeting import MeetingPlace
-from aiperf.ranks.network import FRAME_BYTES, NetworkLink
+from aiperf.ranks.network_link import FRAME_BYTES, NetworkLink
 from aiperf.ranks.sealing import ANSWER, HELLO, MAC_BYTES, Introduction, Seal, hello
 
 KEY = b"a secret of this run"
@@ -181,7 +181,7 @@ def test_a_stranger_gets_nothing(
             stranger.sendall(sent)
             assert master.receive(0.05) is None
             with monkeypatch.context() as later:
-                later.setattr(network, "PROOF_SECONDS", -1.0)
+                later.setattr(network_link, "PROOF_SECONDS", -1.0)
                 master._keep_up()
             with suppress(ConnectionResetError):
                 assert stranger.recv(1) == b""
@@ -234,13 +234,15 @@ def test_a_recorded_proof_is_no_proof(place: MeetingPlace, caplog: pytest.LogCap
 def test_silent_strangers_do_not_keep_a_rank_out(
     place: MeetingPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network, "CROWDED_SECONDS", 0.1)
-    monkeypatch.setattr(network, "MOST_STRANGERS", 8)
+    monkeypatch.setattr(network_link, "CROWDED_SECONDS", 0.1)
+    monkeypatch.setattr(network_link, "MOST_STRANGERS", 8)
     master = linked(0, place, 2)
-    silent = [socket.create_connection((place.host, place.port)) for _ in range(2 * network.MOST_STRANGERS)]
+    silent = [
+        socket.create_connection((place.host, place.port)) for _ in range(2 * network_link.MOST_STRANGERS)
+    ]
     for _ in range(3):
         assert master.receive(0.01) is None
-        assert len(master._strangers) <= network.MOST_STRANGERS
+        assert len(master._strangers) <= network_link.MOST_STRANGERS
     rank = joined(master, 1, place)
     assert not master._strangers
     for each in silent:
@@ -287,7 +289,7 @@ def test_a_rank_that_is_refused_says_so(
     rank: int, change: dict[str, bytes], told: str, place: MeetingPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One with another secret, and a second one with the number of another."""
-    monkeypatch.setattr(network, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(network_link, "PAUSES", (0.01, 0.01))
     master = linked(0, place)
     first = joined(master, 1, place)
     errors: list[str] = []
@@ -308,10 +310,10 @@ def test_a_rank_that_is_refused_says_so(
 def test_a_rank_does_not_speak_to_a_master_without_the_secret(
     place: MeetingPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network, "PAUSES", (0.0, 0.0))
+    monkeypatch.setattr(network_link, "PAUSES", (0.0, 0.0))
 
     def pretend() -> None:
-        for _ in range(network.REFUSALS):
+        for _ in range(network_link.REFUSALS):
             other, _ = listening.accept()
             with closing(other):
                 other.recv(HELLO.size)
@@ -328,8 +330,8 @@ def test_a_rank_does_not_speak_to_a_master_without_the_secret(
 
 def test_a_slow_answer_has_one_limit(place: MeetingPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not one for each of its bytes."""
-    monkeypatch.setattr(network, "ANSWERED_SECONDS", 0.2)
-    monkeypatch.setattr(network, "JOIN_SECONDS", 0.0)
+    monkeypatch.setattr(network_link, "ANSWERED_SECONDS", 0.2)
+    monkeypatch.setattr(network_link, "JOIN_SECONDS", 0.0)
     gone = threading.Event()
 
     def trickle() -> None:
@@ -413,7 +415,7 @@ def test_no_changed_message_is_heard(change: Callable[[bytes], bytes], place: Me
         with rank._turn:
             way = rank._ways[0]
             for tag, data in enumerate((first, second)):
-                head = network.HEAD.pack(len(data), 0, 1, tag)
+                head = network_link.HEAD.pack(len(data), 0, 1, tag)
                 way.leaving.append(memoryview(head + rank._seals[way][0].mac(head, data) + data))
             whole = b"".join(way.leaving)
             way.leaving.clear()
@@ -436,13 +438,13 @@ def test_a_length_is_believed_only_as_far_as_a_message_may_have_it(
     master = linked(0, place)
     rank = joined(master, 1, place)
     with socket.create_connection((place.host, place.port)) as stranger:
-        stranger.sendall(said(rank=2) + network.HEAD.pack(1, 0, 2, 0) + bytes(MAC_BYTES))
+        stranger.sendall(said(rank=2) + network_link.HEAD.pack(1, 0, 2, 0) + bytes(MAC_BYTES))
         stranger.settimeout(10)
         assert master.receive(0.05) is None
         assert master.receive(0.05) is None
         assert len(stranger.recv(4096)) == ANSWER.size
         assert stranger.recv(1) == b""
-    rank._ways[0].socket.sendall(network.HEAD.pack((1 << 25) + 1, 0, 1, 0) + bytes(MAC_BYTES))
+    rank._ways[0].socket.sendall(network_link.HEAD.pack((1 << 25) + 1, 0, 1, 0) + bytes(MAC_BYTES))
     assert master.receive(10.0) is None
     assert master.failed == {1}
     assert [line.rpartition(": ")[2] for line in caplog.messages] == [

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from nas.morphisms.branches import BranchSplit, ConcatSkip, Skip, SqueezeExcite
 from nas.morphisms.channels import MorphismError
+from nas.morphisms.convolutions import EnlargeKernel, Ungroup
 from nas.morphisms.deepen import DeepenBasic, DeepenBottleneck
-from nas.morphisms.kernels import EnlargeKernel, Ungroup
 from nas.morphisms.morphism import Morphism
 from nas.morphisms.text import TEXT_MIX
 from nas.morphisms.widen import Widen, WidenByCopies, WidenTrunk, WidenTrunkByCopies

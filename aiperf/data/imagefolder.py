@@ -16,7 +16,7 @@ from aiperf.data.decoders import Decoded, Decoders
 from aiperf.data.decoding_process import ClassFolders, DecodeRequest, Decoding
 from aiperf.data.file_list import FileList, check_files, class_folders, divide_by_name, fingerprint, scan
 from aiperf.data.folder_contents import entries, is_image
-from aiperf.data.host import ReusedMemory, spare_cores
+from aiperf.data.host_share import ReusedMemory, spare_cores
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.parts import PartFacts, SetFacts, divide, shown_side
 from aiperf.data.splits import Batch, Data, Order, Split, Stage, image_manifest, share_of_step

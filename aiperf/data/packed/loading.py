@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from aiperf.data.decode import EVALUATED_SHARE, random_box
-from aiperf.data.host import ReusedMemory, spare_cores
+from aiperf.data.host_share import ReusedMemory, spare_cores
 from aiperf.data.normalise import Normalisation, imagenet
 from aiperf.data.packed.shards import MANIFEST, Maps, Packed, PackedPart, check_sizes, read_manifest
 from aiperf.data.packed.staging import stage_shards

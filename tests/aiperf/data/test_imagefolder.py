@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aiperf.config import DataConfig
-from aiperf.data import file_list, folder_contents, host, load
+from aiperf.data import file_list, folder_contents, host_share, load
 from aiperf.data.file_list import scan
 from tests.aiperf.data.sets import CPU, refusal
 
@@ -233,7 +233,7 @@ def test_all_damaged_files_are_named_up_to_a_number(config: DataConfig) -> None:
 
 
 def test_decoding_takes_the_cores_that_training_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(host_share.os, "cpu_count", lambda: 64)
     for bound, local_ranks, expected in ((64, 1, 63), (64, 8, 7), (12, 8, 11), (1, 8, 1)):
-        monkeypatch.setattr(host.os, "sched_getaffinity", lambda _, cores=bound: range(cores))
-        assert host.spare_cores(local_ranks) == expected
+        monkeypatch.setattr(host_share.os, "sched_getaffinity", lambda _, cores=bound: range(cores))
+        assert host_share.spare_cores(local_ranks) == expected

@@ -26,7 +26,7 @@ from PIL import Image
 from aiperf.config import DataConfig
 from aiperf.data import Data, load
 from aiperf.data.decode import random_box
-from aiperf.data.host import ReusedMemory
+from aiperf.data.host_share import ReusedMemory
 from aiperf.data.image_files import look
 from aiperf.data.packed import staging
 from aiperf.data.packed.loading import cut

@@ -30,7 +30,7 @@ from triton.compiler import ASTSource
 
 from aiperf.device import Cpu
 from aiperf.engines.fused import triton_launch
-from aiperf.engines.fused.plan import fuse
+from aiperf.engines.fused.fusing import fuse
 from aiperf.engines.fused.triton_backend import InTriton
 from aiperf.engines.fused.triton_launch import ALIGNED, OPTIONS
 from aiperf.measuring.training_step import batch

@@ -14,8 +14,8 @@ from aiperf.device import Device
 from aiperf.engines.engine import Engine, Passes
 from aiperf.engines.fused.backend import Backend
 from aiperf.engines.fused.c_backend import IN_C
+from aiperf.engines.fused.fusing import fuse
 from aiperf.engines.fused.kernels import unavailable
-from aiperf.engines.fused.plan import fuse
 from aiperf.engines.fused.triton_backend import IN_TRITON
 from aiperf.engines.fused.triton_launch import why_no_triton
 from nas.modules import Network

@@ -23,7 +23,7 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.score.lineage import rebuild
 from aiperf.tasks.registry import task_of
 from nas.layers import MissingReading
-from nas.portable.names import PortableError
+from nas.portable.identifiers import PortableError
 from nas.portable.preparation import Preparation
 from nas.portable.torch_file import torch_file, torch_state
 from nas.record import graph_to_json

@@ -9,7 +9,7 @@ import numpy as np
 
 from nas.graph import Graph
 from nas.layers.layer import OPERATOR_SET, LayerPlace, Written
-from nas.portable.names import PortableError, identifiers
+from nas.portable.identifiers import PortableError, identifiers
 from nas.weights import Weights
 
 FORM = 8

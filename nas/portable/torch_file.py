@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from nas.graph import Graph, Node
 from nas.layers import Shape
 from nas.layers.layer import TorchLine
-from nas.portable.names import identifiers
+from nas.portable.identifiers import identifiers
 from nas.portable.preparation import Preparation
 from nas.weights import Array, Weights
 

@@ -34,7 +34,7 @@ from nas.layers import (
     ReLU6,
     Shape,
 )
-from nas.portable.names import TAKEN, identifiers
+from nas.portable.identifiers import TAKEN, identifiers
 from nas.portable.onnx_file import onnx_file
 from nas.portable.preparation import ImagePreparation
 from nas.portable.torch_file import torch_file, torch_state

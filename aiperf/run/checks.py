@@ -80,10 +80,12 @@ def starting_graph(config: Config) -> Graph:
     except ShapeError as error:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r}: {error}") from None
     if (reads := Examples.of(graph)) != examples:
-        raise ConfigError(
-            f"seed_architecture {config.seed_architecture!r} is for {reads.text}; "
-            f"the data has {examples.text}"
-        )
+        named = f"seed_architecture {config.seed_architecture!r}"
+        if (reads.input, reads.classes) == (examples.input, examples.classes):
+            # Only a task of another package, or a file of an architecture, can have a head of its own.
+            head, asked = (type(each.head).__name__ for each in (reads, examples))
+            raise ConfigError(f"{named} has the head {head}; the task {task.name} asks {asked}")
+        raise ConfigError(f"{named} is for {reads.text}; the data has {examples.text}")
     if not graph.num_parameters:
         raise ConfigError(f"seed_architecture {config.seed_architecture!r} has no weights to train")
     if in_vain := graph.counted_in_vain:

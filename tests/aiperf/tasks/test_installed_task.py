@@ -7,13 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from aiperf.config import from_toml, load_preset, parse_setting, to_toml, with_overrides
+from aiperf.config import Config, from_toml, load_preset, parse_setting, to_toml, with_overrides
 from aiperf.errors import ConfigError, JournalError
 from aiperf.journal.file import read_journal
 from aiperf.pretending.rank_report import pretended_manifest
@@ -24,11 +24,13 @@ from aiperf.run.checks import starting_graph
 from aiperf.tasks import registry
 from aiperf.tasks.data import data_names, installed
 from aiperf.tasks.registry import task_of, task_of_graph
+from aiperf.tasks.task import Task
 from analysis.exports.counts import count_text
 from analysis.exports.summary import summary_text
 from analysis.readings.judgement import examine
 from nas.head import Classes
 from nas.record import encode, graph_from_json
+from nas.seeds import residual
 from tests.aiperf.simulation.simulated import Played, SimulatedMachine, steady
 from tests.house.tree import ROOT
 from tests.mpi.jobs import QUICK
@@ -136,14 +138,22 @@ def test_two_of_one_name_are_refused_and_an_own_name_stays_ours(
 def test_what_a_task_lacks_is_one_line(plugins: None, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_preset(PRESET)
     found = task_of(config.data)
-    for changed, told in (
-        (replace(found, data=replace(found.data, foreseen=lambda data: data.manifest(""))), LACKS),
-        (replace(found, error_law="sounds"), "error_law is 'sounds'; it must be one of images, language; "),
-    ):
+    of_images = {"spectra-small": lambda input, classes: residual(input, classes, (4, 8))}
+    unfinished = replace(found.data, foreseen=lambda data: data.manifest(""))
+    cases: list[tuple[Task, Callable[[Config], object], str]] = [
+        (replace(found, data=unfinished), pretended_manifest, LACKS),
+        (replace(found, error_law="sounds"), pretended_manifest, "error_law is 'sounds'; it must be one of"),
+        (
+            replace(found, seeds=of_images),
+            starting_graph,
+            "the head Classes; the task spectra asks Sound",
+        ),
+    ]
+    for changed, ask, told in cases:
         monkeypatch.setattr(registry, "installed", lambda name, changed=changed: changed)
         registry._installed_task.cache_clear()
         with pytest.raises(ConfigError, match=told):
-            pretended_manifest(config)
+            ask(config)
 
 
 def _install(folder: Path, name: str, entries: str) -> None:

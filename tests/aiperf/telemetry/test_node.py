@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.telemetry import node
-from aiperf.telemetry.__main__ import _line
+from aiperf.telemetry.__main__ import SENSORS, _line
 from aiperf.telemetry.sensor import Sensor, plausible
 
 ACPI = {"name": "power_meter", "power1_average": "512000000", "power1_is_battery": "0"}
@@ -71,6 +71,19 @@ def test_only_a_meter_of_the_whole_node_is_the_power_of_the_node(
             path.write_text(str(energy))
     assert read() == pytest.approx(values, rel=1e-6)
     assert plausible(values) == values
+
+
+@pytest.mark.parametrize("name", SENSORS)
+def test_each_sensor_of_this_host_reads_it_or_says_that_it_is_not_there(name: str) -> None:
+    """On whatever host this runs; a counter has no power before its second reading."""
+    is_there, open_it = SENSORS[name]
+    if not is_there():
+        with pytest.raises(LookupError):
+            open_it()
+        return
+    read = open_it()
+    read()
+    assert plausible(read())
 
 
 def test_a_line_has_the_node_s_power_if_it_has_a_meter(

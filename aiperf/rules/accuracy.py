@@ -104,10 +104,12 @@ def _tested(replay: Replay) -> Iterator[str]:
     elif wrong := _otherwise_asked(replay, tested.tally):
         yield f"{wrong} in the test"
     if tested.top5 is not None:
+        # A tally without right answers has no top-5 ones either: then no number is possible.
         right = tested.tally.correct if isinstance(tested.tally, Classified) else tested.tally.of + 1
         if not right <= tested.top5 <= tested.tally.of:
             tally = tested.tally.text()
             yield f"{tested.top5} top-5 answers are correct in the test, which contradicts {tally}"
+    # The test is made after the span, and its line is among the last of its leg.
     room = max((leg.last - leg.ended.end for leg in replay.legs if leg.ended is not None), default=0.0)
     if not 0 < tested.seconds <= room * (1 + DRIFT) + JITTER_SECONDS:
         yield f"the test took {tested.seconds:.6g} s, but the run has {room:.3f} s after its end"
@@ -116,6 +118,7 @@ def _tested(replay: Replay) -> Iterator[str]:
 def _otherwise_asked(replay: Replay, tally: Tally) -> str:
     """What is wrong with the kind of a tally, or with the number of answers per example."""
     size = replay.opened.config.data.size
+    # With any error: only the kind and what was asked are compared.
     expected = _task(replay).tally(tally.of, size, 0.5)
     if type(tally) is not type(expected):
         return f"{tally.text()}: the task {_task(replay).name} counts differently"

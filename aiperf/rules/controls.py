@@ -54,10 +54,12 @@ def coupled_faults(leg: Leg, format: str, network: ControlNetwork) -> Iterator[s
     if coupled is None or rate is None:
         return
     used, name = network.named(coupled.network), "the coupled control"
+    # `named` answers with the network itself for a name that the task does not have.
     if (coupled.network and used is network) or coupled.size not in used.sizes:
         yield f"{name} used {coupled.network!r:.60} at {coupled.size}, which the task does not have"
         return
     bound = bound_ops_per_second(leg.first_devices.values(), format)
+    # The same steps uncoupled are of the same devices, so they must be possible as well.
     fastest = max(rate, coupled.uncoupled_per_second) * _least_control_operations(used, coupled.size)
     if bound and fastest > bound:
         yield f"{name} is {fastest / bound:.2f} times the most that all devices can do"
@@ -75,6 +77,7 @@ def coupled_doubt(leg: Leg, network: ControlNetwork) -> str:
     kind = coupled.network, coupled.size, coupled.batch_size
     rungs = [rung for control in leg.controls.values() for rung in control.rungs]
     alone = [each for each in rungs if (each.network, each.size, each.batch_size) == kind]
+    # Controls climb to different sizes on unlike devices; a sum can be compared only if all have this one.
     if len(alone) == fabric.ranks:
         times = fsum(rung.examples_per_second for rung in alone) / coupled.uncoupled_per_second
         if not 1 / MOST_OF_A_PIECE <= times <= MOST_OF_A_PIECE:
@@ -82,6 +85,7 @@ def coupled_doubt(leg: Leg, network: ControlNetwork) -> str:
     largest, used = largest_sum(fabric), network.named(coupled.network)
     needed = reduce_seconds(fabric, gradient_bytes(used))
     if largest is not None and largest.bytes >= LEAST_TELLING and needed is not None:
+        # At the rate of the all-reduces, the gradients alone would take so many times the whole of the steps.
         times = needed * coupled.steps / coupled.seconds
         if times > MOST_OF_A_PIECE:
             return f"the coupled control sent its gradients {times:.1f} times as fast as the all-reduces"

@@ -154,7 +154,7 @@ def devices(evidence: Evidence) -> Inspection:
         f"rank {rank} has no device check in leg {leg.index}, though others have"
         for leg in evidence.replay.timed_legs
         for rank in leg.began.ranks
-        if leg.checks and rank not in leg.checks
+        if leg.checks and rank not in leg.checks  # without any check the leg is unknown
     ]
     if found.unknown:
         return unknown(first_few(found.unknown), wrong)
@@ -238,6 +238,7 @@ def segments(evidence: Evidence) -> Inspection:
         f"{v.name} was validated after {v.segment.train_examples} {examples}, less than an eighth of an epoch"
         for attempt in replay.attempts
         for v in attempt.validations[:-1]
+        # Whole steps: a segment may lack up to a batch of an eighth.
         if v.segment.train_examples + attempt.trial.hyper.batch_size <= least
         if v.segment.train_seconds < SEGMENT_SECONDS
     ]

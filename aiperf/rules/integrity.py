@@ -149,6 +149,7 @@ def steps(evidence: Evidence) -> Inspection:
                     f"{validation.name}: {segment.steps} steps and {segment.train_examples} {example}s, "
                     f"but its blocks add up to {blocks[0]} and {blocks[1]}"
                 )
+            # Both are whole microseconds; the tolerance is for the error of sums of floats.
             elif not isclose(all_seconds[place], segment.train_seconds, rel_tol=1e-6, abs_tol=1e-6):
                 took = f"{segment.train_seconds:.6f} s, but its blocks took {all_seconds[place]:.6f} s"
                 contradictions.append(f"{validation.name}: {took}")

@@ -319,6 +319,7 @@ def _ceiling_faults(ceiling: Ceiling, ready: Ready | None, format: str) -> Itera
     if not all(min(time.seconds, time.prepare_seconds, time.error) >= 0 for time in times):
         yield f"{name}: a step has a negative duration or error"
     bound = ready and bound_ops_per_second([ready], format)
+    # With any number of threads: what was measured was computed, so it must be possible.
     fastest = max(ceiling.fastest, *(rate.fastest for rate in ceiling.products.values()))
     if bound and not fastest <= bound:
         yield f"{name} is {fastest / bound:.2f} times the most that {ceiling.device} can do"
@@ -331,7 +332,8 @@ def _thread_faults(ceiling: Ceiling, ready: Ready | None, of_trials: Set[int]) -
     most = None if ready is None or ready.processor is None else ready.processor.logical
     stated = "" if ready is None else ready.settings.get("threads", "")
     if ready is not None and listed(ready.device) is not None:
-        most = 0
+        most = 0  # a step of an accelerator has no threads to choose
+    # Whoever sets the number of threads may set more than there are processors.
     if threads < 0 or (most is not None and threads > most and str(threads) != stated):
         yield f"{name} used {threads} threads, but its device has {most}"
     if untimed := {str(count) for count in of_trials} - timed.keys() - {str(threads)}:

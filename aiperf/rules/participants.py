@@ -31,6 +31,7 @@ from aiperf.wire.messages import Processor, Ready
 TIME_OF_DAY_SECONDS = 60.0
 """Seconds by which a clock may be set during a run, or differ on the host that continues it."""
 INITIALISATION_SECONDS = 1800.0
+"""Longest time in seconds from the first line of a leg to the start of its clock."""
 
 MOST_PROCESSORS = 8192
 """Largest number of processors for which Linux can be built: NR_CPUS_RANGE_END in arch/x86/Kconfig, the
@@ -74,6 +75,7 @@ def _shared_devices(leg: Leg) -> Iterator[str]:
     devices: dict[int, tuple[str, str]] = {}
     for event in leg.ranks:
         ready, device = event.ready, (event.ready.host, event.ready.device_id)
+        # A rank that is ready again was restarted, possibly on another device: it gives up the one it had.
         if (before := devices.pop(ready.rank, None)) is not None and owners[before] == ready.rank:
             del owners[before]
         if ready.device_id:
@@ -82,6 +84,7 @@ def _shared_devices(leg: Leg) -> Iterator[str]:
                 yield f"rank {other} and rank {ready.rank} share device {ready.device_id} on {ready.host}"
     hosts = Counter(ready.host for ready in leg.devices.values() if ready.device_id)
     for ready in leg.devices.values():
+        # A rank that sees one device may have been shown its own by the launcher: that number tells nothing.
         if ready.device_id and hosts[ready.host] > ready.visible_devices > 1:
             yield f"{hosts[ready.host]} ranks share the {ready.visible_devices} devices on {ready.host}"
             return

@@ -57,6 +57,7 @@ class _Testimony:
         place = record["trial"], record["attempt"], record["segment"]
         rest = {name: value for name, value in record.items() if name not in PLACE}
         tally, attempt = None if record.keys() == OF_STEPS else tally_of(rest), place[:2]
+        # The keys of `closed` are in the order of their first line: the last one is the attempt at hand.
         if attempt in self.closed and attempt != next(reversed(self.closed)):
             raise ValueError(f"it goes back to trial {attempt[0]}, attempt {attempt[1]}")
         if place[2] != self.closed.setdefault(attempt, 0):
@@ -124,7 +125,7 @@ def _contradictions(evidence: Evidence, found: dict[Author, _Testimony], gaps: s
         group = _group(attempt)
         present = {author: found[author] for author in group if author in found}
         num_closed = len(attempt.validations)
-        for segment in range(num_closed + 1):
+        for segment in range(num_closed + 1):  # the last one is open: nobody is credited with its steps
             place, at = (attempt.trial.number, attempt.number, segment), totals.first[attempt.index] + segment
             journal = int(totals.steps[at]), int(totals.examples[at])
             whole = len(present) == len(group)
@@ -140,6 +141,7 @@ def _contradictions(evidence: Evidence, found: dict[Author, _Testimony], gaps: s
                     yield f"rank {rank} wrote {own} steps of {_named(place)}; the journal has {journal[0]}"
                 else:
                     yield from _uneven(testimony, place, attempt, rank, len(group), example)
+            # Sums and the hash are over all ranks of the group, so one gap leaves nothing to compare.
             if segment < num_closed and whole:
                 validation = attempt.validations[segment]
                 yield from _sums(validation.segment, place, journal, present, example)
@@ -149,6 +151,7 @@ def _contradictions(evidence: Evidence, found: dict[Author, _Testimony], gaps: s
         if attempt.ended is None:  # a group that the master gave up may have worked on
             cut_off.add((attempt.trial.number, attempt.number))
         for author in present:
+            # A rank may close the open segment and begin the next before the master hears of either.
             told[author] |= {(attempt.trial.number, attempt.number, n) for n in range(num_closed + 2)}
     for author, testimony in found.items():
         for place in sorted(testimony.work.keys() - told[author]):
@@ -178,6 +181,8 @@ def _lost(replay: Replay, found: dict[Author, _Testimony]) -> set[tuple[int, Aut
     # A leg or a group may also die between two trials, when no attempt is open.
     at_the_end = {(attempt.leg.index, author) for attempt, author, _ in present if attempt.leg.ended is None}
     died = {(leg.index, loss.group) for leg in replay.legs for loss in leg.losses}
+    # From the last attempt backwards: a death takes the lines that the rank would have written last, as far
+    # back as the attempt of which it did write one.
     for attempt, author, written in reversed(present):
         place = attempt.leg.index, author
         if attempt.ended is None and (attempt.began or (attempt.leg.index, attempt.group) in died):
@@ -203,6 +208,7 @@ def _uneven(
     differ by at most one example. So no rank of a group can leave its work to the others."""
     batch = attempt.trial.hyper.batch_size
     steps, trained = testimony.work.get(place, (0, 0))
+    # -(-a // b) is a / b rounded up.
     if not steps * (batch // num_ranks) <= trained <= steps * -(-batch // num_ranks):
         shared = f"{steps} steps of {batch} {example}s, shared by {counted(num_ranks, 'rank')}"
         yield f"rank {rank} wrote {trained} {example}s of {_named(place)}, which has {shared}"

@@ -37,8 +37,9 @@ hour in one leg has less than a seventh of it."""
 NEWS_SECONDS = 0.1  # by which one message may take longer than the next one
 SILENCE_SECONDS = 3 * AFTER_LAST_LINE_SECONDS
 """Silence in seconds that is not checked: a network or a file system may delay reports for as long."""
-MOST_OF_A_PIECE = 4.0
-"""Largest part of a piece of work that counts, as a multiple of the usual length of a block or validation."""
+MOST_CREDITED = 4.0
+"""Largest part of a piece of work that counts as done during a stall, as a multiple of the usual length of a
+block or validation."""
 
 
 def times(evidence: Evidence) -> Inspection:
@@ -125,10 +126,12 @@ def _overfull_shifts(replay: Replay) -> Iterator[str]:
         leg, end, slack, where = mine.leg, mine.end, mine.slack, f"in leg {mine.leg.index}"
         if leg.released is None:
             yield f"group {mine.group} worked {where}, whose clock never started"
-        elif not slack.min() >= -JITTER_SECONDS:
+        elif not slack.min() >= -JITTER_SECONDS:  # so written, because NaN compares with nothing
             place = int(slack.argmin())
             worked, passed = np.cumsum(mine.seconds)[place], end[place] - leg.released
             yield f"group {mine.group} worked {worked:.1f} s in the first {passed:.1f} s of leg {leg.index}"
+        # Idle time only adds to the slack. It falls where a piece took longer than the time since the end of
+        # the piece before it, as if two had been in work at once.
         elif (np.maximum.accumulate(slack) - slack).max() > LATE_SECONDS + np.diff(end).max(initial=0.0):
             yield f"group {mine.group} worked on two things at once {where}"
 
@@ -166,6 +169,7 @@ class _Shift:
     @property
     def slack(self) -> NDArray[np.float64]:
         """The seconds from the release to the end of each piece in which the group did not work."""
+        # The group's clock may run faster than the master's, so its seconds count as the least they can be.
         return self.end - (self.leg.released or 0.0) - np.cumsum(self.seconds) / (1 + DRIFT)
 
     @property
@@ -179,7 +183,7 @@ class _Shift:
 
 def _shifts(replay: Replay) -> Iterator[_Shift]:
     found = replay.pieces()
-    order = np.lexsort((found.end, found.group, found.leg))
+    order = np.lexsort((found.end, found.group, found.leg))  # by leg, then by group, then by end
     edges = np.flatnonzero(np.diff(found.leg[order]) | np.diff(found.group[order])) + 1
     for mine in np.split(order, edges) if len(order) else []:
         leg, group = replay.legs[found.leg[mine[0]]], int(found.group[mine[0]])
@@ -324,7 +328,7 @@ def _went_on(evidence: Evidence, leg: Leg, stall: Stall, group: int) -> bool:
     mine &= (work.time > stall.begin) & (work.time <= heard)
     # A group that stalled too reports one long piece, so no piece counts as much longer than usual.
     others = work.seconds[(work.group == group) & (work.leg == leg.index) & ~mine]
-    usual = MOST_OF_A_PIECE * np.median(others) if len(others) else 0.0
+    usual = MOST_CREDITED * np.median(others) if len(others) else 0.0
     pieces_of_work = np.minimum(work.seconds[mine], max(AFTER_LAST_LINE_SECONDS, usual))
     # The first piece began before the stall, and the last one is reported when it is done.
     edges = AFTER_LAST_LINE_SECONDS + pieces_of_work.max(initial=0.0)

@@ -82,6 +82,7 @@ def _kept(attempt: Attempt) -> Iterator[str]:
     segments = [NOTHING_KEPT if best is None else best.segment.index for best in right]
     if kept not in segments:
         yield f"trial {number} kept segment {kept}, but {segments[0]} was its best one"
+    # A master that stalled across the deadline wrote the validation down that much later.
     late += sum(stall.seconds for stall in leg.stalls if stall.end > deadline)
     if kept != NOTHING_KEPT and validations[kept].end > deadline + late:
         yield f"trial {number} kept segment {kept}, which ended long after the deadline"
@@ -94,6 +95,7 @@ def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iter
     for validation in attempt.validations:
         segment = validation.segment
         is_last = segment.index == len(attempt.validations) - 1 and not goes_on
+        # A group closes a segment after SEGMENT_SECONDS, however many of its steps are left.
         early = segment.steps < planned.segment_steps and segment.train_seconds < SEGMENT_SECONDS
         if segment.steps > planned.segment_steps or segment.steps < 1 or (early and not is_last):
             yield f"{validation.name}: {segment.steps} steps, but {planned.segment_steps} were planned"

@@ -100,7 +100,7 @@ Fits = Callable[[Shape, Shape], bool]
 
 def _pair(graph: Graph, rng: random.Random, sites: list[str], fits: Fits) -> tuple[str, str] | None:
     """A source that no ReLU changes, and one of the sites below it, both drawn."""
-    rng.shuffle(sites)
+    rng.shuffle(sites)  # the first that has a source is then as good as any drawn at random
     sources = non_negative_images(graph)
     for node in sites:
         area = graph.shapes[node][1:]
@@ -156,6 +156,8 @@ class BranchSplit(Morphism):
             Node(f"{split}.bn", BatchNorm(), (f"{split}.conv",)),
             Node(f"{split}.add", Add(), (self.node, f"{split}.bn")),
         ]
+        # A convolution's gradient comes through the γ behind it, of which each branch has its share; that of
+        # γ itself depends on what is normalised, which is the same in both.
         twins = {
             convolution.name: Twin(convolution.name, gradient=self.share),
             self.node: Twin(self.node, share=self.share),
@@ -167,6 +169,7 @@ class BranchSplit(Morphism):
     @classmethod
     def propose(cls, graph: Graph, rng: random.Random) -> BranchSplit:
         sites = [node.name for node in graph.nodes if _branch(graph, node.name)]
+        # As the shares of copied channels: from 5/8 to 7/8, in 256ths (`_copied` in widen.py).
         return cls(
             choose(rng, sites, "batch norm that alone reads a convolution"), rng.randint(160, 224) / 256
         )

@@ -14,6 +14,7 @@ from nas.graph import Graph, Node
 from nas.layers import Concat, Flatten, Layer, Shape
 
 NEW = -1
+"""Stands in an index for a channel that the parent does not have."""
 Index = NDArray[np.intp]
 
 
@@ -95,6 +96,7 @@ class Reading:
         """
         kept = np.flatnonzero(self.rows.source >= 0)
         reads, was_reads = len(self.columns.source) // self.groups, self.was_columns // self.was_groups
+        # Of R rows in G groups, row r belongs to group r·G // R, in the child as in the parent.
         group = kept * self.groups // len(self.rows.source)
         was_group = self.rows.source[kept] * self.was_groups // self.was_rows
         for one, was in sorted(set(zip(group.tolist(), was_group.tolist()))):
@@ -115,6 +117,7 @@ class Reading:
         needed = self.was_columns // self.was_groups
         for block in self.blocks():
             source = self.columns.source[block.columns] - block.was_first
+            # Compared exactly: shares are in 256ths, whose sums are not rounded.
             if not np.array_equal(
                 np.bincount(source, self.columns.share[block.columns], needed), np.ones(needed)
             ):

@@ -29,6 +29,7 @@ class EnlargeKernel(Morphism):
         wider = _larger(self.node, _convolution(graph, self.node), self.kernel)
         if not live(wider, _area(graph, self.node)):
             raise MorphismError(f"{self.node}: a kernel of {self.kernel} would see padding only")
+        # `_placed` of carry.py lays the old kernel in the middle of zeros.
         return Edit(replaced(graph, {self.node: wider}))
 
     @classmethod
@@ -62,6 +63,7 @@ class Ungroup(Morphism):
             raise MorphismError(
                 f"{self.node} has {layer.groups} groups, which do not merge into {self.groups}"
             )
+        # `Reading.blocks` places the weights of each old group where that group read; the rest is zero.
         return Edit(replaced(graph, {self.node: replace(layer, groups=self.groups)}))
 
     @classmethod
@@ -88,7 +90,7 @@ def _larger(name: str, layer: Conv2d | DepthwiseConv2d, kernel: int) -> Conv2d |
     more = kernel - layer.kernel
     if more <= 0 or more % 2:
         raise MorphismError(f"{name} has a kernel of {layer.kernel}, to which {kernel} adds no whole margin")
-    if layer.padding is None:
+    if layer.padding is None:  # it follows from the kernel
         return replace(layer, kernel=kernel)
     (height, width), (down, right) = layer.paddings, layer.dilations
     return replace(layer, kernel=kernel, padding=(height + down * more // 2, width + right * more // 2))

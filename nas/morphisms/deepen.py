@@ -75,6 +75,7 @@ class DeepenBottleneck(Morphism):
         width, *area = graph.shapes[node]
         kernel = 3 if live(Conv2d(1, 3), area) else 1
         # He et al., CVPR 2016: a quarter inside. Xie et al. (ResNeXt), CVPR 2017: half inside, in groups.
+        # Groups have 8 channels, so below a width of 32 there would be a single one.
         if width >= 32 and rng.random() < 1 / 3:
             channels = rounded(width / 2)
             return cls(node, channels, seed_from(rng), kernel, groups=channels // 8)

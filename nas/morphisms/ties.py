@@ -33,13 +33,14 @@ def ties(graph: Graph) -> list[Tie]:
             root[name] = name = root[root[name]]
         return name
 
+    # Whatever treats each channel by itself has as many as it reads; an addition ties all that it reads.
     for node in graph.nodes:
         if node.layer.mixes_channels or isinstance(node.layer, Concat):
             continue
         first = find(node.inputs[0])
         for name in (node.name, *node.inputs[1:]):
             root[find(name)] = first
-    stuck = {find(INPUT), find(graph.output)}
+    stuck = {find(INPUT), find(graph.output)}  # given by the data
     stuck.update(find(node.inputs[0]) for node in graph.nodes if node.layer.fixes_width)
     torn = {find(node.name) for node in graph.nodes if node.layer.tears_copies}
     groups: dict[str, int] = {}
@@ -66,6 +67,7 @@ def ties(graph: Graph) -> list[Tie]:
             stuck.add(own)
     # The width of a concatenation is a sum. What ties it to another width, or to groups, fixes its parts.
     stuck.update(tied for tied, num in sums.items() if num > 1 or tied in producers or tied in groups)
+    # From the end, so that one pass is enough for a concatenation that another one reads.
     for node in reversed(graph.nodes):
         if isinstance(node.layer, Concat):
             parts = {find(name) for name in node.inputs}

@@ -136,7 +136,7 @@ def _unread(old: int, new: int, rng: np.random.Generator) -> Channels:
 def _copied(old: int, new: int, rng: np.random.Generator) -> Channels:
     """The old channels, and copies of some, drawn; both share what reads them, unevenly so that they part."""
     twice = rng.permutation(old)[: new - old]
-    # In 256ths, so that both shares are exact numbers.
+    # From 5/8 to 7/8, in 256ths, so that both shares are exact numbers and add up to 1 without rounding.
     kept = rng.integers(160, 225, new - old) / 256
     share = np.ones(new)
     share[twice], share[old:] = kept, 1 - kept

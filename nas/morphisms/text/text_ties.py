@@ -28,9 +28,14 @@ from nas.morphisms.channels import MOST_FEATURES, MorphismError
 from nas.morphisms.sites import FACTORS, known, possible, rounded
 
 ACTIVATIONS = (GELU, SiLU, SquaredReLU, ReLU)
+"""What stands between the two matrices of an MLP."""
 MIXING = (Linear, Embedding, Attention, Experts)
+"""Layers that put out sums over what they read, so that a tie ends at them. All others pass features on."""
 OF_HIDDEN = (*ACTIVATIONS, Product, Add, Dropout)
+"""What hidden features may pass: it treats each by itself, so that new ones change no old one."""
 OF_STREAM = (Add, RMSNorm, Dropout)
+"""What the features of a stream may pass. A norm mixes them by their mean of squares, for which `WidenStream`
+makes up."""
 
 
 @dataclass(frozen=True)

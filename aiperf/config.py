@@ -233,7 +233,7 @@ class LimitsConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """One run, whole."""
+    """All settings of a run, as the first line of its journal has them."""
 
     preset: str
     """The preset this began as."""

@@ -48,7 +48,8 @@ class Sge(Scheduler):
     )
 
     def launchers(self) -> Iterable[Launcher]:
-        """A warning is sent to Open MPI's daemons on all nodes as well, and would end them."""
+        """The launchers, with daemons that ignore a warning: Grid Engine sends it to Open MPI's daemons on
+        all nodes as well, and it would end them."""
         daemons = {
             "OMPI_MCA_orte_launch_agent": f'"{DEAF} orted"',
             "PRTE_MCA_prte_launch_agent": f'"{DEAF} prted"',

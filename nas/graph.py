@@ -359,7 +359,8 @@ class Graph:
 
     @cached_property
     def _node_charges(self) -> Mapping[str, Charge]:
-        """The gradient of an input is needed only where weights stand above."""
+        """What each node costs, by name. The gradient of an input is left out where no weights stand above
+        it, because nothing would use it."""
         charges = dict(zip(map(_NAME, self.nodes), map(_CHARGE, self._facts)))
         untrained, num = self._untrained
         for node, facts in islice(zip(self.nodes, self._facts), num):

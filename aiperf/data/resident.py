@@ -37,11 +37,12 @@ class ResidentSplit(Split):
 
     @abstractmethod
     def show(self, images: Tensor, draws: Tensor) -> Tensor:
-        """Images by number (m,) on the device, draws (m, d): float32 (m, height, width, channels)."""
+        """The images of these numbers (m,), augmented as their draws (m, d) say: float32 (m, height, width,
+        channels), on the device."""
 
     @abstractmethod
     def show_range(self, start: int, stop: int) -> Tensor:
-        """Consecutive images as they are, not augmented: float32 (m, height, width, channels)."""
+        """The images from `start` to before `stop`, not augmented: float32 (m, height, width, channels)."""
 
     def stream(self, batch_size: int, seed: int, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
         mine = share_of_step(batch_size, rank, ranks)

@@ -15,7 +15,7 @@ from pathlib import Path
 from nas.bounded import system_text
 
 MOST_CORES = 1 << 16
-"""More cores than a host has."""
+"""A list with a core of this number or a larger one is not believed: no host has as many."""
 
 
 def stay_near(address: str, root: Path = Path("/")) -> str:

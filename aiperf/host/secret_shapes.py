@@ -67,7 +67,7 @@ def without_secrets(text: str) -> str:
 
 
 def without_tokens(text: str) -> str:
-    """The same, except for random words, which in a folder's name are a hash."""
+    """The text without secrets of a known form; random words stay, which in a folder's name are a hash."""
     text = _SHAPES.sub(SECRET, text)
     text = _IN_ADDRESS.sub(SECRET, text)
     return _NAMED.sub(lambda found: found[1] + SECRET, text)

@@ -83,9 +83,9 @@ class Leg:
     alive: dict[int, set[int]] = field(default_factory=dict)
     """The ranks that are ready now, by group."""
     first: float = 0.0
-    """Time of the first line."""
+    """Time of the first line of the leg."""
     last: float = 0.0
-    """Time of the last line."""
+    """Time of the last line so far."""
     longest_silence: float = 0.0
     """Longest time in seconds between two lines, stalls not counted."""
     stalls: list[Stall] = field(default_factory=list)

@@ -174,7 +174,8 @@ class Names:
     path: Path
     salt: str = ""
     values: dict[Value, Value] = field(default_factory=dict)
-    """Values by commitment. Each was checked, so two commitments never stand for one value."""
+    """The hidden values by their commitments. Each was checked when it was read, so no two commitments stand
+    for one value."""
     offset: int = 0
     """Bytes of the file that were read."""
 

@@ -14,7 +14,7 @@ from nas.ops import TENSOR_OPS
 LEAST_GAIN = 0.02
 """The share of a step's time that another engine must save to be worth another kind of step."""
 ERRORS = 2.0
-"""It must also save this many standard errors of the difference, or the next run would choose otherwise."""
+"""Standard errors of the difference that an engine must save, or the next run would choose otherwise."""
 
 
 def default_of(usable: Collection[str]) -> str:

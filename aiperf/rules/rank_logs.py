@@ -161,7 +161,7 @@ def _contradictions(evidence: Evidence, found: dict[Author, _Testimony], gaps: s
 
 
 def _group(attempt: Attempt) -> list[Author]:
-    """The ranks that trained it."""
+    """Host and number of each rank that trained an attempt; an empty host for a rank that never was ready."""
     devices = attempt.leg.devices
     return [(devices[rank].host if rank in devices else "", rank) for rank in attempt.ranks]
 
@@ -204,8 +204,9 @@ def _strangers(files: RunFiles, known: Collection[Path]) -> Iterator[str]:
 def _uneven(
     testimony: _Testimony, place: Place, attempt: Attempt, rank: int, num_ranks: int, example: str
 ) -> Iterator[str]:
-    """Other than even shares: each rank takes its share of every step and of every validation, and two shares
-    differ by at most one example. So no rank of a group can leave its work to the others."""
+    """Contradicts a rank whose share is not even: each rank takes its share of every step and of every
+    validation, and two shares differ by at most one example. So no rank of a group can leave its work to the
+    others."""
     batch = attempt.trial.hyper.batch_size
     steps, trained = testimony.work.get(place, (0, 0))
     # -(-a // b) is a / b rounded up.
@@ -223,7 +224,7 @@ def _uneven(
 def _sums(
     segment: Segment, place: Place, journal: tuple[int, int], group: dict[Author, _Testimony], example: str
 ) -> Iterator[str]:
-    """The sums over the ranks of a group."""
+    """Compares the sums over the ranks of a group with the journal's segment."""
     examples = sum(testimony.work.get(place, (0, 0))[1] for testimony in group.values())
     if examples != journal[1]:
         yield f"the ranks wrote {examples} {example}s of {_named(place)}; the journal has {journal[1]}"

@@ -89,8 +89,8 @@ def _kept(attempt: Attempt) -> Iterator[str]:
 
 
 def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iterator[str]:
-    """All have the planned length, except the last one and those that took long. Validations are credited
-    too, so a validation that was not due is a contradiction."""
+    """Segments that do not have the planned length, except the last one and those that took long. Validations
+    are credited too, so a validation that was not due is a contradiction."""
     goes_on = attempt.steps > attempt.validated_steps
     for validation in attempt.validations:
         segment = validation.segment

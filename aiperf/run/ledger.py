@@ -38,7 +38,7 @@ class Ledger:
 
     @property
     def quiet_seconds(self) -> float:
-        """Time since the last line in seconds."""
+        """Time in seconds since the last line was written."""
         return self.now - self._written
 
     @property

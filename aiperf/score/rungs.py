@@ -42,7 +42,7 @@ def _order(rung: Rung) -> tuple[bool, str, int, int]:
 
 
 def _at(order: tuple[bool, str, int, int], control: Control) -> Control:
-    """The control with that rung as its own; unchanged if it is already."""
+    """The control as if the rung of this `_order` were the one that it reports; unchanged if it is."""
     *others, own = control.rungs
     if _order(own) == order:
         return control

@@ -23,11 +23,11 @@ class Tally:
     # A long run has a million of them. (`slots=True` makes a second class, and a record names its class.)
     __slots__ = ("of",)
     of: int
-    """Examples."""
+    """Number of examples."""
 
     @property
     def error(self) -> float:
-        """From 0 to 1; what the search makes small."""
+        """Error from 0 to 1, which the search makes small."""
         raise NotImplementedError
 
     @property

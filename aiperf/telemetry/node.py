@@ -91,7 +91,7 @@ def _packages() -> dict[Path, int]:
 
 
 def read_number(path: Path) -> int:
-    """Raises OSError if the file cannot be read, and ValueError if it holds no number."""
+    """The whole number in a file. Raises OSError if it cannot be read, and ValueError if it holds none."""
     return int(path.read_text(encoding="ascii", errors="replace"))
 
 

@@ -22,7 +22,7 @@ from aiperf.wire.messages import DIED, FabricMeeting, FabricPart, FromGroup, Joi
 from nas.record import RecordError, decode, encode
 
 POLL_SECONDS = 0.1
-"""Time between two looks at what the process has written."""
+"""Time in seconds between two looks at what the process has written."""
 
 
 def take_part(

@@ -43,7 +43,7 @@ class Kept:
 
     graph: Graph
     weights: Mapping[str, np.ndarray]
-    """Trained tensors and running statistics."""
+    """Trained tensors and running statistics, by "node.tensor"."""
     state: Mapping[str, Mapping[str, np.ndarray]]
     """The optimizer's state by kind: for each trained tensor an array of its shape, or its number of steps,
     (). With muon each tensor has its own kinds. Empty before the first step."""

@@ -23,7 +23,7 @@ from nas.layers.shapes import Shape, ShapeError, is_size, refuse_no_sizes, refus
 from nas.ops import Cost, Ops
 
 HEAD_NORM_EPSILON = 1e-6
-"""As of an `RMSNorm` whose epsilon is not stated."""
+"""Added to the mean of squares of a head, as in an `RMSNorm` that states no epsilon."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -44,12 +44,14 @@ def vector(layer: object, inputs: tuple[Shape, ...]) -> Shape:
 
 
 def symbols(layer: object, inputs: tuple[Shape, ...]) -> Shape:
-    """The one input of a layer of symbols."""
+    """The shape (positions,) of the one input of a layer that reads symbols. Raises ShapeError for
+    another."""
     return _of_sides(1, layer, inputs, "(positions,)")
 
 
 def sequence(layer: object, inputs: tuple[Shape, ...]) -> Shape:
-    """The one input of a layer of sequences."""
+    """The shape (positions, features) of the one input of a layer of sequences. Raises ShapeError for
+    another."""
     return _of_sides(2, layer, inputs, "(positions, features)")
 
 

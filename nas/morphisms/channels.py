@@ -85,7 +85,7 @@ class Reading:
 
     @cached_property
     def same(self) -> bool:
-        """Whether it takes all as it is, in the same order."""
+        """Whether the child's layer takes the parent's tensor as it is, in the same order."""
         return self.groups == self.was_groups and self.rows.identical and self.columns.identical
 
     def blocks(self) -> Iterator[Block]:

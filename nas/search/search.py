@@ -108,7 +108,8 @@ class Search:
         return candidate
 
     def dispatched(self, number: int, parent: int | None, morphisms: tuple[Morphism, ...]) -> Candidate:
-        """Notes what an earlier process asked for. Raises ValueError for a parent that is not alive."""
+        """Notes a trial that an earlier process of the run has dispatched, and returns its candidate. Raises
+        ValueError for a parent that is not alive."""
         if parent is not None and parent not in self._living:
             raise ValueError(f"trial {number}: its parent {parent} is not alive; the order is not as it was")
         graph = self.seed if parent is None else self._living[parent].trial.graph

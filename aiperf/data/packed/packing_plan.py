@@ -60,7 +60,7 @@ class PlannedShard:
 
     @property
     def unfinished(self) -> str:
-        """Name of its file until it is whole."""
+        """Name of the shard's file while it is written, so that a shard with its own name is always whole."""
         return f".{self.name}.part"
 
 

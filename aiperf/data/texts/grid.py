@@ -40,7 +40,8 @@ class WindowSource(ABC):
 
 
 class WindowSplit(Split):
-    """Symbols (n, size) and the byte after each, both int64."""
+    """Windows of a text as examples: symbols (n, size), and for each the symbol that follows it, both
+    int64."""
 
     def __init__(self, grid: Grid, windows: WindowSource, num_examples: int = 0) -> None:
         """An epoch has `num_examples` windows; 0: all of the grid."""

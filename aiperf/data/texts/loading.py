@@ -34,7 +34,7 @@ PACKED = "python_docs.txt.xz"
 
 
 class HeldWindows(WindowSource):
-    """Out of a text that lies on the device."""
+    """Windows of a text that lies on the device whole."""
 
     read = False
 

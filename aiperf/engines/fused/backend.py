@@ -78,13 +78,13 @@ class Backend(ABC):
 
     @abstractmethod
     def gate(self, images: Tensor, gates: Tensor) -> Tensor:
-        """Images times gates (batch, channels)."""
+        """Images (batch, channels, height, width), each channel times its gate (batch, channels)."""
 
     @abstractmethod
     def gate_backward(
         self, first: Tensor, second: Tensor | None, images: Tensor, gates: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Gradients of images and gates."""
+        """The gradients of the images and of the gates; that of the output is `first` plus `second`."""
 
     @abstractmethod
     def mean(self, images: Tensor) -> Tensor:

@@ -24,7 +24,8 @@ CONTROL_SIZES = (32, 64, 112, 160, 224)
 CLIMB = tuple((size, 8) for size in CONTROL_SIZES)
 """Side of the images, and images per step. A step cannot be interrupted, so the sides grow."""
 CONTROL_CLASSES = 1000
-"""Those of ImageNet, whatever a run learns: rates of the control are compared between runs."""
+"""Number of classes of the control: those of ImageNet, whatever a run learns, because rates of the control
+are compared between runs."""
 IMAGENET: Mapping[str, Any] = {
     "classes": IMAGENET_1K.classes,
     "channels": 3,

@@ -68,7 +68,7 @@ class Predicted(Tally):
 
     @property
     def asked(self) -> tuple[int, ...]:
-        """What must be equal in two tallies of the same examples."""
+        """The number of windows and of their bytes, which two tallies of the same examples have in common."""
         return self.of, self.bytes
 
     @property

@@ -101,7 +101,7 @@ def _widen_together(graph: Graph, tie: TextTie) -> bool:
 
 
 def tie_of(graph: Graph, sites: list[TextTie], name: str, what: str) -> TextTie:
-    """The tie that a node writes."""
+    """The tie into which a node writes. Raises MorphismError if its width is not free."""
     known(graph, name)
     for tie in sites:
         if name in [node.name for node in tie.writers]:

@@ -70,7 +70,6 @@ FAILS = [
     ("run --data nowhere", "nowhere is not a folder; give the folder of your images with --data"),
     ("run --minutes 1 --hours 1", "give only one"),
     ("run --set data.nmae=digits", "no key 'data.nmae'; did you mean 'data.name'? keys: preset"),
-    ("run --set data.name=cifar", "it must be one of digits, idx"),
     ("run --seed resnet51", "neither a seed nor a file; did you mean 'resnet50'? seeds: resnet50"),
     ("run --seed gpt-4x128", "seed_architecture: gpt-4x128 is for text, not for"),
     ("run --directory R", "resume it, or choose another"),

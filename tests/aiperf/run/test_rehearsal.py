@@ -122,7 +122,6 @@ def test_a_set_that_can_be_ranked_has_a_least_span(monkeypatch: pytest.MonkeyPat
         ({"data.name": "idx", "data.path": "/nowhere"}, "data.path is '/nowhere', which is not a folder"),
         ({"data.classes": 12, "data.channels": 3}, "set data.channels = 1. Also: scikit-learn's digits: "),
         ({"ranked": True}, "ranked = true, but classes is 10, not 1000"),
-        ({"seed_architecture": "gpt-4x128"}, "gpt-4x128 is for text, not for images of (1, 32, 32)"),
         # No processor multiplies in tf32.
         ({"training.format": "tf32"}, "training.format is tf32, which is too slow on"),
     ],

@@ -34,6 +34,7 @@ FREQUENCIES = Path("/sys/devices/system/cpu")
 CACHES = FREQUENCIES / "cpu0" / "cache"
 # This driver reports the clock without boost as the highest: docs.kernel.org/admin-guide/pm/cpufreq.html.
 WITHOUT_BOOST = "acpi-cpufreq"
+# The request of prctl(2), and the bits of its answer that are the length of a vector (linux/prctl.h).
 PR_SVE_GET_VL, VECTOR_BYTES = 51, 0xFFFF
 
 

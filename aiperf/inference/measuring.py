@@ -233,6 +233,7 @@ def _times(system: System, number: int) -> Sequence[float]:
 SHORT_TEST = 1 / 20
 """Length of a short test in a search, as a fraction of the full length; it is at least `LEAST_SECONDS`."""
 LEAST_SECONDS = 2.0
+"""Least length of a short test in seconds, however short a full one is."""
 FIRST_LOAD, LEAST_LOAD = 0.5, 0.05
 """First rate of a search, as a fraction of the rate in large batches; and lowest rate, as a fraction of the
 rate at which single samples follow each other without a pause: below it, hardly any sample waits for

@@ -39,6 +39,7 @@ RULES_VERSION = 3
 holds from its version on (`aiperf.rules.verdict`)."""
 _WRITTEN = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _TAIL = len(',"chain":""}') + 64
+"""Bytes at the end of each line that its own hash is not made of: the hash has 64 hexadecimal digits."""
 _BEGINNING = b'{"t":0.0,"type":"Opened"'
 """How the first line of a journal begins; what begins differently is somebody's own file."""
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)

@@ -11,7 +11,7 @@ from aiperf.proposing.pace import block_seconds
 from nas.graph import Graph
 from nas.ops import OPS
 
-RANKED_HOURS = 1.0
+RANKED_HOURS = 1.0  # as LEAST_SPAN_SECONDS of aiperf.rules, which stands on a higher floor
 LINE_BYTES = 330  # median length of a line of the journal
 
 

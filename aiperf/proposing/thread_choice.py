@@ -25,6 +25,7 @@ NEARLY = 1.1
 LEAST_ROUNDS = 5
 """Minimum number of rounds from which the reliability of a choice can be estimated."""
 RESAMPLES = 200
+"""Number of bootstrap samples of the rounds: the standard error of a share of them is at most 3.5 %."""
 
 Pair = tuple[int, str]
 """A number of threads, and an engine."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 MAGIC = b"aiperf/1"
 """First bytes of a hello: the program and the version of what follows."""
-NONCE_BYTES = MAC_BYTES = 32
+NONCE_BYTES = MAC_BYTES = 32  # a MAC is a digest of SHA-256
 HELLO = struct.Struct(f"<8sII{NONCE_BYTES}s{MAC_BYTES}s")
 """Magic, rank, number of ranks, a random number, MAC."""
 ANSWER = struct.Struct(f"<{NONCE_BYTES}s{MAC_BYTES}s")

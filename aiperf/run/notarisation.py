@@ -27,13 +27,14 @@ from aiperf.os_error import reason
 
 NONCE_SECONDS = 8.0
 """Longest wait for the nonce in seconds, less than `AFTER_LAST_LINE_SECONDS`, so that it is no stall."""
-TICK_SECONDS = 0.1
+TICK_SECONDS = 0.1  # between two looks whether an answer is there that the run waits for
 HAND_OVER_SECONDS = 30.0
 """Time between two heads that are handed over, in seconds. A journal can be changed after the fact only
 behind its last head."""
 SHARE_OF_SPAN = 0.05
 """The same as a share of a shorter span, which would otherwise have no head in it."""
 LEAST_SECONDS = 1.0
+"""Least time between two heads in seconds, however short the span is."""
 LAST_SECONDS = 10.0
 """Longest wait for the file system at the end of the leg, in seconds."""
 SETTLE_SECONDS = 5.0

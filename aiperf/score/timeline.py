@@ -20,12 +20,14 @@ Array = NDArray[Any]
 
 LONGEST_BIN_SECONDS = 360.0
 BINS_OF_A_SHORT_RUN = 60
+"""Length of a bin in seconds, and the number of bins of a run that has less than six hours for so many."""
 MOST_BINS = 10_000
 """Maximum number of bins, enough for six weeks of the longest ones; a span of a million years in a hostile
 journal must not exhaust the memory."""
 STABLE_SHARE = 0.95
 """Fraction of the groups that must be at work in a bin for it to belong to the stable window."""
 RESAMPLES = 2000
+"""Number of bootstrap samples, of which 50 lie beyond each end of an interval of 95 %."""
 LEAST_BINS = 4
 """Minimum number of bins for a confidence interval."""
 

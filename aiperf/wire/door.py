@@ -26,7 +26,7 @@ _ELSEWHERE = ("192.0.2.1", 9)
 """An address that no host has (RFC 5737), by which the system is asked for its default route."""
 _SIOCGIFADDR = 0x8915
 """Request for the IPv4 address of an interface: netdevice(7)."""
-_SO_ATTACH_FILTER = 26
+_SO_ATTACH_FILTER = 26  # asm-generic/socket.h; Python has no name for it
 _DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 """A filter of one instruction, `return 0`: no byte of a packet is accepted (socket(7), SO_ATTACH_FILTER)."""
 

@@ -14,7 +14,7 @@ import numpy as np
 from nas.search.search import Search
 from nas.search.trials import Living
 
-LARGEST_TOURNAMENT = 25
+LARGEST_TOURNAMENT = 25  # rivals, as for a population of 125
 
 # Power laws fall by a factor of two for each factor of 2^(1/exponent) in examples: error = c + a·examples^-e
 # (Domhan et al., "Speeding up automatic hyperparameter optimization of deep neural networks by

@@ -84,7 +84,7 @@ _RUNTIME = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 # system, and each step then takes a page fault for every 4 KiB: up to 8,500 in a step of a grown network for
 # the digits.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_NEVER = 2**31 - 1
+_NEVER = 2**31 - 1  # the largest value that mallopt takes, an int
 _LARGEST = (2**30, 2**25)
 """Sizes in bytes up to which memory is taken from the heap, to be tried in this order: glibc before version
 2.35 accepts at most 32 MiB."""

@@ -102,6 +102,7 @@ class Conduct:
         key = message.trial.number, message.attempt
         self._assigned[key] = now
         actions = self._turn(now)
+        # After a stop its turn comes at once, and it is given up: then nothing is left to prepare.
         return [Prepare(message), *actions] if key in self._assigned else actions
 
     def _turn(self, now: float) -> list[Action]:
@@ -170,6 +171,7 @@ class Conduct:
             return [Say(started), self._course.first()]
         assert self._course, event
         actions = list(self._course.take(event, now))
+        # The next job begins here, not once the weights are written: both go on side by side.
         if isinstance(end := actions[-1], Close):
             self._closed[number, attempt] = assign, end, event.ended
             actions += self._over(now)

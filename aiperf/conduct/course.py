@@ -49,6 +49,7 @@ class Course:
 
     def _open_segment(self) -> None:
         self._steps, self._examples, self._seconds = 0, 0, 0.0
+        # A model's step is as long in each segment; of a real one, the last that was measured counts.
         if math.isfinite(self._built.step_seconds):
             self._step_seconds = self._built.step_seconds
 
@@ -81,8 +82,10 @@ class Course:
     def _end(self, now: float, made: int) -> int:
         """The step at which the trial will end, its validations included: the plan's last, or one before."""
         steps = self._plan.steps
+        # Over a segment and not its last block, so that one slow block does not end the learning rate early.
         seconds = self._seconds / self._steps if self._steps else self._step_seconds
         seconds += self._pace.validate_seconds / self._plan.segment_steps
+        # At least one step is made, however little time is left.
         return min(steps, made + 1 + int(min(self._pace.steps_left(now, seconds), steps)))
 
     def _validation(self, done: ValidationDone, now: float) -> Iterator[Action]:

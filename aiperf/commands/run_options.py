@@ -278,11 +278,19 @@ def take_request(parameters: dict[str, Any]) -> RunRequest:
 
 def rank_words(context: click.Context) -> tuple[str, ...]:
     """The arguments of `rank_options` that the user typed, to be passed on."""
+    return typed_words(context, _RANK_NAMES)
+
+
+def typed_words(context: click.Context, names: Collection[str]) -> tuple[str, ...]:
+    """The arguments of these parameters that the user typed, as arguments of another command that has them
+    too."""
     words: list[str] = []
-    for option in _RANK_NAMES:
-        if is_typed(option, context):
-            value = context.params[option]
-            words += [f"--{option.replace('_', '-')}", *([] if value is True else [str(value)])]
+    for option in context.command.params:
+        if option.name in names and is_typed(option.name, context):
+            given = context.params[option.name]
+            for value in given if option.multiple else (given,):
+                text = f"{value:.15g}" if isinstance(value, float) else str(value)
+                words += [option.opts[0], *([] if value is True else [text])]
     return tuple(words)
 
 

@@ -16,7 +16,7 @@ LEAST_GAIN = 0.02
 ERRORS = 2.0
 """It must also save this many standard errors of the difference, or the next run would choose otherwise."""
 NOT_COMPARED = "the engines were not compared: too few steps fit into the time before the span"
-"""Why a run without measured steps is eager: it is so short, or its steps take so long, that even the smallest
+"""Why a run without measured steps is eager: it is so short, or its steps are so long, that even the smallest
 batch could not be timed often enough."""
 
 

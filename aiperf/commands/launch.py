@@ -61,7 +61,10 @@ def launch() -> None:
 def _command_for(word: str, scheduler: Scheduler) -> click.Command:
     """The sub-command for a scheduler, whose name is `word`."""
 
-    @click.command(word, help=f"Write a batch script for {scheduler.title}; --submit submits it.")
+    example = f"aiperf-hpc launch {word} --nodes 4 -- --preset synthetic"
+    about = f"Write a batch script for {scheduler.title}; --submit submits it."
+
+    @click.command(word, help=f"{about}\n\nOptions of the run go after --, such as: {example}")
     @site_option
     @click.option("--nodes", type=click.IntRange(1), default=1, help="Number of nodes.")
     @hours_option

@@ -119,8 +119,8 @@ _CONFIG_OPTIONS = (
         "--allow-deviating",
         is_flag=True,
         default=None,
-        help="Go on if a device computes other bits than its equals before the clock starts; such a run is "
-        "not ranked.",
+        help="Continue if a device computes other bits than its equals before the clock starts; such a run "
+        "is not ranked.",
     ),
     click.option(
         "--set",

@@ -33,10 +33,13 @@ from aiperf.config import (
 from aiperf.errors import ConfigError
 from aiperf.pretending.assumptions import assumed
 from aiperf.ranks.rank_options import BACKENDS, RankOptions
+from aiperf.tasks.language.text_windows import TextWindows
 from launch.current_job import job_name, job_seconds_left
 from launch.job import MARGIN_SECONDS
 from nas.search_names import OWN_SEARCHES
 
+TEXT = "text"
+"""Name of data that are a text of the user's, or the bundled one."""
 DEFAULT, OWN = "digits", "own"
 """Presets: the default one, and the one for the user's own images."""
 OF_IMAGES = ("data.channels", "data.classes", "data.size")
@@ -318,7 +321,8 @@ class RunRequest:
         of_the_images = _inferred(given) if self.preset == OWN else {}
         preset = load_preset(self.preset)
         # From the weakest to the strongest: what a user typed overrides what was found.
-        return _with_bounds_of_seed(preset, with_overrides(preset, of_the_images | of_the_job | given), given)
+        config = with_overrides(preset, of_the_images | of_the_job | given)
+        return _with_bounds_of_seed(preset, with_overrides(config, _fitting(config, given)), given)
 
     def given(self) -> dict[str, Any]:
         """The settings that were given in addition to the preset, by dotted key. Raises ConfigError."""
@@ -354,6 +358,23 @@ def _inferred(given: Mapping[str, Any]) -> dict[str, Any]:
     found = infer_data(str(folder), counts)
     say(f"found in {folder}: {_settings_text({**found, **given}, found.keys() - given)}")
     return found
+
+
+def _fitting(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with which a short text fits, which are also printed: a preset's numbers are those of its own
+    text. Only for one file, whose size needs no reading; the ranks refuse any other text that is too
+    short, and a setting that was given."""
+    path = config.data.path
+    if config.data.name != TEXT or config.ranked or not os.path.isfile(path):
+        return {}
+    text = TextWindows(os.path.getsize(path), config.data.size)
+    wanted = {key: getattr(config.data, key) for key in ("training_examples", "validation_examples")}
+    lower = {f"data.{key}": number for key, number in text.to_lower(wanted).items()}
+    if not lower or lower.keys() & given:
+        return {}
+    changed = ", ".join(f"{key.removeprefix('data.')} {number}" for key, number in lower.items())
+    say(f"{path} is a short text: {changed}")
+    return lower
 
 
 def _settings_text(settings: Mapping[str, Any], inferred: Collection[str]) -> str:

@@ -53,6 +53,25 @@ def test_the_next_command_has_the_options_of_this_one() -> None:
     assert typed_words(context, {*context.params} - {"wait_seconds"}) == words
 
 
+@pytest.mark.parametrize(
+    ("num_bytes", "words", "expected"),
+    [
+        (700_000, (), (256, 250, 128)),
+        (400_000, (), (256, 250, 78)),
+        (60_000, (), (256, 209, 11)),
+        (1_000, (), (32, 27, 1)),
+        (400_000, ("--set", "data.validation_examples=100"), (256, 250, 100)),  # refused by the ranks
+    ],
+)
+def test_a_preset_for_a_longer_text_fits_a_short_file(
+    num_bytes: int, words: tuple[str, ...], expected: tuple[int, int, int], tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_bytes(bytes(num_bytes))
+    context = run.make_context("run", ["--preset", "text", "--data", str(tmp_path / "text"), *words])
+    data = take_request(dict(context.params)).config().data
+    assert (data.size, data.training_examples, data.validation_examples) == expected
+
+
 @pytest.mark.parametrize(("content", "seconds"), [("held", 32.0), ("", 0.0)])
 def test_a_lock_ages_by_the_clock_of_the_file_server(
     content: str, seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

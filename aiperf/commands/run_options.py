@@ -1,9 +1,10 @@
 """Options for what is run and on which ranks, of `run` and of similar commands, and the configuration that
-follows from them, from the batch job and from the images.
+follows from them, from the batch job and from the data.
 
 Options are declared once and added to each command that runs something: `run`, `doctor`, `nni config`, and
 the batch scripts, which pass them on. An option that is not typed is None, so that the preset decides; the
-order of precedence is the command line, the batch job, the images, the preset.
+order of precedence is the command line, the batch job, the data, the preset. It is one file, because an
+option, the key that it sets and what takes its place if it is not typed are read together.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ STOPPED = [
     "processes of the run were stopped for 10 s",
 ]
 ALL = ["100.0 % of this host's CPU time went to other programs, including 100.0 % to the hypervisor"]
-TOO_LITTLE = ["unknown (too little of the span was looked at)"]
+TOO_LITTLE = ["unknown (too little of the span was sampled)"]
 THIRDS = [(110.0, QUIET), (120.0, QUIET), (130.0, QUIET)]
 BUSY_AND_STOPPED = [(110.0, BUSY), (120.0, replace(BUSY, stolen=0.0, stopped=9.6))]
 

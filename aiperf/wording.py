@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import groupby
 
 _PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
 
@@ -124,6 +125,12 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def counted(number: int, noun: str) -> str:
     """A number with its noun: "1 leg", "2,000 legs"."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def in_a_row(values: Iterable[object]) -> str:
+    """ "6, 14 times 3, 120": equal ones in a row are counted."""
+    rows = [(value, len(list(same))) for value, same in groupby(values)]
+    return ", ".join(f"{times} times {value}" if times > 1 else str(value) for value, times in rows)
 
 
 def first_few(faults: Sequence[str]) -> str:

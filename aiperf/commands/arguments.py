@@ -15,7 +15,7 @@ from aiperf.errors import ConfigError
 
 DEVICES = ("auto", "cuda", "npu", "xpu", "cpu")
 """Kinds of devices, by the names that PyTorch has for them."""
-GPU = "auto takes the accelerator that is there; cuda is PyTorch's name for GPUs of NVIDIA and AMD"
+GPU = "auto takes an available accelerator; cuda is PyTorch's name for GPUs of NVIDIA and AMD"
 OTHER_DEVICES = dict.fromkeys(("gpu", "rocm", "hip", "nvidia", "amd"), GPU) | {
     "ascend": "Ascend is npu",
     "intel": "a GPU of Intel is xpu",
@@ -47,7 +47,7 @@ class Number(click.FloatRange):
         if with_unit := WITH_UNIT.fullmatch(str(value)):
             number, unit = with_unit.groups()
             alone = f"{float(number) / 100:g}" if unit == "%" else number
-            self.fail(f"{value!r} has a unit; give the number alone, such as {alone}", param, context)
+            self.fail(f"{value!r} has a unit; give the number alone: {alone}", param, context)
         result: float = super().convert(value, param, context)
         if isnan(result):
             self.fail(f"{value!r} is not a number.", param, context)

@@ -10,7 +10,7 @@ import click
 from aiperf.commands.arguments import PATH, Number
 from aiperf.commands.messages import say_line, say_next
 from aiperf.commands.optional_libraries import refuse_no_run
-from aiperf.commands.run_options import RunRequest, config_options, rank_options
+from aiperf.commands.run_options import RunRequest, config_options, rank_options, typed_words
 from aiperf.doctor.check import Grade, checks_json, checks_text
 from aiperf.doctor.examination import examine, examine_alone, serve_examination
 from aiperf.doctor.judge import judge
@@ -68,5 +68,6 @@ def doctor(
     failed = any(check.outcome is Grade.FAILED for check in checks)
     # Under a launcher the next command is that of the batch script, which nobody types.
     if not (failed or as_json or started):
-        say_next("run")
+        context = click.get_current_context()
+        say_next("run", *typed_words(context, {*context.params} - {"wait_seconds", "as_json"}))
     return int(failed)

@@ -26,11 +26,12 @@ from aiperf.commands.batch_jobs import (
     write_script,
 )
 from aiperf.commands.command_groups import HEADING, CommandGroup
-from aiperf.commands.messages import say
+from aiperf.commands.messages import say, say_next
 from aiperf.commands.run_options import take_request
 from aiperf.commands.user_files import write_file
 from aiperf.errors import AiperfError
 from aiperf.host.programs import ToolFailed, ask
+from aiperf.wording import counted
 from launch import SCHEDULERS
 from launch.job import Job
 from launch.scheduler import Scheduler
@@ -60,7 +61,10 @@ def launch() -> None:
 def _command_for(word: str, scheduler: Scheduler) -> click.Command:
     """The sub-command for a scheduler, whose name is `word`."""
 
-    @click.command(word, help=f"Write a batch script for {scheduler.title}; --submit submits it.")
+    example = f"aiperf-hpc launch {word} --nodes 4 -- --preset synthetic"
+    about = f"Write a batch script for {scheduler.title}; --submit submits it."
+
+    @click.command(word, help=f"{about}\n\nOptions of the run go after --, such as: {example}")
     @site_option
     @click.option("--nodes", type=click.IntRange(1), default=1, help="Number of nodes.")
     @hours_option
@@ -121,11 +125,9 @@ def init_site(output: Path) -> None:
     for tool, lines in skipped(answers).items():
         show_skipped(tool, lines)
     tools = ", ".join(QUESTIONS[name][0] for name in OF_SCHEDULER if name in answers)
-    who = f"{tools} answered" if tools else "no scheduler answered"
-    click.echo(
-        f"wrote {output}; {who}, so {text.count(GUESSED)} values are guesses, marked as such. Check them, "
-        f"then run: aiperf-hpc launch slurm --nodes 2 -- --preset digits"
-    )
+    guesses = f'{counted(text.count(GUESSED), "guessed value")}, marked "{GUESSED}"'
+    click.echo(f"wrote {output}; {tools or 'no scheduler'} answered; {guesses}")
+    say_next("launch", "slurm", "--nodes", "2", "--", "--preset", "digits")
 
 
 def _installation() -> str:

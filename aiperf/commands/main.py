@@ -109,7 +109,7 @@ def _remedy(error: click.NoSuchOption) -> str:
         if error.ctx is not None and any(each.name == "options" for each in error.ctx.command.params):
             at = next(n for n, word in enumerate(words) if word.partition("=")[0] == option)
             command = shlex.join([*words[:at], "--", *words[at:]])
-            return f" before --; options of the run stand behind it: aiperf-hpc {command}"
+            return f" before --; options of the run go after it: aiperf-hpc {command}"
     if elsewhere := ELSEWHERE.get((words[0], option)):
         return f" here; {elsewhere}"
     known = [name for name in _options(error.ctx) if name.startswith("--")]

@@ -1,9 +1,10 @@
 """Options for what is run and on which ranks, of `run` and of similar commands, and the configuration that
-follows from them, from the batch job and from the images.
+follows from them, from the batch job and from the data.
 
 Options are declared once and added to each command that runs something: `run`, `doctor`, `nni config`, and
 the batch scripts, which pass them on. An option that is not typed is None, so that the preset decides; the
-order of precedence is the command line, the batch job, the images, the preset.
+order of precedence is the command line, the batch job, the data, the preset. It is one file, because an
+option, the key that it sets and what takes its place if it is not typed are read together.
 """
 
 from __future__ import annotations
@@ -33,10 +34,13 @@ from aiperf.config import (
 from aiperf.errors import ConfigError
 from aiperf.pretending.assumptions import assumed
 from aiperf.ranks.rank_options import BACKENDS, RankOptions
+from aiperf.tasks.language.text_windows import TextWindows
 from launch.current_job import job_name, job_seconds_left
 from launch.job import MARGIN_SECONDS
 from nas.search_names import OWN_SEARCHES
 
+TEXT = "text"
+"""Name of data that are a text of the user's, or the bundled one."""
 DEFAULT, OWN = "digits", "own"
 """Presets: the default one, and the one for the user's own images."""
 OF_IMAGES = ("data.channels", "data.classes", "data.size")
@@ -119,8 +123,8 @@ _CONFIG_OPTIONS = (
         "--allow-deviating",
         is_flag=True,
         default=None,
-        help="Go on if a device computes other bits than its equals before the clock starts; such a run is "
-        "not ranked.",
+        help="Continue if a device computes other bits than its equals before the clock starts; such a run "
+        "is not ranked.",
     ),
     click.option(
         "--set",
@@ -278,11 +282,19 @@ def take_request(parameters: dict[str, Any]) -> RunRequest:
 
 def rank_words(context: click.Context) -> tuple[str, ...]:
     """The arguments of `rank_options` that the user typed, to be passed on."""
+    return typed_words(context, _RANK_NAMES)
+
+
+def typed_words(context: click.Context, names: Collection[str]) -> tuple[str, ...]:
+    """The arguments of these parameters that the user typed, as arguments of another command that has them
+    too."""
     words: list[str] = []
-    for option in _RANK_NAMES:
-        if is_typed(option, context):
-            value = context.params[option]
-            words += [f"--{option.replace('_', '-')}", *([] if value is True else [str(value)])]
+    for option in context.command.params:
+        if option.name in names and is_typed(option.name, context):
+            given = context.params[option.name]
+            for value in given if option.multiple else (given,):
+                text = f"{value:.15g}" if isinstance(value, float) else str(value)
+                words += [option.opts[0], *([] if value is True else [text])]
     return tuple(words)
 
 
@@ -310,7 +322,8 @@ class RunRequest:
         of_the_images = _inferred(given) if self.preset == OWN else {}
         preset = load_preset(self.preset)
         # From the weakest to the strongest: what a user typed overrides what was found.
-        return _with_bounds_of_seed(preset, with_overrides(preset, of_the_images | of_the_job | given), given)
+        config = with_overrides(preset, of_the_images | of_the_job | given)
+        return _with_bounds_of_seed(preset, with_overrides(config, _fitting(config, given)), given)
 
     def given(self) -> dict[str, Any]:
         """The settings that were given in addition to the preset, by dotted key. Raises ConfigError."""
@@ -346,6 +359,23 @@ def _inferred(given: Mapping[str, Any]) -> dict[str, Any]:
     found = infer_data(str(folder), counts)
     say(f"found in {folder}: {_settings_text({**found, **given}, found.keys() - given)}")
     return found
+
+
+def _fitting(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with which a short text fits, which are also printed: a preset's numbers are those of its own
+    text. Only for one file, whose size needs no reading; the ranks refuse any other text that is too
+    short, and a setting that was given."""
+    path = config.data.path
+    if config.data.name != TEXT or config.ranked or not os.path.isfile(path):
+        return {}
+    text = TextWindows(os.path.getsize(path), config.data.size)
+    wanted = {key: getattr(config.data, key) for key in ("training_examples", "validation_examples")}
+    lower = {f"data.{key}": number for key, number in text.to_lower(wanted).items()}
+    if not lower or lower.keys() & given:
+        return {}
+    changed = ", ".join(f"{key.removeprefix('data.')} {number}" for key, number in lower.items())
+    say(f"{path} is a short text: {changed}")
+    return lower
 
 
 def _settings_text(settings: Mapping[str, Any], inferred: Collection[str]) -> str:

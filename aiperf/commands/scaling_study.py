@@ -22,6 +22,7 @@ from aiperf.commands.batch_jobs import (
     write_script,
 )
 from aiperf.commands.compare import refuse_no_table, write_table
+from aiperf.commands.messages import say_next
 from aiperf.commands.run_options import rank_words, take_request
 from aiperf.commands.user_files import reading
 from aiperf.config import to_toml
@@ -111,7 +112,7 @@ def scaling(
     if submit:
         _submit(study, files, _standings(study, files, ask=True))
     click.echo(f"{directory}: {counted(len(sizes), 'size')}, configuration {study.config_hash[:12]}…")
-    click.echo(f"aiperf-hpc launch status {directory}{'' if submit else ' --submit'}")
+    say_next("launch", "status", directory, *([] if submit else ["--submit"]))
 
 
 @click.command()

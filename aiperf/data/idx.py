@@ -141,6 +141,6 @@ def _find(folder: Path, words: tuple[str, ...], what: str) -> Path:
     if len(found) != 1:
         names_text = ", ".join(sorted(found)) or "none"
         raise DataError(
-            f"{folder}: needs exactly one file named {wanted}, has {names_text}; fetch or remove files"
+            f"{folder}: needs exactly one file named {wanted}, has {names_text}; add or remove files"
         )
     return folder / found.popitem()[1]

@@ -15,6 +15,9 @@ LEAST_GAIN = 0.02
 """The share of a step's time that another engine must save to be worth another kind of step."""
 ERRORS = 2.0
 """Standard errors of the difference that an engine must save, or the next run would choose otherwise."""
+NOT_COMPARED = "the engines were not compared: too few steps fit into the time before the span"
+"""Why a run without measured steps is eager: it is so short, or its steps are so long, that even the smallest
+batch could not be timed often enough."""
 
 
 def default_of(usable: Collection[str]) -> str:
@@ -58,7 +61,7 @@ def choose(step: str, times: Mapping[str, StepTime], trial: Expected) -> tuple[s
     usable = {name: time for name, time in times.items() if time.seconds > 0}
     if EAGER not in usable or len(usable) == 1:
         reasons = "; ".join(f"{name}: {time.why_not}" for name, time in times.items() if time.why_not)
-        return EAGER, reasons or "nothing was measured, because a step takes too long"
+        return EAGER, reasons or NOT_COMPARED
     default = default_of(usable)
     eager, base = usable[EAGER].seconds, usable.pop(default)
     expected = min(trial.steps * base.seconds * trial.size, trial.seconds_left)

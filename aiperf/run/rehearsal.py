@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
-from itertools import groupby
 from typing import Any
 
 from aiperf.config import Config
@@ -23,7 +22,7 @@ from aiperf.rules.eligibility import refuse_unrankable, unrankable
 from aiperf.run.checks import check_run
 from aiperf.tasks.registry import task_of
 from aiperf.wire.layout import Described, Place
-from aiperf.wording import bytes_text, counted, duration, figure
+from aiperf.wording import bytes_text, counted, duration, figure, in_a_row
 from nas.graph import Graph
 
 MEASURED_SECONDS = 10.0
@@ -61,7 +60,7 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
     silence = ranks.options.silence_seconds
     expected = forecast(config, seed, examples, rate, groups, ranks_of_a_group, silence, devices[0].kind)
     amounts = task.amount.rate(rate, config.data.size)
-    speed, epochs = figure(float(f"{amounts:.3g}")), _epochs_text(config.training.epochs)
+    speed, epochs = figure(float(f"{amounts:.3g}")), in_a_row(config.training.epochs)
     limit = f"{config.limits.minutes:g} min" if config.limits.minutes else "no limit of time"
     num_trials = expected.trials_a_group
     trials = (
@@ -96,12 +95,6 @@ def rehearsal_text(config: Config, ranks: Ranks, given: float | None) -> str:
         ("disk", f"up to {weights} of weights, {journal} of journal"),
     ]
     return "\n".join(f"{name + ' ':.<26} {text}" for name, text in lines)
-
-
-def _epochs_text(epochs: Sequence[int]) -> str:
-    """ "6, 14 times 3, 120": equal ones in a row are counted."""
-    rows = [(value, len(list(same))) for value, same in groupby(epochs)]
-    return ", ".join(f"{times} times {value}" if times > 1 else str(value) for value, times in rows)
 
 
 def _memory_text(amount: int | None) -> str:

@@ -139,7 +139,7 @@ def columns(each: SizeFigures, assumed: Messages) -> dict[str, str]:
         "requests/s": f"{each.requests_per_second:,.1f}",
         "master busy": percent(each.master_busy),
         "wait for the master, mean": _seconds(each.wait_seconds),
-        "wait for the master, 99 %": _seconds(each.wait_99_seconds),
+        "wait for the master, 99th percentile": _seconds(each.wait_99_seconds),
         "time per message (assumed)": (
             f"{_seconds(each.message_seconds)} ({_seconds(assumed.master_seconds)})"
         ),
@@ -153,7 +153,8 @@ def columns(each: SizeFigures, assumed: Messages) -> dict[str, str]:
         "weights read": scaled(each.read_bytes, "B", 3),
         "both, per second": scaled(both / each.span_seconds if each.span_seconds else 0.0, "B/s", 3),
         "training images read": scaled(each.data_bytes, "B", 3),
-        "time that steps waited for them": percent(each.data_wait),
+        # Differences of times leave a rest, which is no wait.
+        "time that steps waited for them": percent(round(each.data_wait, 9)),
         "simulated in": f"{each.simulated_seconds:.1f} s",
     }
 

@@ -212,7 +212,9 @@ def _together(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]
     if criteria.max_spread:
         rates = [run.score.ops_per_second for run in runs]
         spread = (max(rates) - min(rates)) / median(rates) if len(rates) > 1 else None
-        yield _bounded("max_spread", "all runs", spread, criteria.max_spread, percent)
+        alone = "unknown: one run has no other to compare it with"
+        found = _bounded("max_spread", "all runs", spread, criteria.max_spread, percent)
+        yield replace(found, measured=alone) if spread is None else found
 
 
 def _medians(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
@@ -221,7 +223,8 @@ def _medians(criteria: Criteria, runs: Sequence[Judged]) -> Iterator[Judgement]:
         if bound := getattr(criteria, f"min_{key}"):
             found = _bounded(f"min_{key}", _median_of(runs), _median(_rates(runs, key)), bound, text)
             of_level = f" ({LEVELS[key].text})" if key in LEVELS else ""
-            yield replace(found, measured=found.measured + of_level)
+            why = _why_unknown(runs, key) if found.passed is None else ""
+            yield replace(found, measured=f"{found.measured}{f': {why}' * bool(why)}{of_level}")
 
 
 def _rates(runs: Sequence[Judged], key: str) -> list[float | None]:
@@ -237,6 +240,15 @@ def _rates(runs: Sequence[Judged], key: str) -> list[float | None]:
         sums = [largest(fabric) if (fabric := fabric_of(run.replay)) else None for run in runs]
         return [found.bytes_per_second if found else None for found in sums]
     return [figures(run.replay, run.score)[key].value for run in runs]
+
+
+def _why_unknown(runs: Sequence[Judged], key: str) -> str:
+    """Why the figure of the first run that lacks it is unknown; empty if nothing is known of that."""
+    if key in LEVELS:
+        missing = (energy_at(LEVELS[key], read_energy(run.files, run.replay)).missing for run in runs)
+        return next(filter(None, missing), "")
+    known = (figures(run.replay, run.score)[key] for run in runs if key == "mfu")
+    return next((one.aside for one in known if one.value is None), "")
 
 
 def _median(values: Sequence[float | None]) -> float | None:

@@ -210,7 +210,7 @@ def _score(first: Judged, second: Judged) -> list[list[str]]:
         _ceiling(first, second),
         *_fabric(first, second),
         rows["span_seconds"],
-        ["trials", *(f"{sum(one.score.trials.values()):,}" for one in (first, second)), ""],
+        ["trials dispatched", *(f"{sum(one.score.trials.values()):,}" for one in (first, second)), ""],
         [
             "verdict",
             *(run_tables.verdict_and_class(one.verdict, one.validated) for one in (first, second)),

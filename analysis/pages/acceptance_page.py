@@ -21,6 +21,8 @@ PLACES_SHOWN = 3
 """Most runs and nodes of one criterion that are named; the terminal and the JSON name all."""
 TEXT_SHOWN = 80
 """Most characters of a finding; the terminal and the JSON have all of a longer one."""
+UNKNOWN = "unknown: "
+"""What a finding begins with that is unknown for a reason; the column of outcomes says so already."""
 MEANINGS: Mapping[str, str] = {
     "runs": "number of runs",
     "ranked": "class of the runs",
@@ -110,10 +112,10 @@ def _measured(group: Sequence[Judgement], runs: Sequence[str]) -> str:
     wrong = [each for each in group if not each.passed]
     named = wrong or group
     if len(named) == 1 and not named[0].node:
-        return plain(named[0].measured)
+        return plain(named[0].measured.removeprefix(UNKNOWN))
     places: dict[str, list[str]] = {}
     for each in named[:PLACES_SHOWN]:
-        text = each.measured.removeprefix("unknown: ")
+        text = each.measured.removeprefix(UNKNOWN)
         text = text if len(text) <= TEXT_SHOWN else f"{text[: TEXT_SHOWN - 1]}…"
         places.setdefault(text, []).append(f"run {each.where}" if each.run in runs else each.where)
     texts = [plain(f"{text} ({'; '.join(where)})") for text, where in places.items()]

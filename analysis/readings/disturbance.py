@@ -74,9 +74,10 @@ def disturbance_text(replay: Replay) -> list[str]:
         return []
     worst = most_disturbed(found)
     if worst is None:
-        return ["unknown (too little of the span was looked at)"]
-    stolen = f", of it {percent(worst.stolen, 1)} to the hypervisor" if worst.stolen >= LEAST_STOLEN else ""
-    taken = f"{percent(worst.others, 1)} of {{}} CPU time went to other programs{stolen}"
+        return ["unknown (too little of the span was sampled)"]
+    taken = f"{percent(worst.others, 1)} of {{}} CPU time went to other programs"
+    if worst.stolen >= LEAST_STOLEN:
+        taken += f", including {percent(worst.stolen, 1)} to the hypervisor"
     if len(found) == 1:
         lines = [taken.format("this host's")]
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,7 +14,7 @@ from aiperf.journal.replay import Replay
 from aiperf.rules.rule import Kind, Outcome
 from aiperf.rules.verdict import Verdict
 from aiperf.tasks.images.known_sets import PACKED
-from aiperf.wording import bytes_text, counted, moment, plain
+from aiperf.wording import bytes_text, counted, in_a_row, moment, plain
 from analysis.table import Table
 
 VALUES_SHOWN = 4
@@ -21,6 +22,8 @@ VALUES_SHOWN = 4
 JOB = "job"
 """Name of the batch job's number in the surroundings. It differs between any two runs and changes nothing,
 so it is not compared."""
+SHA256 = re.compile("[0-9a-f]{64}")
+"""A hash, of which twelve digits are shown: they tell two apart."""
 _QUESTIONS = {Kind.INTEGRITY: "is it true?", Kind.ELIGIBILITY: "is it ranked?"}
 
 
@@ -222,8 +225,9 @@ def setting_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (tuple, list)):
-        value = ", ".join(map(str, value))
-    return "none" if value == "" else str(value)
+        value = in_a_row(value)
+    text = "none" if value == "" else str(value)
+    return f"{text:.12}…" if SHA256.fullmatch(text) else text
 
 
 def rules(verdict: Verdict) -> Table:

@@ -32,7 +32,7 @@ TERMS: Mapping[str, str] = {
     "coupled_share": "The rate of the control with gradients averaged over all devices, over the sum of the "
     "rates that each has by itself.",
     "goodput": "Uncredited work was cut off or lost.",
-    "ops_per_joule": "Sustained OPS per watt of electric power. What that includes is said beside it: "
+    "ops_per_joule": "Sustained OPS per watt of electric power. What that includes is shown next to it: "
     "devices only (level L0), nodes (L1), or nodes, network and storage (L2). Levels are not compared.",
     "aiperf1_ops_per_second": "What the program of 2021 would count: other operations, whole epochs only.",
 }

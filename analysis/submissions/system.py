@@ -108,7 +108,7 @@ def contradictions(system: Mapping[str, str], runs: Sequence[Judged]) -> list[st
     ]
     is_ranked = all(run.verdict.run_class is RunClass.RANKED for run in runs)
     if system.get("division") == "closed" and not is_ranked:
-        wrong.append("division is 'closed', but a run is not of the class ranked")
+        wrong.append("division is 'closed', but a run is not of the class ranked: state 'open'")
     return wrong
 
 

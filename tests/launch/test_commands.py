@@ -322,7 +322,7 @@ def test_a_first_site_finds_this_installation(
         (prefix / "bin" / name).write_text("#!/bin/sh\necho 'Unable to contact slurm' >&2\nexit 1\n")
         (prefix / "bin" / name).chmod(0o755)
     answer = run("init-site", "-o", "first.toml")
-    assert printed(answer).startswith("wrote first.toml; no scheduler answered, so ")
+    assert printed(answer).startswith("wrote first.toml; no scheduler answered; ")
     failed = "fails (exit code 1: Unable to contact slurm); its answer is guessed"
     for name in ("sinfo", "srun", "sacctmgr"):
         assert f"aiperf-hpc: {name} {failed}\n" in answer.stderr

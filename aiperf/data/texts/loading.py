@@ -107,24 +107,11 @@ def _remedies(wanted: Mapping[str, int], found: TextWindows) -> str:
     """Two remedies, of which each is enough: whoever follows one is not refused again."""
     enough = found.enough_bytes(*(max(1, number) for number in wanted.values()))
     longer = f"give a text of at least {enough:,} bytes"
-    lower = _to_lower(wanted, found)
+    lower = found.to_lower({f"{name}_examples": number for name, number in wanted.items()})
     if not lower:
         return longer
     settings = " ".join(f"--set data.{name}={number}" for name, number in lower.items())
     return f"lower {'it' if len(lower) == 1 else 'them'}: {settings}; or {longer}"
-
-
-def _to_lower(wanted: Mapping[str, int], found: TextWindows) -> dict[str, int]:
-    """The largest values with which this text fits, by key of `data`, for those that are too large; empty if
-    it is too short for any window."""
-    lower = {}
-    if found.longest < found.size:
-        if found.longest < 2:
-            return {}
-        lower["size"] = 1 << found.longest.bit_length() - 1  # a power of two, as windows usually are
-    fitting = TextWindows(found.bytes, lower.get("size", found.size))
-    counts = {"training": fitting.training, "validation": fitting.validation}
-    return lower | {f"{name}_examples": counts[name] for name in LIMITED if wanted[name] > counts[name]}
 
 
 def _windows(text: Text, config: DataConfig, device: torch.device) -> tuple[str, WindowSource]:

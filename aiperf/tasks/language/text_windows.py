@@ -7,6 +7,7 @@ the first symbol of the next. So each byte of a part is predicted at most once, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 VALIDATION_FROM, TEST_FROM, WHOLE = 90, 95, 100
@@ -57,6 +58,18 @@ class TextWindows:
         Validation and test are a twentieth of it each."""
         passed = -(-(training + 1) * self.size * WHOLE // VALIDATION_FROM)
         return max(passed, WHOLE // (WHOLE - TEST_FROM) * (validation * self.size + 1))
+
+    def to_lower(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """The largest values with which this text fits, by key of `data`, for those that are too large; empty
+        if it is too short for any window. `wanted` has the windows of parts, as `training_examples`."""
+        lower, fitting = dict[str, int](), self
+        if self.longest < self.size:
+            if self.longest < 2:
+                return {}
+            lower["size"] = 1 << self.longest.bit_length() - 1  # a power of two, as windows usually are
+            fitting = TextWindows(self.bytes, lower["size"])
+        counts = {"training_examples": fitting.training, "validation_examples": fitting.validation}
+        return lower | {key: counts[key] for key, number in wanted.items() if number > counts[key]}
 
     def left_out(self, windows: int) -> int:
         """Bytes that belong to no window, where the three parts together have this many windows."""

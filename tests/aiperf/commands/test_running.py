@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from aiperf.commands import single_run
+from aiperf.commands.doctor import doctor
 from aiperf.commands.run import run
-from aiperf.commands.run_options import take_request
+from aiperf.commands.run_options import take_request, typed_words
 from aiperf.journal import events
 from aiperf.journal.file import chained, read_journal
 from aiperf.journal.replay import replay
@@ -42,6 +43,33 @@ def test_a_run_without_a_tested_network_has_failed(
     resume = f"`aiperf-hpc resume {files.directory}` continues it and tests the best network\n"
     no_result = f"aiperf-hpc: NO RESULT: no network was tested: the test did not finish; {resume}"
     assert told == (f"Next: aiperf-hpc report {files.directory}\n" if tested else no_result)
+
+
+def test_the_next_command_has_the_options_of_this_one() -> None:
+    """As they were typed: a path stays relative, a number has no ".0"."""
+    words = ("--preset", "v1.0.toml", "--minutes", "5", "--data", "texts", "--set", "a=1", "--set", "b=2.0")
+    words += ("--directory", "one", "--devices", "2", "--spread")
+    context = doctor.make_context("aiperf-hpc doctor", [*words, "--wait-seconds", "300"])
+    assert typed_words(context, {*context.params} - {"wait_seconds"}) == words
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "words", "expected"),
+    [
+        (700_000, (), (256, 250, 128)),
+        (400_000, (), (256, 250, 78)),
+        (60_000, (), (256, 209, 11)),
+        (1_000, (), (32, 27, 1)),
+        (400_000, ("--set", "data.validation_examples=100"), (256, 250, 100)),  # refused by the ranks
+    ],
+)
+def test_a_preset_for_a_longer_text_fits_a_short_file(
+    num_bytes: int, words: tuple[str, ...], expected: tuple[int, int, int], tmp_path: Path
+) -> None:
+    (tmp_path / "text").write_bytes(bytes(num_bytes))
+    context = run.make_context("run", ["--preset", "text", "--data", str(tmp_path / "text"), *words])
+    data = take_request(dict(context.params)).config().data
+    assert (data.size, data.training_examples, data.validation_examples) == expected
 
 
 @pytest.mark.parametrize(("content", "seconds"), [("held", 32.0), ("", 0.0)])

@@ -27,7 +27,7 @@ def test_a_study_of_two_sizes(typed: Typed, tmp_path: Path) -> None:
         "utilisation",
         "requests/s",
         "master busy",
-        "wait for the master, 99 %",
+        "wait for the master, 99th percentile",
         "journal",
         "lost work",
         "groups lost",

@@ -133,10 +133,10 @@ IDX_REFUSED: dict[str, tuple[Damage, str]] = {
     "not square": ({IMAGES: blank(40, 12, 11)}, "{both}: images of 12 x 11 are not square; crop them first"),
     "blank": ({IMAGES: blank(40, 12, 12)}, "{both}: all pixels of a channel are equal; {files}"),
     "without pixels": ({IMAGES: blank(40, 0, 0)}, "{both}: no images; {files}"),
-    "absent": ({IMAGES: None}, "{folder}: {one}, has none; fetch or remove files"),
+    "absent": ({IMAGES: None}, "{folder}: {one}, has none; add or remove files"),
     "two sets": (
         {f"other-{IMAGES}": b""},
-        f"{{folder}}: {{one}}, has other-{IMAGES}, {IMAGES}; fetch or remove files",
+        f"{{folder}}: {{one}}, has other-{IMAGES}, {IMAGES}; add or remove files",
     ),
 }
 BINARY_REFUSED: dict[str, tuple[Damage, str]] = {

@@ -54,13 +54,13 @@ def test_it_is_told_over_the_span_of_all_legs_by_host() -> None:
     assert others_over_time(run([])) is None
 
 
-A_FIFTEENTH = ["6.7 % of this host's CPU time went to other programs, of it 1.7 % to the hypervisor"]
+A_FIFTEENTH = ["6.7 % of this host's CPU time went to other programs, including 1.7 % to the hypervisor"]
 STOPPED = [
-    "6.7 % of this host's CPU time went to other programs, of it 0.83 % to the hypervisor",
+    "6.7 % of this host's CPU time went to other programs, including 0.83 % to the hypervisor",
     "processes of the run were stopped for 10 s",
 ]
-ALL = ["100.0 % of this host's CPU time went to other programs, of it 100.0 % to the hypervisor"]
-TOO_LITTLE = ["unknown (too little of the span was looked at)"]
+ALL = ["100.0 % of this host's CPU time went to other programs, including 100.0 % to the hypervisor"]
+TOO_LITTLE = ["unknown (too little of the span was sampled)"]
 THIRDS = [(110.0, QUIET), (120.0, QUIET), (130.0, QUIET)]
 BUSY_AND_STOPPED = [(110.0, BUSY), (120.0, replace(BUSY, stolen=0.0, stopped=9.6))]
 
@@ -112,8 +112,8 @@ def test_the_host_that_was_disturbed_most_is_named() -> None:
     other_programs, stops = disturbance_text(found)
     assert stops == "processes of the run were stopped for 3 s on node2"
     assert other_programs == (
-        "at most 20.0 % of a host's CPU time went to other programs, of it 5.0 % to the hypervisor (node2; "
-        "1 of 2 hosts above 5.0 %)"
+        "at most 20.0 % of a host's CPU time went to other programs, including 5.0 % to the hypervisor "
+        "(node2; 1 of 2 hosts above 5.0 %)"
     )
     one_unknown = run([(130.0, whole[0])], hosts=2)
     assert most_disturbed(disturbances(one_unknown)) is None

@@ -187,8 +187,8 @@ def test_what_is_not_known_does_not_pass(good: list[Judged], tmp_path: Path) -> 
     unmeasured = seeded(tmp_path, GOOD, 1)
     found = accept(Criteria(min_ops_per_joule=1.0, max_spread=0.1), [unmeasured])
     assert [(each.criterion, each.measured, each.passed) for each in found.judgements[1:]] == [
-        ("max_spread", "unknown", None),
-        ("min_ops_per_joule", "unknown (L0, devices only)", None),
+        ("max_spread", "unknown: one run has no other to compare it with", None),
+        ("min_ops_per_joule", "unknown: no supported energy sensor (L0, devices only)", None),
     ]
     assert not found.passed
     # Where it is unknown of one run, that of the median is.

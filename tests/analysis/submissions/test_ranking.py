@@ -154,7 +154,7 @@ def test_lists_are_of_one_class_division_set_of_images_seed_of_their_own_and_spa
     rows = list(csv.DictReader(io.StringIO(listing_csv(made), newline="")))
     assert [row["packed"] for row in rows] == ["", "", "", "", label, "", "", ""]
     assert standing([], []) == Standing([], [])
-    assert "There is no valid submission." in index_html(Standing([], []))
+    assert "No run is listed." in index_html(Standing([], []))
 
 
 def test_a_list_may_ask_for_several_runs_of_a_system(site: tuple[Standing, Pages]) -> None:

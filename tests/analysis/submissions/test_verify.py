@@ -223,7 +223,7 @@ FORGERIES: dict[str, tuple[Forge, str]] = {
     },
     "a smoke run called closed": (
         sealed(edited(SYSTEM, division="closed")),
-        "system.json: division is 'closed', but a run is not of the class ranked",
+        "system.json: division is 'closed', but a run is not of the class ranked: state 'open'",
     ),
     **{f"no {name}": (without(name), name) for name in (MANIFEST, SEAL, SYSTEM, RESULT)},
     "no journal": (without(JOURNAL), "short"),

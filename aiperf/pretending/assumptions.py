@@ -23,7 +23,6 @@ POSITIVE = (
     "speed.validation",
     "group.all_reduce_bytes_per_second",
     "fabric.node_bytes_per_second",
-    "fabric.oversubscription",
     "data.node_cache_bytes",
     "storage.bytes_per_second",
     "storage.client_bytes_per_second",
@@ -238,6 +237,7 @@ class Assumptions:
                 (name in POSITIVE and value < LEAST, f"it must be {LEAST:g} or more"),
                 (name in SPREADS and value > MOST_SPREAD, f"as a spread it must be at most {MOST_SPREAD:g}"),
                 (name in SHARES and value > 1, "it is a fraction and must be at most 1"),
+                (name == "fabric.oversubscription" and value < 1, "it must be 1 (none) or more"),
             ):
                 if is_wrong:
                     raise ConfigError(f"{name} is {value or 0}; {rule}")

@@ -167,10 +167,10 @@ def test_clocks_fall_with_heat_in_training_and_validation() -> None:
     """By the stated share, of which 63 % is lost in the stated time since the devices were ready."""
     cold = replace(group(), ready=7.0)
     hot = replace(cold, assumptions=replace(LAPTOP, heat=Heat(0.2, 60.0)))
-    for now, rate in ((7.0, 1.0), (67.0, 1 - 0.2 * (1 - exp(-1))), (1e6, 0.8)):
+    for begins, rate in ((7.0, 1.0), (67.0, 1 - 0.2 * (1 - exp(-1))), (1e6, 0.8)):
         was, becomes = (PretendedTrial(each, trial(), 0, Learnt(SEED)) for each in (cold, hot))
-        assert becomes.train_seconds(5, now) == pytest.approx(was.train_seconds(5, now) / rate)
-        assert becomes.validate_seconds(now) == pytest.approx(was.validate_seconds(now) / rate)
+        assert becomes.train_seconds(5, begins) == pytest.approx(was.train_seconds(5, begins) / rate)
+        assert becomes.validate_seconds(begins) == pytest.approx(was.validate_seconds(begins) / rate)
     assert cold.longer(1e6) == 1.0, "exactly"
 
 

@@ -124,7 +124,7 @@ def simulate(
     """
     with extra("simulate"):
         from aiperf.commands import simulated_run
-        from aiperf.simulation.load_figures import SizeFigures, columns, spread_rows
+        from aiperf.simulation.load_figures import SizeFigures, columns, modelled, spread_rows
         from aiperf.simulation.simulated_machine import SimulatedMachine
     if nodes is None and calibrate is None and predict is None:
         raise click.UsageError(
@@ -155,6 +155,7 @@ def simulate(
     for where in of_run.values():  # all of them, before the first takes its minutes
         simulated_run.refuse_existing(where)
     click.echo(f"SIMULATED, nothing was measured; machine model: {assumptions.name} ({assumptions.source})")
+    click.echo(modelled(assumptions))
     shown: dict[tuple[int, int], SizeFigures] = {}
     for machine, repeat in runs:
         try:

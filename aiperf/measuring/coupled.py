@@ -48,8 +48,9 @@ def measure_coupled(control: ControlNetwork, device: Device, format: str, all_ra
     """Times blocks of steps by themselves and coupled, in turn.
 
     A CPU takes the smallest examples of the control, which every CPU has timed. Another device takes the
-    control's batch or, if that does not fit into the memory of one of them, the largest half, quarter, … that
-    does. Raises WorldError if the device does not support the format, or not one example fits.
+    control's batch or, if a step of either kind does not fit into the memory of one of them, the largest
+    half, quarter, … that does. Raises WorldError if the device does not support the format, or not one
+    example fits.
     """
     device.declare(format)
     on_cpu = device.kind == "cpu"
@@ -80,7 +81,12 @@ def measure_coupled(control: ControlNetwork, device: Device, format: str, all_ra
 def _first_steps(
     graph: Graph, device: Device, format: str, batch_size: int, all_ranks: Everyone
 ) -> tuple[Step, Step, int]:
-    """A step of each kind and the batch that fits on all ranks. The one by itself was made once."""
+    """A step of each kind and the batch that fits on all ranks. The one by itself was made once.
+
+    A rank that lacked memory amid a coupled step would leave the others in a collective that never ends. So
+    the step is first made without sending anything: its gradients are then beside the buffers that a coupled
+    step puts them into, so that it needs at least as much memory.
+    """
     load_dynamo()  # before DDP does
     network = place_network(graph, device)
     wrapped = averaging(network, device, equal=True)
@@ -92,6 +98,8 @@ def _first_steps(
                 alone = steps(batch_size, graph.input)
                 coupled = steps(batch_size, graph.input, wrapped)
                 alone()
+                with wrapped.no_sync():
+                    coupled()
                 device.synchronise()
         except torch.OutOfMemoryError:
             lacks = 1.0

@@ -23,8 +23,8 @@ POSITIVE = (
     "speed.validation",
     "group.all_reduce_bytes_per_second",
     "fabric.node_bytes_per_second",
-    "fabric.oversubscription",
     "data.node_cache_bytes",
+    "heat.seconds",
     "storage.bytes_per_second",
     "storage.client_bytes_per_second",
     "errors.images.examples",
@@ -34,7 +34,10 @@ POSITIVE = (
 LEAST, MOST = 1e-12, 1e24
 """What is divided by, and any number: so that no time that follows leaves what a clock can count."""
 SHARES = ("group.overlap", "spread.lineage", "errors.images.floor", "errors.language.floor")
-SPREADS = ("spread.node", "spread.block", "spread.network", "errors.images.spread", "errors.language.spread")
+SPREADS = (
+    *("spread.node", "spread.block", "spread.network", "spread.device", "spread.step"),
+    *("errors.images.spread", "errors.language.spread"),
+)
 MOST_SPREAD = 10.0
 """Largest standard deviation of a logarithm: two thirds of all draws lie within a factor of 22,000 of the
 median."""
@@ -139,6 +142,27 @@ class Spread:
     lineage: float = 1.0
     """Share of the logarithm of its parent's relative rate that a child has (0 to 1): layers that no morphism
     touched are as fast or as slow as before."""
+    device: float = 0.0
+    """Spread of the speeds of the devices of a node, which stay for the whole run. A group is as fast as its
+    slowest device."""
+    step: float = 0.0
+    """Spread of the time of one step on one device, drawn for each step and each device. A group waits for
+    the slowest of them in every step (`group_model.slowest`)."""
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Clocks that fall as devices get hot. Work that begins t seconds after the devices of a group were ready
+    has 1 - slowdown * (1 - exp(-t / seconds)) of their rate at first."""
+
+    slowdown: float
+    """Share of the rate that a hot device lacks (0 to below 1); 0: clocks do not fall."""
+    seconds: float
+    """Time in which 63 % of that share is lost."""
+
+
+COLD = Heat(0.0, 1.0)
+"""The part of a machine model that says nothing of heat."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +250,7 @@ class Assumptions:
     errors: ErrorLaws
     format: str = "bf16"
     """Number format of the multiplications that `speed` is about; `training.format = "auto"` selects it."""
+    heat: Heat = COLD
     fabric: NodeNetwork = UNLIMITED
     data: TrainingData = NOT_READ
 
@@ -238,6 +263,8 @@ class Assumptions:
                 (name in POSITIVE and value < LEAST, f"it must be {LEAST:g} or more"),
                 (name in SPREADS and value > MOST_SPREAD, f"as a spread it must be at most {MOST_SPREAD:g}"),
                 (name in SHARES and value > 1, "it is a fraction and must be at most 1"),
+                (name == "heat.slowdown" and value >= 1, "it is a fraction and must be below 1"),
+                (name == "fabric.oversubscription" and value < 1, "it must be 1 (none) or more"),
             ):
                 if is_wrong:
                     raise ConfigError(f"{name} is {value or 0}; {rule}")

@@ -6,6 +6,8 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from statistics import NormalDist
 
 from aiperf.conduct.actions import Keep, Train, Validate
 from aiperf.conduct.events import BlockDone, Built, ValidationDone
@@ -22,6 +24,28 @@ from nas.ops import TENSOR_OPS
 
 ELEMENT_BYTES = 4
 """Size of a weight, and of its gradient."""
+GRID = [index / 20 for index in range(-180, 181)]
+"""Where the normal density is summed: beyond 9 deviations it is 0, and the sum over smooth functions has no
+error that a float would show."""
+
+
+@cache
+def slowest(devices: int, spread: float) -> float:
+    """The mean of the longest of so many times, in that of one of them. The times are lognormal, and `spread`
+    is the standard deviation of their logarithms."""
+    if devices == 1 or not spread:
+        return 1.0
+    # E max exp(spread z) / E exp(spread z), with the square in the exponent of the density completed.
+    normal, step = NormalDist(), GRID[1] - GRID[0]
+    return devices * step * math.fsum(normal.pdf(z) * normal.cdf(z + spread) ** (devices - 1) for z in GRID)
+
+
+def device_speed(random_seed: int, device: str, spread: float) -> float:
+    """Speed of a device relative to the others of its node: lognormal with median 1. It follows from the seed
+    and from what names the device."""
+    if not spread:
+        return 1.0
+    return math.exp(random.Random(f"{random_seed} speed of device {device}").gauss(0.0, spread))
 
 
 @dataclass(frozen=True)
@@ -74,8 +98,10 @@ class Pretended:
     ranks: int = 1
     """Number of ranks that share each step."""
     speed: float = 1.0
-    """The speed of this group, in that of a usual one."""
+    """The speed of this group, which is that of its slowest device, in that of a usual one."""
     extent: GroupExtent = GroupExtent()
+    ready: float = 0.0
+    """When its devices began to work, in seconds of its driver's clock."""
 
     @property
     def untrained(self) -> Learnt:
@@ -97,6 +123,7 @@ class Pretended:
         computing = usual * math.exp(-learnt.rate_offset)
         if self.ranks == 1:
             return computing / self.speed
+        computing *= slowest(self.ranks, self.assumptions.spread.step)
         # As everything else that a group does, its all-reduce is slower on a slow node.
         reducing = self.all_reduce_seconds(ELEMENT_BYTES * graph.num_parameters)
         hidden = self.assumptions.group.overlap * computing
@@ -120,6 +147,11 @@ class Pretended:
         computing = operations / speed.ops_per_second
         starting = batches * speed.layer_seconds * len(graph.nodes) / 3  # a step goes forward and back
         return (computing + starting) * math.exp(-learnt.rate_offset) / speed.validation / self.speed
+
+    def longer(self, now: float) -> float:
+        """By how much longer work takes that begins now: its devices have become hot."""
+        heat, since = self.assumptions.heat, max(0.0, now - self.ready)
+        return 1 / (1 - heat.slowdown * (1 - math.exp(-since / heat.seconds)))
 
     def error(self, learnt: Learnt) -> float:
         """The error on new examples."""
@@ -162,10 +194,11 @@ class PretendedTrial:
         self._loss = group.error(start)
         self.kept: Learnt | None = None
 
-    def train_seconds(self, steps: int) -> float:
-        """The length of the next block of this many steps; each call draws it anew."""
+    def train_seconds(self, steps: int, now: float) -> float:
+        """The length of a block of this many steps that begins now; each call draws it anew."""
         assumptions = self._group.assumptions
         seconds = steps * self._step_seconds * math.exp(self._draws.gauss(0.0, assumptions.spread.block))
+        seconds *= self._group.longer(now)
         if self._is_first:
             seconds += assumptions.trials.first_step_seconds / self._group.speed
         self._is_first = False
@@ -177,18 +210,19 @@ class PretendedTrial:
         self._examples += examples
         return BlockDone(work.steps, examples, seconds, self._loss, ended)
 
-    @property
-    def validate_seconds(self) -> float:
-        """The length of a validation."""
-        return self._group.validate_seconds(self._start, self._group.manifest["validation_examples"])
+    def validate_seconds(self, now: float) -> float:
+        """The length of a validation that begins now."""
+        group = self._group
+        examples = group.manifest["validation_examples"]
+        return group.validate_seconds(self._start, examples) * group.longer(now)
 
-    def validated(self, work: Validate, ended: float) -> ValidationDone:
+    def validated(self, work: Validate, seconds: float, ended: float) -> ValidationDone:
         """The end of a validation: what was trained since the last one shows."""
         group, learnt = self._group, self._learnt
         self._learnt = learnt = replace(learnt, examples=learnt.examples + self._examples)
         self._examples, self._loss = 0, group.error(learnt)
         tally = group.tally(learnt, group.manifest["validation_examples"])
-        return ValidationDone(tally, self.validate_seconds, ended)
+        return ValidationDone(tally, seconds, ended)
 
     def keep(self, work: Keep) -> None:
         self.kept = self._learnt

@@ -11,7 +11,7 @@ from typing import Any
 from aiperf.config import Config
 from aiperf.errors import ConfigError
 from aiperf.pretending.assumptions import Assumptions
-from aiperf.pretending.group_model import Learnt, Pretended
+from aiperf.pretending.group_model import Learnt, Pretended, device_speed
 from aiperf.tasks.data import refuse_incomplete
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.task import ControlNetwork
@@ -60,9 +60,10 @@ def refuse_notary(config: Config) -> None:
 
 def pretended_group(assumptions: Assumptions, config: Config, seed: Graph, ranks: Sequence[int]) -> Pretended:
     """The group of these ranks. `spread.node` is drawn for each group, the same in every leg: the ranks of a
-    pretended machine share one host."""
-    draws = random.Random(f"speed of rank {ranks[0]} {config.random_seed}")
-    speed = exp(draws.gauss(0.0, assumptions.spread.node))
+    pretended machine share one host. So is `spread.device` for each rank."""
+    draws, spread = random.Random(f"speed of rank {ranks[0]} {config.random_seed}"), assumptions.spread
+    slowest = min(device_speed(config.random_seed, f"rank {rank}", spread.device) for rank in ranks)
+    speed = exp(draws.gauss(0.0, spread.node)) * slowest
     return Pretended(assumptions, config, seed, pretended_manifest(config), len(ranks), speed)
 
 

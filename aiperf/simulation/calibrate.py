@@ -18,6 +18,7 @@ from aiperf.journal.events import Dispatched, Ended, Line
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
 from aiperf.pretending.assumptions import (
+    COLD,
     AllReduce,
     Assumptions,
     ErrorLaws,
@@ -96,6 +97,7 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
         _storage(timed, replay.opened.config.training, otherwise.storage),
         _trials(replay, first_step_seconds(timed, speed)),
         _spread(timed, speed, blocks, network_spread(timed, segments, speed, blocks), otherwise.spread),
+        _devices(ranks),
         _startup(replay, otherwise.startup),
         _messages(proposals, otherwise.messages),
         errors_of(replay, networks, otherwise.errors),
@@ -278,6 +280,16 @@ def _spread(
     else:
         found.append(FromRun("spread.network", f"{network:.3g}: {pairs}, robust"))
     return {"spread": Spread(node, blocks, network, otherwise.lineage)}, tuple(found)
+
+
+def _devices(ranks: int) -> Part:
+    """Differences between devices and between moments of the run that no figure of it shows by themselves:
+    they are in its speed. `_spread` leaves those between devices at 0."""
+    waited = f"within `speed`, for groups of {ranks} only" if ranks > 1 else "devices are taken to be equal"
+    return {"heat": COLD}, (
+        FromRun("spread.device, step", f"0: {waited}", known=ranks > 1),
+        FromRun("heat", "none: clocks as they fell are within `speed`"),
+    )
 
 
 def _startup(replay: Replay, otherwise: StartUp) -> Part:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from aiperf.journal.replay import Replay
-from aiperf.pretending.assumptions import Messages
+from aiperf.pretending.assumptions import Assumptions, Messages
 from aiperf.score.credit import credit, work
 from aiperf.score.example_counts import recorded
 from aiperf.simulation.simulated_world import SimulatedWorld
@@ -157,6 +157,21 @@ def columns(each: SizeFigures, assumed: Messages) -> dict[str, str]:
         "time that steps waited for them": percent(round(each.data_wait, 9)),
         "simulated in": f"{each.simulated_seconds:.1f} s",
     }
+
+
+def modelled(assumed: Assumptions) -> str:
+    """What a simulation models in addition to the master, the search and the journal, which are real."""
+    spread, heat = assumed.spread, assumed.heat
+    differ = f"(spread.device {spread.device:g}, spread.step {spread.step:g})"
+    waits = f"a step waits for the slowest device of its group {differ}"
+    equal = "the devices of a node are equal"
+    falls = f"clocks fall with heat by {percent(heat.slowdown)}, 63 % of it in {heat.seconds:g} s"
+    parts = [
+        "modelled: steps, all-reduces, the file system (weights, training images), failures, messages",
+        waits if spread.device or spread.step else equal,
+        falls if heat.slowdown else "clocks do not fall with heat",
+    ]
+    return "; ".join(parts)
 
 
 def spread_rows(each: Sequence[SizeFigures]) -> list[list[str]]:

@@ -76,7 +76,7 @@ class SimulatedGroup:
     """One group from Setup to Quit, unless it is stopped before."""
 
     def __init__(self, around: Surroundings, index: int, places: tuple[Place, ...], speed: float) -> None:
-        """`speed` is that of its slowest node, relative to a usual one."""
+        """`speed` is that of its slowest device, relative to a usual one."""
         self.around, self.index, self.places, self.speed = around, index, places, speed
         self.incarnation = 0
         """Number of its starts. Messages of an earlier start are dropped."""
@@ -148,6 +148,7 @@ class SimulatedGroup:
         first = self.incarnation == 1
         num, last = (ranks, self.places[-1].rank) if first else (len(self.places), len(self.places))
         yield env.timeout(start_seconds(assumptions.startup, num, last))
+        self._pretended = replace(own, ready=env.now)
         for each in self.places:
             host = self._host(each)
             self._say(
@@ -193,11 +194,13 @@ class SimulatedGroup:
         env, assumed = self.around.env, self.around.assumptions
         answer: Event
         if isinstance(work, Train):
-            seconds = yield from self._train(self._running.train_seconds(work.steps), work.steps)
+            computing = self._running.train_seconds(work.steps, env.now)
+            seconds = yield from self._train(computing, work.steps)
             answer = self._result(lambda: self._running.trained(work, seconds, env.now))
         elif isinstance(work, Validate):
-            yield from self._wait(self._running.validate_seconds)
-            answer = self._result(lambda: self._running.validated(work, env.now))
+            seconds = self._running.validate_seconds(env.now)
+            yield from self._wait(seconds)
+            answer = self._result(lambda: self._running.validated(work, seconds, env.now))
         elif isinstance(work, Begin):
             answer = yield from self._begin(work.assign)
         elif isinstance(work, Evaluate):
@@ -263,7 +266,7 @@ class SimulatedGroup:
         if learnt is None:  # silence, as of a rank that dies of a file that is gone
             return Answered(())
         of = self._pretended.manifest["test_examples"]
-        seconds = self._pretended.validate_seconds(learnt, of)
+        seconds = self._pretended.validate_seconds(learnt, of) * self._pretended.longer(self.around.env.now)
         yield self.around.env.timeout(seconds)
         return Answered((Evaluated(trial, self._pretended.tested(learnt), seconds),))
 

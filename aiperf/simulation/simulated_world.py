@@ -18,7 +18,7 @@ from typing import Any
 import simpy
 
 from aiperf.pretending.assumptions import Assumptions, Messages
-from aiperf.pretending.group_model import GroupExtent, Pretended
+from aiperf.pretending.group_model import GroupExtent, Pretended, device_speed
 from aiperf.pretending.rank_report import pretended_manifest
 from aiperf.ranks.world import Gone
 from aiperf.simulation.data_on_nodes import DataOnNodes
@@ -186,15 +186,19 @@ class SimulatedWorld:
         )
         of_rank = {place.rank: place for place in places}
         self.groups: tuple[tuple[int, ...], ...] = tuple(dict.fromkeys(place.group for place in places))
-        speeds = {
-            host: node_speed(random_seed, host, assumptions.spread.node) for host in dict.fromkeys(hosts)
-        }
+        spread = assumptions.spread
+        speeds = {host: node_speed(random_seed, host, spread.node) for host in dict.fromkeys(hosts)}
+
+        def speed_of(rank: int) -> float:
+            device = f"{hosts[rank]}:{of_rank[rank].device_index}"
+            return speeds[hosts[rank]] * device_speed(random_seed, device, spread.device)
+
         self._each = [
             SimulatedGroup(
                 around,
                 index,
                 tuple(of_rank[rank] for rank in ranks),
-                min(speeds[hosts[rank]] for rank in ranks),
+                min(map(speed_of, ranks)),
             )
             for index, ranks in enumerate(self.groups)
         ]

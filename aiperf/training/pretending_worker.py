@@ -86,7 +86,8 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
         assert isinstance(setup, messages.Setup), setup
         self.config, self.files = setup.config, RunFiles(Path(setup.directory), salt=setup.salt)
         seed = graph_from_json(setup.seed_graph)
-        self.pretended = pretended_group(self.assumptions, setup.config, seed, self.place.group)
+        own = pretended_group(self.assumptions, setup.config, seed, self.place.group)
+        self.pretended = replace(own, ready=self.clock())
         with ExitStack() as stack:
             stack.callback(self.end_recording)
             if self.place.leads:
@@ -159,14 +160,15 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
         trial = self.trial
         assert trial, work
         if isinstance(work, Train):
-            seconds = trial.train_seconds(work.steps)
+            seconds = trial.train_seconds(work.steps, self.due)
             self._wait(seconds)
             done = trial.trained(work, seconds, self.due)
             self.log.steps(*trial.number, work.segment, done.steps, done.examples)
             return done
         if isinstance(work, Validate):
-            self._wait(trial.validate_seconds, working=True)
-            validated = trial.validated(work, self.due)
+            seconds = trial.validate_seconds(self.due)
+            self._wait(seconds, working=True)
+            validated = trial.validated(work, seconds, self.due)
             self.log.answers(*trial.number, work.segment, validated.tally)
             alone = len(self.place.group) == 1
             return replace(validated, logs=sha256(self.log.digest()).hexdigest() if alone else "")
@@ -191,8 +193,9 @@ class PretendingWorker(Driver[PretendedTrial, Learnt]):
 
     def evaluate(self, trial: int) -> messages.Evaluated:
         learnt, of = self.kept(trial), self.pretended.manifest["test_examples"]
-        seconds = self.pretended.validate_seconds(learnt, of)
-        self._wait_until(self.clock() + seconds, working=True)
+        now = self.clock()
+        seconds = self.pretended.validate_seconds(learnt, of) * self.pretended.longer(now)
+        self._wait_until(now + seconds, working=True)
         return messages.Evaluated(trial, self.pretended.tested(learnt), seconds)
 
 

@@ -52,8 +52,8 @@ class Hosts:
         self.switch.repair(host)
 
     def kill(self, host: str) -> None:
-        """Ends all processes of the program on a host at once. The daemon of mpiexec stays: it is a child of
-        mpiexec here, which would end the job when that child has ended."""
+        """Ends all processes of the program on a host at once. The daemon of mpiexec stays: without it
+        mpiexec would end the job (docs/limits.md)."""
         words = ["ip", "netns", "pids", self.switch.space(host)]
         pids = subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout.split()
         own = [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().startswith("python")]

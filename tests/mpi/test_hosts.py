@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
+from aiperf.score.fabric import is_known
 from aiperf.wire.trial import State
 from tests.mpi.checked import checked, finished, seen_by_witnesses
 from tests.mpi.hosts import joined_hosts
-from tests.mpi.jobs import TINY, started, told
+from tests.mpi.jobs import BEGUN_SECONDS, TINY, Job, started, told
 
 pytestmark = [
     pytest.mark.mpi,
@@ -22,9 +26,12 @@ pytestmark = [
 
 CUT_SECONDS, SILENCE_SECONDS = 20.0, 30.0
 EPOCHS = 40  # of a trial beside a cable that is pulled
+MEASURE = "aiperf.measuring.fabric:measure"
+"""The function of a process that measures the fabric, in its command line."""
 
 
 def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) -> None:
+    """Before the span a cable is pulled in the coupled control, which costs that figure only."""
     runs = tmp_path / "runs"
     runs.mkdir()
     directory = runs / "run"
@@ -32,8 +39,19 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
     words += ["--max-trials", 16]
     with joined_hosts(tmp_path, hidden=runs) as hosts, started(hosts.run(*words), tmp_path / "job") as job:
         job.directory = directory
+        measuring = both_in_the_coupled_control(job)
+        hosts.cut()
+        psutil.wait_procs(measuring, 2 * BEGUN_SECONDS)
+        hosts.repair()
         replay = finished(job)
         text = job.text()
+    fabric = replay.leg.fabric
+    assert fabric is not None
+    assert fabric.coupled is not None
+    assert is_known(fabric)
+    unknown = r"alpha: rank 1, .*: no answer in 10 s; beta: rank 2, .*: no answer in 10 s"
+    assert re.fullmatch(unknown, fabric.coupled.reason)
+    assert re.search(r"^coupled +unknown \(alpha: ", text, re.MULTILINE)
     sent = "weights, and at the end rank logs, are sent as messages"
     assert f"{directory} is not shared with beta: {sent}" in text
     (log,) = (tmp_path / "beta/run/logs").glob("*.rank2.steps.jsonl")
@@ -57,6 +75,33 @@ def test_weights_travel_between_hosts_that_share_no_directory(tmp_path: Path) ->
     assert not list((tmp_path / "beta/run/weights").glob("*")), (
         "what was sent, and parents without children, do not stay there"
     )
+
+
+def both_in_the_coupled_control(job: Job) -> list[psutil.Process]:
+    """The processes that measure the fabric, as soon as two of them make steps of the coupled control."""
+    until, found = time.monotonic() + BEGUN_SECONDS, list[psutil.Process]()
+    while len(found) < 2 or not all(" step" in coupled_part(each) for each in found):
+        assert time.monotonic() < until, job.text()
+        time.sleep(0.02)
+        if len(found) < 2:
+            found = [each for each in job.processes() if MEASURE in command_of(each)]
+    return found
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Empty if it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def coupled_part(process: psutil.Process) -> str:
+    """What the process does next of the coupled control, as it has written for its rank."""
+    words = process.cmdline()
+    number = words[words.index(MEASURE) + 1]
+    part = json.loads(Path(f"/proc/{process.pid}/fd/{number}").read_text(encoding="utf-8"))
+    return str((part.get("coupled") or {}).get("reason", ""))
 
 
 def _rank(event: object) -> int:

@@ -57,8 +57,11 @@ class Others:
 
     def __init__(self, left: float = 0.0, lack: int = 0) -> None:
         self.part, self._left, self._lack = CoupledPart(), left, lack
+        self.said = list[float]()
+        """What this rank has said."""
 
     def slowest(self, seconds: float) -> float:
+        self.said.append(seconds)
         self._lack -= 1
         return 1.0 if self._lack >= 0 else seconds
 
@@ -92,10 +95,27 @@ def test_only_coupled_steps_send_gradients(left: float, steps: int, monkeypatch:
     assert sum(sent) == (1 + steps) * CONTROL.graph(16).num_parameters
 
 
-def test_the_batch_is_halved_on_all_ranks_if_one_lacks_memory() -> None:
+def test_the_batch_is_halved_on_all_ranks_if_one_lacks_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This rank lacks it at a batch of 4, though its step by itself fits, and another one at a batch of 2.
+    Nothing is sent before a batch fits on all: they would wait for what a rank without memory never sends."""
+
+    class Lacking(DistributedDataParallel):
+        def forward(self, examples: torch.Tensor) -> torch.Tensor:
+            if len(examples) == 4:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            sizes.append((len(examples), self.require_backward_grad_sync))
+            return super().forward(examples)  # type: ignore[no-any-return]
+
+    def lacking(network: nn.Module, device: Device, equal: bool) -> DistributedDataParallel:
+        return Lacking(network, init_sync=not equal, gradient_as_bucket_view=True)
+
+    sizes = list[tuple[int, bool]]()
+    monkeypatch.setattr(coupled, "averaging", lacking)
     all_ranks = Others(lack=2)
     measure_coupled(CONTROL, bind("cpu", 0), "fp32", all_ranks)
     assert (all_ranks.part.batch_size, all_ranks.part.reason) == (1, "")
+    assert all_ranks.said[:3] == [1.0, 0.0, 0.0]
+    assert sizes == [(2, False), (1, False), *[(1, True)] * (1 + CPU_BLOCKS)]
     with pytest.raises(WorldError, match="not one example of the control fits"):
         measure_coupled(CONTROL, bind("cpu", 0), "fp32", Others(lack=3))
 

@@ -38,6 +38,8 @@ def test_what_is_packaged_can_be_read_and_written(tmp_path: Path) -> None:
         ("overlap = 0.0", "overlap = 1.1", "it is a fraction and must be at most 1"),
         ("block = 0.02", "block = 1000", "spread.block is 1000.0; as a spread it must be at most 10"),
         ("floor = 0.03", "floor = 5", "errors.images.floor is 5.0; it is a fraction"),
+        ("oversubscription = 1.0", "oversubscription = 0.5", "oversubscription is 0.5; it must be 1 "),
+        ("slowdown = 0.0", "slowdown = 1", "heat.slowdown is 1.0; it is a fraction and must be below 1"),
         ('name = "laptops"', 'name = " "', "name is empty; describe the machine model"),
         ('device = "modelled laptop"', 'device = ""', "device is empty"),
         ("8589934592", "0", "memory_bytes is 0; it must be above 0"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import exp
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +16,8 @@ from aiperf.conduct.actions import Action, Close, Keep, Say, Train, Validate
 from aiperf.conduct.course import Course
 from aiperf.conduct.events import BlockDone, ValidationDone
 from aiperf.config import Config, load_preset, with_overrides
-from aiperf.pretending.assumptions import AllReduce, NodeNetwork, Spread, assumed
-from aiperf.pretending.group_model import GroupExtent, Learnt, Pretended, PretendedTrial
+from aiperf.pretending.assumptions import AllReduce, Heat, NodeNetwork, Spread, assumed
+from aiperf.pretending.group_model import GroupExtent, Learnt, Pretended, PretendedTrial, slowest
 from aiperf.pretending.rank_report import pretended_group
 from aiperf.proposing.pace import Pace
 from aiperf.proposing.plan import plan
@@ -63,12 +64,13 @@ class Followed:
     def event(self, work: Action) -> BlockDone | ValidationDone:
         """What comes of a work, and the clock after it."""
         if isinstance(work, Train):
-            seconds = self.trial.train_seconds(work.steps)
+            seconds = self.trial.train_seconds(work.steps, self.now)
             self.now += seconds
             return self.trial.trained(work, seconds, self.now)
         assert isinstance(work, Validate), work
-        self.now += self.trial.validate_seconds
-        return self.trial.validated(work, self.now)
+        seconds = self.trial.validate_seconds(self.now)
+        self.now += seconds
+        return self.trial.validated(work, seconds, self.now)
 
     @property
     def blocks(self) -> list[Steps]:
@@ -146,6 +148,30 @@ def test_text_has_a_law_of_errors_of_text() -> None:
 def test_ranks_share_a_step_and_pay_for_the_gradients() -> None:
     alone, eight = (group(ranks=ranks).step_seconds(Learnt(SEED), 400) for ranks in (1, 8))
     assert alone / 8 < eight < alone
+
+
+@pytest.mark.parametrize(("devices", "spread"), [(2, 0.02), (8, 0.05), (64, 0.3)])
+def test_a_step_waits_for_the_slowest_device(devices: int, spread: float) -> None:
+    """As drawn, to within the error of so many draws."""
+    drawn = np.exp(np.random.default_rng(1).normal(0.0, spread, (4000, devices)))
+    assert slowest(devices, spread) == pytest.approx(drawn.max(axis=1).mean() / drawn.mean(), rel=0.01)
+    assert slowest(devices, 0.0) == slowest(1, spread) == 1.0, "exactly: older models stay as they were"
+    alone, uneven = group(), replace(LAPTOP, spread=replace(LAPTOP.spread, step=spread))
+    several = replace(alone, ranks=devices, assumptions=replace(LAPTOP, group=AllReduce(1e24, 0.0, 0.0)))
+    slower = replace(several, assumptions=replace(uneven, group=several.assumptions.group))
+    ratio = slower.step_seconds(Learnt(SEED), 50) / several.step_seconds(Learnt(SEED), 50)
+    assert ratio == pytest.approx(slowest(devices, spread))
+
+
+def test_clocks_fall_with_heat_in_training_and_validation() -> None:
+    """By the stated share, of which 63 % is lost in the stated time since the devices were ready."""
+    cold = replace(group(), ready=7.0)
+    hot = replace(cold, assumptions=replace(LAPTOP, heat=Heat(0.2, 60.0)))
+    for begins, rate in ((7.0, 1.0), (67.0, 1 - 0.2 * (1 - exp(-1))), (1e6, 0.8)):
+        was, becomes = (PretendedTrial(each, trial(), 0, Learnt(SEED)) for each in (cold, hot))
+        assert becomes.train_seconds(5, begins) == pytest.approx(was.train_seconds(5, begins) / rate)
+        assert becomes.validate_seconds(begins) == pytest.approx(was.validate_seconds(begins) / rate)
+    assert cold.longer(1e6) == 1.0, "exactly"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from aiperf.journal.events import Origin, Released
 from aiperf.journal.replay import Replay
-from aiperf.pretending.assumptions import Messages, Spread
+from aiperf.pretending.assumptions import Heat, Messages, Spread
 from aiperf.score.credit import credit, work
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
@@ -92,15 +92,15 @@ def test_groups_may_be_parts_of_a_node_and_several_nodes(
 
 def test_steps_wait_for_images_that_are_not_in_memory_yet(tmp_path: Path) -> None:
     """Three nodes share a file system that is far slower than they are: in the first epoch."""
-    few = config(30.0, **{"data.training_examples": 100_000, "training.validate_every_examples": 20_000})
+    short = {"data.training_examples": 100_000, "training.validate_every_examples": 20_000}
     free = steady(spread=Spread(0.0, 0.0), data=replace(steady().data, image_bytes=0.0))
-    plain = Played(tmp_path / "plain", SimulatedMachine(3, 8), free, few).replay
+    plain = Played(tmp_path / "plain", SimulatedMachine(3, 8), free, config(1.0, **short)).replay
     fast, _ = epochs_seconds(plain)
     content = steady().data.image_bytes * 100_000
     slow = replace(
         free, data=steady().data, storage=replace(free.storage, bytes_per_second=3 * content / 600.0)
     )
-    played = Played(tmp_path / "slow", SimulatedMachine(3, 8), slow, few)
+    played = Played(tmp_path / "slow", SimulatedMachine(3, 8), slow, config(30.0, **short))
     first, second = epochs_seconds(played.replay)
     assert fast < 6.0
     assert first == pytest.approx(600.0, rel=0.01)
@@ -109,6 +109,18 @@ def test_steps_wait_for_images_that_are_not_in_memory_yet(tmp_path: Path) -> Non
     figures = size_figures(played.replay, played.world, played.files.journal, 3, 1.0)
     assert figures.data_bytes == pytest.approx(3 * content)
     assert figures.data_wait == pytest.approx((600.0 - fast) / 1800.0, rel=0.02)
+
+
+def test_a_group_gets_slower_as_its_devices_get_hot(tmp_path: Path) -> None:
+    few = config(10.0, **{"data.training_examples": 100_000, "training.validate_every_examples": 20_000})
+    hot = steady(spread=Spread(0.0, 0.0), heat=Heat(0.5, 60.0))
+    free = replace(hot, data=replace(hot.data, image_bytes=0.0))
+    told = Played(tmp_path / "run", SimulatedMachine(1, 8), free, few).replay
+    segments = [validation.segment for validation in told.attempts[0].validations]
+    seconds = [segment.train_seconds / segment.steps for segment in segments]
+    assert seconds == sorted(seconds)
+    # It begins after some 40 s of measurements, at 0.76 of the cold rate, and ends at half of it.
+    assert seconds[-1] / seconds[0] == pytest.approx(1.5, abs=0.1)
 
 
 def epochs_seconds(told: Replay) -> tuple[float, float]:
@@ -140,7 +152,7 @@ def test_no_group_waits_for_the_first_proposals_of_others(tmp_path: Path) -> Non
     released, last = [], []
     for seconds in (0.0, 2.0):
         assumptions = steady(messages=replace(steady().messages, proposal_seconds=seconds))
-        told = Played(tmp_path / str(seconds), SimulatedMachine(16, 1), assumptions, config(10.0)).replay
+        told = Played(tmp_path / str(seconds), SimulatedMachine(16, 1), assumptions, config(1.0)).replay
         released.append(told.leg.released or 0.0)
         last.append(told.attempts[15].dispatch_time - released[-1])
     assert released[1] - released[0] == pytest.approx(16 * 2.0, abs=0.1)

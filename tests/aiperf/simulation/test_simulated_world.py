@@ -10,6 +10,7 @@ import simpy
 from aiperf.config import load_preset
 from aiperf.errors import ConfigError, WorldError
 from aiperf.pretending.assumptions import Messages, StartUp, Storage
+from aiperf.pretending.group_model import device_speed
 from aiperf.ranks.world import Gone
 from aiperf.simulation.simulated_machine import (
     SharedStorage,
@@ -146,11 +147,17 @@ def test_a_dead_group_says_nothing_more_and_is_lost_once() -> None:
     assert len(until(found, 600.0)) == 1
 
 
-def test_a_group_is_as_fast_as_its_slowest_node() -> None:
-    found = SimulatedWorld(
-        SimulatedMachine(2, 1, 2), steady(spread=replace(steady().spread, node=0.1)), 1, "code"
-    )
-    assert found._each[0].speed == min(node_speed(1, f"node000{node}", 0.1) for node in (1, 2))
+@pytest.mark.parametrize("of_devices", [0.0, 0.1])
+def test_a_group_is_as_fast_as_the_slowest_device_of_its_nodes(of_devices: float) -> None:
+    spread = replace(steady().spread, node=0.1, device=of_devices)
+    found = SimulatedWorld(SimulatedMachine(2, 2, 4), steady(spread=spread), 1, "code")
+    speeds = [
+        node_speed(1, host, 0.1) * device_speed(1, f"{host}:{index}", of_devices)
+        for host in ("node0001", "node0002")
+        for index in (0, 1)
+    ]
+    assert len(set(speeds)) == (4 if of_devices else 2)
+    assert found._each[0].speed == min(speeds)
 
 
 # The master's turns

@@ -17,7 +17,7 @@ import sys
 from types import ModuleType
 
 SHORT = {
-    "aiperf.proposing.plan": {"MEASURING_SECONDS": (0.2, 0.2)},
+    "aiperf.proposing.plan": {"MEASURING_SECONDS": (0.2, 0.2), "COUPLED_SECONDS": 10.0},
     "aiperf.measuring.ceiling": {
         "SIDES": {"cpu": (64,)},
         "COPY_BYTES": {"cpu": 1 << 20},

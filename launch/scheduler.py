@@ -25,6 +25,11 @@ Answer = Callable[..., str]
 
 COUNT = '"$(wc -l <"$hosts")"'
 """Shell text for the number of ranks: the lines of the file of hosts."""
+QSUB_AGAIN = 'AIPERF_DIRECTORY=$(printf %q "$directory") qsub -v AIPERF_DIRECTORY'
+"""Words with which `qsub` continues a run. It takes the variable by its name alone, because a comma in a
+value would begin the next variable (qsub(1) of PBS and of Grid Engine)."""
+REMOVE_HOSTS = "trap 'rm -f \"$hosts\"' EXIT"
+"""Line after which that file is removed at the end of the script."""
 
 
 @dataclass(frozen=True)

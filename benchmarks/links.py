@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from aiperf.ranks.connect import connect, disconnect
@@ -33,7 +34,8 @@ BEGAN = "LINKS_BEGAN"
 """Variable with the time at which the driver started the ranks."""
 NUM_TRIPS = 1000
 MESSAGE = bytes(200)
-LIMIT_SECONDS = 300.0
+LIMIT_SECONDS, END_SECONDS = 300.0, 10.0
+"""Time in seconds for the ranks to meet and to measure, and to end when they have not."""
 
 
 def main() -> None:
@@ -74,15 +76,33 @@ def measured(link: str, size: int) -> tuple[float, ...]:
             secret.chmod(0o600)
             by_hand = {SECRET: str(secret), "MASTER_ADDR": "127.0.0.1"}
             each = [{**one, RUN_ID: "", **by_hand} for one in each]
-        processes = [
-            subprocess.Popen(words, env=plain | {"TMPDIR": folder} | one, stdout=subprocess.PIPE)
-            for words, one in zip(commands, each)
-        ]
-        outputs = [process.communicate(timeout=LIMIT_SECONDS)[0] for process in processes]
+        processes = list[subprocess.Popen[bytes]]()
+        try:
+            for words, one in zip(commands, each):
+                variables = plain | {"TMPDIR": folder} | one
+                processes.append(subprocess.Popen(words, env=variables, stdout=subprocess.PIPE))
+            until = time.monotonic() + LIMIT_SECONDS
+            outputs = [each.communicate(timeout=until - time.monotonic())[0] for each in processes]
+        finally:
+            end(processes)
     after = os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
     start, trip, worst = map(float, b"".join(outputs).split())
     return start, cpu, trip, worst
+
+
+def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ends what has not ended by itself; mpiexec ends its ranks if it is given the time."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def rank() -> None:

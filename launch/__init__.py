@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from launch.indexed_job import IndexedJob
 from launch.kubernetes import Kubernetes
 from launch.lsf import Lsf
 from launch.pbs import Pbs
@@ -11,9 +12,12 @@ from launch.scheduler import Scheduler
 from launch.sge import Sge
 from launch.slurm import Slurm
 
-__all__ = ["SCHEDULERS"]
+__all__ = ["SCHEDULERS", "WITHOUT_MPI"]
 
 SCHEDULERS: Mapping[str, Scheduler] = {
     each.name.lower(): each for each in (Slurm(), Pbs(), Lsf(), Sge(), Kubernetes())
 }
 """Schedulers, by the name of the sub-command of `launch`."""
+WITHOUT_MPI: Mapping[str, Scheduler] = {"kubernetes": IndexedJob()}
+"""Other forms of the jobs of a scheduler, for ranks on several nodes without MPI (`--no-mpi`), by the same
+name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiperf.errors import ConfigError
 from launch.shell_text import line
@@ -41,6 +41,8 @@ class Job:
     own."""
     alone: bool = True
     """Whether it needs its nodes exclusively."""
+    secret: str = field(default="", repr=False)
+    """Secret by which ranks without MPI know each other; empty: they need none."""
     sizes: tuple[int, ...] = ()
     """Numbers of nodes that one job goes through, for weak scaling; empty: all of them, once."""
 

@@ -6,14 +6,21 @@ The operator gives the launcher a host file of the workers and a key for ssh. Wh
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from aiperf.errors import ConfigError
 from aiperf.host.programs import rows
-from launch.job import WARNING_SECONDS, Job
-from launch.scheduler import COUNT, Answer, JobStates, Launcher, Scheduler, marked, submitted_id
+from launch.job import Job
+from launch.pods import NAME, Pod, dns_label, queue_label, refuse_other_site
+from launch.scheduler import (
+    COUNT,
+    REMOVE_HOSTS,
+    Answer,
+    JobStates,
+    Launcher,
+    Scheduler,
+    marked,
+    submitted_id,
+)
 from launch.site import Site
 
 PORT = 2222
@@ -28,8 +35,8 @@ HOSTS = "/etc/mpi/hostfile"
 """The operator's list of the workers: "NAME slots=N", one per line."""
 ANSWER_SECONDS = 600
 """Most seconds in which all workers have to answer."""
-NAME = "MPIJOB_NAME"
-"""Variable with the name of the job, from the label that the operator gives its pods."""
+LABEL = "training.kubeflow.org/job-name"
+"""The label in which the operator gives each pod the name of its job."""
 
 
 def _launcher(name: str) -> Launcher:
@@ -57,6 +64,8 @@ def _launcher(name: str) -> Launcher:
     )
 
 
+AS_ROOT = "{runAsUser: 0} # the key for ssh is in root's folder"
+
 WORKER = f"""\
 # The ranks of this pod are started by ssh.
 mkdir -p /run/sshd
@@ -81,9 +90,11 @@ class Kubernetes(Scheduler):
     job_id = NAME
     hosts = f"cut -d' ' -f1 {HOSTS}"
     nodes = f"$(wc -l <{HOSTS})"
-    running = ("Running",)
-    pending = ("Created", "Suspended")
+    running: Container[object] = ("Running",)
+    pending: Container[object] = ("<none>", "Created", "Suspended")
     waits = False
+    resource, created = "mpijobs.kubeflow.org", r"mpijob\.kubeflow\.org"
+    """What kubectl calls jobs of this kind, and a job that it has created, as a pattern."""
     requeue = (
         "# Kueue starts a job again that it preempted.",
         'echo "to continue another: write directory=$directory into the manifest, and create it again"',
@@ -97,24 +108,46 @@ class Kubernetes(Scheduler):
         return []
 
     def document(self, site: Site, job: Job, title: Sequence[str], script: str) -> str:
-        """The manifest. Strings of the user are written as JSON, which YAML includes."""
-        for key, value in _meaningless(site):
-            if value:
-                raise ConfigError(
-                    f"{key} is set in the site file, but has no meaning under Kubernetes; remove it"
-                )
-        for key in ("image", "claim"):
-            if not getattr(site.kubernetes, key):
-                raise ConfigError(f"kubernetes.{key} is not set in the site file; Kubernetes needs it")
-        return "\n".join([*title, *_manifest(site, job, script)]) + "\n"
+        """The manifest."""
+        refuse_other_site(site)
+        return "\n".join([*title, *self.manifest(site, job, script)]) + "\n"
+
+    def manifest(self, site: Site, job: Job, script: str) -> Iterator[str]:
+        """The lines of the MPIJob, whose launcher carries out the script."""
+        queue = queue_label(site)
+        yield "apiVersion: kubeflow.org/v2beta1"
+        yield "kind: MPIJob"
+        yield "metadata:"
+        yield f"  generateName: {dns_label(job.name)}-"
+        if queue:
+            yield f"  {queue}"
+        yield "spec:"
+        yield f"  slotsPerWorker: {site.devices.per_node}"
+        yield "  runLauncherAsWorker: false # it has the master, and no device"
+        yield "  launcherCreationPolicy: WaitForWorkersReady"
+        yield "  runPolicy:"
+        yield "    cleanPodPolicy: Running"
+        yield "    backoffLimit: 0 # a run that failed would fail again"
+        limit = f"activeDeadlineSeconds: {job.limit_seconds}"
+        yield from (f"    {line}" for line in marked(limit, 1, "time limit"))
+        if queue:
+            yield "    suspend: true # until Kueue admits it"
+        yield "  mpiReplicaSpecs:"
+        yield "    Worker:"
+        yield from (f"      {line}" for line in marked(f"replicas: {job.nodes}", 2, "number of nodes"))
+        rights = "{capabilities: {add: [IPC_LOCK]}} # RDMA pins memory" if site.kubernetes.rdma else ""
+        yield from _replica(Pod("worker", WORKER, LABEL, AS_ROOT, rights), site)
+        yield "    Launcher:"
+        yield "      replicas: 1"
+        yield from _replica(Pod("launcher", script, LABEL, AS_ROOT, has_devices=False), site)
 
     def launchers(self) -> Iterable[Launcher]:
         """Only an MPI's launcher reaches the workers."""
         return map(_launcher, ("mpiexec", "mpirun"))
 
     def rank_options(self, site: Site) -> list[str]:
-        """The site's variables, for ranks that ssh starts."""
-        return [f"-x {name}" for name in site.environment]
+        """The site's variables, for ranks that ssh starts, and its options."""
+        return [*(f"-x {name}" for name in site.environment), *super().rank_options(site)]
 
     def host_lines(self) -> list[str]:
         """The operator starts the launcher after the workers, but not when a suspended job continues."""
@@ -130,123 +163,35 @@ class Kubernetes(Scheduler):
             "        sleep 2",
             "    done",
             "done",
+            REMOVE_HOSTS,
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:
-        """`kubectl create`, which gives the job a name of its own. It waits for no other job (`waits`)."""
+        """`kubectl create`, which gives an MPIJob a name of its own. It waits for no other job (`waits`)."""
         return ["kubectl", "create", "-f", "-"]
 
     def submitted(self, answer: str) -> str:
-        return submitted_id("kubectl", answer, r"mpijob\.kubeflow\.org/(\S+) created")
+        return submitted_id("kubectl", answer, rf"{self.created}/(\S+) created")
 
     def ask(self, jobs: Sequence[str]) -> list[str]:
-        """The names of all MPIJobs of the namespace, with the conditions that hold, the latest last."""
+        """The names of all jobs of this kind in the namespace, with the conditions that hold, the latest
+        last."""
         columns = 'NAME:.metadata.name,STATE:.status.conditions[?(@.status=="True")].type'
-        return ["kubectl", "get", "mpijobs.kubeflow.org", "--no-headers", "-o", f"custom-columns={columns}"]
+        return ["kubectl", "get", self.resource, "--no-headers", "-o", f"custom-columns={columns}"]
 
     def states(self, answer: str) -> JobStates:
-        """The state by the latest condition; a job that has none yet has just been created."""
+        """The state by the latest condition."""
         told = rows(answer, r"([a-z0-9.-]+)\s+(?:\S+,)?(\w+|<none>)\s*")
-        states = {row[1]: row[2].replace("<none>", "Created") for row in told.found}
-        return JobStates({job: self.state(state) for job, state in states.items()}, told.skipped)
+        return JobStates({row[1]: self.state(row[2]) for row in told.found}, told.skipped)
 
     def seconds_left(self, environment: Mapping[str, str], now: float, answer: Answer) -> float | None:
         """Not known inside of a pod, which may not ask the cluster: the script states the length."""
         return None
 
 
-def _meaningless(site: Site) -> Iterator[tuple[str, object]]:
-    """What other schedulers need, and a pod cannot have."""
-    yield "queue.account", site.queue.account
-    yield "queue.options", site.queue.options
-    yield "modules", site.modules
-    yield "container.image", site.container.image
-    yield "scratch.directory", site.scratch.directory
-
-
-def _manifest(site: Site, job: Job, script: str) -> Iterator[str]:
-    """The lines of the MPIJob."""
-    queue = site.queue.partition
-    yield "apiVersion: kubeflow.org/v2beta1"
-    yield "kind: MPIJob"
-    yield "metadata:"
-    yield f"  generateName: {_dns_label(job.name)}-"
-    if queue:
-        yield f"  labels: {{kueue.x-k8s.io/queue-name: {json.dumps(queue)}}}"
-    yield "spec:"
-    yield f"  slotsPerWorker: {site.devices.per_node}"
-    yield "  runLauncherAsWorker: false # it has the master, and no device"
-    yield "  launcherCreationPolicy: WaitForWorkersReady"
-    yield "  runPolicy:"
-    yield "    cleanPodPolicy: Running"
-    yield "    backoffLimit: 0 # a run that failed would fail again"
-    yield from (
-        f"    {line}" for line in marked(f"activeDeadlineSeconds: {job.limit_seconds}", 1, "time limit")
-    )
-    if queue:
-        yield "    suspend: true # until Kueue admits it"
-    yield "  mpiReplicaSpecs:"
-    yield "    Worker:"
-    yield from (f"      {line}" for line in marked(f"replicas: {job.nodes}", 2, "number of nodes"))
-    yield from _pods(site, "worker", WORKER)
-    yield "    Launcher:"
-    yield "      replicas: 1"
-    yield from _pods(site, "launcher", script)
-
-
-def _pods(site: Site, who: str, script: str) -> Iterator[str]:
-    """The pods of one kind. Only those of workers have devices."""
-    pods, worker = site.kubernetes, who == "worker"
-    resources = dict(_resources(site)) if worker else {}
+def _replica(pod: Pod, site: Site) -> Iterator[str]:
+    """The lines of the pods of one kind."""
     yield "      restartPolicy: Never"
     yield "      template:"
     yield "        spec:"
-    yield f"          terminationGracePeriodSeconds: {WARNING_SECONDS} # for the end of a run that is warned"
-    yield "          securityContext: {runAsUser: 0} # the key for ssh is in root's folder"
-    yield "          containers:"
-    yield f"            - name: {who}"
-    yield f"              image: {json.dumps(pods.image)}"
-    yield f"              workingDir: {_quoted(pods.mount)}"
-    yield "              env:"
-    yield f"                - name: {NAME}"
-    yield "                  valueFrom:"
-    yield "                    fieldRef: {fieldPath: \"metadata.labels['training.kubeflow.org/job-name']\"}"
-    if resources:
-        yield f"              resources: {{limits: {json.dumps(resources)}}}"
-    if worker and pods.rdma:
-        yield "              securityContext: {capabilities: {add: [IPC_LOCK]}} # RDMA pins memory"
-    yield "              volumeMounts:"
-    yield f"                - {{name: work, mountPath: {_quoted(pods.mount)}}}"
-    yield "                - {name: shared-memory, mountPath: /dev/shm}"
-    yield '              command: ["bash", "-c"]'
-    yield "              args:"
-    yield "                - |"
-    # Kubernetes takes $$ for one $ (Container v1 core, args).
-    yield from (f"{' ' * 18}{line}".rstrip() for line in script.replace("$$", "$$$$").splitlines())
-    yield "          volumes:"
-    yield f"            - {{name: work, persistentVolumeClaim: {{claimName: {json.dumps(pods.claim)}}}}}"
-    memory = json.dumps(pods.shared_memory)
-    yield f"            - {{name: shared-memory, emptyDir: {{medium: Memory, sizeLimit: {memory}}}}}"
-
-
-def _resources(site: Site) -> Iterator[tuple[str, str]]:
-    """What one worker is given of its node."""
-    devices = site.devices
-    if devices.request != "none":
-        yield "nvidia.com/gpu" if devices.request == "gpus" else devices.request, str(devices.per_node)
-    if devices.cores_per_node:
-        yield "cpu", str(devices.cores_per_node)
-    if site.kubernetes.rdma:
-        yield site.kubernetes.rdma, "1"
-
-
-def _quoted(text: str) -> str:
-    """The text as JSON. YAML knows no pairs of surrogates, so no character is written as one."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _dns_label(name: str) -> str:
-    """The name of a job as Kubernetes allows it, short enough for what is added to it. It begins with a
-    letter, as the operator demands because the names of its services do (`validateMPIJobName`)."""
-    label = re.sub(r"[^a-z0-9-]", "-", name.lower())
-    return f"{'' if label[0].isalpha() else 'run-'}{label}"[:40].strip("-")
+    yield from (f"{' ' * 10}{line}".rstrip() for line in pod.lines(site))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from aiperf.host import variables
 from aiperf.host.programs import json_object
 from launch.job import Job
-from launch.scheduler import Answer, JobStates, Scheduler, clock_seconds, submitted_id
+from launch.scheduler import QSUB_AGAIN, Answer, JobStates, Scheduler, clock_seconds, submitted_id
 from launch.site import Site
 
 
@@ -31,7 +31,7 @@ class Pbs(Scheduler):
     requeue = (
         "# qdel and qrerun, which requeues the job, send the same signal.",
         '[[ -z $warned ]] || echo "unless PBS requeues this job itself (see qstat $PBS_JOBID):"',
-        'echo "to continue: qsub -v AIPERF_DIRECTORY=$(printf %q "$directory"), with this script"',
+        f'echo "to continue: {QSUB_AGAIN}, with this script"',
     )
 
     def options(self, site: Site, job: Job) -> list[str]:

@@ -25,6 +25,11 @@ Answer = Callable[..., str]
 
 COUNT = '"$(wc -l <"$hosts")"'
 """Shell text for the number of ranks: the lines of the file of hosts."""
+QSUB_AGAIN = 'AIPERF_DIRECTORY=$(printf %q "$directory") qsub -v AIPERF_DIRECTORY'
+"""Words with which `qsub` continues a run. It takes the variable by its name alone, because a comma in a
+value would begin the next variable (qsub(1) of PBS and of Grid Engine)."""
+REMOVE_HOSTS = "trap 'rm -f \"$hosts\"' EXIT"
+"""Line after which that file is removed at the end of the script."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,8 @@ class Scheduler(ABC):
     """What the scheduler's commands call the states of a job that has its nodes."""
     pending: Container[object]
     """The same of a job that still waits for them, or waits again."""
+    done: Sequence[str] = ()
+    """Shell lines after a complete run."""
     requeue: Sequence[str] = ()
     """Shell lines that queue the job again when the run was stopped in time. They may set `code`, with which
     the script then exits."""
@@ -188,17 +195,18 @@ class Scheduler(ABC):
         return "\n".join(["#!/usr/bin/env bash", *title, script])
 
     def host_lines(self) -> list[str]:
-        """Lines that make the file `$hosts` with the host of each rank."""
+        """Lines that make the file `$hosts` with the host of each rank, and remove it at the end."""
         return [
             "# One rank per device, plus one on the first node: the master, which has no device.",
             "hosts=$(mktemp)",
             f'{self.hosts} | head -n "$nodes" |',
             '    awk -v devices="$devices" \'{ for (i = (NR > 1); i <= devices; i++) print }\' >"$hosts"',
+            REMOVE_HOSTS,
         ]
 
     def rank_options(self, site: Site) -> list[str]:
         """Options of the launcher that depend on the site."""
-        return []
+        return list(site.mpi.options)
 
     def devices(self, site: Site) -> list[str]:
         """Lines that set `devices`, the number of devices of a node."""

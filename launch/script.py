@@ -48,7 +48,7 @@ def script_text(scheduler: Scheduler, site: Site, job: Job) -> str:
             "run"
         )
     one = [
-        _ranks(scheduler, [*launcher.ranks(site.mpi), *scheduler.rank_options(site), *site.mpi.options]),
+        _ranks(scheduler, [*launcher.ranks(site.mpi), *scheduler.rank_options(site)]),
         _staging(scheduler, site, launcher),
         _doctor(site),
         _run(scheduler, launcher, job),
@@ -149,10 +149,9 @@ def _warning(scheduler: Scheduler, launcher: Launcher) -> list[str]:
 
 
 def _ranks(scheduler: Scheduler, words: list[str]) -> list[str]:
-    """Lines that write the file `$hosts` and the words that start a rank on each of them."""
+    """Lines that say where ranks are, and set the words that start one at each of these places."""
     return [
         *scheduler.host_lines(),
-        "trap 'rm -f \"$hosts\"' EXIT",
         "ranks=(",
         *_filled(words),
         ")",
@@ -288,7 +287,7 @@ def _end(scheduler: Scheduler, launcher: Launcher) -> list[str]:
     """Lines that say how it ended, and queue the job again if the run can be continued."""
     return [
         "case $code in",
-        '0) echo "done: $directory" ;;',
+        *_done(scheduler),
         "75)",
         '    echo "stopped in time; can be continued: $directory"',
         f"    {_explained(launcher, 75, 'the run can be continued')}",
@@ -298,6 +297,14 @@ def _end(scheduler: Scheduler, launcher: Launcher) -> list[str]:
         "esac",
         'exit "$code"',
     ]
+
+
+def _done(scheduler: Scheduler) -> list[str]:
+    """The lines of a complete run."""
+    told = 'echo "done: $directory"'
+    if not scheduler.done:
+        return [f"0) {told} ;;"]
+    return ["0)", f"    {told}", *(f"    {line}" for line in scheduler.done), "    ;;"]
 
 
 def _paragraphs(sections: Iterable[list[str]]) -> str:

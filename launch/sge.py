@@ -11,7 +11,16 @@ from xml.etree.ElementTree import Element, ParseError, fromstring
 from aiperf.errors import ConfigError
 from aiperf.host import variables
 from launch.job import Job
-from launch.scheduler import TORCHRUN, Answer, JobState, JobStates, Launcher, Scheduler, submitted_id
+from launch.scheduler import (
+    QSUB_AGAIN,
+    TORCHRUN,
+    Answer,
+    JobState,
+    JobStates,
+    Launcher,
+    Scheduler,
+    submitted_id,
+)
 from launch.site import Site
 
 AGAIN = 99
@@ -44,7 +53,7 @@ class Sge(Scheduler):
     requeue = (
         f"code={AGAIN}",
         f'echo "Grid Engine requeues this job because of exit code {AGAIN}, but not after qdel:"',
-        'echo "then use qsub -v AIPERF_DIRECTORY=$(printf %q "$directory"), with this script"',
+        f'echo "then use {QSUB_AGAIN}, with this script"',
     )
 
     def launchers(self) -> Iterable[Launcher]:

@@ -138,9 +138,9 @@ def free_name(stem: str, ending: str, text: str) -> Path:
     )
 
 
-def write_script(path: Path, text: str) -> None:
-    """Writes a script. Raises AiperfError if bash cannot parse it, and if a file with other contents exists,
-    because the user may have edited it."""
+def write_script(path: Path, text: str, mode: int = 0o755) -> None:
+    """Writes a script, which has this mode from its first byte on. Raises AiperfError if bash cannot parse
+    it, and if a file with other contents exists, because the user may have edited it."""
     _refuse_broken(text)
     with writing(path):
         if path.exists() and read_text(path) != text:
@@ -148,8 +148,9 @@ def write_script(path: Path, text: str) -> None:
                 f"{path} already exists with different content; remove it, or write to another file"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode)
         path.write_text(text, encoding="utf-8")
-        path.chmod(0o755)
+        path.chmod(mode)
 
 
 def _refuse_broken(text: str) -> None:

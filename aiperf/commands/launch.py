@@ -7,10 +7,13 @@ machines is in the site file, what differs between schedulers in the package `la
 from __future__ import annotations
 
 import getpass
+import secrets
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -32,7 +35,7 @@ from aiperf.commands.user_files import write_file
 from aiperf.errors import AiperfError
 from aiperf.host.programs import ToolFailed, ask
 from aiperf.wording import counted
-from launch import SCHEDULERS
+from launch import SCHEDULERS, WITHOUT_MPI
 from launch.job import Job
 from launch.scheduler import Scheduler
 from launch.script import script_text
@@ -41,6 +44,9 @@ from launch.site_draft import GUESSED, QUESTIONS, site_text, skipped
 
 ASK_SECONDS = 30
 """Time limit in seconds for a program that describes the machine; without its answer a value is guessed."""
+SECRET_BYTES = 32
+"""Random bytes of a secret: as many as its MAC has."""
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
 OF_SCHEDULER = ("sinfo", "mpi", "accounts")
 """Questions to programs of a scheduler."""
 STUDIES = {
@@ -56,6 +62,14 @@ def launch() -> None:
 
     A site file describes the machine: `aiperf-hpc launch init-site` writes a first one.
     """
+
+
+def _no_mpi_option(word: str) -> Callable[[Decorated], Decorated]:
+    """The option --no-mpi, for a scheduler whose jobs have such a form."""
+    if word not in WITHOUT_MPI:
+        return lambda command: command
+    form = "Write an Indexed Job whose ranks meet over TCP, with a secret of its own."
+    return click.option("--no-mpi", is_flag=True, help=form)
 
 
 def _command_for(word: str, scheduler: Scheduler) -> click.Command:
@@ -80,6 +94,7 @@ def _command_for(word: str, scheduler: Scheduler) -> click.Command:
         "Script file; default: NAME-NODES, numbered if there is another one, plus the scheduler's ending."
     )
     @click.option("--submit", is_flag=True, help="Submit the script.")
+    @_no_mpi_option(word)
     @click.argument("options", nargs=-1, metavar="[-- RUN OPTIONS]")
     def command(
         site: Path,
@@ -90,20 +105,23 @@ def _command_for(word: str, scheduler: Scheduler) -> click.Command:
         output: Path | None,
         submit: bool,
         options: tuple[str, ...],
+        no_mpi: bool = False,
     ) -> None:
         # The run's options are read as `run` would read them, so that a mistake shows here, not in the queue.
         context = run_context(options, hours, several=repeats > 1)
         request = take_request(dict(context.params))
         config = request.config()
-        job = Job(nodes, hours, name, options, repeat=repeats, ranked=config.ranked)
-        text = script_text(scheduler, load_site(site), job)
-        path = output or free_name(f"{name}-{nodes}", scheduler.ending, text)
+        form = WITHOUT_MPI[word] if no_mpi else scheduler
+        secret = secrets.token_urlsafe(SECRET_BYTES) if no_mpi else ""
+        job = Job(nodes, hours, name, options, repeat=repeats, ranked=config.ranked, secret=secret)
+        text = script_text(form, load_site(site), job)
+        path = output or free_name(f"{name}-{nodes}", form.ending, text)
         agree(context, request, config, [job])
-        write_script(path, text)
+        write_script(path, text, mode=0o600 if secret else 0o755)
         if submit:
-            click.echo(f"{path}: job {hand_in(scheduler, path)}")
+            click.echo(f"{path}: job {hand_in(form, path)}")
         else:
-            click.echo(f"{path}; submit it with: {shlex.join(scheduler.submit())} < {shlex.quote(str(path))}")
+            click.echo(f"{path}; submit it with: {shlex.join(form.submit())} < {shlex.quote(str(path))}")
 
     return command
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
+import psutil
 import pytest
 
 from aiperf.config import load_preset
@@ -298,6 +299,14 @@ def test_the_links_of_ranks_are_measured_beside_each_other() -> None:
     (table,) = tables(started("links", "--ranks", 3, "--rounds", 1))
     assert [row[:2] for row in table[1:]] == [[link, "3"] for link in links.LINKS]
     assert [shape(" ".join(row[2:])) for row in table[1:]] == ["# # # #"] * 3
+
+
+def test_no_rank_is_left_when_the_links_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "LIMIT_SECONDS", 0.0)
+    before = psutil.Process().children()
+    with pytest.raises(subprocess.TimeoutExpired):
+        links.measured(links.LINKS[1], 2)
+    assert psutil.Process().children() == before
 
 
 def test_optimizers_are_compared(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launch import SCHEDULERS
+from launch import SCHEDULERS, WITHOUT_MPI
 from launch.job import Job
 from launch.script import script_text, table_text
 from launch.site import Container, Devices, Mpi, Pods, Queue, Scratch, Site
@@ -64,6 +64,7 @@ TORCHRUN = replace(SITE, mpi=Mpi("torchrun"))
 
 SYNTHETIC = ("--preset", "synthetic")
 RANKED = ("--preset", "ranked", "--data", "/data/image net")
+SECRET = "known-to-the-ranks-of-this-run-alone"
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Golden:
 
     @property
     def text(self) -> str:
-        scheduler = SCHEDULERS[self.scheduler]
+        scheduler = (WITHOUT_MPI if self.job.secret else SCHEDULERS)[self.scheduler]
         if not self.job.alone:
             return table_text(scheduler, self.site, self.job, Path("/work/study"))
         return script_text(scheduler, self.site, self.job)
@@ -103,6 +104,7 @@ GOLDEN = (
     Golden(HERE / "table.sge", "sge", SGE, Job(1, 0, "study-table", alone=False)),
     Golden(HERE / "queued.yaml", "kubernetes", KUBERNETES, Job(4, 1, options=RANKED)),
     Golden(HERE / "plain.yaml", "kubernetes", PLAIN_PODS, Job(1, 0.5, "Small_Run", options=SYNTHETIC)),
+    Golden(HERE / "indexed.yaml", "kubernetes", KUBERNETES, Job(4, 1, options=RANKED, secret=SECRET)),
     Golden(HERE / "table.lsf", "lsf", LSF, Job(1, 0, "study-table", alone=False)),
 )
 

@@ -105,6 +105,27 @@ def test_it_is_submitted_when_told_to(run: Launch) -> None:
     assert "--random-seed 5" in Path("x.sbatch").read_text()
 
 
+KUBECTL = """#!/bin/sh
+cat >"$LOG.scripts"
+printf '%s created\\n' secret/a service/a job.batch/a
+"""
+
+
+def test_a_manifest_without_mpi_has_a_secret_of_its_own_that_nobody_else_can_read(run: Launch) -> None:
+    Path("bin/kubectl").write_text(KUBECTL)
+    Path("bin/kubectl").chmod(0o755)
+    Path("site.toml").write_text("[kubernetes]\nimage = 'x'\nclaim = 'y'\n")
+    secrets = set[str]()
+    for path in (Path("aiperf-hpc-2.yaml"), Path("aiperf-hpc-2-2.yaml")):
+        assert printed(run("kubernetes", "--no-mpi", "--nodes", 2, "--submit", *DIGITS)) == f"{path}: job a\n"
+        assert path.stat().st_mode & 0o777 == 0o600
+        text = path.read_text()
+        assert Path("log.scripts").read_text() == text
+        secrets.add(*re.findall(r'\{secret: "(.{43})"\}', text))
+    assert len(secrets) == 2
+    assert "No such option" in str(run("slurm", "--no-mpi", *DIGITS).exception)
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

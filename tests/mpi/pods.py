@@ -1,7 +1,9 @@
-"""Pods on one machine, as the MPI Operator makes them of a manifest: each has a network, a name, a process
-table, and files under /etc and /root of its own, and its first process is that of the container.
+"""Pods on one machine, as the MPI Operator or Kubernetes makes them of a manifest: each has a network, a
+name, a process table, and files under /etc and /root of its own, and its first process is that of the
+container.
 
-What is not here is the operator itself: this does what its `mpi_job_controller.go` does for a job.
+What is not here is the operator itself: this does what its `mpi_job_controller.go` does for a job. Nor is
+Kubernetes' controller of jobs: a test starts pods again where a rule of the manifest says so.
 """
 
 from __future__ import annotations
@@ -31,14 +33,25 @@ for folder in etc root; do
     mount -t overlay overlay -o "lowerdir=/$folder,upperdir=$OWN/$folder,workdir=$OWN/work-$folder" "/$folder"
 done
 cp "$SHARED/hosts" /etc/hosts
+eval "$MOUNTS"
+mount -t tmpfs -o mode=1777 tmpfs /run
+cd "$WORKDIR"
+exec "$@"
+"""
+OF_OPERATOR = """\
 install -D "$SHARED/hostfile" /etc/mpi/hostfile
 rm -rf /root/.ssh
 install -d -m 700 /root/.ssh
 install -m 600 "$SHARED/id_rsa" "$SHARED/id_rsa.pub" "$SHARED/authorized_keys" /root/.ssh
-mount -t tmpfs tmpfs /run
-cd "$WORKDIR"
-exec "$@"
 """
+# The program may be in root's folder.
+OF_INDEXED_JOB = """\
+install -D -m 0440 "$SHARED/secret" "$SECRET"
+mount --bind "$CLAIM" "$WORKDIR"
+chmod go=rx /root
+"""
+USER = 12345
+"""A user whom /etc/passwd does not name."""
 
 
 @dataclass
@@ -61,32 +74,23 @@ class Pods:
     def launcher(self) -> str:
         return f"{self.job}-launcher"
 
+    @property
+    def pods(self) -> list[str]:
+        return [*self.workers, self.launcher]
+
     def start(self, pod: str) -> None:
         """Starts a pod with the command of its container."""
         kind = "Launcher" if pod == self.launcher else "Worker"
-        (container,) = self.manifest["spec"]["mpiReplicaSpecs"][kind]["template"]["spec"]["containers"]
+        template = self.manifest["spec"]["mpiReplicaSpecs"][kind]["template"]
+        self.begin(pod, template, MOUNTS=OF_OPERATOR, HOME="/root")
+
+    def begin(self, pod: str, template: Mapping[str, Any], *before: str, **variables: str) -> None:
+        """Starts a pod of this template; `before`: what becomes the container's command."""
+        (container,) = template["spec"]["containers"]
         arguments = [text.replace("$$", "$") for text in container["args"]]
-        words = [
-            "ip",
-            "netns",
-            "exec",
-            self.switch.space(pod),
-            "unshare",
-            "--uts",
-            "--mount",
-            "--pid",
-            "--fork",
-        ]
-        words += [
-            "--kill-child",
-            "--mount-proc",
-            "bash",
-            "-c",
-            BEGIN,
-            "pod",
-            *container["command"],
-            *arguments,
-        ]
+        space = ("ip", "netns", "exec", self.switch.space(pod))
+        apart = ("unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+        words = [*space, *apart, "bash", "-c", BEGIN, "pod", *before, *container["command"], *arguments]
         own = self.directory / pod
         own.mkdir(exist_ok=True)
         environment = {
@@ -94,10 +98,11 @@ class Pods:
             "OWN": str(own),
             "SHARED": str(self.directory),
             "WORKDIR": container["workingDir"],
-            "HOME": "/root",
             "PATH": f"{OPEN_MPI.folder}:{os.environ['PATH']}",
             "AIPERF_TEST_MARK": self.switch.mark,
-            **{each["name"]: self.job for each in container["env"]},  # all are its label
+            # What has no value of its own is the label with the job's name.
+            **{each["name"]: each.get("value", self.job) for each in container["env"]},
+            **variables,
         }
         with (self.directory / f"{pod}.out").open("ab") as output:
             self.processes[pod] = subprocess.Popen(
@@ -121,6 +126,53 @@ class Pods:
             raise AssertionError(f"{pod} has not ended in {seconds} s: {self.text(pod)}") from None
 
 
+@dataclass
+class IndexedPods(Pods):
+    """The pods of an Indexed Job, as a user whom nobody knows, without a home."""
+
+    claim: Path = Path()
+    """What is mounted as their working directory."""
+
+    @property
+    def pods(self) -> list[str]:
+        return [f"{self.job}-{index}" for index in range(self.manifest["spec"]["completions"])]
+
+    def start(self, pod: str) -> None:
+        """Starts a pod with the command of its container, and with what Kubernetes tells each of them."""
+        template = self.manifest["spec"]["template"]
+        (folder,) = (
+            each["mountPath"]
+            for each in template["spec"]["containers"][0]["volumeMounts"]
+            if "readOnly" in each
+        )
+        self.begin(
+            pod,
+            template,
+            *("setpriv", f"--reuid={USER}", "--regid=0", "--clear-groups", "env", "--unset=HOME"),
+            MOUNTS=OF_INDEXED_JOB,
+            SECRET=f"{folder}/secret",
+            CLAIM=str(self.claim),
+            TMPDIR="/run",
+            KUBERNETES_SERVICE_HOST="10.96.0.1",
+            JOB_COMPLETION_INDEX=pod.rpartition("-")[2],
+        )
+
+    def rank(self, pod: str, number: int) -> psutil.Process:
+        """The process of a rank, as the pod's script started it."""
+        for each in psutil.Process(self.processes[pod].pid).children(recursive=True):
+            if each.environ().get("RANK") == str(number) and each.name().startswith(("aiperf", "python")):
+                return each
+        raise AssertionError(f"there is no rank {number}: {self.text(pod)}")
+
+    def listening(self) -> list[str]:
+        """Lines on the ports at which a process of any pod listens."""
+        found = list[str]()
+        for pod in self.pods:
+            words = ["ip", "netns", "exec", self.switch.space(pod), "ss", "-tlnH"]
+            found += subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
+        return found
+
+
 @contextmanager
 def pods(directory: Path, manifest: str) -> Iterator[Pods]:
     """Networks, names, the operator's host file and its key, for the job of a manifest."""
@@ -131,18 +183,41 @@ def pods(directory: Path, manifest: str) -> Iterator[Pods]:
         made = Pods(job, joined, shared, wanted)
         # As a cluster's DNS answers: a worker by its full name only, the launcher by its short one.
         names = {pod: f"{pod}.{job}.default.svc" for pod in made.workers} | {made.launcher: made.launcher}
-        addresses = {pod: f"10.78.0.{index}" for index, pod in enumerate(names, start=1)}
-        hosts = [f"{address} {names[pod]}" for pod, address in addresses.items()]
-        (shared / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts]) + "\n")
         slots = wanted["spec"]["slotsPerWorker"]
         (shared / "hostfile").write_text("".join(f"{names[pod]} slots={slots}\n" for pod in made.workers))
         subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", shared / "id_rsa"], check=True)
         (shared / "authorized_keys").write_bytes((shared / "id_rsa.pub").read_bytes())
-        for pod, address in addresses.items():
-            joined.add(pod, address)
-        try:
+        with _joined(made, names):
             yield made
-        finally:
-            for process in made.processes.values():
-                process.kill()  # and with it, by --kill-child, all that the pod runs
-                process.wait(60)
+
+
+@contextmanager
+def indexed_pods(directory: Path, manifest: str) -> Iterator[IndexedPods]:
+    """Networks, names, the secret and a claim, for the Indexed Job of a manifest."""
+    found, shared = {each["kind"]: each for each in yaml.safe_load_all(manifest)}, directory / "shared"
+    claim, job = directory / "claim", found["Job"]["metadata"]["name"]
+    shared.mkdir()
+    claim.mkdir()
+    claim.chmod(0o770)
+    (shared / "secret").write_text(found["Secret"]["stringData"]["secret"], encoding="utf-8")
+    with switch() as joined:
+        made = IndexedPods(job, joined, shared, found["Job"], claim=claim)
+        # As a cluster's DNS answers: the service's name leads to all of its pods.
+        with _joined(made, {pod: f"{pod} {pod}.{job} {job}" for pod in made.pods}):
+            yield made
+
+
+@contextmanager
+def _joined(made: Pods, names: Mapping[str, str]) -> Iterator[None]:
+    """Joins the pods to the switch, by these names; ends what is left of them."""
+    addresses = {pod: f"10.78.0.{index}" for index, pod in enumerate(names, start=1)}
+    hosts = [f"{address} {names[pod]}" for pod, address in addresses.items()]
+    (made.directory / "hosts").write_text("\n".join(["127.0.0.1 localhost", *hosts]) + "\n")
+    for pod, address in addresses.items():
+        made.switch.add(pod, address)
+    try:
+        yield
+    finally:
+        for process in made.processes.values():
+            process.kill()  # and with it, by --kill-child, all that the pod runs
+            process.wait(60)

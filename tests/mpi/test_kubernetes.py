@@ -1,4 +1,4 @@
-"""The manifest for Kubernetes, carried out in pods on one machine: warned in the middle, and continued."""
+"""The manifests for Kubernetes, carried out in pods on one machine: warned in the middle, and continued."""
 
 from __future__ import annotations
 
@@ -13,54 +13,67 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.journal.words import TERMINATED
-from launch import SCHEDULERS
+from aiperf.rules.verdict import judge
+from launch import SCHEDULERS, WITHOUT_MPI
+from launch.indexed_job import AGAIN, LOST
 from launch.job import Job
+from launch.scheduler import Scheduler
 from launch.script import script_text
 from launch.site import Devices, Mpi, Site
 from launch.site import Pods as PodsOfSite
 from tests.mpi.jobs import TINY
-from tests.mpi.pods import Pods, pods
+from tests.mpi.pods import USER, Pods, indexed_pods, pods
 from tests.mpi.test_signals import CONTINUE
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
 SPAN_SECONDS = 20.0
+SHORT_SECONDS = 14.0
+FOLDER = "/mnt"
+"""Where the claim of an Indexed Job is mounted: a folder that every machine has."""
 
 
-def manifest(directory: Path) -> str:
+def manifest(form: Scheduler, mount: str, nodes: int, seconds: float, secret: str = "") -> str:
     site = Site(
         devices=Devices(per_node=1, request="none"),
         mpi=Mpi("mpiexec"),
-        kubernetes=PodsOfSite("aiperf-hpc:0.1", "data", mount=str(directory)),
+        kubernetes=PodsOfSite("aiperf-hpc:0.1", "data", mount=mount),
         # What else would disturb other tests: each rank takes all cores.
         environment={"OMP_NUM_THREADS": "1"},
+        doctor_seconds=300.0,
     )
     options = ("--preset", str(TINY), "--device", "cpu", "--devices-per-trial", "1")
-    return script_text(SCHEDULERS["kubernetes"], site, Job(2, SPAN_SECONDS / 3600, options=options))
+    return script_text(form, site, Job(nodes, seconds / 3600, options=options, secret=secret))
+
+
+def files_of(cluster: Pods, directory: Path) -> RunFiles:
+    return RunFiles(directory / f"runs/aiperf-hpc-{cluster.job}")
 
 
 def run_of(cluster: Pods, directory: Path) -> Replay:
-    return replay(read_journal(RunFiles(directory / f"runs/aiperf-hpc-{cluster.job}").journal))
+    return replay(read_journal(files_of(cluster, directory).journal))
 
 
-def wait_until_released(cluster: Pods, directory: Path) -> None:
-    journal = RunFiles(directory / f"runs/aiperf-hpc-{cluster.job}").journal
+def wait_until_released(cluster: Pods, directory: Path, pod: str, times: int = 1) -> None:
+    """Until the clock of the run has been started so often; `pod` has its master."""
+    journal = files_of(cluster, directory).journal
     until = time.monotonic() + 300.0
-    while not (journal.exists() and '"Released"' in journal.read_text(encoding="utf-8")):
-        assert cluster.processes[cluster.launcher].poll() is None, cluster.text(cluster.launcher)
-        assert time.monotonic() < until, cluster.text(cluster.launcher)
+    while not (journal.exists() and journal.read_text(encoding="utf-8").count('"Released"') >= times):
+        assert cluster.processes[pod].poll() is None, cluster.text(pod)
+        assert time.monotonic() < until, cluster.text(pod)
         time.sleep(0.2)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 def test_a_job_is_preempted_in_all_its_pods_at_once_and_continues(tmp_path: Path) -> None:
     assert shutil.which("sshd", path="/usr/sbin"), "install openssh-server"
-    with pods(tmp_path, manifest(tmp_path)) as cluster:
-        for pod in (*cluster.workers, cluster.launcher):
+    text = manifest(SCHEDULERS["kubernetes"], str(tmp_path), nodes=2, seconds=SPAN_SECONDS)
+    with pods(tmp_path, text) as cluster:
+        for pod in cluster.pods:
             cluster.start(pod)
-        wait_until_released(cluster, tmp_path)
+        wait_until_released(cluster, tmp_path, cluster.launcher)
         time.sleep(5)
-        for pod in (*cluster.workers, cluster.launcher):
+        for pod in cluster.pods:
             cluster.terminate(pod)
         assert cluster.end(cluster.launcher) == CONTINUE, cluster.text(cluster.launcher)
         assert [cluster.end(worker) for worker in cluster.workers] == [0, 0]
@@ -82,3 +95,37 @@ def test_a_job_is_preempted_in_all_its_pods_at_once_and_continues(tmp_path: Path
         for worker in cluster.workers:
             cluster.terminate(worker)
             assert cluster.end(worker, seconds=20.0) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+def test_a_job_without_mpi_is_preempted_and_continues_and_survives_a_rank(tmp_path: Path) -> None:
+    """As a user without a name, without sshd and MPI."""
+    form, claim = WITHOUT_MPI["kubernetes"], tmp_path / "claim"
+    text = manifest(form, FOLDER, nodes=3, seconds=SHORT_SECONDS, secret="not known to anybody else")
+    with indexed_pods(tmp_path, text) as cluster:
+        first, second, third = cluster.pods
+        for pod in (third, first, second):
+            cluster.start(pod)
+        wait_until_released(cluster, claim, first)
+        assert cluster.listening() == [], "all ranks have connected"
+        time.sleep(2)
+        for pod in cluster.pods:
+            cluster.terminate(pod)
+        assert [cluster.end(pod) for pod in cluster.pods] == [AGAIN] * 3, cluster.text(first)
+        for pod in cluster.pods:
+            cluster.start(pod)
+        wait_until_released(cluster, claim, first, times=2)
+        cluster.rank(third, 3).kill()
+        assert cluster.end(third) == LOST, cluster.text(third)
+        assert cluster.end(first) == 0, cluster.text(first)
+        assert cluster.processes[second].poll() is None, "it waits until the first pod has succeeded"
+        cluster.terminate(second)
+        assert cluster.end(second, seconds=20.0) == 0
+        assert cluster.listening() == []
+        files, run = files_of(cluster, claim), run_of(cluster, claim)
+    assert judge(run, files).valid
+    assert [leg.ended.reason for leg in run.legs if leg.ended] == [TERMINATED, "deadline"]
+    assert [loss.reason for loss in run.leg.losses] == [f"rank 3 on {third} is dead"]
+    assert run.span_seconds == pytest.approx(SHORT_SECONDS, abs=0.1)
+    state = files.journal.stat()
+    assert (state.st_uid, state.st_gid) == (USER, 0)

@@ -76,10 +76,16 @@ def test_a_job_of_two_nodes_is_ended_by_qdel_and_continues(cluster: Cluster, stu
     wait_until(lambda: '"type":"Released"' in text(run.journal), lambda: text(output))
     cluster.run("qdel", job)
     wait_until(lambda: job not in cluster.states(), lambda: text(output))
-    assert f"then use qsub -v AIPERF_DIRECTORY={directory}, with this script\n" in text(output)
+    assert f"then use AIPERF_DIRECTORY={directory} qsub -v AIPERF_DIRECTORY, with this script\n" in text(
+        output
+    )
 
-    variable = f"AIPERF_DIRECTORY={directory}"
-    again = cluster.run("qsub", "-terse", "-v", variable, "aiperf-hpc-2.sge").strip()
+    # A comma separates the variables of this option.
+    moved = f"{directory},moved"
+    run = RunFiles(run.directory.rename(cluster.work / moved))
+    directory, variable = moved, "AIPERF_DIRECTORY"
+    words = ("env", f"{variable}={directory}", "qsub", "-terse", "-v", variable, "aiperf-hpc-2.sge")
+    again = cluster.run(*words).strip()
     output = cluster.work / f"aiperf-hpc-{again}.out"
     wait_until(lambda: again not in cluster.states(), lambda: text(output))
     assert text(output).endswith(f"done: {directory}\n"), text(output)

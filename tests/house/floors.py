@@ -104,8 +104,8 @@ class Import:
 
 
 def dotted(node: ast.AST) -> str:
-    """`a.b.c` of an expression that is only such a name; of any other, the part after what it is taken from. To
-    unparse every call of the program takes seconds."""
+    """`a.b.c` of an expression that is only such a name; of any other, the part after what it is taken from.
+    To unparse every call of the program takes seconds."""
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
@@ -168,8 +168,8 @@ def imported(source: str, package: str) -> Iterator[Import]:
 
 
 def _lines_that_may_name(source: str) -> list[int]:
-    """How many of the first lines of a file, 0 and more of them, could import something. Only the nodes on these
-    lines are looked at: to walk through all nodes takes longer than to parse."""
+    """How many of the first lines of a file, 0 and more of them, could import something. Only the nodes on
+    these lines are looked at, for a walk through all of them takes as long as to parse."""
     lines = [bool(IN_STRING.search(line) or "import" in line) for line in source.split("\n")]
     return [0, *accumulate(lines)]
 

@@ -35,7 +35,7 @@ from tests.odd_inputs.places import Places, of_program, places
 REFUSED = (AiperfError, OSError)
 LONGEST_LINE = 1000
 ENDS = {0: "exec /bin/cat", 18: "/bin/cat"}
-"""What prints the answer before a program ends so; each process that it needs is started some thousand times."""
+"""What prints the answer before a program ends so, with as few processes as it can."""
 INNER = {"NotBuilt": "the reason why there are no kernels, which a run shows or raises"}
 """Errors of a part of the program, with where a user sees them."""
 
@@ -113,7 +113,7 @@ def test_a_program_may_print_anything(
         (tmp_path / "answer").write_bytes(content)
         for code in (0, 18):
             for file in files:
-                file.write_text(f"#!/bin/sh\n{ENDS[code]} \"{tmp_path}/answer\"\nexit {code}\n")
+                file.write_text(f'#!/bin/sh\n{ENDS[code]} "{tmp_path}/answer"\nexit {code}\n')
                 file.chmod(0o755)
             folder = tmp_path / f"{index}-{code}"
             folder.mkdir()

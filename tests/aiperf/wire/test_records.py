@@ -29,7 +29,7 @@ from nas.reader import members
 from nas.record import decode, encode
 
 # Of stated characters: to find out what all of Unicode encodes to takes seconds in each new checkout.
-WORDS = st.text("aZ0_ /\"\\\n\x00\x7fé\u2028\uffff😀", max_size=6)
+WORDS = st.text('aZ0_ /"\\\n\x00\x7fé\u2028\uffff😀', max_size=6)
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 1 << 60) | st.floats(-LARGEST_FLOAT, LARGEST_FLOAT) | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed._tools.mem_tracker import MemTracker
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from aiperf.config import TrainingConfig
@@ -287,6 +286,9 @@ def predict_memory(
     mixture of experts, where the number of rows of an expert depends on the examples."""
     if any(isinstance(node.layer, Experts) for node in graph.nodes):
         return None
+    # Here: it imports torch's compiler, which takes as long as torch itself and no other step needs.
+    from torch.distributed._tools.mem_tracker import MemTracker
+
     # On no device first: a network of any size is built without memory, and its tensors are then replaced.
     with torch.device("meta"):
         network = Network(graph)

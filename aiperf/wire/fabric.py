@@ -80,7 +80,7 @@ def assembled(parts: Collection[FabricPart], ranks: Collection[int]) -> Fabric:
         over_all=_kept(min(parts, key=lambda part: part.rank).over_all) if parts else (),
         rounds=tuple(
             tuple(_rounded(min(rates[first][index], rates[second][index])) for first, second in pairs)
-            for index, pairs in enumerate(rounds(hosts)[:known])
+            for index, pairs in enumerate(rounds(hosts)[:known] if known else ())
         ),
         transports=dict(sorted(sum((Counter(part.transports) for part in parts), Counter()).items())),
         seconds=max((part.seconds for part in parts), default=0.0),

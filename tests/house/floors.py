@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 from tests.house.tree import PACKAGES, ROOT, module_name
@@ -102,6 +103,14 @@ class Import:
         return self.name.partition(".")[0]
 
 
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` of an expression that is only such a name; of any other, the part after what it is taken from.
+    To unparse every call of the program takes seconds."""
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def package_of(module: str) -> str:
     """The package of the table that a module belongs to; a module of the roof is its own."""
     if module in ROOF:
@@ -129,6 +138,7 @@ def imports(path: Path) -> tuple[Import, ...]:
 def imported(source: str, package: str) -> Iterator[Import]:
     """Every import of a module in this package, wherever it is: `if TYPE_CHECKING`, import_module("…"), and
     those of the programs that it starts, whose text is in a string."""
+    said = _lines_that_may_name(source)
     waiting: list[tuple[ast.AST, bool]] = [(ast.parse(source), False)]
     while waiting:
         node, lazy = waiting.pop()
@@ -141,7 +151,7 @@ def imported(source: str, package: str) -> Iterator[Import]:
                 inner = f"{origin}.{alias.name}"
                 yield Import(inner if _source(inner) else origin, node.lineno, lazy)
         elif isinstance(node, ast.Call) and node.args and isinstance(name := node.args[0], ast.Constant):
-            if ast.unparse(node.func) in CALLS:
+            if dotted(node.func) in CALLS:
                 yield Import(str(name.value), node.lineno, lazy)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             # Who starts the program itself imports nothing of it.
@@ -149,7 +159,19 @@ def imported(source: str, package: str) -> Iterator[Import]:
             yield from (Import(name, node.lineno, lazy=True, started=True) for name in named)
         inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        waiting += [] if docstring else [(child, inside) for child in ast.iter_child_nodes(node)]
+        for child in [] if docstring else ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt | ast.expr):
+                first = min([child.lineno, *(each.lineno for each in getattr(child, "decorator_list", ()))])
+                if said[child.end_lineno or 0] == said[first - 1]:
+                    continue
+            waiting.append((child, inside))
+
+
+def _lines_that_may_name(source: str) -> list[int]:
+    """How many of the first lines of a file, 0 and more of them, could import something. Only the nodes on
+    these lines are looked at, for a walk through all of them takes as long as to parse."""
+    lines = [bool(IN_STRING.search(line) or "import" in line) for line in source.split("\n")]
+    return [0, *accumulate(lines)]
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.floors import dotted
 from tests.house.tree import PACKAGES, ROOT, expect_none, files, sources
 
 LONG = 400  # lines; the docstring of a longer file says why it is one file, or why "the file is long"
@@ -121,7 +122,7 @@ def test_a_folder_whose_name_others_can_guess_is_made_by_make_private() -> None:
     """In TMPDIR or with the number of the user. The doctor only writes files with random names there,
     and a text hider asks for the name of the user."""
     called = {
-        path: {ast.unparse(node.func) for node in found if isinstance(node, ast.Call)}
+        path: {dotted(node.func) for node in found if isinstance(node, ast.Call)}
         for path, found in nodes().items()
     }
     naming = {path for path, names in called.items() if names & {"tempfile.gettempdir", "os.getuid"}}
@@ -167,7 +168,7 @@ def broken(found: list[ast.AST]) -> Iterator[str]:
             names = [alias.name for alias in node.names if alias.name.startswith("_")]
             yield from (f"{node.lineno}: imports {name}" for name in names if not name.startswith("__"))
         elif isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
+            called = dotted(node.func)
             shell = any(word.arg == "shell" and ast.unparse(word.value) != "False" for word in node.keywords)
             if called in NEVER_CALLED or shell:
                 yield f"{node.lineno}: {called}"

@@ -34,6 +34,8 @@ from tests.odd_inputs.places import Places, of_program, places
 
 REFUSED = (AiperfError, OSError)
 LONGEST_LINE = 1000
+ENDS = {0: "exec /bin/cat", 18: "/bin/cat"}
+"""What prints the answer before a program ends so, with as few processes as it can."""
 INNER = {"NotBuilt": "the reason why there are no kernels, which a run shows or raises"}
 """Errors of a part of the program, with where a user sees them."""
 
@@ -106,14 +108,13 @@ def test_a_program_may_print_anything(
 ) -> None:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    for program in case.programs:
-        file = tmp_path / "bin" / program
-        file.write_text(f'#!/bin/sh\n/bin/cat "{tmp_path}/answer"\nexit "$(/bin/cat "{tmp_path}/code")"\n')
-        file.chmod(0o755)
+    files = [tmp_path / "bin" / program for program in case.programs]
     for index, content in enumerate(CONTENTS.values()):
         (tmp_path / "answer").write_bytes(content)
         for code in (0, 18):
-            (tmp_path / "code").write_text(str(code))
+            for file in files:
+                file.write_text(f'#!/bin/sh\n{ENDS[code]} "{tmp_path}/answer"\nexit {code}\n')
+                file.chmod(0o755)
             folder = tmp_path / f"{index}-{code}"
             folder.mkdir()
             refusal(partial(case.call, folder))

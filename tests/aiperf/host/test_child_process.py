@@ -121,8 +121,18 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-@pytest.mark.parametrize("fault", [*BROKEN, "dies"])
+@pytest.mark.parametrize(
+    ("library", "fault"),
+    [
+        ("numpy", "another ABI"),
+        ("torch", "another Python"),
+        ("numpy", "nothing in it"),
+        ("numpy", "old"),
+        ("torch", "old"),
+        ("torch", "new"),
+        ("torch", "dies"),
+    ],
+)
 def test_a_library_from_elsewhere_is_named_with_its_folder(library: str, fault: str, tmp_path: Path) -> None:
     text, told = BROKEN.get(
         fault, ("import os; os.kill(os.getpid(), 11)", "its process was killed by signal 11")

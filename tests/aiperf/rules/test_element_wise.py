@@ -28,7 +28,7 @@ def of_norms(tmp_path_factory: pytest.TempPathFactory) -> list[Timed]:
     seed = tmp_path_factory.mktemp("seed") / "norms.json"
     graph = chain(Conv2d(8, 1), *layers, GlobalPool(), Dense(10), input=(1, 32, 32))
     seed.write_text(json.dumps(graph_to_json(graph)), encoding="utf-8")
-    return told(Scene(minutes=0.3, changes=(("seed_architecture", str(seed)), ("training.epochs", (1,)))))
+    return told(Scene(minutes=0.1, changes=(("seed_architecture", str(seed)), ("training.epochs", (1,)))))
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,8 @@ def of_norms(tmp_path_factory: pytest.TempPathFactory) -> list[Timed]:
     [
         # Of fp32 H200 has 67 TFLOPS, A100 19.5. An honest machine may have a network in its caches, fuse what
         # it computes and do it in 16 bits: still beyond none of these.
-        ("NVIDIA H200", 1e14, Outcome.PASSED),
         ("NVIDIA H200", 2.2e14, Outcome.PASSED),
         ("NVIDIA H200", 6e14, Outcome.FAILED),
-        ("NVIDIA H200", 9.3e15, Outcome.FAILED),
         ("NVIDIA A100-SXM4-80GB", 6e13, Outcome.PASSED),
         ("NVIDIA A100-SXM4-80GB", 2e14, Outcome.FAILED),
         # Not in the source: its slowest format.

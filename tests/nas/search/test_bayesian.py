@@ -45,21 +45,22 @@ def counted(forest: Forest) -> list[int]:
     return [int(tree.count.sum()) for tree in forest._trees]
 
 
-def test_no_tree_is_older_than_its_share() -> None:
-    """At 400 observations all trees are younger than a growth by GROWTH and the pauses between."""
+def test_no_tree_is_older_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 100 observations all of four trees are younger than a growth by GROWTH and the pauses between."""
+    monkeypatch.setattr("nas.search.bayesian.TREES", 4)
     forest, rng = Forest(2, 1), np.random.default_rng(1)
     grown = []  # the trees themselves: the number of one that is gone may be another's
-    for _ in range(400):
+    for _ in range(100):
         forest.tell(rng.normal(size=2), float(rng.normal()))
         grown.append(list(forest._trees))
-    before = grown[-int(400 * GROWTH * 1.5)]
+    before = grown[-int(100 * GROWTH * 1.5)]
     assert not any(tree is old for tree in grown[-1] for old in before)
 
 
 def test_the_forest_learns() -> None:
     rng = np.random.default_rng(1)
     forest = Forest(4, 1)
-    for row in rng.uniform(size=(600, 4)):
+    for row in rng.uniform(size=(300, 4)):
         forest.tell(row, float(row[0] + 0.1 * rng.normal()))
     asked = rng.uniform(size=(200, 4))
     mean, deviation = forest.predict(asked)
@@ -79,12 +80,12 @@ def test_what_is_no_number_is_refused_and_not_counted(wrong: float) -> None:
 
 def test_equal_observations_only() -> None:
     forest = Forest(3, 1)
-    for _ in range(300):
+    for _ in range(100):
         forest.tell(np.ones(3), 0.5)
     mean, deviation = forest.predict(np.ones((2, 3)))
     assert mean == pytest.approx(0.5)
     assert deviation == pytest.approx(0.0, abs=1e-6)
-    assert counted(forest) == [300] * TREES
+    assert counted(forest) == [100] * TREES
 
 
 def test_a_history_of_failures_only() -> None:

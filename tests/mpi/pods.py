@@ -1,5 +1,5 @@
 """Pods on one machine, as the MPI Operator makes them of a manifest: each has a network, a name, a process
-table, and files under /etc and /root of its own, and its first process is that of the container.
+table, and files under /etc, /root and /tmp of its own, and its first process is that of the container.
 
 What is not here is the operator itself: this does what its `mpi_job_controller.go` does for a job.
 """
@@ -25,11 +25,14 @@ from tests.mpi.switch import Switch, switch
 BEGIN = """\
 set -e
 hostname "$POD"
+mount --bind "$DATA" /mnt
 mount -t tmpfs tmpfs "$OWN" # an overlay does not lie on every file system
-for folder in etc root; do
+# /tmp too: the daemon of mpiexec names its folder there by its process number, which two pods may have alike.
+for folder in etc root tmp; do
     mkdir -p "$OWN/$folder" "$OWN/work-$folder"
     mount -t overlay overlay -o "lowerdir=/$folder,upperdir=$OWN/$folder,workdir=$OWN/work-$folder" "/$folder"
 done
+mount --bind /mnt "$DATA"
 cp "$SHARED/hosts" /etc/hosts
 install -D "$SHARED/hostfile" /etc/mpi/hostfile
 rm -rf /root/.ssh
@@ -92,6 +95,7 @@ class Pods:
         environment = {
             "POD": pod,
             "OWN": str(own),
+            "DATA": str(self.directory.parent),
             "SHARED": str(self.directory),
             "WORKDIR": container["workingDir"],
             "HOME": "/root",

@@ -18,13 +18,14 @@ from launch.job import Job
 from launch.script import script_text
 from launch.site import Devices, Mpi, Site
 from launch.site import Pods as PodsOfSite
-from tests.mpi.jobs import TINY
+from tests.house.tree import ROOT
+from tests.mpi.jobs import QUICK, TINY
 from tests.mpi.pods import Pods, pods
 from tests.mpi.test_signals import CONTINUE
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
-SPAN_SECONDS = 20.0
+SPAN_SECONDS = 12.0
 
 
 def manifest(directory: Path) -> str:
@@ -33,7 +34,7 @@ def manifest(directory: Path) -> str:
         mpi=Mpi("mpiexec"),
         kubernetes=PodsOfSite("aiperf-hpc:0.1", "data", mount=str(directory)),
         # What else would disturb other tests: each rank takes all cores.
-        environment={"OMP_NUM_THREADS": "1"},
+        environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{QUICK}"},
     )
     options = ("--preset", str(TINY), "--device", "cpu", "--devices-per-trial", "1")
     return script_text(SCHEDULERS["kubernetes"], site, Job(2, SPAN_SECONDS / 3600, options=options))
@@ -59,7 +60,7 @@ def test_a_job_is_preempted_in_all_its_pods_at_once_and_continues(tmp_path: Path
         for pod in (*cluster.workers, cluster.launcher):
             cluster.start(pod)
         wait_until_released(cluster, tmp_path)
-        time.sleep(5)
+        time.sleep(2)
         for pod in (*cluster.workers, cluster.launcher):
             cluster.terminate(pod)
         assert cluster.end(cluster.launcher) == CONTINUE, cluster.text(cluster.launcher)

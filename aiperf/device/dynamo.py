@@ -1,4 +1,4 @@
-"""Loading torch's compiler, which torch imports with the first optimizer, whether a step is compiled or not.
+"""Loading torch's compiler, which torch imports for a group of ranks, whether a step is compiled or not.
 
 This import creates the folder of inductor's cache and writes its path into the environment. By default it is
 a folder in TMPDIR whose name anybody can guess: another user who had put a file there would end every run,
@@ -20,8 +20,8 @@ _EXISTS = os.sep
 
 
 def load_dynamo() -> None:
-    """Imports it, and leaves file system and environment as they were. To be called before the first
-    optimizer of a process is made."""
+    """Imports it, and leaves file system and environment as they were. To be called before torch
+    does it."""
     stated = variables.raw(os.environ, CACHE)
     os.environ[CACHE] = _EXISTS
     try:

@@ -16,7 +16,6 @@ import torch
 
 from aiperf.device import Device
 from aiperf.device.device import memory_errors
-from aiperf.device.dynamo import load_dynamo
 from aiperf.errors import WorldError
 from aiperf.measuring.control import LEAST_STEPS
 from aiperf.measuring.training_step import place_network, training_steps
@@ -87,7 +86,6 @@ def _first_steps(
     the step is first made without sending anything: its gradients are then beside the buffers that a coupled
     step puts them into, so that it needs at least as much memory.
     """
-    load_dynamo()  # before DDP does
     network = place_network(graph, device)
     wrapped = averaging(network, device, equal=True)
     steps = training_steps(network, device, format)

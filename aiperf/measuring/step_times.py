@@ -12,7 +12,7 @@ import torch
 
 from aiperf.config import AUTO_STEP, LEAST_BATCH, TrainingConfig
 from aiperf.device import Device
-from aiperf.device.dynamo import load_dynamo
+from aiperf.device.plain_optimizers import SGD
 from aiperf.engines.agreement import prepare_and_check
 from aiperf.engines.engine import Engine, Passes, unchanged
 from aiperf.engines.objective import objective_of
@@ -119,8 +119,7 @@ def _raced(name: str, bench: StepBench, parallel: Parallel) -> tuple[float, floa
     """How long a step of the engine takes in a group, relative to an eager one; how long it takes to be
     ready; the reason why it cannot be used, with 0 as the ratio. All ranks make the same number of steps."""
     eager = bench.eager
-    load_dynamo()
-    optimizer = torch.optim.SGD(eager.passes.network.parameters(), lr=0.0)
+    optimizer = SGD(eager.passes.network.parameters(), lr=0.0)
     eager.module, _ = parallel.wrap(eager.bare, optimizer)
     for _ in range(KINDS[name].begins(wrapped=True)):
         bench.seconds(eager)

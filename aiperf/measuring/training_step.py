@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from aiperf.device import Device
-from aiperf.device.dynamo import load_dynamo
+from aiperf.device.plain_optimizers import SGD
 from aiperf.engines.engine import placed
 from aiperf.engines.objective import objective_of
 from nas.graph import Graph
@@ -61,8 +61,7 @@ def batch(graph: Graph, device: Device, batch_size: int, input: Shape | None = N
 def training_steps(network: Network, device: Device, format: str) -> TrainingSteps:
     """A function that returns a function, for a batch size and a shape of the examples, that makes one step:
     forward, backward, optimizer. All share one optimizer, so that its state takes memory only once."""
-    load_dynamo()
-    optimizer = torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9)
+    optimizer = SGD(network.parameters(), lr=1e-3, momentum=0.9)
 
     def of(
         batch_size: int, input: Shape, through: Callable[[Tensor], Tensor] | None = None

@@ -21,6 +21,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from aiperf.device import Device
+from aiperf.device.dynamo import load_dynamo
 from aiperf.host import variables
 from aiperf.parallel.parallel import Parallel
 from aiperf.wire.door import INTERFACES, interface_towards, keep_others_away, open_door, refuse_unreachable
@@ -125,6 +126,7 @@ def averaging(network: nn.Module, device: Device, equal: bool = False) -> Distri
     Buckets of gradients are summed while the backward pass goes on. The gradients are views of the buckets,
     which saves a copy and their memory.
     """
+    load_dynamo()  # before torch does
     return DistributedDataParallel(
         network,
         device_ids=None if device.kind == "cpu" else [device.index],

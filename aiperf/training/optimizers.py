@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from aiperf.device import Device
-from aiperf.device.dynamo import load_dynamo
+from aiperf.device.plain_optimizers import SGD, AdamW, PlainOptimizer
 from aiperf.wire.trial import HyperParameters
 from nas.matrices import hidden_matrices
 from nas.modules import Network, to_device
@@ -26,7 +26,7 @@ LIKE_ADAMW = 0.2
 decay (Liu et al., "Muon is Scalable for LLM Training", arXiv:2502.16982)."""
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(PlainOptimizer):
     """Groups with the key "muon" hold matrices, the others are AdamW's.
 
     torch.optim.Muon is of matrices alone, of torch 2.9 and later, and multiplies in bf16 on any device. This
@@ -128,7 +128,6 @@ def make_optimizer(
     Weights of convolutions and products decay, those of embeddings, too; batch norms, other norms and biases
     do not: so nanoGPT (github.com/karpathy/nanoGPT, model.py, `configure_optimizers`) by the same rule.
     """
-    load_dynamo()
     tensors, of_muon = network.tensors(), hidden_matrices(network.graph) if name == "muon" else {}
     parameters = [tensor for each, tensor in tensors.items() if tensor.requires_grad and each not in of_muon]
     groups: list[dict[str, Any]] = [
@@ -137,7 +136,7 @@ def make_optimizer(
     ]
     rate, momentum, fused = hyper.learning_rate, hyper.momentum, device.kind in FUSED
     if name == "adamw":
-        return torch.optim.AdamW(groups, rate, (momentum, SECOND_BETA), EPSILON, fused=fused)
+        return AdamW(groups, rate, (momentum, SECOND_BETA), EPSILON, fused=fused)
     if name == "muon":
         matrices = {"params": [tensors[each] for each in of_muon], "weight_decay": hyper.weight_decay}
         same = {
@@ -148,7 +147,7 @@ def make_optimizer(
             "multiplied": torch.bfloat16 if format == "bf16" else torch.float32,
         }
         return Muon([{**group, **same, "muon": group is matrices} for group in (*groups, matrices)])
-    return torch.optim.SGD(groups, rate, momentum, fused=fused)
+    return SGD(groups, rate, momentum, fused=fused)
 
 
 def state_of(network: Network, optimizer: torch.optim.Optimizer) -> dict[str, dict[str, Tensor]]:

@@ -1,5 +1,5 @@
 """Pods on one machine, as the MPI Operator or Kubernetes makes them of a manifest: each has a network, a
-name, a process table, and files under /etc and /root of its own, and its first process is that of the
+name, a process table, and files under /etc, /root and /tmp of its own, and its first process is that of the
 container.
 
 What is not here is the operator itself: this does what its `mpi_job_controller.go` does for a job. Nor is
@@ -27,11 +27,15 @@ from tests.mpi.switch import Switch, switch
 BEGIN = """\
 set -e
 hostname "$POD"
+mount --bind "$DATA" /mnt
 mount -t tmpfs tmpfs "$OWN" # an overlay does not lie on every file system
-for folder in etc root; do
+# /tmp too: the daemon of mpiexec names its folder there by its process number, which two pods may have alike.
+for folder in etc root tmp; do
     mkdir -p "$OWN/$folder" "$OWN/work-$folder"
     mount -t overlay overlay -o "lowerdir=/$folder,upperdir=$OWN/$folder,workdir=$OWN/work-$folder" "/$folder"
 done
+chmod 1777 /tmp
+mount --bind /mnt "$DATA"
 cp "$SHARED/hosts" /etc/hosts
 eval "$MOUNTS"
 mount -t tmpfs -o mode=1777 tmpfs /run
@@ -96,6 +100,7 @@ class Pods:
         environment = {
             "POD": pod,
             "OWN": str(own),
+            "DATA": str(self.directory.parent),
             "SHARED": str(self.directory),
             "WORKDIR": container["workingDir"],
             "PATH": f"{OPEN_MPI.folder}:{os.environ['PATH']}",

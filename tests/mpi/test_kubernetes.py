@@ -21,13 +21,14 @@ from launch.scheduler import Scheduler
 from launch.script import script_text
 from launch.site import Devices, Mpi, Site
 from launch.site import Pods as PodsOfSite
-from tests.mpi.jobs import TINY
+from tests.house.tree import ROOT
+from tests.mpi.jobs import QUICK, TINY
 from tests.mpi.pods import USER, Pods, indexed_pods, pods
 from tests.mpi.test_signals import CONTINUE
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(900)]
 
-SPAN_SECONDS = 20.0
+SPAN_SECONDS = 12.0
 SHORT_SECONDS = 14.0
 FOLDER = "/mnt"
 """Where the claim of an Indexed Job is mounted: a folder that every machine has."""
@@ -39,7 +40,7 @@ def manifest(form: Scheduler, mount: str, nodes: int, seconds: float, secret: st
         mpi=Mpi("mpiexec"),
         kubernetes=PodsOfSite("aiperf-hpc:0.1", "data", mount=mount),
         # What else would disturb other tests: each rank takes all cores.
-        environment={"OMP_NUM_THREADS": "1"},
+        environment={"OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{QUICK}"},
         doctor_seconds=300.0,
     )
     options = ("--preset", str(TINY), "--device", "cpu", "--devices-per-trial", "1")
@@ -72,7 +73,7 @@ def test_a_job_is_preempted_in_all_its_pods_at_once_and_continues(tmp_path: Path
         for pod in cluster.pods:
             cluster.start(pod)
         wait_until_released(cluster, tmp_path, cluster.launcher)
-        time.sleep(5)
+        time.sleep(2)
         for pod in cluster.pods:
             cluster.terminate(pod)
         assert cluster.end(cluster.launcher) == CONTINUE, cluster.text(cluster.launcher)

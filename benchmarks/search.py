@@ -117,6 +117,11 @@ class Wanted:
     def key(self) -> tuple[str, str, int, int]:
         return self.data, self.arm, self.seed, self.groups
 
+    @property
+    def folder_text(self) -> str:
+        """--folder as it was given; empty for a set that needs none."""
+        return str(self.folder) if DATA[self.data][1] else ""
+
     def config(self, gops: float, changes: Mapping[str, Any]) -> Config:
         """The configuration of a run with these operations. Raises ConfigError."""
         preset, folder, settings = DATA[self.data]
@@ -278,7 +283,7 @@ def _measure(options: argparse.Namespace, path: Path) -> None:
     for index, wanted in enumerate(every):
         done = {each.key: each for each in (read(path) if path.exists() else [])}
         if wanted.key in done:
-            _refuse_other_operations(done[wanted.key], options.gops, f"{path}: ", "another file by --results")
+            _refuse_other_run(done[wanted.key], wanted, f"{path}: ", "another file by --results")
             continue
         growth = 1.0
         if wanted.arm == "best size":
@@ -287,10 +292,10 @@ def _measure(options: argparse.Namespace, path: Path) -> None:
                 raise AiperfError(f"best size, seed {wanted.seed}: it needs the arm sweep of the same seed")
             growth = swept.growth
         try:
-            result = replace(measured(wanted, growth), gops=options.gops)
+            result = replace(measured(wanted, growth), gops=wanted.gops, folder=wanted.folder_text)
         except AiperfError as error:
             raise AiperfError(f"{wanted.arm} on {wanted.data}, seed {wanted.seed}: {error}") from None
-        _refuse_other_operations(result, options.gops, "", "more --gops, or fewer --groups")
+        _refuse_other_run(result, wanted, "", "more --gops, or fewer --groups")
         _append(path, json.dumps(asdict(result)))
         came_to = f"test error {result.test_error:.2%}, {result.trials} trials, {result.seconds:.0f} s of CPU"
         print(
@@ -307,15 +312,15 @@ def _append(path: Path, line: str) -> None:
         os.close(file)
 
 
-def _refuse_other_operations(result: Result, gops: float, where: str, remedy: str) -> None:
-    """Refuses a result with another budget, because one table compares equal operations."""
-    found, run = result.operations / 1e9, f"{result.arm} on {result.data}, seed {result.seed}"
-    if result.gops not in (None, gops):
-        raise AiperfError(
-            f"{where}{run}, was made with --gops {result.gops:g}, not {gops:g}; remedy: {remedy}"
-        )
+def _refuse_other_run(result: Result, wanted: Wanted, where: str, remedy: str) -> None:
+    """Refuses a result of other images or of another budget, because one table compares equal ones."""
+    found, run = result.operations / 1e9, f"{where}{result.arm} on {result.data}, seed {result.seed}"
+    if result.gops not in (None, gops := wanted.gops):
+        raise AiperfError(f"{run}, was made with --gops {result.gops:g}, not {gops:g}; remedy: {remedy}")
+    if result.folder not in (None, folder := wanted.folder_text):
+        raise AiperfError(f"{run}, was made with --folder {result.folder}, not {folder}; remedy: {remedy}")
     if not 1 - SLACK < found / gops < 1 + SLACK:
-        raise AiperfError(f"{where}{run}, had {found:,.0f} GOP, not {gops:,.0f}; remedy: {remedy}")
+        raise AiperfError(f"{run}, had {found:,.0f} GOP, not {gops:,.0f}; remedy: {remedy}")
 
 
 if __name__ == "__main__":

@@ -57,6 +57,8 @@ class Result:
     """In OPS of the virtual clock; None if the run was not of this bed."""
     gops: float | None = None
     """The operations that were asked for, in 1e9; None in lines of before."""
+    folder: str | None = None
+    """--folder as it was given, empty for a set that needs none; None in lines of before."""
 
     @property
     def key(self) -> tuple[str, str, int, int]:

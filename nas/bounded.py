@@ -10,6 +10,7 @@ import os
 import select
 import stat
 from collections.abc import Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
@@ -40,8 +41,7 @@ def opened(path: Path) -> BinaryIO:
 
 def lines(file: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[bytes]:
     """Lines with their ends; a longer line comes in pieces of `longest` + 1 bytes."""
-    while raw := file.readline(longest + 1):
-        yield raw
+    return iter(partial(file.readline, longest + 1), b"")
 
 
 def read_bytes(path: Path, most: int = LARGEST_BYTES) -> bytes:

@@ -24,6 +24,9 @@ number, and outside this range a logarithm or a quotient could overflow."""
 DRIFT_SECONDS = 15.0
 """A quarter of the shortest window that is looked through (`outliers.WINDOW_SECONDS`): what slows all groups
 for a part of a window is taken away where it happened."""
+PROPORTIONAL = 1e-12
+"""Share of the largest singular value below which one counts as 0: the parts of all blocks are proportional
+then, as where all trials are of one architecture, and no fit can tell their prices apart."""
 LEAST_BLOCKS = 4
 """Fewest blocks of a trial before a time that its later blocks are compared with."""
 
@@ -212,14 +215,16 @@ def _least_absolute(parts: Array) -> Array:
     row weighted by 1 / its last error: weight × error² is then the error itself ("iteratively reweighted
     least squares"). The floor of 1e-3 keeps the weight of a row that fits perfectly finite. Work cannot take
     negative time: a part whose price comes out negative is dropped, and the rest is fitted again.
+
+    The squares are solved by their normal equations, three at most, since a long run has millions of rows.
     """
     chosen = list(range(parts.shape[1]))
     while True:
         prices = np.zeros(parts.shape[1])
         weights = np.ones(len(parts))
         for _ in range(30):
-            root = np.sqrt(weights)[:, None]
-            prices[chosen] = np.linalg.lstsq(parts[:, chosen] * root, root[:, 0], rcond=None)[0]
+            weighed = parts[:, chosen].T * weights
+            prices[chosen] = np.linalg.lstsq(weighed @ parts[:, chosen], weighed.sum(axis=1), PROPORTIONAL)[0]
             weights = 1 / np.maximum(np.abs(parts @ prices - 1), 1e-3)
         negative = [index for index in chosen if prices[index] < 0]
         if not negative or len(chosen) == 1:

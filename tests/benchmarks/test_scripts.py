@@ -282,16 +282,18 @@ def test_a_run_with_too_few_operations_is_refused_with_a_remedy_that_helps(
         search.main([*words, "--results", str(tmp_path / "results")])
 
 
-def test_runs_of_nearly_the_same_operations_are_not_mixed(
+def test_runs_of_other_operations_or_of_other_images_are_not_mixed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A run of 14 GOP may be one of --gops 15, and is not one of --gops 14."""
-    made = search.Result("digits", "random", 1, 14 * 10**9, 9, 0.5, 0.5, 1.0, 10**9, [], 1.0, groups=32)
+    made = search.Result("fashion", "random", 1, 14 * 10**9, 9, 0.5, 0.5, 1.0, 10**9, [], 1.0, groups=32)
     monkeypatch.setattr(search, "measured", lambda wanted, growth: made)
-    words = ["--data", "digits", "--arms", "random", "--seeds", "1", "--results", str(tmp_path / "results")]
-    search.main([*words, "--gops", "15"])
+    words = ["--data", "fashion", "--arms", "random", "--seeds", "1", "--results", str(tmp_path / "results")]
+    search.main([*words, "--gops", "15", "--folder", "here"])
     with pytest.raises(SystemExit, match="was made with --gops 15, not 14; remedy: another file by"):
-        search.main([*words, "--gops", "14"])
+        search.main([*words, "--gops", "14", "--folder", "here"])
+    with pytest.raises(SystemExit, match="was made with --folder here, not there; remedy: another file by"):
+        search.main([*words, "--gops", "15", "--folder", "there"])
 
 
 @pytest.mark.slow

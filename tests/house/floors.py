@@ -84,6 +84,7 @@ STANDARD = sys.stdlib_module_names | {"tomllib"}
 
 # Imports that are calls; a name that is computed is not seen.
 CALLS = ("import_module", "importlib.import_module", "__import__")
+LAST_OF_CALLS = {call.rpartition(".")[2] for call in CALLS}
 # Programs in strings: "-m aiperf.training.worker", "from aiperf.data.own_images import main".
 IN_STRING = re.compile(rf"(?<![\w./])(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
 
@@ -140,8 +141,11 @@ def imported(source: str, package: str) -> Iterator[Import]:
             for alias in node.names:
                 inner = f"{origin}.{alias.name}"
                 yield Import(inner if _source(inner) else origin, node.lineno, lazy)
-        elif isinstance(node, ast.Call) and node.args and isinstance(name := node.args[0], ast.Constant):
-            if ast.unparse(node.func) in CALLS:
+        elif isinstance(node, ast.Call):
+            name = node.args[0] if node.args else None
+            # Texts are made of few calls, because that takes long.
+            last = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            if isinstance(name, ast.Constant) and last in LAST_OF_CALLS and ast.unparse(node.func) in CALLS:
                 yield Import(str(name.value), node.lineno, lazy)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             # Who starts the program itself imports nothing of it.

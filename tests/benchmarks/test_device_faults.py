@@ -113,6 +113,7 @@ def test_a_lack_of_memory_is_known_and_a_smaller_step_is_made(
 def test_a_lack_of_memory_in_a_capture_and_in_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Captures that do their work again; a library that reports the lack in words that nobody knows."""
     device = recording()
+    monkeypatch.setattr(out_of_memory, "BATCH", 4)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     assert out_of_memory._captured(device) == ("it fits", "a capture that must not fit was made")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
@@ -178,6 +179,8 @@ def test_the_same_work_elsewhere_is_compared_with_what_was_named(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a processor there is no other device; a second process stands for one, and for a wrong one."""
+    monkeypatch.setattr(places, "BATCH", 4)
+    monkeypatch.setattr(places, "STEPS", 2)
     assert [row["found"] for row in places.measure(setting)["rows"]][1:] == [
         "left out: 1 cpu device is visible",
         "left out: cpu devices are not chosen by a UUID",

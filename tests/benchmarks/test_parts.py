@@ -10,8 +10,11 @@ from itertools import count
 from pathlib import Path
 from time import monotonic
 
+import numpy as np
 import pytest
 
+from aiperf.config import Config
+from aiperf.device import Device
 from aiperf.device.cpu import Cpu
 from aiperf.pretending.assumptions import assumed
 from benchmarks.on_device import (
@@ -32,6 +35,7 @@ from benchmarks.on_device.page import page
 from benchmarks.on_device.parts import Setting
 from benchmarks.on_device.sensors import Reading, _compared, joules, of_amd, of_nvidia
 from benchmarks.on_device.state import Measured
+from benchmarks.scatter import Timed, children
 from nas.seeds import residual
 from tests.aiperf.telemetry.fakes import pynvml as fake
 
@@ -134,7 +138,13 @@ def test_a_machine_that_has_what_a_run_needs(setting: Setting) -> None:
 def test_rates_of_grown_networks_stand_beside_what_simulations_assume(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scatter, "SMALL_SECONDS", 0.1)
+    """These rates are stated; test_the_page_of_scaling_has_the_rows_of_grown_networks measures them."""
+
+    def stated(config: Config, device: Device, count: int, seconds: float, say: object) -> Timed:
+        networks, rates = children(config, count), np.arange(1.0, count + 2)
+        return Timed(networks, config.training.batch_size, 1 / rates, np.ones(count))
+
+    monkeypatch.setattr(scatter, "timed", stated)
     found = scatter.measure(setting)
     rows = {row["what"]: row for row in found["rows"]}
     assert rows["children, generations"]["found"].startswith(f"{scatter.SMALL_CHILDREN}, ")

@@ -41,13 +41,16 @@ pytestmark = [
 
 # Trials of a second or two, so that a short span sees several of them begin and end.
 QUICK = ("--device=cpu", "--set=training.epochs=[10, 5]", "--set=training.validate_every_examples=500")
+SHORT = ("--minutes=0.1", *QUICK, "--set=training.step=eager")
 BEGUN_SECONDS = 240.0  # for the first lines of a run on a busy machine, the control included
 
 
-@pytest.fixture(autouse=True)
-def short_control(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For all but `whole`, which measures its device as a user's run does."""
-    monkeypatch.setenv("PYTHONPATH", environ()["PYTHONPATH"])
+@pytest.fixture(scope="module", autouse=True)
+def short_control() -> Iterator[None]:
+    """For all but one test, which measures its device as a user's run does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", environ()["PYTHONPATH"])
+        yield
 
 
 def command(*words: object) -> list[str]:
@@ -83,9 +86,10 @@ def told(directory: Path) -> Replay:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    directory = tmp_path_factory.mktemp("runs") / "whole"
-    answer = finished("run", "--directory", directory, "--minutes", 0.1, *QUICK)
+def complete(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run, and what it printed."""
+    directory = tmp_path_factory.mktemp("runs") / "complete"
+    answer = finished("run", "--directory", directory, *SHORT)
     assert answer.returncode == 0, answer.stderr
     return directory, answer.stdout
 
@@ -96,12 +100,15 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.contract
-def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
+def test_a_run_trains_tests_and_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It measures its ceiling and stays below, and its host is recorded over the whole span."""
-    directory, output = whole
+    monkeypatch.delenv("PYTHONPATH")
+    directory = tmp_path / "whole"
+    answer = finished("run", "--directory", directory, "--minutes", 0.1, *QUICK)
+    assert answer.returncode == 0, answer.stderr
     run, files = told(directory), RunFiles(directory)
     for words in ("VALID, class smoke", "of the ceiling", "energy                  unknown (no supported"):
-        assert words in output
+        assert words in answer.stdout
     assert (reason(run), run.faults) == ("deadline", [])
     assert run.span_seconds == pytest.approx(6.0, abs=1e-6)
     assert run.tested is not None
@@ -128,23 +135,23 @@ def test_a_run_trains_tests_and_is_valid(whole: tuple[Path, str]) -> None:
     assert sum(begin <= at <= end for at in times) >= 0.8 * run.span_seconds
 
 
-def test_its_best_network_does_again_what_the_journal_says(whole: tuple[Path, str], typed: Typed) -> None:
-    assert typed("validate", whole[0], "--reevaluate", "--device", "cpu") == 0, typed.out
+def test_its_best_network_does_again_what_the_journal_says(complete: tuple[Path, str], typed: Typed) -> None:
+    assert typed("validate", complete[0], "--reevaluate", "--device", "cpu") == 0, typed.out
     assert "agrees" in typed.out
 
 
-@pytest.mark.parametrize("words", [("score",), ("resume",), ("run", *QUICK, "--resume", "--directory")])
-def test_its_result_is_shown_again(words: tuple[str, ...], whole: tuple[Path, str], typed: Typed) -> None:
+@pytest.mark.parametrize("words", [("score",), ("resume",), ("run", *SHORT, "--resume", "--directory")])
+def test_its_result_is_shown_again(words: tuple[str, ...], complete: tuple[Path, str], typed: Typed) -> None:
     """From the journal alone: by a command that reads it, and by those that would go on."""
-    directory, output = whole
+    directory, output = complete
     before = RunFiles(directory).journal.read_bytes()
     assert typed(*words, directory) == 0
     assert typed.out in output
-    complete = (
+    note = (
         f"aiperf-hpc: the run in {directory} is complete; this is its result\n"
         f"Next: aiperf-hpc report {directory}\n"
     )
-    assert typed.err == ("" if words == ("score",) else complete)
+    assert typed.err == ("" if words == ("score",) else note)
     assert RunFiles(directory).journal.read_bytes() == before
 
 
@@ -208,10 +215,10 @@ def test_a_failing_trial_ends_itself_and_three_that_fail_alike_the_run(tmp_path:
 
 
 def test_a_run_killed_before_its_test_is_tested_by_resume(
-    whole: tuple[Path, str], typed: Typed, tmp_path: Path
+    complete: tuple[Path, str], typed: Typed, tmp_path: Path
 ) -> None:
     directory = tmp_path / "untested"
-    shutil.copytree(whole[0], directory)
+    shutil.copytree(complete[0], directory)
     journal = RunFiles(directory).journal
     told_of_all = journal.read_bytes()
     cut = told_of_all.rindex(b"\n", 0, told_of_all.index(b'"type":"Tested"')) + 1  # a heartbeat may follow

@@ -152,10 +152,10 @@ def test_no_group_waits_for_the_first_proposals_of_others(tmp_path: Path) -> Non
     released, last = [], []
     for seconds in (0.0, 2.0):
         assumptions = steady(messages=replace(steady().messages, proposal_seconds=seconds))
-        told = Played(tmp_path / str(seconds), SimulatedMachine(16, 1), assumptions, config(1.0)).replay
+        told = Played(tmp_path / str(seconds), SimulatedMachine(4, 1), assumptions, config(1.0)).replay
         released.append(told.leg.released or 0.0)
-        last.append(told.attempts[15].dispatch_time - released[-1])
-    assert released[1] - released[0] == pytest.approx(16 * 2.0, abs=0.1)
+        last.append(told.attempts[3].dispatch_time - released[-1])
+    assert released[1] - released[0] == pytest.approx(4 * 2.0, abs=0.1)
     assert last == [pytest.approx(0.0, abs=0.01)] * 2
 
 

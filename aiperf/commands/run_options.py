@@ -34,7 +34,6 @@ from aiperf.config import (
 from aiperf.errors import ConfigError
 from aiperf.pretending.assumptions import assumed
 from aiperf.ranks.rank_options import BACKENDS, RankOptions
-from aiperf.tasks.language.text_windows import TextWindows
 from launch.current_job import job_name, job_seconds_left
 from launch.job import MARGIN_SECONDS
 from nas.search_names import OWN_SEARCHES
@@ -368,6 +367,8 @@ def _fitting(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
     path = config.data.path
     if config.data.name != TEXT or config.ranked or not os.path.isfile(path):
         return {}
+    from aiperf.tasks.language.text_windows import TextWindows  # for a text alone
+
     text = TextWindows(os.path.getsize(path), config.data.size)
     wanted = {key: getattr(config.data, key) for key in ("training_examples", "validation_examples")}
     lower = {f"data.{key}": number for key, number in text.to_lower(wanted).items()}

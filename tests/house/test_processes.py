@@ -16,8 +16,8 @@ from tests.house.tree import ROOT
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SECONDS = 800.0
-"""That these processes may take: eight of them start one after another, for which a machine with a thirtieth of
-a core left needs two minutes."""
+"""That these processes may take: eight of them start one after another, for which a machine with a thirtieth
+of a core left needs two minutes."""
 
 DIES = """
 import os, pytest

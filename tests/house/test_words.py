@@ -48,7 +48,7 @@ FOREIGN = re.compile(
     r"|FlopCounterMode|flop_counter|get_(?:total|peak)_flops|get_flop_counts|gpu-flops-bench"
     r"|\bmutates_args\b|with_flops|event\.flops|\"card0\""  # torch.profiler, rocm-smi
     r"|model cards|nni\.experiment|: inherit\b|control_slaves"
-    r"|experimentName|nni-experiments|host_network_card_count"
+    r"|experimentName|nni-experiments|host_network_card_count|MutationObserver"
 )
 # The licence and the list above are not ours to phrase, or the words themselves.
 UNREAD = ("LICENSE", "tests/house/test_words.py")

@@ -32,7 +32,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 SCREENSHOTS = ROOT / "build" / "screenshots"
 SCREENS = [(1280, "light"), (768, "dark"), (400, "light")]
 """Screens of a desk, a tablet and a telephone; a scheme changes colours and no place."""
-LOAD_SECONDS = 2.0
+MOST_ELEMENTS = 60_000
+"""Elements of the page of 2000 trials; it has 49,700."""
 LEAST_CONTRAST = 4.5  # WCAG 2.2, 1.4.3, of text
 FOCUSABLE = "a[href], button, select, summary, [tabindex='0']"
 
@@ -328,24 +329,42 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.timeout(900)
 def test_2000_trials_of_512_groups_open_fast_and_stay_fluid(large: Path, show: Callable[..., Shown]) -> None:
+    """By what a browser has to do for it, which is the same on any machine."""
     assert large.stat().st_size < 5_000_000
     page = show(large).page
-    loaded = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") / 1000
+    assert page.evaluate("document.getElementsByTagName('*').length") < MOST_ELEMENTS
     plot = page.locator("#lineage .plot")
     plot.scroll_into_view_if_needed()
-    moves = plot.evaluate(
-        """plot => {
-             const box = plot.getBoundingClientRect(), times = [];
-             for (let i = 0; i < 200; i++) {
-               const x = box.left + box.width * (i * 0.618 % 1), y = box.top + box.height * i / 200;
-               const begun = performance.now();
-               plot.dispatchEvent(new PointerEvent("pointermove", { clientX: x, clientY: y }));
-               times.push(performance.now() - begun);
-             }
-             return times.sort((a, b) => a - b);
-           }"""
-    )
-    print(f"{large.stat().st_size:,} bytes, loaded in {loaded:.2f} s, a move takes {moves[100]:.1f} ms")
-    assert loaded < LOAD_SECONDS
-    assert moves[100] < 16
+    moves = """plot => {
+      const box = plot.getBoundingClientRect(), tip = plot.querySelector(".tip");
+      const seen = new MutationObserver(() => {});
+      seen.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
+      let changed = 0, seconds = 0, least = 0;
+      for (let i = 0; i < 200; i++) {
+        const x = box.left + box.width * (i * 0.618 % 1), y = box.top + box.height * i / 200;
+        const begun = performance.now();
+        plot.dispatchEvent(new PointerEvent("pointermove", { clientX: x, clientY: y }));
+        const ended = performance.now();
+        changed = Math.max(changed, seen.takeRecords().length);
+        tip.style.left = `${i}px`;
+        tip.offsetWidth;
+        least += performance.now() - ended;
+        seconds += ended - begun;
+        seen.takeRecords();
+      }
+      return [changed, seconds / least];
+    }"""
+    counters = page.context.new_cdp_session(page)
+    counters.send("Performance.enable")
+
+    def layouts() -> float:
+        metrics = counters.send("Performance.getMetrics")["metrics"]
+        return next(float(each["value"]) for each in metrics if each["name"] == "LayoutCount")
+
+    before = layouts()
+    changed, times_least = plot.evaluate(moves)
+    assert changed <= 10
+    assert layouts() - before <= 2 * 200
+    assert times_least < 20, "times as long as the smallest change takes to be laid out"

@@ -124,10 +124,10 @@ class VirtualTrial(PretendedTrial):
         assert isinstance(done, BlockDone), done
         return replace(done, seconds=seconds, ended=ended)
 
-    def validated(self, work: Validate, ended: float) -> ValidationDone:
+    def validated(self, work: Validate, seconds: float, ended: float) -> ValidationDone:
         done = self._do(work)
         assert isinstance(done, ValidationDone), done
-        return replace(done, seconds=self.validate_seconds, ended=ended)
+        return replace(done, seconds=seconds, ended=ended)
 
     def keep(self, work: Keep) -> None:
         self._do(work)

@@ -101,7 +101,8 @@ def test_the_command_keeps_the_span_hides_the_names_and_every_row_has_its_level(
     answers = {each.criterion: each for each in accept(asked, [judged]).judgements}
     assert [answers[f"min_ops_per_joule{level}"].passed for level in ("", "_l1", "_l2")] == [True, True, None]
     assert answers["min_ops_per_joule_l1"].measured.endswith("OPS/W (L1, nodes)")
-    assert answers["min_ops_per_joule_l2"].measured == "unknown (L2, nodes, network and storage)"
+    unknown = "unknown: no L2 power was measured (L2, nodes, network and storage)"
+    assert answers["min_ops_per_joule_l2"].measured == unknown
 
 
 def test_a_package_carries_it_with_its_hash_and_computes_it_again(run: RunFiles, tmp_path: Path) -> None:

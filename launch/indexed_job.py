@@ -30,7 +30,7 @@ NEVER_AGAIN = (1, 2, 3, 4)
 """Exit codes of a run, or of a script, that would fail again."""
 LOST = 69
 """Exit code of a pod that has lost a rank, in words of sysexits.h a service that is unavailable. The other
-pods go on."""
+pods continue."""
 LAST_SECONDS = 60
 """Most seconds for which the other pods wait for the end of the first one."""
 SUFFIX_DIGITS = 5
@@ -114,7 +114,7 @@ class IndexedJob(Kubernetes):
         yield "  parallelism: *nodes"
         if queue:
             yield "  suspend: true # until Kueue admits it"
-        yield "  backoffLimitPerIndex: 0 # a pod that died is not replaced, and the others go on"
+        yield "  backoffLimitPerIndex: 0 # a pod that died is not replaced, and the others continue"
         yield "  podFailurePolicy:"
         yield "    rules:"
         yield "      # Stopped in time: all pods are started again, and the run continues."

@@ -301,10 +301,10 @@ def _end(scheduler: Scheduler, launcher: Launcher) -> list[str]:
 
 def _done(scheduler: Scheduler) -> list[str]:
     """The lines of a complete run."""
-    told = 'echo "done: $directory"'
+    end = 'echo "done: $directory"'
     if not scheduler.done:
-        return [f"0) {told} ;;"]
-    return ["0)", f"    {told}", *(f"    {line}" for line in scheduler.done), "    ;;"]
+        return [f"0) {end} ;;"]
+    return ["0)", f"    {end}", *(f"    {line}" for line in scheduler.done), "    ;;"]
 
 
 def _paragraphs(sections: Iterable[list[str]]) -> str:

@@ -56,12 +56,13 @@ def test_a_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.torch
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(450)
 def test_onednn_is_looked_at_in_a_process_that_may_die(monkeypatch: pytest.MonkeyPatch) -> None:
     """With SSE4.1 it has no kernel that is at fault; what the processor has is not known beforehand."""
-    assert examine_onednn(50.0)
+    monkeypatch.setattr(host_report, "ONEDNN_SECONDS", 200.0)  # a busy machine takes more than doctor gives it
+    assert examine_onednn(200.0)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
-    assert examine_onednn(50.0) == "sound"
+    assert examine_onednn(200.0) == "sound"
 
 
 @pytest.mark.torch

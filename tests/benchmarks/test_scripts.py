@@ -123,7 +123,7 @@ def test_the_page_of_scaling_has_the_columns_of_pretending_workers() -> None:
 @pytest.mark.torch
 def test_the_page_of_scaling_has_the_rows_of_dispatching_programs() -> None:
     """The tests' own environment has one of the other programs, mpi4py."""
-    output = started("dispatch", "--groups", 2, "--rounds", 1, "--seconds", 4.0, "--others", sys.prefix)
+    output = started("dispatch", "--groups", 2, "--rounds", 1, "--seconds", 2.0, "--others", sys.prefix)
     (table,) = tables(output)
     assert column(table) in map(column, of_page("scaling.md"))
     assert [cell == "–" for cell in column(table, 1)[1:]] == [False, False, False, True, True, True]

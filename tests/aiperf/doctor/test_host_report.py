@@ -59,7 +59,7 @@ def test_a_host_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.timeout(450)
 def test_onednn_is_looked_at_in_a_process_that_may_die(monkeypatch: pytest.MonkeyPatch) -> None:
     """With SSE4.1 it has no kernel that is at fault; what the processor has is not known beforehand."""
-    monkeypatch.setattr(host_report, "ONEDNN_SECONDS", 200.0)  # a busy machine takes more than doctor gives it
+    monkeypatch.setattr(host_report, "ONEDNN_SECONDS", 200.0)  # more than doctor gives a busy machine
     assert examine_onednn(200.0)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     assert examine_onednn(200.0) == "sound"

@@ -7,6 +7,10 @@ threads, or loses by them. The time of a step of another size is interpolated be
 The tie rule: the fewest threads whose steps take at most NEARLY times as long as the fastest, so that the
 next run chooses the same, and because fewer threads lose less when other programs start. Of two engines that
 are equal within LEAST_GAIN, the default one.
+
+Another number of threads rounds otherwise, and after a few trials the search is on another course. So a small
+network keeps the threads of the typical one unless it would lose much: of the short trials at the beginning,
+little of the rate depends on this, but all that grows from them.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from aiperf.wire.messages import SEED, TYPICAL, TimedStep
 
 NEARLY = 1.1
 """Factor on the best time within which numbers of threads count as equally fast."""
+KEPT = 1.25
+"""Factor on the best time within which a network of another size keeps the threads of the typical one."""
 LEAST_ROUNDS = 5
 """Minimum number of rounds from which the reliability of a choice can be estimated."""
 RESAMPLES = 200
@@ -85,8 +91,12 @@ class Threads:
     def count(self, engine: str, size: float) -> int | None:
         """The number of threads for steps of this engine and size, in multiples of the typical network's
         operations; None if nothing was measured."""
-        seconds = self.seconds(engine, size) or self.seconds(EAGER, size)
-        return fewest_near_best(seconds) if seconds else None
+        of = engine if self.seconds(engine, 1.0) else EAGER
+        typical, seconds = self.seconds(of, 1.0), self.seconds(of, size)
+        if not typical:
+            return None
+        count = fewest_near_best(typical)
+        return count if seconds[count] <= KEPT * min(seconds.values()) else fewest_near_best(seconds)
 
     def seconds(self, engine: str, size: float) -> Mapping[int, float]:
         """Expected time of a step in seconds, by number of threads. If one was given up before the seed was

@@ -11,13 +11,15 @@ from launch.pbs import Pbs
 from launch.scheduler import Scheduler
 from launch.sge import Sge
 from launch.slurm import Slurm
+from launch.train_job import TrainJob
 
-__all__ = ["SCHEDULERS", "WITHOUT_MPI"]
+__all__ = ["FORMS", "SCHEDULERS"]
 
 SCHEDULERS: Mapping[str, Scheduler] = {
     each.name.lower(): each for each in (Slurm(), Pbs(), Lsf(), Sge(), Kubernetes())
 }
 """Schedulers, by the name of the sub-command of `launch`."""
-WITHOUT_MPI: Mapping[str, Scheduler] = {"kubernetes": IndexedJob()}
-"""Other forms of the jobs of a scheduler, for ranks on several nodes without MPI (`--no-mpi`), by the same
-name."""
+FORMS: Mapping[str, Mapping[str, Scheduler]] = {
+    "kubernetes": {"no-mpi": IndexedJob(), "trainjob": TrainJob()}
+}
+"""Other forms of the jobs of a scheduler, by the same name and the option that chooses them."""

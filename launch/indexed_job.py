@@ -14,7 +14,7 @@ from hashlib import sha256
 
 from launch.job import Job
 from launch.kubernetes import ANSWER_SECONDS, Kubernetes
-from launch.pods import NAME, SECRET_FILE, SECRET_FOLDER, Pod, dns_label, queue_label
+from launch.pods import AGAIN, NAME, SECRET_FILE, SECRET_FOLDER, Pod, dns_label, queue_label
 from launch.scheduler import Launcher, marked
 from launch.site import Site
 
@@ -24,8 +24,6 @@ NODES = "KUBERNETES_NODES"
 """Variable of each pod with the number of nodes."""
 PORT = 29400
 """Port at which the master listens until all ranks have connected."""
-AGAIN = 75
-"""Exit code of a run that was stopped in time."""
 NEVER_AGAIN = (1, 2, 3, 4)
 """Exit codes of a run, or of a script, that would fail again."""
 LOST = 69
@@ -68,6 +66,7 @@ class IndexedJob(Kubernetes):
 
     title = "Kubernetes (Indexed Job, without MPI)"
     resource, created = "jobs.batch", r"job\.batch"
+    has_mpi = False
     hosts = ""
     nodes = f"${NODES}"
     # A job that has its pods has no condition until it ends.

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from aiperf.host.programs import rows
 from launch.job import Job
-from launch.pods import NAME, Pod, dns_label, queue_label, refuse_other_site
+from launch.pods import AGAIN, NAME, Pod, dns_label, queue_label, refuse_other_site
 from launch.scheduler import (
     COUNT,
     REMOVE_HOSTS,
@@ -65,6 +65,7 @@ def _launcher(name: str) -> Launcher:
 
 
 AS_ROOT = "{runAsUser: 0} # the key for ssh is in root's folder"
+PINNING_ROOT = "{capabilities: {add: [IPC_LOCK]}} # RDMA pins memory"
 
 WORKER = f"""\
 # The ranks of this pod are started by ssh.
@@ -135,7 +136,7 @@ class Kubernetes(Scheduler):
         yield "  mpiReplicaSpecs:"
         yield "    Worker:"
         yield from (f"      {line}" for line in marked(f"replicas: {job.nodes}", 2, "number of nodes"))
-        rights = "{capabilities: {add: [IPC_LOCK]}} # RDMA pins memory" if site.kubernetes.rdma else ""
+        rights = PINNING_ROOT if site.kubernetes.rdma else ""
         yield from _replica(Pod("worker", WORKER, LABEL, AS_ROOT, rights), site)
         yield "    Launcher:"
         yield "      replicas: 1"
@@ -160,6 +161,7 @@ class Kubernetes(Scheduler):
             'for host in $(uniq "$hosts" | tail -n +2); do',
             '    until ssh $PRTE_MCA_plm_ssh_args "$host" true 2>/dev/null; do',
             f'        ((SECONDS < {ANSWER_SECONDS})) || {{ echo "$host does not answer" >&2; exit 1; }}',
+            f"        [[ -z $warned ]] || exit {AGAIN}",
             "        sleep 2",
             "    done",
             "done",

@@ -14,6 +14,8 @@ from launch.site import Site
 
 NAME = "KUBERNETES_JOB"
 """Variable of each pod with the name of its job."""
+AGAIN = 75
+"""Exit code of a run that was stopped in time."""
 SECRET_FOLDER, SECRET_FILE = "/etc/aiperf-hpc", "secret"
 """Where the secret of a run is mounted, and the name of its file."""
 

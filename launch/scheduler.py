@@ -153,6 +153,8 @@ class Scheduler(ABC):
     """What the scheduler's commands call the states of a job that has its nodes."""
     pending: Container[object]
     """The same of a job that still waits for them, or waits again."""
+    has_mpi: bool = True
+    """Whether its ranks meet by MPI, and not by a secret."""
     done: Sequence[str] = ()
     """Shell lines after a complete run."""
     requeue: Sequence[str] = ()

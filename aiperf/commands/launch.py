@@ -35,7 +35,7 @@ from aiperf.commands.user_files import write_file
 from aiperf.errors import AiperfError
 from aiperf.host.programs import ToolFailed, ask
 from aiperf.wording import counted
-from launch import SCHEDULERS, WITHOUT_MPI
+from launch import FORMS, SCHEDULERS
 from launch.job import Job
 from launch.scheduler import Scheduler
 from launch.script import script_text
@@ -47,6 +47,10 @@ ASK_SECONDS = 30
 SECRET_BYTES = 32
 """Random bytes of a secret: as many as its MAC has."""
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
+FORM_HELP = {
+    "no-mpi": "Write an Indexed Job whose ranks meet over TCP, with a secret of its own.",
+    "trainjob": "Write a TrainJob for Kubeflow Trainer, with its TrainingRuntime.",
+}
 OF_SCHEDULER = ("sinfo", "mpi", "accounts")
 """Questions to programs of a scheduler."""
 STUDIES = {
@@ -64,12 +68,16 @@ def launch() -> None:
     """
 
 
-def _no_mpi_option(word: str) -> Callable[[Decorated], Decorated]:
-    """The option --no-mpi, for a scheduler whose jobs have such a form."""
-    if word not in WITHOUT_MPI:
-        return lambda command: command
-    form = "Write an Indexed Job whose ranks meet over TCP, with a secret of its own."
-    return click.option("--no-mpi", is_flag=True, help=form)
+def _form_options(word: str) -> Callable[[Decorated], Decorated]:
+    """The options that choose another form of a scheduler's jobs, if it has any."""
+
+    def decorated(command: Decorated) -> Decorated:
+        for name in FORMS.get(word, ()):
+            option = click.option(f"--{name}", "form", flag_value=name, help=FORM_HELP[name])
+            command = option(command)
+        return command
+
+    return decorated
 
 
 def _command_for(word: str, scheduler: Scheduler) -> click.Command:
@@ -94,7 +102,7 @@ def _command_for(word: str, scheduler: Scheduler) -> click.Command:
         "Script file; default: NAME-NODES, numbered if there is another one, plus the scheduler's ending."
     )
     @click.option("--submit", is_flag=True, help="Submit the script.")
-    @_no_mpi_option(word)
+    @_form_options(word)
     @click.argument("options", nargs=-1, metavar="[-- RUN OPTIONS]")
     def command(
         site: Path,
@@ -105,23 +113,23 @@ def _command_for(word: str, scheduler: Scheduler) -> click.Command:
         output: Path | None,
         submit: bool,
         options: tuple[str, ...],
-        no_mpi: bool = False,
+        form: str | None = None,
     ) -> None:
         # The run's options are read as `run` would read them, so that a mistake shows here, not in the queue.
         context = run_context(options, hours, several=repeats > 1)
         request = take_request(dict(context.params))
         config = request.config()
-        form = WITHOUT_MPI[word] if no_mpi else scheduler
-        secret = secrets.token_urlsafe(SECRET_BYTES) if no_mpi else ""
+        chosen = FORMS[word][form] if form else scheduler
+        secret = "" if chosen.has_mpi else secrets.token_urlsafe(SECRET_BYTES)
         job = Job(nodes, hours, name, options, repeat=repeats, ranked=config.ranked, secret=secret)
-        text = script_text(form, load_site(site), job)
-        path = output or free_name(f"{name}-{nodes}", form.ending, text)
+        text = script_text(chosen, load_site(site), job)
+        path = output or free_name(f"{name}-{nodes}", chosen.ending, text)
         agree(context, request, config, [job])
         write_script(path, text, mode=0o600 if secret else 0o755)
         if submit:
-            click.echo(f"{path}: job {hand_in(form, path)}")
+            click.echo(f"{path}: job {hand_in(chosen, path)}")
         else:
-            click.echo(f"{path}; submit it with: {shlex.join(form.submit())} < {shlex.quote(str(path))}")
+            click.echo(f"{path}; submit it with: {shlex.join(chosen.submit())} < {shlex.quote(str(path))}")
 
     return command
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from launch import SCHEDULERS, WITHOUT_MPI
+from launch import FORMS, SCHEDULERS
 from launch.job import Job
 from launch.script import script_text, table_text
 from launch.site import Container, Devices, Mpi, Pods, Queue, Scratch, Site
@@ -75,10 +75,11 @@ class Golden:
     scheduler: str
     site: Site
     job: Job
+    form: str = ""
 
     @property
     def text(self) -> str:
-        scheduler = (WITHOUT_MPI if self.job.secret else SCHEDULERS)[self.scheduler]
+        scheduler = FORMS[self.scheduler][self.form] if self.form else SCHEDULERS[self.scheduler]
         if not self.job.alone:
             return table_text(scheduler, self.site, self.job, Path("/work/study"))
         return script_text(scheduler, self.site, self.job)
@@ -104,7 +105,10 @@ GOLDEN = (
     Golden(HERE / "table.sge", "sge", SGE, Job(1, 0, "study-table", alone=False)),
     Golden(HERE / "queued.yaml", "kubernetes", KUBERNETES, Job(4, 1, options=RANKED)),
     Golden(HERE / "plain.yaml", "kubernetes", PLAIN_PODS, Job(1, 0.5, "Small_Run", options=SYNTHETIC)),
-    Golden(HERE / "indexed.yaml", "kubernetes", KUBERNETES, Job(4, 1, options=RANKED, secret=SECRET)),
+    Golden(
+        HERE / "indexed.yaml", "kubernetes", KUBERNETES, Job(4, 1, options=RANKED, secret=SECRET), "no-mpi"
+    ),
+    Golden(HERE / "trainjob.yaml", "kubernetes", KUBERNETES, Job(4, 1, options=RANKED), "trainjob"),
     Golden(HERE / "table.lsf", "lsf", LSF, Job(1, 0, "study-table", alone=False)),
 )
 

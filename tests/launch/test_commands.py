@@ -126,6 +126,14 @@ def test_a_manifest_without_mpi_has_a_secret_of_its_own_that_nobody_else_can_rea
     assert "No such option" in str(run("slurm", "--no-mpi", *DIGITS).exception)
 
 
+def test_a_trainjob_by_choice(run: Launch) -> None:
+    Path("site.toml").write_text("mpi.launcher = 'mpiexec'\n[kubernetes]\nimage = 'x'\nclaim = 'y'\n")
+    for path, words, kind in (("a.yaml", (), "MPIJob"), ("b.yaml", ("--trainjob",), "TrainJob")):
+        answer = printed(run("kubernetes", *words, "-o", path, *DIGITS))
+        assert answer == f"{path}; submit it with: kubectl create -f - < {path}\n"
+        assert re.findall(r"^kind: (.*)$", Path(path).read_text(), re.MULTILINE)[-1] == kind
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

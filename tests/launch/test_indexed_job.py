@@ -12,16 +12,17 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from launch import WITHOUT_MPI
-from launch.indexed_job import AGAIN, LOST
+from launch import FORMS
+from launch.indexed_job import LOST
 from launch.job import Job
+from launch.pods import AGAIN
 from launch.scheduler import JobState
 from launch.script import script_text
 from launch.site import Devices, Mpi, Pods, Site
 from tests.launch.golden import GOLDEN, SECRET
 from tests.launch.test_running import TESTED
 
-(GOLDEN_TEXT,) = (each.text for each in GOLDEN if each.job.secret)
+(GOLDEN_TEXT,) = (each.text for each in GOLDEN if each.form == "no-mpi")
 SITE = Site(
     devices=Devices(per_node=2, request="none"),
     mpi=Mpi("mpiexec", options=("--not-for-pods",)),
@@ -69,12 +70,12 @@ def test_the_service_finds_the_pods_and_the_secret_is_nowhere_else() -> None:
     (volume,) = [each["secret"] for each in pod["volumes"] if "secret" in each]
     assert volume == {"secretName": own, "defaultMode": 0o440}
     assert GOLDEN_TEXT.count(SECRET) == 1
-    other = script_text(WITHOUT_MPI["kubernetes"], SITE, Job(1, 1, secret="another"))
+    other = script_text(FORMS["kubernetes"]["no-mpi"], SITE, Job(1, 1, secret="another"))
     assert own not in other, "a run of the same name has names of its own"
 
 
 def test_states_of_a_job_that_has_no_condition_until_it_ends() -> None:
-    indexed = WITHOUT_MPI["kubernetes"]
+    indexed = FORMS["kubernetes"]["no-mpi"]
     assert indexed.submitted("secret/a created\nservice/a created\njob.batch/a created\n") == "a"
     assert "jobs.batch" in indexed.ask([])
     assert indexed.states("a <none>\nb Suspended\nc SuccessCriteriaMet,Complete\nd Failed\n").known == {
@@ -94,7 +95,7 @@ class Node:
     def pod(self, index: int, **variables: str) -> tuple[int, str, list[str]]:
         """The exit code of a pod of two, what it prints last, and which ranks it starts."""
         text = script_text(
-            WITHOUT_MPI["kubernetes"], SITE, Job(2, 1, "x", directory="runs/a-job", secret="s")
+            FORMS["kubernetes"]["no-mpi"], SITE, Job(2, 1, "x", directory="runs/a-job", secret="s")
         )
         (container,) = documents(text)["Job"]["spec"]["template"]["spec"]["containers"]
         (script,) = container["args"]

@@ -24,9 +24,7 @@ from launch.site import Container, Mpi, Pods, Queue, Scratch, Site
 from tests.launch.golden import GOLDEN, KUBERNETES
 
 NO_FOLDERS, NO_SIZES = ("work", "/", "/a:b", "/dev/shm"), ("16GB", "", "0", "Gi")
-MANIFESTS = {
-    each.path.name: each.text for each in GOLDEN if each.scheduler == "kubernetes" and not each.job.secret
-}
+MANIFESTS = {each.path.name: each.text for each in GOLDEN if each.scheduler == "kubernetes" and not each.form}
 
 
 def pods(manifest: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -1,9 +1,10 @@
-"""Pods on one machine, as the MPI Operator or Kubernetes makes them of a manifest: each has a network, a
-name, a process table, and files under /etc, /root and /tmp of its own, and its first process is that of the
-container.
+"""Pods on one machine, as the MPI Operator, Kubeflow Trainer or Kubernetes makes them of a manifest: each has
+a network, a name, a process table, and files under /etc, /root and /tmp of its own, and its first process is
+that of the container.
 
-What is not here is the operator itself: this does what its `mpi_job_controller.go` does for a job. Nor is
-Kubernetes' controller of jobs: a test starts pods again where a rule of the manifest says so.
+What is not here are the operators themselves: this does what the first one's `mpi_job_controller.go` and the
+second one's `mpi.go` do for a job. Nor is Kubernetes' controller of jobs: a test starts pods again where a
+rule of the manifest says so.
 """
 
 from __future__ import annotations
@@ -47,6 +48,13 @@ install -D "$SHARED/hostfile" /etc/mpi/hostfile
 rm -rf /root/.ssh
 install -d -m 700 /root/.ssh
 install -m 600 "$SHARED/id_rsa" "$SHARED/id_rsa.pub" "$SHARED/authorized_keys" /root/.ssh
+"""
+# Keys that others can read, as Trainer mounts them.
+OF_TRAINER = """\
+[[ $POD != *-launcher-* ]] || install -D "$SHARED/hostfile" /etc/mpi/hostfile
+rm -rf /root/.ssh
+install -d "$KEYS"
+install -m 640 "$SHARED/id_rsa" "$SHARED/id_rsa.pub" "$SHARED/authorized_keys" "$KEYS"
 """
 # The program may be in root's folder.
 OF_INDEXED_JOB = """\
@@ -132,6 +140,32 @@ class Pods:
 
 
 @dataclass
+class TrainerPods(Pods):
+    """The pods of a TrainJob, with names as JobSet gives them."""
+
+    runtime: Mapping[str, Any] = field(default_factory=dict)
+    """What its TrainingRuntime specifies."""
+
+    @property
+    def workers(self) -> list[str]:
+        number = self.manifest["spec"]["trainer"]["numNodes"]
+        return [f"{self.job}-node-0-{index}" for index in range(number)]
+
+    @property
+    def launcher(self) -> str:
+        return f"{self.job}-launcher-0-0"
+
+    def start(self, pod: str) -> None:
+        """Starts a pod; only a container with a certain name gets what Trainer mounts."""
+        jobs = {each["name"]: each["template"] for each in self.runtime["template"]["spec"]["replicatedJobs"]}
+        template = jobs["launcher" if pod == self.launcher else "node"]["spec"]["template"]
+        (container,) = template["spec"]["containers"]
+        mounts = OF_TRAINER if container["name"] == "node" else ""
+        folder = self.runtime["mlPolicy"]["mpi"]["sshAuthMountPath"]
+        self.begin(pod, template, MOUNTS=mounts, KEYS=folder, HOME="/root")
+
+
+@dataclass
 class IndexedPods(Pods):
     """The pods of an Indexed Job, as a user whom nobody knows, without a home."""
 
@@ -181,16 +215,23 @@ class IndexedPods(Pods):
 @contextmanager
 def pods(directory: Path, manifest: str) -> Iterator[Pods]:
     """Networks, names, the operator's host file and its key, for the job of a manifest."""
-    wanted, shared = yaml.safe_load(manifest), directory / "shared"
+    found, shared = {each["kind"]: each for each in yaml.safe_load_all(manifest)}, directory / "shared"
     shared.mkdir()
-    job = wanted["metadata"]["generateName"] + "x7k2p"
     with switch() as joined:
-        made = Pods(job, joined, shared, wanted)
+        if "MPIJob" in found:
+            job = found["MPIJob"]["metadata"]["generateName"] + "x7k2p"
+            made, domain, kind = Pods(job, joined, shared, found["MPIJob"]), f"{job}.default.svc", "rsa"
+        else:
+            job, runtime = found["TrainJob"]["metadata"]["name"], found["TrainingRuntime"]["spec"]
+            made, domain, kind = (
+                TrainerPods(job, joined, shared, found["TrainJob"], runtime=runtime),
+                job,
+                "ecdsa",
+            )
         # As a cluster's DNS answers: a worker by its full name only, the launcher by its short one.
-        names = {pod: f"{pod}.{job}.default.svc" for pod in made.workers} | {made.launcher: made.launcher}
-        slots = wanted["spec"]["slotsPerWorker"]
-        (shared / "hostfile").write_text("".join(f"{names[pod]} slots={slots}\n" for pod in made.workers))
-        subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", shared / "id_rsa"], check=True)
+        names = {pod: f"{pod}.{domain}" for pod in made.workers} | {made.launcher: made.launcher}
+        (shared / "hostfile").write_text("".join(f"{names[pod]} slots=1\n" for pod in made.workers))
+        subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", shared / "id_rsa"], check=True)
         (shared / "authorized_keys").write_bytes((shared / "id_rsa.pub").read_bytes())
         with _joined(made, names):
             yield made

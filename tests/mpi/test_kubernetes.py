@@ -14,9 +14,10 @@ from aiperf.journal.replay import Replay, replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.journal.words import TERMINATED
 from aiperf.rules.verdict import judge
-from launch import SCHEDULERS, WITHOUT_MPI
-from launch.indexed_job import AGAIN, LOST
+from launch import FORMS, SCHEDULERS
+from launch.indexed_job import LOST
 from launch.job import Job
+from launch.pods import AGAIN
 from launch.scheduler import Scheduler
 from launch.script import script_text
 from launch.site import Devices, Mpi, Site
@@ -66,9 +67,21 @@ def wait_until_released(cluster: Pods, directory: Path, pod: str, times: int = 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
-def test_a_job_is_preempted_in_all_its_pods_at_once_and_continues(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("form", "ended"),
+    [
+        (SCHEDULERS["kubernetes"], 0),
+        # Else the worker's job would be complete.
+        pytest.param(FORMS["kubernetes"]["trainjob"], AGAIN, marks=pytest.mark.slow),
+    ],
+    ids=["MPIJob", "TrainJob"],
+)
+def test_a_job_is_preempted_in_all_its_pods_at_once_and_continues(
+    form: Scheduler, ended: int, tmp_path: Path
+) -> None:
+    """`ended`: the exit code of a worker."""
     assert shutil.which("sshd", path="/usr/sbin"), "install openssh-server"
-    text = manifest(SCHEDULERS["kubernetes"], str(tmp_path), nodes=2, seconds=SPAN_SECONDS)
+    text = manifest(form, str(tmp_path), nodes=2, seconds=SPAN_SECONDS)
     with pods(tmp_path, text) as cluster:
         for pod in cluster.pods:
             cluster.start(pod)
@@ -77,7 +90,7 @@ def test_a_job_is_preempted_in_all_its_pods_at_once_and_continues(tmp_path: Path
         for pod in cluster.pods:
             cluster.terminate(pod)
         assert cluster.end(cluster.launcher) == CONTINUE, cluster.text(cluster.launcher)
-        assert [cluster.end(worker) for worker in cluster.workers] == [0, 0]
+        assert [cluster.end(worker) for worker in cluster.workers] == [ended, ended]
         (leg,) = run_of(cluster, tmp_path).legs
         assert leg.ended is not None
         assert leg.ended.reason == TERMINATED
@@ -95,13 +108,13 @@ def test_a_job_is_preempted_in_all_its_pods_at_once_and_continues(tmp_path: Path
         assert hosts == {1: cluster.workers[0], 2: cluster.workers[1]}
         for worker in cluster.workers:
             cluster.terminate(worker)
-            assert cluster.end(worker, seconds=20.0) == 0
+            assert cluster.end(worker, seconds=20.0) == ended
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
 def test_a_job_without_mpi_is_preempted_and_continues_and_survives_a_rank(tmp_path: Path) -> None:
     """As a user without a name, without sshd and MPI."""
-    form, claim = WITHOUT_MPI["kubernetes"], tmp_path / "claim"
+    form, claim = FORMS["kubernetes"]["no-mpi"], tmp_path / "claim"
     text = manifest(form, FOLDER, nodes=3, seconds=SHORT_SECONDS, secret="not known to anybody else")
     with indexed_pods(tmp_path, text) as cluster:
         first, second, third = cluster.pods

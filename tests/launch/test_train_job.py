@@ -1,0 +1,118 @@
+"""The TrainJob and its runtime: fields that the cluster knows, and what Kubeflow Trainer makes of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from launch import FORMS
+from launch.job import Job
+from launch.pods import AGAIN
+from launch.scheduler import JobState
+from launch.script import script_text
+from tests.launch.golden import GOLDEN, KUBERNETES, PLAIN_PODS
+
+FORM = FORMS["kubernetes"]["trainjob"]
+(GOLDEN_TEXT,) = (each.text for each in GOLDEN if each.form == "trainjob")
+PLAIN = script_text(FORM, PLAIN_PODS, Job(1, 0.5))
+SCHEMAS = json.loads(Path(__file__).with_name("trainjob.schema.json").read_text(encoding="utf-8"))
+
+
+def documents(text: str) -> dict[str, Any]:
+    return {each["kind"]: each for each in yaml.safe_load_all(text)}
+
+
+def jobs(text: str) -> dict[str, Any]:
+    """The templates of the jobs, by their names."""
+    runtime = documents(text)["TrainingRuntime"]["spec"]
+    return {each["name"]: each["template"] for each in runtime["template"]["spec"]["replicatedJobs"]}
+
+
+def validate(text: str) -> None:
+    for kind, each in documents(text).items():
+        jsonschema.validate(each, SCHEMAS[kind])
+    for name, template in jobs(text).items():
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": template["spec"]}
+        assert kubernetes_validate.validate(job, kubernetes_validate.latest_version(), strict=True)
+
+
+@pytest.mark.parametrize("text", [GOLDEN_TEXT, PLAIN], ids=["queued", "plain"])
+def test_the_cluster_knows_every_field(text: str) -> None:
+    """The runtime comes first: Trainer refuses a job without it."""
+    assert [*documents(text)] == ["TrainingRuntime", "TrainJob"]
+    validate(text)
+
+
+@pytest.mark.parametrize(
+    "field", ["runtimeRef", "numNodes", "sshAuthMountPath", "successPolicy", "podFailurePolicy"]
+)
+def test_a_misspelt_field_is_found(field: str) -> None:
+    with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
+        validate(GOLDEN_TEXT.replace(field, f"{field}s"))
+
+
+def test_what_a_job_of_four_nodes_asks_for() -> None:
+    found = documents(GOLDEN_TEXT)
+    job, mpi = found["TrainJob"]["spec"], found["TrainingRuntime"]["spec"]["mlPolicy"]["mpi"]
+    assert found["TrainJob"]["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "team-queue"}
+    assert (job["suspend"], job["trainer"], job["activeDeadlineSeconds"]) == (
+        True,
+        {"numNodes": 4},
+        Job(4, 1).limit_seconds,
+    )
+    assert job["runtimeRef"] == {
+        "kind": "TrainingRuntime",
+        "name": found["TrainingRuntime"]["metadata"]["name"],
+    }
+    assert (mpi["numProcPerNode"], mpi["runLauncherAsNode"]) == (8, False)
+    assert "suspend" not in documents(PLAIN)["TrainJob"]["spec"]
+
+
+def test_what_trainer_and_the_controller_of_jobs_would_do_otherwise() -> None:
+    """A key and a host file only for containers named "node"; a pod again for one that failed, and none for
+    one that was stopped in time; for the launcher the devices that its image asks for."""
+    found = jobs(GOLDEN_TEXT)
+    assert [*found] == ["node", "launcher"]
+    for template in found.values():
+        spec = template["spec"]
+        (rule,) = spec["podFailurePolicy"]["rules"]
+        assert rule == {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [AGAIN]}}
+        assert (spec["backoffLimit"], spec["template"]["spec"]["restartPolicy"]) == (0, "Never")
+        assert [each["name"] for each in spec["template"]["spec"]["containers"]] == ["node"]
+    (worker,), (launcher,) = (each["spec"]["template"]["spec"]["containers"] for each in found.values())
+    assert worker["args"][0].splitlines()[-1].startswith(f"exit {AGAIN} ")
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": ""} in launcher["env"]
+    assert "resources" not in launcher
+    (label,) = found["node"]["metadata"]["labels"].items()
+    assert label == ("trainer.kubeflow.org/trainjob-ancestor-step", "trainer")
+
+
+def test_a_request_has_a_name_of_its_own_that_pods_can_have() -> None:
+    """JobSet adds a job's name, two numbers and five characters: 63 at most, a letter first (RFC 1035)."""
+    names = set[str]()
+    for job in (Job(1, 1), Job(2, 1), Job(1, 2), Job(1, 1, "9" * 63), Job(1, 1, "x" * 37 + ".y")):
+        name = documents(script_text(FORM, KUBERNETES, job))["TrainJob"]["metadata"]["name"]
+        for pod in ("launcher-0-0", "node-0-99999"):
+            assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", f"{name}-{pod}-x7k2p")
+        names.add(name)
+    assert len(names) == 5
+    assert script_text(FORM, KUBERNETES, Job(1, 1)) == script_text(FORM, KUBERNETES, Job(1, 1))
+
+
+def test_states_of_a_job_that_has_no_condition_until_it_ends() -> None:
+    answer = "trainingruntime.trainer.kubeflow.org/a created\ntrainjob.trainer.kubeflow.org/a created\n"
+    assert FORM.submitted(answer) == "a"
+    assert "trainjobs.trainer.kubeflow.org" in FORM.ask([])
+    assert FORM.states("a <none>\nb Suspended\nc Complete\nd Failed\n").known == {
+        "a": JobState.RUNNING,
+        "b": JobState.PENDING,
+        "c": JobState.GONE,
+        "d": JobState.GONE,
+    }

@@ -61,6 +61,7 @@ from nas.bounded import read_text
     "--one-job", is_flag=True, help="Write one job of the largest size that runs all sizes in turn."
 )
 @click.option("--submit", is_flag=True, help="Submit all jobs.")
+@click.option("--no-mpi", is_flag=True, hidden=True)
 @click.argument("options", nargs=-1, metavar="[-- RUN OPTIONS]")
 def scaling(
     site: Path,
@@ -70,6 +71,7 @@ def scaling(
     directory: Path,
     one_job: bool,
     submit: bool,
+    no_mpi: bool,
     options: tuple[str, ...],
 ) -> None:
     """Write the jobs of a weak-scaling study: one per size, and a last one that writes the table.
@@ -78,6 +80,11 @@ def scaling(
     sizes run the same configuration, each with a different random seed, or with the season's if it is
     ranked. `aiperf-hpc launch status STUDY` shows the progress and can resubmit missing sizes.
     """
+    if no_mpi:
+        raise ConfigError(
+            "a scaling study has no form without MPI; write one job for each size with aiperf-hpc launch "
+            "kubernetes --no-mpi, and then their table with aiperf-hpc scaling RUN…"
+        )
     context = run_context(options, hours, several=True)
     machine, chosen = load_site(site), SCHEDULERS[scheduler]
     if not (chosen.waits or one_job):

@@ -153,6 +153,7 @@ def test_a_trainjob_by_choice(run: Launch) -> None:
         (("pbs",), "mpi.launcher is 'srun'; under PBS it must be one of mpiexec, mpirun, torchrun"),
         (("slurm", "--site", "mpirn.toml"), "under Slurm it must be one of srun, mpiexec, mpirun, torchrun"),
         (("scaling", "--scheduler", "lsf", "--nodes", "1,2"), "under LSF it must be one of mpiexec, mpirun"),
+        (("scaling", "--nodes", "1,2", "--no-mpi"), "write one job for each size with aiperf-hpc launch"),
         (("scaling", "--nodes", "4,x"), "give whole numbers separated by commas"),
         (("scaling", "--nodes", "8,4"), "in increasing order"),
         (("status", "nowhere"), "give a study directory"),

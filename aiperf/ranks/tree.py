@@ -1,8 +1,9 @@
 """Messages to all ranks, forwarded from rank to rank along two trees, so that the master sends only a few.
 
 A rank that forwards messages in one tree is a leaf of the other, so a single rank that is dead or hangs cuts
-no other rank off. Ranks known to be dead are leaves of both trees. If two fail at once, the next beat states
-how many messages there were, and a rank asks the sender of the beat for those that it missed.
+no other rank off. Ranks known to be dead are sent nothing; those of a lost group are leaves of both trees. If
+two fail at once, the next beat states how many messages there were, and a rank asks the sender of the beat
+for those that it missed.
 
 On the wire each message begins with a byte with which no JSON begins (`shipping` uses the bytes 0 and 1),
 followed by the number of the last message to all, and by a serial number that grows with every message and
@@ -98,11 +99,11 @@ class Announcer:
     def say(self, message: ToGroup, avoid: Collection[int], incarnations: Mapping[str, int]) -> None:
         """Sends a message to all. `incarnations` are those of the groups that were restarted, by leader."""
         self._said[self.number + 1] = self._send(
-            TO_ALL, self.number + 1, ToAll(_sorted(avoid), incarnations, message)
+            TO_ALL, self.number + 1, ToAll(_sorted(avoid), _sorted(self._link.failed), incarnations, message)
         )
 
     def beat(self, avoid: Collection[int]) -> None:
-        self._send(BEAT, self.number, ToAll(_sorted(avoid), {}, MasterBeat()))
+        self._send(BEAT, self.number, ToAll(_sorted(avoid), _sorted(self._link.failed), {}, MasterBeat()))
 
     def answer(self, received: Received) -> None:
         """Answers a rank's request for messages that it missed."""
@@ -137,6 +138,8 @@ class Hearer:
         """The highest serial number that has arrived; its message has the newest `_avoid`."""
         self._avoid: tuple[int, ...] = ()
         """Ranks that forward nothing, as far as this rank knows."""
+        self._dead: tuple[int, ...] = ()
+        """Ranks that are dead, as far as this rank knows."""
 
     def take(self, received: Received) -> Numbered | None:
         """Forwards a message that goes to all, and returns it; None if it arrived before, or is a request."""
@@ -148,11 +151,11 @@ class Hearer:
             return None
         content: ToAll = unpack(ToGroup, received.data[HEAD.size :])
         if serial > self._serial:
-            self._serial, self._avoid = serial, content.avoid
+            self._serial, self._avoid, self._dead = serial, content.avoid, content.dead
         if kind == TO_ALL:
             self._heard[number] = received.data
         for rank in children(self._link.rank, self._link.size, self._avoid):
-            if rank != received.source:
+            if rank != received.source and rank not in self._dead:
                 self._link.send(rank, 0, received.data)
         while self._complete + 1 in self._heard:
             self._complete += 1

@@ -64,6 +64,9 @@ class ToAll(ToGroup):
 
     avoid: tuple[int, ...]
     """Ranks that forward nothing, because they are dead or their group is lost, in rising order."""
+    dead: tuple[int, ...]
+    """Those of them that are dead, in rising order. Nothing is sent to them: Open MPI 5.0.11 kills a rank
+    whose first message to a rank on another host is to a dead one ("Send error after request freed")."""
     incarnations: Mapping[str, int]
     """Incarnation of each group that was restarted before the message was sent, by leader; all other groups
     are in their first. A group that was restarted since then ignores the message."""

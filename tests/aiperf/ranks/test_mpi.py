@@ -270,26 +270,28 @@ def test_the_master_shows_that_it_lives(wire: Wire, world: MpiWorld, monkeypatch
     assert wire.sent == []
     monkeypatch.setattr(mpi, "HEARTBEAT_SECONDS", 0.0)
     world.receive(0)
-    assert wire.said_to_all() == [(rank, ToAll((), {}, MasterBeat())) for rank in (1, 2, 3, 4)]
+    assert wire.said_to_all() == [(rank, ToAll((), (), {}, MasterBeat())) for rank in (1, 2, 3, 4)]
 
 
 def test_ranks_that_are_dead_or_of_a_lost_group_give_nothing_on(wire: Wire, world: MpiWorld) -> None:
     assert world.restart(0)
     world.receive(0)
-    assert wire.said_to_all()[0][1] == ToAll((1, 2), {}, MasterBeat()), "at once, and not with the next beat"
+    assert wire.said_to_all()[0][1] == ToAll((1, 2), (), {}, MasterBeat()), (
+        "at once, and not with the next beat"
+    )
     wire.arrive(2, 1, Lost("before that"))
     world.receive(0)
     wire.arrive(1, 2, replace(READY, rank=1))
     assert heard(world) == (0, replace(READY, rank=1))
     world.send_all(Stop())
-    assert wire.said_to_all()[0][1] == ToAll((2,), {"1": 2}, Stop())
+    assert wire.said_to_all()[0][1] == ToAll((2,), (), {"1": 2}, Stop())
     wire.failed = frozenset({4})
     world.receive(0)
     world.receive(0)
-    assert wire.said_to_all()[0][1] == ToAll((2, 4), {}, MasterBeat())
+    assert wire.said_to_all()[0][1] == ToAll((2, 4), (4,), {}, MasterBeat())
     wire.arriving.append(Received(1, 0, HEAD.pack(MISSING, 0, 0)))
     assert world.receive(0) is None
-    assert wire.said_to_all() == [(1, ToAll((2,), {"1": 2}, Stop()))]
+    assert wire.said_to_all() == [(1, ToAll((2,), (), {"1": 2}, Stop()))]
 
 
 def test_what_follows_a_message_to_all_names_it(wire: Wire, world: MpiWorld) -> None:

@@ -197,6 +197,19 @@ def test_those_behind_dead_ranks_hear_by_the_next_beat(chance: random.Random) ->
     assert all(net.heard[rank] == [*said, Stop()] for rank in deaf)
 
 
+def test_a_rank_that_is_known_to_be_dead_is_sent_nothing() -> None:
+    """Open MPI would kill a rank whose first message to it this is; one of a restarted group hears all."""
+    net = net_of(20, 2)
+    net.deaf = {4}
+    cast(End, net.master._link).failed = frozenset({4})
+    net.sent.clear()
+    net.say(Stop(), dead={4, 5})
+    net.master.beat({4, 5})
+    net.settle()
+    receivers = {rank for _, rank in net.sent}
+    assert net.posts.keys() - receivers == {4}
+
+
 @pytest.mark.parametrize("then", [None, Stop()], ids=["nothing more", "another one"])
 def test_a_single_message_that_was_lost_is_asked_for_once(then: ToGroup | None) -> None:
     net = net_of(1, 1)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from aiperf.journal.run_files import RunFiles
+from analysis.readings.run_tables import devices_and_hosts
 from tests.mpi.checked import checked
+from tests.mpi.hosts import joined_hosts
 from tests.mpi.jobs import FAULT_TOLERANT, OPEN_MPI, TINY, started
 from tests.mpi.presets import run_preset
 from tests.mpi.steps.stepped import COMPRESSED, TOLERANCE, Ranks, difference, parameters
@@ -53,17 +56,24 @@ def test_a_run_is_valid_and_credited_with_what_its_ranks_executed(tmp_path: Path
     run_preset("text", OPEN_MPI, "1+2", tmp_path / "run", "horovod")
 
 
-def test_a_killed_rank_costs_its_group_and_no_more(tmp_path: Path) -> None:
-    """Though the group's other rank waits for it inside MPI."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make network namespaces")
+def test_a_killed_rank_costs_its_group_over_two_hosts_and_no_more(tmp_path: Path) -> None:
+    """Though the group's other rank, on the other host, waits for it inside MPI, and rank 1 has never sent it
+    anything."""
     directory = tmp_path / "run"
     words = ["run", "--preset", TINY, "--directory", directory, "--minutes", 0.25]
-    words += ["--devices-per-trial", 2, "--backend", "horovod"]
-    with started(OPEN_MPI.run(5, *words, options=FAULT_TOLERANT), directory) as job:
-        job.wait_for('"Closed"')
-        job.rank(2).kill()
+    words += ["--devices-per-trial", 2, "--spread", "--backend", "horovod"]
+    with (
+        joined_hosts(tmp_path) as hosts,
+        started(hosts.run(*words, workers=2, options=FAULT_TOLERANT), directory) as job,
+    ):
+        job.wait_for('"Closed"', count=2)
+        job.rank(4).kill()
         job.wait_for('"GroupLost"', 10.0)
         job.end()
         assert " VALID, class smoke" in job.text()
     replay = checked(directory)
-    assert [loss.group for loss in replay.leg.losses] == [0]
+    assert [set(group) for group in replay.leg.began.groups] == [{1, 3}, {2, 4}]
+    assert devices_and_hosts(replay).endswith(" on 2 hosts, each group over 2 of them")
+    assert [loss.group for loss in replay.leg.losses] == [1]
     assert RunFiles(directory).kept_weights()

@@ -196,6 +196,11 @@ def test_a_gigabyte_of_garbage_costs_nothing(place: MeetingPlace) -> None:
     """The first 80 bytes show the master that no rank sends them, and it reads no more."""
     master = linked(0, place)
     garbage, sent = os.urandom(1 << 20), 0
+    with socket.create_connection((place.host, place.port)) as stranger:
+        stranger.sendall(garbage[: HELLO.size + 1])
+        assert master.receive(0.05) is None
+        with pytest.raises(ConnectionResetError):  # because the last byte was not read
+            stranger.recv(1)
     before = time.process_time()
     with socket.create_connection((place.host, place.port)) as stranger:
         stranger.setblocking(False)

@@ -434,8 +434,9 @@ class Replay:
             return f"{where}, but it keeps the network of segment {told.kept} of {len(attempt.validations)}"
         attempt.ended, attempt.end_time, attempt.end_line = event, t, self.lines
         self.arrivals.append(attempt)
-        if attempt.chosen_from and attempt.unbounded is not None and attempt.unbounded < self._lowest:
-            self._lowest, self.best = attempt.unbounded, self.trials[told.trial]
+        unbounded = attempt.unbounded if attempt.chosen_from else None
+        if unbounded is not None and unbounded < self._lowest:
+            self._lowest, self.best = unbounded, self.trials[told.trial]
         return ""
 
     def _group_lost(self, t: float, event: events.GroupLost) -> str:

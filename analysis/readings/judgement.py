@@ -70,6 +70,8 @@ def read_run(files: RunFiles) -> Replay:
     with uncollected():
         for _ in JournalReader(files.journal).fold_into(replay):
             pass
+        if len(replay.trials) > COUNTED_AGAIN:
+            gc.freeze()  # before the collector is on again, which would look through all of it three times
     if not replay.lines:
         raise JournalError(f"{files.journal} has no complete line yet; the run has not started")
     return replay

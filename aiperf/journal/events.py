@@ -239,7 +239,7 @@ class Stepped(Event):
         return cls(StepBlock(*row[:-1]), row[-1])
 
 
-BlockRow = tuple[int, int, int, int, int, float, "float | None", float]
+BlockRow = tuple[int, int, int, int, int, float, float | None, float]
 """A block of steps without names (`Stepped.row`), of which a long journal has too many to make objects."""
 _FIELDS_OF_BLOCK: Callable[[StepBlock], Any] = attrgetter(*(each.name for each in fields(StepBlock)))
 

@@ -266,12 +266,12 @@ class Attempt:
     @property
     def error(self) -> float | None:
         """Validation error of the network that was kept."""
-        return None if self.best_validation is None else self.best_validation.segment.error
+        return None if (best := self.best_validation) is None else best.segment.error
 
     @property
     def unbounded(self) -> float | None:
         """Unbounded validation error of that network, by which the best one of a run is chosen."""
-        return None if self.best_validation is None else self.best_validation.segment.unbounded
+        return None if (best := self.best_validation) is None else best.segment.unbounded
 
 
 @dataclass(slots=True)

@@ -7,9 +7,10 @@ Messages of groups are recorded unchanged (`aiperf.wire.messages`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from enum import Enum
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from aiperf.config import Config
@@ -227,6 +228,20 @@ class Stepped(Event):
 
     block: StepBlock
     end: float
+
+    @property
+    def row(self) -> BlockRow:
+        """The fields of the block in their order, then the end."""
+        return (*_FIELDS_OF_BLOCK(self.block), self.end)
+
+    @classmethod
+    def of(cls, row: BlockRow) -> Stepped:
+        return cls(StepBlock(*row[:-1]), row[-1])
+
+
+BlockRow = tuple[int, int, int, int, int, float, float | None, float]
+"""A block of steps without names (`Stepped.row`), of which a long journal has too many to make objects."""
+_FIELDS_OF_BLOCK: Callable[[StepBlock], Any] = attrgetter(*(each.name for each in fields(StepBlock)))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from aiperf.journal.events import Event, Line, Opened
 from aiperf.journal.hidden import Hider, shown
 from aiperf.journal.lock import Lock
 from aiperf.journal.names import Names, PrivateFile
+from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RUNS, RunFiles, run_directories
 from aiperf.journal.usual_lines import UsualLines
 from aiperf.os_error import OUT_OF_ROOM, unreadable, unwritable
@@ -66,6 +67,26 @@ class JournalReader:
         Raises JournalError for a file that does not exist, is not a journal, has another version, or is
         damaged (with the number of the line). A broken chain is reported with its line, not raised.
         """
+        yield from map(self._read, self._new_raw_lines())
+
+    def fold_into(self, replay: Replay) -> Iterator[Line]:
+        """Adds the new lines to a replay, and yields each that is not a block of steps once it was added.
+
+        Blocks are more than a third of a long journal; no event is made of them. Raises JournalError as
+        `new_lines`.
+        """
+        for raw in self._new_raw_lines():
+            block = self._usual.block(raw) if self._number else None
+            if block is None:
+                line = self._read(raw)
+                replay.add_line(line)
+                yield line
+            else:
+                t, row, chain = block
+                intact = self._is_intact(raw, chain)
+                replay.add_block(self._number, t, row, chain, intact)
+
+    def _new_raw_lines(self) -> Iterator[bytes]:
         try:
             with opened(self.path) as file:
                 if file.seek(0, os.SEEK_END) < self.offset:
@@ -74,9 +95,7 @@ class JournalReader:
                 for raw in lines(file):
                     if not raw.endswith(b"\n") and len(raw) <= LONGEST_LINE:
                         return
-                    line = self._read(raw)
-                    self.offset += len(raw)
-                    yield line
+                    yield raw
         except (FileNotFoundError, NotADirectoryError):
             raise JournalError(_absent(self.path)) from None
         except OSError as error:
@@ -85,9 +104,13 @@ class JournalReader:
     def _read(self, raw: bytes) -> Line:
         number = self._number + 1
         t, event, chain = (number > 1 and self._usual.read(raw, self.names)) or self._parsed(number, raw)
+        return Line(number, t, event, chain, self._is_intact(raw, chain))
+
+    def _is_intact(self, raw: bytes, chain: str) -> bool:
+        """Goes on to the next line, and returns whether the chain of this one is that of its text."""
         intact = chain == _link(self.chain, raw[: -_TAIL - 1] + b"}")
-        self.chain, self._number = chain, number
-        return Line(number, t, event, chain, intact)
+        self.chain, self._number, self.offset = chain, self._number + 1, self.offset + len(raw)
+        return intact
 
     def _parsed(self, number: int, raw: bytes) -> tuple[float, Event, str]:
         """Reads a line as JSON. The first line names the private file whose values are shown from then on."""

@@ -22,6 +22,7 @@ from aiperf.journal.compression import whole_line
 from aiperf.journal.events import Line
 from aiperf.wire.messages import NOTHING_KEPT, Evaluated, Ready
 from aiperf.wire.trial import State
+from nas.reader import maker_of
 from nas.record import RecordError
 
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
@@ -29,6 +30,8 @@ TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
 
 DECISIONS = (events.Dispatched, events.Ended, events.GroupLost, events.LegBegan)
 """Events that determine what the search proposes."""
+
+_VALIDATION = maker_of(Validation)
 
 AFTER_THE_END = (
     events.Beat,
@@ -189,22 +192,32 @@ class Replay:
             self.begin_chain = chain
         self.add(t, event)
 
+    def add_block(self, number: int, t: float, row: events.BlockRow, chain: str, intact: bool) -> None:
+        """Folds in a line `Stepped` that was read without making an event of it."""
+        if not intact:
+            self.broken.append(number)
+        self.last_chain = chain
+        self._add(t, events.Stepped, row)
+
     def add(self, t: float, event: events.Event) -> None:
         """Folds in the next event, which was written at `t` seconds of its leg."""
-        self.lines += 1
-        text = self._fold(t, event)
-        if text:
-            self.faults.append(Fault(self.lines, f"{type(event).__name__} {text}"))
-
-    def _fold(self, t: float, event: events.Event) -> str:
-        """Folds in an event; returns what it contradicts, or an empty text."""
         kind = type(event)
         if kind in DECISIONS:
             self.decisions.append(event)  # type: ignore[arg-type]
+        self._add(t, kind, event.row if isinstance(event, events.Stepped) else event)
+
+    def _add(self, t: float, kind: type[events.Event], content: Any) -> None:
+        """Folds in an event, of a block only its row."""
+        self.lines += 1
         if kind in _BEFORE_A_LEG:
-            return _BEFORE_A_LEG[kind](self, t, event)
-        if not self.legs:
-            return "comes before the first leg"
+            text = _BEFORE_A_LEG[kind](self, t, content)
+        else:
+            text = self._fold(t, kind, content) if self.legs else "comes before the first leg"
+        if text:
+            self.faults.append(Fault(self.lines, f"{kind.__name__} {text}"))
+
+    def _fold(self, t: float, kind: type[events.Event], content: Any) -> str:
+        """Folds in what happened in the last leg; returns what it contradicts, or an empty text."""
         leg = self.legs[-1]
         before, leg.last_line = leg.last, self.lines
         if t > before:
@@ -215,7 +228,7 @@ class Replay:
             leg.longest_silence = t - before
         if leg.ended is not None and kind not in AFTER_THE_END:
             return "comes after the end of its leg"
-        text = _FOLDS[kind](self, t, event)
+        text = _FOLDS[kind](self, t, content)
         if not text and t < before:
             return f"is at {t:.3f} s, but a line above it is at {before:.3f} s: the clock went backwards"
         return text
@@ -376,19 +389,19 @@ class Replay:
         attempt.fallback = told
         return ""
 
-    def _stepped(self, t: float, event: events.Stepped) -> str:
+    def _stepped(self, t: float, row: events.BlockRow) -> str:
         """Most lines of a long journal are folded in here."""
-        block = event.block
-        attempt = self._open.get((block.trial, block.attempt))
+        trial, number, segment, steps, examples, seconds, loss, _ = row
+        attempt = self._open.get((trial, number))
         if attempt is None or attempt.began is None or attempt.abandoned:
-            return f"of trial {block.trial}, attempt {block.attempt}, which is not running"
-        if block.segment != len(attempt.validations):
-            return f"of trial {block.trial}, segment {block.segment}, but {len(attempt.validations)} is open"
-        attempt.steps += block.steps
-        attempt.examples += block.examples
-        attempt.seconds += block.seconds
-        attempt.loss = block.loss
-        self.blocks.append(attempt.index, t, event)
+            return f"of trial {trial}, attempt {number}, which is not running"
+        if segment != len(attempt.validations):
+            return f"of trial {trial}, segment {segment}, but {len(attempt.validations)} is open"
+        attempt.steps += steps
+        attempt.examples += examples
+        attempt.seconds += seconds
+        attempt.loss = loss
+        self.blocks.append(attempt.index, t, row)
         return ""
 
     def _closed(self, t: float, event: events.Closed) -> str:
@@ -400,7 +413,8 @@ class Replay:
             return (
                 f"of trial {segment.trial}, segment {segment.index}, but {len(attempt.validations)} is open"
             )
-        attempt.validations.append(Validation(segment, event.end, t, self.leg.in_time(event.end), event.logs))
+        in_time = self.legs[-1].in_time(event.end)
+        attempt.validations.append(_VALIDATION(segment, event.end, t, in_time, event.logs))
         return ""
 
     def _ended(self, t: float, event: events.Ended) -> str:
@@ -420,8 +434,9 @@ class Replay:
             return f"{where}, but it keeps the network of segment {told.kept} of {len(attempt.validations)}"
         attempt.ended, attempt.end_time, attempt.end_line = event, t, self.lines
         self.arrivals.append(attempt)
-        if attempt.chosen_from and attempt.unbounded is not None and attempt.unbounded < self._lowest:
-            self._lowest, self.best = attempt.unbounded, self.trials[told.trial]
+        unbounded = attempt.unbounded if attempt.chosen_from else None
+        if unbounded is not None and unbounded < self._lowest:
+            self._lowest, self.best = unbounded, self.trials[told.trial]
         return ""
 
     def _group_lost(self, t: float, event: events.GroupLost) -> str:

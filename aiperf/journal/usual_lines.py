@@ -14,18 +14,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiperf.journal import strict
-from aiperf.journal.events import Began, Closed, Dispatched, Ended, Event, Stepped
+from aiperf.journal.events import Began, BlockRow, Closed, Dispatched, Ended, Event, Stepped
 from aiperf.journal.names import Names
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.tally import Tally
 from aiperf.wire.messages import Finished, Started
-from aiperf.wire.trial import HyperParameters, Segment, State, StepBlock, Trial
+from aiperf.wire.trial import HyperParameters, Segment, State, Trial
 from nas.morphisms import Morphism
-from nas.reader import reader_of
+from nas.reader import maker_of, reader_of
 from nas.record import decode
 
 Read = tuple[float, Event, str]
 """Time, event and chain of a line."""
+ReadBlock = tuple[float, BlockRow, str]
+"""The same of a block of steps."""
 MOST_HELD = 1 << 14
 """Entries of a table of what is held once; a full one is emptied."""
 _WHOLE = rb"(0|[1-9][0-9]{0,17})"  # of at most `strict.FEW_DIGITS`, so it is never too large
@@ -80,7 +82,10 @@ _DISPATCHED = _line(
     b'"backward":SEVEN,"evaluate":SEVEN,"parameters":WHOLE',
 )
 _KIND = b'"type":"'
+_BLOCK, _BLOCK_WITHIN = b'"type":"Stepped"', 60
+"""How a block of steps is known, and the number of bytes of its line of which that is among the first."""
 _MORPHISMS = reader_of(tuple[Morphism, ...])
+_SEGMENT, _TRIAL = maker_of(Segment), maker_of(Trial)
 _STATES = {state.value: state for state in State}
 
 
@@ -126,10 +131,20 @@ class UsualLines:
         except (ValueError, KeyError, TypeError, RecursionError):  # the reader of JSON says what is wrong
             return None
 
+    def block(self, raw: bytes) -> ReadBlock | None:
+        """A block of steps, for which no object is made; None if the line is not one of this form."""
+        if raw.find(_BLOCK, 0, _BLOCK_WITHIN) < 0 or (found := _STEPPED.fullmatch(raw)) is None:
+            return None
+        return self._row(found.groups())
+
     def _stepped(self, texts: tuple[Any, ...], names: Names) -> Read:
+        t, row, chain = self._row(texts)
+        return t, Stepped.of(row), chain
+
+    def _row(self, texts: tuple[Any, ...]) -> ReadBlock:
         t, trial, attempt, segment, steps, examples, seconds, loss, end, chain = texts
         whole = self._whole
-        block = StepBlock(
+        row = (
             whole[trial],
             whole[attempt],
             whole[segment],
@@ -137,14 +152,15 @@ class UsualLines:
             whole[examples],
             float(seconds),
             None if loss is None else float(loss),
+            float(end),
         )
-        return float(t), Stepped(block, float(end)), chain.decode()
+        return float(t), row, chain.decode()
 
     def _closed(self, texts: tuple[Any, ...], names: Names) -> Read:
         t, trial, attempt, index, steps, examples, trained, of, correct, tally, *rest = texts
         validated, skipped, end, logs, chain = rest
         whole = self._whole
-        segment = Segment(
+        segment = _SEGMENT(
             whole[trial],
             whole[attempt],
             whole[index],
@@ -186,7 +202,7 @@ class UsualLines:
         t, number, parent, morphisms, hyper, round_, epochs, seed, attempt, group, key, *rest = texts
         forward, backward, evaluate, parameters, chain = rest
         whole = self._whole
-        trial = Trial(
+        trial = _TRIAL(
             whole[number],
             None if parent is None else whole[parent],
             _MORPHISMS(strict.parsed(morphisms), "trial.morphisms"),

@@ -209,7 +209,8 @@ def _rows_beyond(
     numbers, limits = np.zeros((2, len(replay.attempts))), np.full(len(replay.attempts), inf)
     for attempt in replay.attempts:
         if (costs := evidence.recount.counts.get(attempt.trial.number)) is not None:
-            numbers[:, attempt.index] = counted(costs.train), counted(costs.evaluate)
+            train = counted(costs.forward) + counted(costs.backward)
+            numbers[:, attempt.index] = train, counted(costs.evaluate)
         limits[attempt.index] = most[attempt.leg.index](attempt.ranks)
     with np.errstate(over="ignore", invalid="ignore"):  # absurd figures, which other rules report
         operations = numbers[found.is_validation.astype(np.int64), found.attempt] * found.examples

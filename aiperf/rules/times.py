@@ -56,13 +56,14 @@ def _times(replay: Replay) -> Iterator[str]:
     """Moments that contradict each other within an attempt, then those of blocks, then of groups."""
     for attempt in replay.attempts:
         number = attempt.trial.number
-        moments = [(v.end, v.t, f"segment {v.segment.index}") for v in attempt.validations]
+        moments = [(v.end, v.t) for v in attempt.validations]
         if attempt.began is not None and attempt.begin_time is not None:
-            moments.append((attempt.began.end, attempt.begin_time, "start"))
+            moments.append((attempt.began.end, attempt.begin_time))
         if attempt.ended is not None and attempt.end_time is not None:
-            moments.append((attempt.ended.end, attempt.end_time, "end"))
-        for end, t, what in moments:
+            moments.append((attempt.ended.end, attempt.end_time))
+        for place, (end, t) in enumerate(moments):
             if not end <= t + ROUNDING_SECONDS:
+                what = _moment(attempt, place)
                 yield f"trial {number}: its {what} at {end:.3f} s was reported earlier, at {t:.3f} s"
         if not all(v.segment.validate_seconds > 0 for v in attempt.validations):
             yield f"trial {number}: a validation took no time"
@@ -82,6 +83,14 @@ def _times(replay: Replay) -> Iterator[str]:
         yield f"trial {number}: a block that ended at {column('ends')[row]:.3f} s {what}"
     yield from _order_faults(replay)
     yield from _overfull_shifts(replay)
+
+
+def _moment(attempt: Attempt, place: int) -> str:
+    """A moment in words: first the segments, then the start, if there was one, then the end."""
+    if place < len(attempt.validations):
+        return f"segment {attempt.validations[place].segment.index}"
+    is_start = place == len(attempt.validations) and attempt.began is not None
+    return "start" if is_start else "end"
 
 
 def _durations(attempt: Attempt) -> Iterator[str]:

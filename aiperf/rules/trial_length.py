@@ -15,7 +15,7 @@ from aiperf.proposing.pace import RECENT, TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
 from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of, unknown
 from aiperf.wire.messages import NOTHING_KEPT
-from aiperf.wire.trial import State
+from aiperf.wire.trial import HyperParameters, State
 from nas.ops import OPS, Ops
 
 FORMULA_SINCE = 2
@@ -40,31 +40,46 @@ def examples(evidence: Evidence) -> Inspection:
         for row in np.flatnonzero(done != steps * batch[attempts])
     ]
     if training_examples := replay.manifest.get("training_examples"):
+        plans = _Plans(evidence.config.training, training_examples)
         for attempt in replay.attempts:
-            contradictions += _against_plan(attempt, evidence.config.training, training_examples)
-        contradictions += _closed_early(replay, training_examples)
+            contradictions += _against_plan(attempt, evidence.config.training, plans.of(attempt))
+        contradictions += _closed_early(replay, plans)
     else:
         contradictions.append(f"the ranks did not report the number of training {examples}")
     text = f"{int(done.sum()):,} {examples} in whole batches, as planned"
     return inspection_of(len(replay.blocks), "no training step was run", text, contradictions)
 
 
-def _against_plan(attempt: Attempt, training: TrainingConfig, training_examples: int) -> Iterator[str]:
+class _Plans:
+    """The plans of the trials, of which a long run has few different ones."""
+
+    def __init__(self, training: TrainingConfig, training_examples: int) -> None:
+        self._training, self._examples = training, training_examples
+        self._known: dict[tuple[int, HyperParameters], Plan] = {}
+
+    def of(self, attempt: Attempt) -> Plan:
+        trial = attempt.trial
+        key = trial.epochs, trial.hyper
+        if key not in self._known:
+            self._known[key] = plan(trial, self._training, self._examples)
+        return self._known[key]
+
+
+def _against_plan(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iterator[str]:
     """What an attempt did beyond its plan, or is said to have completed without it."""
-    planned, number = plan(attempt.trial, training, training_examples), attempt.trial.number
+    number = attempt.trial.number
     if attempt.trial.epochs > max(training.epochs):
         yield f"trial {number}: {attempt.trial.epochs} epochs, more than training.epochs has"
     if attempt.steps > planned.steps:
         yield f"trial {number}: {attempt.steps} steps, but {planned.steps} were planned"
-    yield from _segments(attempt, training, planned)
+    closed = attempt.validated_steps
+    yield from _segments(attempt, training, planned, goes_on=attempt.steps > closed)
     patient = next((at for at, since in enumerate(_since_best(attempt)) if since == training.patience), None)
     stopped_early = bool(training.patience) and patient is not None
     if stopped_early and patient != len(attempt.validations) - 1:
         yield f"trial {number} continued after {training.patience} validations without a better error"
-    if attempt.state is State.COMPLETE:
-        closed = attempt.validated_steps
-        if closed != planned.steps and not stopped_early:
-            yield f"trial {number} is complete, but only {closed} of {planned.steps} steps were validated"
+    if attempt.state is State.COMPLETE and closed != planned.steps and not stopped_early:
+        yield f"trial {number} is complete, but only {closed} of {planned.steps} steps were validated"
     yield from _kept(attempt)
 
 
@@ -88,10 +103,9 @@ def _kept(attempt: Attempt) -> Iterator[str]:
         yield f"trial {number} kept segment {kept}, which ended long after the deadline"
 
 
-def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iterator[str]:
+def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan, goes_on: bool) -> Iterator[str]:
     """Segments that do not have the planned length, except the last one and those that took long. Validations
-    are credited too, so a validation that was not due is a contradiction."""
-    goes_on = attempt.steps > attempt.validated_steps
+    are credited too, so a validation that was not due is a contradiction. `goes_on`: after the last one."""
     for validation in attempt.validations:
         segment = validation.segment
         is_last = segment.index == len(attempt.validations) - 1 and not goes_on
@@ -105,13 +119,12 @@ def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iter
             yield f"{validation.name}: {segment.skipped} {of}"
 
 
-def _closed_early(replay: Replay, training_examples: int) -> Iterator[str]:
+def _closed_early(replay: Replay, plans: _Plans) -> Iterator[str]:
     """Trials that were stopped, or validated before their segment was whole, well before their leg ended."""
-    training = replay.opened.config.training
     by_formula = replay.opened.rules >= FORMULA_SINCE
     reserved = _Reserved(replay).seconds if by_formula else _reserved_earlier(replay).__getitem__
     for attempt in replay.attempts:
-        planned, leg, moment = plan(attempt.trial, training, training_examples), attempt.leg, None
+        planned, leg, moment = plans.of(attempt), attempt.leg, None
         if attempt.ended is not None and attempt.state is State.STOPPED:
             # A group that is stopped has just validated; the end that it reports cannot be checked.
             worked = [v.end for v in attempt.validations] + [attempt.began.end if attempt.began else 0.0]

@@ -100,7 +100,9 @@ class BlockTimes:
         rows = np.concatenate(list(of_group.values()))
         groups, medians = _medians(self.groups[rows], self.slowness[rows])
         speeds = dict(zip(groups.tolist(), -medians))
-        trials = np.array([len(np.unique(self.attempts[rows])) for rows in of_group.values()])
+        # Each attempt once, with its group: a loop over the groups would take long in hundreds of windows.
+        of_attempts = self.groups[rows[np.unique(self.attempts[rows], return_index=True)[1]]]
+        trials = np.unique(of_attempts, return_counts=True)[1]
         yield from _named(speeds, self.scatter / np.sqrt(np.maximum(trials, 1)))
 
     def _slower_than_before(

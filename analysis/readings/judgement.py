@@ -68,8 +68,10 @@ def read_run(files: RunFiles) -> Replay:
     """Folds line by line, so that a long journal is never held as text. Raises JournalError."""
     replay = Replay()
     with uncollected():
-        for line in JournalReader(files.journal).new_lines():
-            replay.add_line(line)
+        for _ in JournalReader(files.journal).fold_into(replay):
+            pass
+        if len(replay.trials) > COUNTED_AGAIN:
+            gc.freeze()  # before the collector is on again, which would look through all of it three times
     if not replay.lines:
         raise JournalError(f"{files.journal} has no complete line yet; the run has not started")
     return replay

@@ -104,8 +104,7 @@ class Follower:
         """Reads the new lines, and returns whether there were any. Raises JournalError."""
         before = self.replay.lines
         with uncollected():
-            for line in self._reader.new_lines():
-                self.replay.add_line(line)
+            for line in self._reader.fold_into(self.replay):
                 if isinstance(line.event, Dispatched):
                     self._price()
                 elif isinstance(line.event, Closed):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass, replace
 from enum import Enum
 from math import nan
 from typing import Any
@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from nas.graph import Graph
 from nas.head import NextSymbol
 from nas.layers import Conv2d, Dense, Dropout, GlobalPool, Layer, ShapeError
+from nas.ops import Ops
+from nas.reader import maker_of
 from nas.record import RecordError, decode, encode, graph_from_json, graph_to_json
 from nas.seeds import SEEDS, residual
 from nas.text_seeds import TEXT_SEEDS
@@ -268,3 +270,24 @@ def test_a_broken_package_of_layers_is_one_line(monkeypatch: pytest.MonkeyPatch)
     )
     with pytest.raises(RecordError, match="the layers of own fail"):
         decode(Layer, {"type": "Unheard"})
+
+
+def test_what_is_made_quickly_is_as_its_class_makes_it() -> None:
+    made, usual = maker_of(Ops)(1, 2, 3, 4, 5, 6, 7), Ops(1, 2, 3, 4, 5, 6, 7)
+    assert type(made) is Ops
+    assert (made, hash(made), repr(made)) == (usual, hash(usual), repr(usual))
+    assert replace(made, mac=9) == Ops(9, 2, 3, 4, 5, 6, 7)
+    with pytest.raises(FrozenInstanceError):
+        made.mac = 0  # type: ignore[misc]
+
+
+def test_a_class_that_checks_its_fields_is_not_made_quickly() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Checked:
+        number: int
+
+        def __post_init__(self) -> None:
+            raise ValueError("never")
+
+    with pytest.raises(AssertionError, match="Checked checks its fields"):
+        maker_of(Checked)

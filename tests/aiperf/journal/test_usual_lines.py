@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import JournalError
-from aiperf.journal.events import Line
+from aiperf.journal.events import Line, Stepped
 from aiperf.journal.file import JournalReader
 from aiperf.journal.names import Names
+from aiperf.journal.replay import Replay
 from aiperf.journal.usual_lines import UsualLines
 
 ROOT = Path(__file__).parents[3]
@@ -56,6 +57,57 @@ def read(reader: JournalReader, raw: bytes) -> Line | str:
 @pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
 def test_both_readers_read_every_line_alike(journal: Path) -> None:
     assert list(JournalReader(journal).new_lines()) == list(OfJson(journal).new_lines())
+
+
+BLOCK = b'"type":"Stepped"'
+
+
+def folded(journal: Path) -> Replay:
+    """The replay of a journal, which is the same whether an event is made of each block of steps or not."""
+    by_line, at_once = Replay(), Replay()
+    lines = list(JournalReader(journal).new_lines())
+    for line in lines:
+        by_line.add_line(line)
+    others = list(JournalReader(journal).fold_into(at_once))
+    assert others == [line for line in lines if not isinstance(line.event, Stepped)]
+    assert vars(at_once) == vars(by_line)
+    return at_once
+
+
+@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
+def test_blocks_of_steps_are_folded_as_the_events_that_they_are(journal: Path) -> None:
+    found = folded(journal)
+    assert (found.faults, found.broken) == ([], [])
+    assert len(found.blocks) == journal.read_bytes().count(BLOCK) > 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "fault"),
+    [
+        (b'"trial":', b'"trial":9', None, r"Stepped of trial 9\d+, attempt \d, which is not running"),
+        (b'"attempt":', b'"attempt":9', None, r"Stepped of trial \d+, attempt 9\d, which is not running"),
+        (b'"segment":', b'"segment":9', None, r"Stepped of trial \d+, segment 9\d, but \d is open"),
+        (b'{"t":', b'{"t":-', None, r"Stepped is at -\d.* s, but a line above it is at .*: the clock went"),
+        (b"", b"", 1, "Stepped comes before the first leg"),
+        (b"", b"", -1, "Stepped comes after the end of its leg"),
+        (b'"steps":', b'"steps":1', None, None),
+    ],
+)
+@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
+def test_a_changed_block_is_the_same_fault_of_the_same_line(
+    journal: Path, old: bytes, new: bytes, place: int | None, fault: str | None, tmp_path: Path
+) -> None:
+    lines = journal.read_bytes().splitlines(keepends=True)
+    at = [index for index, raw in enumerate(lines) if BLOCK in raw][2]
+    block = lines.pop(at)
+    at = at if place is None else place % len(lines)
+    lines.insert(at, block.replace(old, new, 1))
+    (tmp_path / "journal.jsonl").write_bytes(b"".join(lines))
+    found = folded(tmp_path / "journal.jsonl")
+    assert at + 1 in found.broken  # its chain is of other bytes, or of another place
+    texts = [each.text for each in found.faults if each.line == at + 1]
+    assert len(texts) == (fault is not None)
+    assert all(re.match(fault, text) for text in texts if fault)
 
 
 @pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)

@@ -29,10 +29,10 @@ TESTED = {"digits": 1197, "text": 525}
 
 
 def run_preset(preset: str, mpi: Mpi, layout: str, directory: Path, backend: str = "ddp") -> None:
-    """Some seconds of it; what it prints and what it writes is checked."""
+    """Two trials of each group, however long they take; what it prints and what it writes is checked."""
     num_ranks, devices = LAYOUTS[layout]
-    words = ["run", "--preset", preset, "--directory", directory, "--minutes", 0.1]
-    words += ["--format", "fp32", "--device", "cpu"]
+    words = ["run", "--preset", preset, "--directory", directory, "--set", "limits.minutes=0"]
+    words += ["--max-trials", 2 * (num_ranks - 1) // devices, "--format", "fp32", "--device", "cpu"]
     quick = [word for value in QUICK[preset] for word in ("--set", value)]
     groups = ["--devices-per-trial", devices, "--backend", backend]
     # After the span one device computes wrongly, which costs the run nothing but that it is named.

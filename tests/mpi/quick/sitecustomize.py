@@ -3,7 +3,7 @@ things. Of the control a processor then does the smallest size only, with two ex
 
 With AIPERF_TEST_BUSY set, a worker that gets SIGRTMIN starts a busy loop in its own session. With
 AIPERF_TEST_FLIP="3:1" the device of rank 3 gets one bit of one product of each lap wrong from its second
-device check on.
+device check on, and says so on its standard error.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ def _flip(module: ModuleType) -> None:
     def check_device(device, format, number, seconds):  # type: ignore[no-untyped-def]
         state["wrong"] = number == rank and state["checks"] >= first
         state["checks"] += 1
+        if state["wrong"]:
+            print(f"AIPERF_TEST_FLIP={FLIP}: a test gets one bit wrong on rank {rank}", file=sys.stderr)
         return check(device, format, number, seconds)
 
     def laps(*given):  # type: ignore[no-untyped-def]

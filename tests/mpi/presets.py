@@ -21,9 +21,9 @@ LIBRARIES = {
 
 QUICK = {
     "digits": ("training.epochs=[10, 5]", "training.validate_every_examples=500"),
-    "text": ("data.validation_examples=16", "training.validate_every_examples=64"),
+    "text": ("training.epochs=[1]", "data.validation_examples=16", "training.validate_every_examples=64"),
 }
-"""A preset of each task, so that some seconds hold several validations."""
+"""A preset of each task, so that a trial of some seconds has several validations."""
 TESTED = {"digits": 1197, "text": 525}
 """Images; windows of 256 bytes."""
 

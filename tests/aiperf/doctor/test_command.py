@@ -33,15 +33,23 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("listed")
-def test_a_build_of_torch_without_the_devices_of_this_host_fails(tmp_path: Path) -> None:
+def test_a_run_that_would_fail_fails_here(tmp_path: Path) -> None:
+    """Neither devices that torch sees, nor a folder for the run, nor data."""
     if first_kind() != "cpu":
         pytest.skip("torch sees the devices of this host")
-    answer = doctor("--directory", tmp_path / "run")
+    (tmp_path / "file").touch()
+    answer = doctor(
+        "--directory", tmp_path / "file" / "run", "--preset", "ranked", "--data", tmp_path / "none"
+    )
     assert answer.returncode == 1
     lines = answer.stdout.splitlines()
-    place = next(place for place, line in enumerate(lines) if line.split()[:2] == ["failed", "devices"])
-    assert lines[place].endswith(f": nvidia-smi lists 1 device, torch {torch.__version__} sees none")
-    assert lines[place + 1].endswith("use the processor with --device cpu")
+    failed = {line[12:28].strip(): place for place, line in enumerate(lines) if line.startswith("failed")}
+    seen = f": nvidia-smi lists 1 device, torch {torch.__version__} sees none"
+    assert lines[failed["devices"]].endswith(seen)
+    assert lines[failed["devices"] + 1].endswith("use the processor with --device cpu")
+    assert lines[failed["run directory"]].endswith("Not a directory")
+    assert "data" in failed
+    assert answer.stdout.count("remedy: ") >= len(failed)
 
 
 @pytest.mark.usefixtures("listed")
@@ -60,17 +68,6 @@ def test_this_machine_is_looked_at_and_left_as_it_was(tmp_path: Path) -> None:
     assert outcomes["run directory"] != "failed"  # it is as fast as the disk is
     assert len(outcomes) == len(found["checks"]) == sum(found["outcomes"].values())
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
-
-
-def test_a_run_that_would_fail_fails_here(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    data = ("--preset", "ranked", "--data", tmp_path / "none")
-    answer = doctor("--directory", tmp_path / "file" / "run", "--device", "cpu", *data)
-    assert answer.returncode == 1
-    failed = [line for line in answer.stdout.splitlines() if line.startswith("failed")]
-    assert any("run directory" in line and "Not a directory" in line for line in failed)
-    assert any(line.split()[1] == "data" for line in failed)
-    assert answer.stdout.count("remedy: ") >= len(failed)
 
 
 def test_where_workers_pretend_neither_devices_nor_images_are_looked_at(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     (folder / "seed.json").write_text(json.dumps(graph_to_json(SMALL)))
     data = {"name": "synthetic", "size": 8, "classes": 1000, "training_examples": 200}
     changes = {f"data.{key}": value for key, value in (data | {"test_examples": SAMPLES}).items()}
-    changes |= {"seed_architecture": str(folder / "seed.json")}
+    changes |= {"seed_architecture": str(folder / "seed.json"), "training.format": "fp32"}
     small, number = kept_run(
         folder / "small", Scene(groups=1, minutes=0.1, max_trials=1, changes=(*changes.items(),))
     )

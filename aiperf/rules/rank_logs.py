@@ -153,8 +153,8 @@ def _contradictions(evidence: Evidence, found: dict[Author, _Testimony], gaps: s
         for author in present:
             # A rank may close the open segment and begin the next before the master hears of either.
             told[author] |= {(attempt.trial.number, attempt.number, n) for n in range(num_closed + 2)}
-    for author, testimony in found.items():
-        for place in sorted(testimony.work.keys() - told[author]):
+    for author in sorted(found):  # so that the first of several is the same in each call
+        for place in sorted(found[author].work.keys() - told[author]):
             if place[:2] in cut_off:
                 continue
             yield f"rank {author[1]} worked on {_named(place)}; the journal has no record of it"

@@ -14,9 +14,8 @@ from aiperf.errors import AiperfError, ConfigError
 from aiperf.journal.events import Opened, Origin
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay, replay
-from aiperf.proposing.proposals import libraries
+from aiperf.proposing.proposals import libraries, proposals_version
 from aiperf.run.checks import starting_graph
-from aiperf.tasks.registry import task_of
 from launch.current_job import job_seconds_left
 from launch.job import MARGIN_SECONDS
 from nas.record import RecordError, graph_from_json
@@ -84,7 +83,7 @@ def _differences(run: Replay, config: Config) -> list[str]:
         found.append(f"that run was {was.origin.value}, and this one trains")
     if was.program != __version__:
         found.append(f"the program is {__version__}, there {was.program}")
-    if was.search != (version := task_of(config.data).search_version(config.tuning.name)):
+    if was.search != (version := proposals_version(config)):
         found.append(f"proposals are those of version {version} of the search, there {was.search}")
     here = libraries(config)
     if then["search.name"] == config.search.name:

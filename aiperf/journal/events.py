@@ -78,7 +78,7 @@ class Opened(Event):
     libraries: Mapping[str, str] = field(default_factory=dict)
     """Versions of the libraries on which proposals depend, in addition to this program."""
     search: int = 1
-    """Version of the search (`Task.search_version`); version 1 is left out of the line."""
+    """Version of what is proposed (`proposals_version`); version 1 is left out of the line."""
     origin: Origin = Origin.MEASURED
     """Origin of the run; MEASURED is left out of the line."""
     rules: int = 1

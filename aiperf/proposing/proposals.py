@@ -41,6 +41,13 @@ def new_search(config: Config, seed: Graph) -> Search:
         ) from None
 
 
+def proposals_version(config: Config) -> int:
+    """The version of all that decides what a run proposes. It is raised with the task's version and with the
+    search's own, so that a change of one search leaves runs of the others as they were."""
+    name, of_task = config.search.name, task_of(config.data).search_version(config.tuning.name)
+    return of_task + (SEARCHES[name].version - 1 if name in SEARCHES else 0)
+
+
 def morphism_mix(config: Config) -> Mapping[type[Morphism], float]:
     """The kinds of morphisms of a run, with the weight by which each is drawn. Raises ConfigError if one to
     be omitted is not a kind of the task, and if none is left."""

@@ -25,9 +25,8 @@ from aiperf.journal.events import Dispatched, Event, LegBegan
 from aiperf.journal.replay import TOLD, Replay
 from aiperf.proposing.foreign_search import SearchFailed
 from aiperf.proposing.jobs import ATTEMPTS, Jobs
-from aiperf.proposing.proposals import libraries
+from aiperf.proposing.proposals import libraries, proposals_version
 from aiperf.rules.rule import Evidence, Inspection, unknown
-from aiperf.tasks.registry import task_of
 from aiperf.wire.trial import State, Trial
 from aiperf.wording import percent
 from nas.record import encode, graph_from_json
@@ -105,7 +104,7 @@ def search(evidence: Evidence) -> Inspection:
     """Repeats the proposals in the order of the journal."""
     replay = evidence.replay
     config = replay.opened.config
-    version, own = replay.opened.search, task_of(config.data).search_version(config.tuning.name)
+    version, own = replay.opened.search, proposals_version(config)
     if version != own:
         return unknown(f"the run used version {version} of the search; this program has version {own}")
     if not replay.trials:

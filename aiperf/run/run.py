@@ -28,7 +28,7 @@ from aiperf.os_error import unwritable
 from aiperf.pretending.assumptions import assumptions_toml
 from aiperf.pretending.rank_report import pretending_notice
 from aiperf.proposing.jobs import Jobs
-from aiperf.proposing.proposals import libraries
+from aiperf.proposing.proposals import libraries, proposals_version
 from aiperf.ranks.ranks import Ranks
 from aiperf.ranks.world import World
 from aiperf.rules.ending import can_go_on
@@ -45,7 +45,6 @@ from aiperf.run.checks import (
 from aiperf.run.handler import Audience, Watch
 from aiperf.run.ledger import Ledger
 from aiperf.run.master import Master
-from aiperf.tasks.registry import task_of
 from nas.graph import Graph
 from nas.record import graph_from_json, graph_to_json
 
@@ -68,7 +67,7 @@ def _first_line(config: Config, files: RunFiles, seed: Graph, origin: Origin, sa
         config=config,
         seed_graph=graph_to_json(seed),
         libraries=libraries(config),
-        search=task_of(config.data).search_version(config.tuning.name),
+        search=proposals_version(config),
         origin=origin,
         rules=RULES_VERSION,
     )

@@ -14,7 +14,7 @@ from analysis.readings.run_tables import verdict_word
 from analysis.readings.score_figures import figures
 from analysis.table import aligned
 
-COLUMNS = ("run", "started", "preset", "devices", "span", "sustained OPS", "test error", "verdict")
+COLUMNS = ("run", "started", "preset", "search", "devices", "span", "sustained OPS", "test error", "verdict")
 """Columns on a terminal."""
 FIGURES = ("devices", "span_seconds", "ops_per_second", "error")
 """Figures of a line, by their names in JSON."""
@@ -34,6 +34,8 @@ class Listed:
     """Start of its first leg, in the form of ISO 8601."""
     preset: str = ""
     """Name of its preset."""
+    search: str = ""
+    """Name of its search."""
     figures: tuple[float | None, ...] = (None,) * len(FIGURES)
     """Values of `FIGURES`: a count, seconds, operations per second, and an error from 0 to 1."""
     shown: tuple[str, ...] = ("",) * len(FIGURES)
@@ -58,16 +60,17 @@ class Listed:
             run_class=verdict.run_class.value if verdict.run_class else None,
             started=replay.legs[0].began.started if replay.legs else "",
             preset=replay.opened.config.preset,
+            search=replay.opened.config.search.name,
             figures=tuple(known[key].value for key in FIGURES),
             shown=tuple(known[key].text for key in FIGURES),
         )
 
     @property
     def row(self) -> tuple[str, ...]:
-        """The cells of COLUMNS. A name or a preset may hold any character."""
+        """The cells of COLUMNS. What a user named may hold any character."""
         answer = f"{self.verdict}, {self.run_class}" if self.run_class else self.verdict
         day = self.started[:16].replace("T", " ")
-        return tuple(map(plain, (self.run, day, self.preset, *self.shown, answer)))
+        return tuple(map(plain, (self.run, day, self.preset, self.search, *self.shown, answer)))
 
 
 def runs_text(found: Sequence[Listed]) -> str:

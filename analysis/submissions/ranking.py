@@ -153,6 +153,7 @@ def _entry(
         vendor=next((name for name, pattern in VENDORS if re.search(pattern, device)), "other"),
         device=device,
         precision=replay.opened.config.training.format,
+        search=replay.opened.config.search.name,
         nodes=len({ready.host for ready in ranks}),
         devices=devices,
         nodes_of_a_group=run_tables.hosts_of_groups(replay)[1],

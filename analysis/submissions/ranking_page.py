@@ -46,6 +46,7 @@ COLUMNS: Mapping[str, Callable[[Entry], Any]] = {
     "began": lambda entry: entry.date,
     "device": lambda entry: entry.device,
     "format": lambda entry: entry.precision,
+    "search": lambda entry: entry.search,
     "nodes": lambda entry: entry.nodes,
     "devices": lambda entry: entry.devices,
     "nodes_of_a_group": lambda entry: entry.nodes_of_a_group,

@@ -77,6 +77,8 @@ class Entry:
     device: str
     precision: str
     """Format in which was trained, such as bf16."""
+    search: str
+    """Name of the search."""
     nodes: int
     devices: int
     nodes_of_a_group: int

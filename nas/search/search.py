@@ -45,6 +45,9 @@ class Search:
     architecture ever dispatched.
     """
 
+    version: ClassVar[int] = 1
+    """Raised when this search, and not all of a task, would propose other trials than before. The version of a
+    search of another package is that of its distribution."""
     libraries: ClassVar[tuple[str, ...]] = ()
     """Distributions whose versions its proposals follow from; the extra `run` installs them."""
 

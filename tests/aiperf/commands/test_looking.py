@@ -35,7 +35,7 @@ def test_runs_are_listed_in_the_order_of_their_starts(typed: Typed, runs: Path, 
     assert "torn/journal.jsonl" in typed.err
     lines = {words[0]: words[1:] for words in map(str.split, typed.out.splitlines())}
     assert (next(iter(lines)), list(lines)[-2:]) == ("run", ["later", "torn"])
-    assert lines["run"][:3] == ["started", "preset", "devices"]
+    assert lines["run"][:4] == ["started", "preset", "search", "devices"]
     assert (lines["played"][0], lines["played"][-1]) == ("2026-05-04", "SIMULATED")
     assert (lines["later"][0], lines["later"][-2:]) == ("2026-05-05", ["VALID,", "smoke"])
     assert lines["torn"][-1] == "unreadable"
@@ -50,6 +50,7 @@ def test_runs_are_listed_in_the_order_of_their_starts(typed: Typed, runs: Path, 
         "run_class": "smoke",
         "started": "2026-05-05T08:00:00+00:00",
         "preset": judged.replay.opened.config.preset,
+        "search": "evolution",
         "problem": "",
         "devices": 8,
         **{key: known[key].value for key in ("span_seconds", "ops_per_second", "error")},

@@ -10,10 +10,11 @@ import pytest
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import ConfigError
 from aiperf.journal.events import Dispatched
-from aiperf.proposing.proposals import morphism_mix
-from aiperf.tasks.images.task import IMAGES
+from aiperf.proposing.proposals import morphism_mix, proposals_version
 from nas.morphisms import MIX
 from nas.record import encode
+from nas.search import RandomSearch
+from nas.search_names import OWN_SEARCHES
 from tests.journals import Scene, told
 
 PINNED = {
@@ -36,14 +37,20 @@ def settings(name: str) -> tuple[tuple[str, object], ...]:
 @pytest.mark.parametrize("name", PINNED)
 def test_the_same_run_is_proposed_the_same_trials(name: str) -> None:
     """These searches rest on no library. Where this fails on purpose, raise the version and pin anew."""
-    proposed = [
-        encode(event.trial)
-        for _, event in told(Scene(minutes=2.0, epochs=4, changes=settings(name)))
-        if isinstance(event, Dispatched)
-    ]
+    scene = Scene(minutes=2.0, epochs=4, changes=settings(name))
+    proposed = [encode(event.trial) for _, event in told(scene) if isinstance(event, Dispatched)]
     assert len(proposed) > 20
-    digest = sha256(json.dumps([IMAGES.untuned_version, proposed]).encode()).hexdigest()
+    digest = sha256(json.dumps([proposals_version(scene.config), proposed]).encode()).hexdigest()
     assert digest[:16] == PINNED[name]
+
+
+def test_a_search_has_a_version_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is raised, runs of the other searches keep theirs."""
+    changes = {name: with_overrides(load_preset("digits"), {"search.name": name}) for name in OWN_SEARCHES}
+    before = {name: proposals_version(config) for name, config in changes.items()}
+    monkeypatch.setattr(RandomSearch, "version", 2)
+    after = {name: proposals_version(config) for name, config in changes.items()}
+    assert after == {**before, "random": before["random"] + 1}
 
 
 def test_kinds_that_are_omitted_are_not_drawn() -> None:

@@ -15,7 +15,8 @@ calls with different seeds may write to one file. The sets lie in the folders `f
   evolution, foresight, bayesian, or the name of an installed search
   …-anew            the same, every network from new weights, as long as the preset's longest trials of which
                     the operations allow five of the seed
-  …+prepared        of text: a trial is proposed while the one before it is trained, as of images always
+  …+prepared        of text: a trial is proposed while its group trains the one before, as of images
+  …+unprepared      of images: a trial is proposed when its group is free, as of text
   continued         the seed, trained once by one group, its schedule stretched over all operations
   sweep             of text: networks of fixed sizes, each trained once with an equal share of the operations
   best size         of text: the one that was best in the sweep of that seed, trained once with all operations
@@ -52,7 +53,7 @@ from nas.text_seeds import llama
 IMAGES: Mapping[str, Any] = {
     "seed_architecture": "residual-4-8-16",
     "data.size": 16,
-    "training.step": "eager",
+    "training.step": "fused",
     "training.epochs": (1, 2, 3, 4),
     "search.population": 100,
     "search.omit": (),
@@ -92,7 +93,7 @@ SWEEP: Mapping[str, Mapping[str, int]] = {
     "4x128": {"blocks": 4, "heads": 4, "groups": 4, "width": 128, "hidden": 352},
 }
 """Blocks and width, from half the seed's operations to six times as many; heads of 32 as the seed's."""
-ANEW, PREPARED = "-anew", "+prepared"
+ANEW, PREPARED, UNPREPARED = "-anew", "+prepared", "+unprepared"
 FIXED = ("continued", "sweep", "best size")
 """Arms that search nothing: one group trains one network, or a few."""
 FEWEST = 5
@@ -132,10 +133,10 @@ class Wanted:
 
     def searched(self) -> Result:
         """The result of a search. Raises AiperfError."""
-        name = self.arm.removesuffix(PREPARED).removesuffix(ANEW)
+        name = self.arm.removesuffix(PREPARED).removesuffix(UNPREPARED).removesuffix(ANEW)
         changes: dict[str, Any] = {"search.name": name}
-        if self.arm.endswith(PREPARED):
-            changes["search.prepared"] = 1
+        if self.arm.endswith((PREPARED, UNPREPARED)):
+            changes["search.prepared"] = int(self.arm.endswith(PREPARED))
         if ANEW in self.arm:
             changes |= {"training.epochs": (self._longest,), "training.child_learning_rate": 0.0}
         return self._result(self.config(self.gops, changes), ANEW in self.arm)

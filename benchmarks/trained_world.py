@@ -16,10 +16,11 @@ import torch
 
 from aiperf.conduct.actions import Keep, Train, Validate
 from aiperf.conduct.events import BlockDone, ValidationDone
-from aiperf.config import Config
+from aiperf.config import AUTO_STEP, EAGER, Config
 from aiperf.data import load
 from aiperf.device import bind
 from aiperf.engines.engine import placed
+from aiperf.engines.registry import refuse_unusable
 from aiperf.host.code import code_hash
 from aiperf.journal.replay import Replay
 from aiperf.parallel.parallel import Solo
@@ -36,7 +37,7 @@ from aiperf.pretending.assumptions import (
     assumed,
 )
 from aiperf.pretending.group_model import Learnt, Pretended, PretendedTrial
-from aiperf.run.checks import virtual_config
+from aiperf.run.checks import starting_graph, virtual_config
 from aiperf.run.run import play
 from aiperf.simulation.simulated_machine import SimulatedFiles, SimulatedMachine
 from aiperf.simulation.simulated_world import SimulatedWorld
@@ -115,6 +116,7 @@ class VirtualTrial(PretendedTrial):
     def __init__(self, group: TrainingGroup, trial: Trial, attempt: int, start: CarriedNetwork) -> None:
         super().__init__(group, trial, attempt, start)
         self._rank, self._begin, self._network = group.rank, (trial, attempt, start.kept), start
+        self._engine = group.engine
         self._course: TrainedTrial | None = None
         self._random = torch.empty(0)
         """State of the generator, from which dropout draws: other trials use it in between."""
@@ -141,6 +143,7 @@ class VirtualTrial(PretendedTrial):
         if self._course is None:  # built as late as this, so that only what trains takes memory
             trial, attempt, kept = self._begin
             built = build(self._rank, trial, attempt, kept)
+            built.engine_name = self._engine
             self._course = TrainedTrial(self._rank, built, lambda event: None)
         else:
             torch.set_rng_state(self._random)
@@ -153,12 +156,15 @@ class TrainingWorld(SimulatedWorld):
     """As many groups as wanted, of one device each, all alike, and a master that takes no time."""
 
     def __init__(self, config: Config, groups: int, new_weights: bool = False) -> None:
-        """Reads the data. Raises DataError."""
+        """Reads the data. Raises DataError, and WorldError for an engine that cannot be used here."""
         super().__init__(SimulatedMachine(groups, 1), machine_model(), config.random_seed, code_hash())
         device = bind("cpu", 0)
         data = load(config.data, device.torch, config.random_seed)
         device.use_threads(1)  # after both, which set the number that a rank would use
         self.rank = Rank(device, data, config.training, Solo())
+        refuse_unusable(starting_graph(config), device, config.training, 1)
+        # "auto" is the engine that a rank measures to be the fastest, and nothing is measured here.
+        self._engine = EAGER if config.training.step == AUTO_STEP else config.training.step
         self._new_weights, self._first = new_weights, dict[str, Kept]()
 
     def group_of(self, setup: Setup, places: Sequence[Place], speed: float) -> TrainingGroup:
@@ -173,6 +179,7 @@ class TrainingWorld(SimulatedWorld):
             rank=self.rank,
             first=self._initial(seed, config.random_seed),
             new_weights=self._new_weights,
+            engine=self._engine,
         )
 
     def _initial(self, seed: Graph, random_seed: int) -> Kept:

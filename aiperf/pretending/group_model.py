@@ -11,7 +11,7 @@ from statistics import NormalDist
 
 from aiperf.conduct.actions import Keep, Train, Validate
 from aiperf.conduct.events import BlockDone, Built, ValidationDone
-from aiperf.config import Config
+from aiperf.config import EAGER, Config
 from aiperf.pretending.assumptions import Assumptions, NodeNetwork, Spread
 from aiperf.proposing.plan import plan, validated_at_once
 from aiperf.tasks.registry import task_of
@@ -102,6 +102,8 @@ class Pretended:
     extent: GroupExtent = GroupExtent()
     ready: float = 0.0
     """When its devices began to work, in seconds of its driver's clock."""
+    engine: str = EAGER
+    """The engine that its trials report."""
 
     @property
     def untrained(self) -> Learnt:

@@ -242,7 +242,7 @@ class SimulatedGroup:
         yield self.around.env.timeout(self.around.assumptions.trials.gap_seconds)
         self._trial = self._starts.pop(number)
         self._reading.begin()
-        return Begun()
+        return Begun(self._pretended.engine)
 
     def _wait(self, seconds: float) -> Process:
         """Waits, and reports from time to time that a long validation is in progress."""

@@ -46,8 +46,8 @@ class Search:
     """
 
     version: ClassVar[int] = 1
-    """Raised when this search, and not all of a task, would propose other trials than before. The version of a
-    search of another package is that of its distribution."""
+    """Raised when this search, and not all of a task, would propose other trials than before. A search of
+    another package has the version of its distribution."""
     libraries: ClassVar[tuple[str, ...]] = ()
     """Distributions whose versions its proposals follow from; the extra `run` installs them."""
 

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from aiperf.config import Config, load_preset, with_overrides
-from aiperf.journal.events import Origin, Stepped
+from aiperf.engines.engine import Engine
+from aiperf.engines.fused import Fused, unavailable
+from aiperf.journal.events import Began, Origin, Stepped
 from aiperf.journal.file import read_journal
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
@@ -82,6 +84,20 @@ def test_a_trial_knows_only_what_had_ended_before_it_was_proposed(replay: Replay
     children = [attempt for attempt in replay.attempts if attempt.trial.parent is not None]
     assert children
     assert all(ends[attempt.trial.parent or 0] <= attempt.dispatch_time for attempt in children)
+
+
+@pytest.mark.skipif(bool(unavailable()), reason=unavailable())
+def test_the_configured_engine_makes_the_steps(
+    directory: Path, replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[str]()
+    monkeypatch.setattr(Fused, "step", lambda engine, *batch: made.append("") or Engine.step(engine, *batch))
+    trained(directory / "fused", groups=1, **{"limits.max_trials": 1, "training.step": "fused"})
+    events = [line.event for line in read_journal(RunFiles(directory / "fused").journal)]
+    assert [event.started.engine for event in events if isinstance(event, Began)] == ["fused"]
+    assert replay.opened.config.training.step == "eager"
+    eager, fused = (losses_of_the_first(directory / name) for name in ("run", "fused"))
+    assert (len(made), fused) == (4, pytest.approx(eager, rel=1e-3))
 
 
 def test_a_trial_is_not_disturbed_by_those_in_between(directory: Path, replay: Replay) -> None:

@@ -1,6 +1,6 @@
 """What each way of searching earns of the same operations, on trials that are really trained.
 
-    python -m benchmarks.search [--data fashion cifar10 digits] [--arms random evolution foresight bayesian]
+    python -m benchmarks.search [--data fashion cifar10 digits] [--arms random evolution …]
                                 [--seeds 1 2 3] [--groups 32] [--gops 1500] [--results FILE.jsonl]
     python -m benchmarks.search --data text --groups 1 --gops 3000
     python -m benchmarks.search --table FILE.jsonl     the table and the figure of what was measured
@@ -12,7 +12,7 @@ calls with different seeds may write to one file. The sets lie in the folders `f
 --folder.
 
   random            any parent that lives, with the same morphisms and carried weights: the mark
-  evolution, foresight, bayesian, or the name of an installed search
+  evolution, pareto, foresight, bayesian, or the name of an installed search
   …-anew            the same, every network from new weights, as long as the preset's longest trials of which
                     the operations allow five of the seed
   …+prepared        of text: a trial is proposed while its group trains the one before, as of images
@@ -41,7 +41,7 @@ from aiperf.run.checks import starting_graph
 from aiperf.score.credit import credit, work
 from aiperf.score.lineage import recount
 from aiperf.score.score import score
-from benchmarks.search_table import ARMS, TEXT, TEXT_ARMS, Result, figure, read, table
+from benchmarks.search_table import ARMS, TEXT, TEXT_ARMS, UNPREPARED, Result, figure, read, table
 from benchmarks.trained_world import RATE, TrainingWorld, train_in
 from nas.graph import Graph
 from nas.ops import OPS
@@ -93,7 +93,7 @@ SWEEP: Mapping[str, Mapping[str, int]] = {
     "4x128": {"blocks": 4, "heads": 4, "groups": 4, "width": 128, "hidden": 352},
 }
 """Blocks and width, from half the seed's operations to six times as many; heads of 32 as the seed's."""
-ANEW, PREPARED, UNPREPARED = "-anew", "+prepared", "+unprepared"
+ANEW, PREPARED = "-anew", "+prepared"
 FIXED = ("continued", "sweep", "best size")
 """Arms that search nothing: one group trains one network, or a few."""
 FEWEST = 5

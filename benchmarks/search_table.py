@@ -15,7 +15,14 @@ from aiperf.os_error import unreadable
 from aiperf.tasks.language.tally import BITS_OF_A_BYTE
 from benchmarks.script import head, row
 
-ARMS = ("random", "evolution", "foresight", "bayesian")
+UNPREPARED = "+unprepared"
+ARMS = (
+    "random",
+    "evolution",
+    "foresight",
+    "bayesian",
+    *(f"{name}{UNPREPARED}" for name in ("random", "evolution", "pareto")),
+)
 TEXT_ARMS = ("continued", "sweep", "best size", "evolution", "evolution-anew", "evolution+prepared")
 """Arms of text, in the order in which they must run: `best size` takes its size from `sweep`."""
 TEXT = "text"

@@ -12,7 +12,7 @@ calls with different seeds may write to one file. The sets lie in the folders `f
 --folder.
 
   random            any parent that lives, with the same morphisms and carried weights: the mark
-  evolution, pareto, foresight, bayesian, or the name of an installed search
+  evolution, foresight, bayesian, or the name of an installed search
   …-anew            the same, every network from new weights, as long as the preset's longest trials of which
                     the operations allow five of the seed
   …+prepared        of text: a trial is proposed while its group trains the one before, as of images

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nas.search.bayesian import Bayesian
 from nas.search.bounds import Size
-from nas.search.evolution import Evolution, Foresight, Pareto
+from nas.search.evolution import Evolution, Foresight
 from nas.search.growth import typical
 from nas.search.halving import Halving
 from nas.search.installed_searches import SearchError, distribution_of, entry_of, installed_search
@@ -24,7 +24,6 @@ __all__ = [
     "Foresight",
     "Halving",
     "Observation",
-    "Pareto",
     "RandomSearch",
     "Search",
     "SearchError",
@@ -38,7 +37,7 @@ __all__ = [
 ]
 
 SEARCHES: Mapping[str, type[Search]] = dict(
-    zip(OWN_SEARCHES, (Evolution, Foresight, RandomSearch, Bayesian, Pareto), strict=True)
+    zip(OWN_SEARCHES, (Evolution, Foresight, RandomSearch, Bayesian), strict=True)
 )
 """Searches of this program, by the name in a configuration."""
 

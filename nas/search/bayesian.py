@@ -86,7 +86,7 @@ class Bayesian(Search):
         super().tell(observation)
         row = self._features.pop(observation.number)
         row[-1] = math.log1p(observation.schedule)
-        error = observation.best
+        error = min(error for _, error in observation.errors)
         self.forest.tell(row, error)
         self._schedule, self._best = observation.schedule, min(self._best, error)
         # The row holds what the parent's lineage was trained for.
@@ -109,8 +109,9 @@ class Bayesian(Search):
             lineage = (UNTRAINED, len(candidate.morphisms), 0.0, 0.0)
         else:
             parent = self._living[candidate.parent].observation
+            error = min(error for _, error in parent.errors)
             trained = math.log1p(self._trained[candidate.parent])
-            lineage = (parent.best, len(candidate.morphisms), trained, 0.0)
+            lineage = (error, len(candidate.morphisms), trained, 0.0)
         return np.concatenate([features(candidate.graph), np.array(lineage, np.float32)])
 
     def _seen_of(self, parent: Living, rng: random.Random, round_: int) -> Iterator[_Seen]:

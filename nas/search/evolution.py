@@ -40,25 +40,6 @@ class Evolution(Search):
         return min(rivals, key=lambda rival: rival.observation.error_within(examples))
 
 
-class Pareto(Evolution):
-    """The parent is any of those rivals that no other one equals or beats both in error and in operations.
-
-    Errors are compared as the trials ended, however long they were: a child goes on from the weights of its
-    parent's best validation, and for how long its ancestors were trained decides most of its own error. At
-    the shortest schedule a longer trial is judged while its learning rate is still high. And morphisms only
-    add, so the least networks leave time for more training.
-    """
-
-    def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
-        rivals = rng.sample(living, min(self.tournament, len(living)))
-        rivals.sort(key=lambda rival: (rival.observation.best, rival.trial.graph.operations))
-        front = rivals[:1]
-        for rival in rivals:
-            if rival.trial.graph.operations < front[-1].trial.graph.operations:
-                front.append(rival)
-        return rng.choice(front)
-
-
 class Foresight(Evolution):
     """As `Evolution`, but errors are compared at the longest schedule: as observed there, or else as a law
     fitted to the validation curve predicts, plus one standard deviation, so that an uncertain estimate does

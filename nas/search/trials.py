@@ -41,11 +41,6 @@ class Observation:
         if not all(math.isfinite(error) for _, error in self.errors):
             raise ValueError(f"trial {self.number} has an error that is not a number: {self.errors}")
 
-    @property
-    def best(self) -> float:
-        """The error of the weights that are kept, from which a child starts."""
-        return min(error for _, error in self.errors)
-
     def error_within(self, examples: int) -> float:
         """The best error by then; the first one where there was none as early."""
         return min((error for at, error in self.errors if at <= examples), default=self.errors[0][1])

@@ -20,7 +20,6 @@ from tests.journals import Scene, told
 PINNED = {
     "evolution": "9eeda380ebb3e1a2",
     "random": "8b219dde0378e72b",
-    "pareto": "122792d597a4beba",
     "halving": "0f54bdae2d89ab0d",
     "growing": "0d0ecc3365f9e224",
 }

@@ -16,7 +16,7 @@ from nas.graph import Graph
 from nas.layers import Conv2d
 from nas.morphisms import MorphismError
 from nas.ops import OPS
-from nas.search import SEARCHES, Evolution, Exhausted, Observation, Pareto, RandomSearch, Search
+from nas.search import SEARCHES, Evolution, Exhausted, Observation, RandomSearch, Search
 from nas.seeds import residual
 
 BOUNDS = BoundsConfig()
@@ -154,20 +154,6 @@ def test_errors_are_compared_at_the_shortest_schedule(first: Any, second: Any) -
     for number, (schedule, *errors) in enumerate((first, second), start=1):
         search.tell(Observation(number, schedule, tuple(errors)))
     assert search.ask(3, 1).parent == 2
-
-
-def test_pareto_takes_any_that_no_other_one_beats_in_error_and_in_operations() -> None:
-    """Errors are those with which the trials ended; all five are rivals."""
-    search = make(Pareto, population=25)
-    graphs = [search.ask(number, 1).graph for number in range(5)]
-    numbers = sorted(range(5), key=lambda number: graphs[number].operations)
-    assert len({graph.operations for graph in graphs}) == 5
-    ends = dict(zip(numbers, (0.30, 0.30, 0.20, 0.25, 0.10)))
-    for number, end in ends.items():
-        search.tell(Observation(number, 2000, ((1000, 0.9 - end), (2000, end))))
-    rng, living = random.Random(1), list(search._living.values())
-    chosen = {search.choose(rng, living).observation.number for _ in range(50)}
-    assert chosen == {numbers[0], numbers[2], numbers[4]}
 
 
 def test_an_error_within_a_time_is_the_last_one_seen() -> None:

@@ -63,8 +63,8 @@ def test_a_command_imports_what_it_uses(tmp_path: Path) -> None:
     expected: list[tuple[str, list[str], int]] = [
         ("aiperf-hpc --help", [], 12),
         ("aiperf-hpc --version", [], 12),
-        ("aiperf-hpc run --help", [], 66),
-        ("aiperf-hpc preset digits", [], 66),
+        ("aiperf-hpc run --help", [], 67),
+        ("aiperf-hpc preset digits", [], 67),
         ("aiperf-hpc launch slurm --help", [], 73),
         ("import launch.script", [], 73),
         (f"aiperf-hpc list {RUN}", ["numpy"], 200),

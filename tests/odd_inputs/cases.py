@@ -506,7 +506,7 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
         lambda folder: called("aiperf.journal.file:positions", folder / "run/journal.jsonl", {1, 2}),
     ),
     (
-        "aiperf/journal/file.py JournalReader.new_lines, aiperf/journal/file.py never_begun",
+        "aiperf/journal/file.py JournalReader._new_raw_lines, aiperf/journal/file.py never_begun",
         "run/journal.jsonl",
         "status run",
     ),

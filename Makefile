@@ -67,7 +67,7 @@ test-compute: JOBS := $(shell echo $$(($(JOBS) < 8 ? $(JOBS) * 3 / 2 : $(JOBS)))
 test-compute: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest --tier compute $(PROCESSES) $(PYTEST_ARGS)
 
-test-slow: $(VENV)/.installed-dev
+test-slow: $(VENV)/.installed-mpi
 	$(BIN)/python -m pytest -m "slow and not mpi and not recipes" -o timeout=900 $(PYTEST_ARGS)
 
 # What computes, and the front door, as on a processor with AVX2 only and as on one without AVX; in fp32, on two

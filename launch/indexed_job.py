@@ -67,6 +67,7 @@ class IndexedJob(Kubernetes):
     title = "Kubernetes (Indexed Job, without MPI)"
     resource, created = "jobs.batch", r"job\.batch"
     has_mpi = False
+    option_help = "Write an Indexed Job whose ranks meet over TCP, with a secret of its own."
     hosts = ""
     nodes = f"${NODES}"
     # A job that has its pods has no condition until it ends.

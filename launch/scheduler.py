@@ -155,6 +155,8 @@ class Scheduler(ABC):
     """The same of a job that still waits for them, or waits again."""
     has_mpi: bool = True
     """Whether its ranks meet by MPI, and not by a secret."""
+    option_help: str = ""
+    """What the help says of the option that chooses it, if it is another form of a scheduler's jobs."""
     done: Sequence[str] = ()
     """Shell lines after a complete run."""
     requeue: Sequence[str] = ()

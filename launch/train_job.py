@@ -38,6 +38,7 @@ class TrainJob(Kubernetes):
     preempted; nothing else starts one again."""
 
     title = "Kubernetes (Kubeflow Trainer)"
+    option_help = "Write a TrainJob for Kubeflow Trainer, with its TrainingRuntime."
     resource, created = "trainjobs.trainer.kubeflow.org", r"trainjob\.trainer\.kubeflow\.org"
     # One that has its pods has no condition that holds until it ends.
     running, pending = ("<none>",), ("Suspended",)

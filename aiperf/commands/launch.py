@@ -47,10 +47,6 @@ ASK_SECONDS = 30
 SECRET_BYTES = 32
 """Random bytes of a secret: as many as its MAC has."""
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
-FORM_HELP = {
-    "no-mpi": "Write an Indexed Job whose ranks meet over TCP, with a secret of its own.",
-    "trainjob": "Write a TrainJob for Kubeflow Trainer, with its TrainingRuntime.",
-}
 OF_SCHEDULER = ("sinfo", "mpi", "accounts")
 """Questions to programs of a scheduler."""
 STUDIES = {
@@ -72,8 +68,8 @@ def _form_options(word: str) -> Callable[[Decorated], Decorated]:
     """The options that choose another form of a scheduler's jobs, if it has any."""
 
     def decorated(command: Decorated) -> Decorated:
-        for name in FORMS.get(word, ()):
-            option = click.option(f"--{name}", "form", flag_value=name, help=FORM_HELP[name])
+        for name, form in FORMS.get(word, {}).items():
+            option = click.option(f"--{name}", "form", flag_value=name, help=form.option_help)
             command = option(command)
         return command
 

@@ -9,8 +9,8 @@ next run chooses the same, and because fewer threads lose less when other progra
 are equal within LEAST_GAIN, the default one.
 
 Another number of threads rounds otherwise, and after a few trials the search is on another course. So a small
-network keeps the threads of the typical one unless it would lose much: of the short trials at the beginning,
-little of the rate depends on this, but all that grows from them.
+network keeps the threads of the typical one unless it would lose much: the rate depends little on the short
+trials at the beginning, but all later networks grow from them.
 """
 
 from __future__ import annotations

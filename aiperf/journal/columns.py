@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 
 from aiperf.journal.events import BlockRow
 
-MOST_NEW = 1024
-"""Rows of blocks that are added to the columns at once."""
-
 
 @dataclass(frozen=True)
 class Pieces:
@@ -66,28 +63,22 @@ class Blocks:
     finite: array[int] = field(default_factory=lambda: array("b"))
     """Whether the loss was finite: 1 or 0."""
 
-    _new: list[tuple[Any, ...]] = field(default_factory=list)
-    """The last rows, which are not in the columns yet: some at once are added in half the time."""
-
     def append(self, attempt: int, t: float, row: BlockRow) -> None:
         _, _, segment, steps, examples, seconds, loss, end = row
-        self._new.append((attempt, segment, steps, examples, seconds, end, t, loss is not None))
-        if len(self._new) == MOST_NEW:
-            self._settle()
-
-    def _settle(self) -> None:
-        whole = self.attempts, self.segments, self.steps, self.examples
-        columns: tuple[array[Any], ...] = (*whole, self.seconds, self.ends, self.times, self.finite)
-        for column, values in zip(columns, zip(*self._new)):
-            column.extend(values)
-        self._new.clear()
+        self.attempts.append(attempt)
+        self.segments.append(segment)
+        self.steps.append(steps)
+        self.examples.append(examples)
+        self.seconds.append(seconds)
+        self.ends.append(end)
+        self.times.append(t)
+        self.finite.append(loss is not None)
 
     def __len__(self) -> int:
-        return len(self.attempts) + len(self._new)
+        return len(self.attempts)
 
     def column(self, name: str) -> NDArray[Any]:
         """A copy of a column, which later appends do not change."""
-        self._settle()
         column: array[Any] = getattr(self, name)
         return np.array(column)
 

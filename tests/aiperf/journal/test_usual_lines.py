@@ -78,7 +78,9 @@ def folded(journal: Path) -> Replay:
 def test_blocks_of_steps_are_folded_as_the_events_that_they_are(journal: Path) -> None:
     found = folded(journal)
     assert (found.faults, found.broken) == ([], [])
-    assert len(found.blocks) == journal.read_bytes().count(BLOCK) > 0
+    number = journal.read_bytes().count(BLOCK)
+    assert {len(column) for column in vars(found.blocks).values()} == {number}, "each has all rows at once"
+    assert number > 0
 
 
 @pytest.mark.parametrize(

@@ -219,18 +219,17 @@ def pods(directory: Path, manifest: str) -> Iterator[Pods]:
     shared.mkdir()
     with switch() as joined:
         if "MPIJob" in found:
-            job = found["MPIJob"]["metadata"]["generateName"] + "x7k2p"
-            made, domain, kind = Pods(job, joined, shared, found["MPIJob"]), f"{job}.default.svc", "rsa"
+            wanted = found["MPIJob"]
+            job, slots = wanted["metadata"]["generateName"] + "x7k2p", wanted["spec"]["slotsPerWorker"]
+            made, domain, kind = Pods(job, joined, shared, wanted), f"{job}.default.svc", "rsa"
         else:
-            job, runtime = found["TrainJob"]["metadata"]["name"], found["TrainingRuntime"]["spec"]
-            made, domain, kind = (
-                TrainerPods(job, joined, shared, found["TrainJob"], runtime=runtime),
-                job,
-                "ecdsa",
-            )
+            wanted, runtime = found["TrainJob"], found["TrainingRuntime"]["spec"]
+            job, slots = wanted["metadata"]["name"], runtime["mlPolicy"]["mpi"]["numProcPerNode"]
+            made = TrainerPods(job, joined, shared, wanted, runtime=runtime)
+            domain, kind = job, "ecdsa"
         # As a cluster's DNS answers: a worker by its full name only, the launcher by its short one.
         names = {pod: f"{pod}.{domain}" for pod in made.workers} | {made.launcher: made.launcher}
-        (shared / "hostfile").write_text("".join(f"{names[pod]} slots=1\n" for pod in made.workers))
+        (shared / "hostfile").write_text("".join(f"{names[pod]} slots={slots}\n" for pod in made.workers))
         subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", shared / "id_rsa"], check=True)
         (shared / "authorized_keys").write_bytes((shared / "id_rsa.pub").read_bytes())
         with _joined(made, names):

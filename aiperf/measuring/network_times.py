@@ -47,7 +47,7 @@ from aiperf.proposing.thread_choice import (
     Pair,
     Threads,
     best_pair,
-    fewest_near_best,
+    most_near_best,
     reliability,
 )
 from aiperf.wire.messages import SEED, TYPICAL, Rate, StepTime, TimedStep
@@ -264,7 +264,7 @@ def _at_best_threads(times: Times, network: str) -> Mapping[str, Sequence[float]
         if of.network == network:
             found.setdefault(of.engine, {})[of.threads] = each
     return {
-        name: each[fewest_near_best({count: median(took) for count, took in each.items()})]
+        name: each[most_near_best({count: median(took) for count, took in each.items()})]
         for name, each in found.items()
     }
 

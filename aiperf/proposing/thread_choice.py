@@ -4,8 +4,10 @@ the times of steps that were measured before the span.
 Two networks are timed, the seed and the run's typical network, because a small network gains less from more
 threads, or loses by them. The time of a step of another size is interpolated between the two.
 
-The tie rule: the fewest threads whose steps take at most NEARLY times as long as the fastest, so that the
-next run chooses the same, and because fewer threads lose less when other programs start. Of two engines that
+The tie rule: the most threads whose steps take at most NEARLY times as long as the fastest, so that the next
+run chooses the same. Two cores of a virtual machine can be one core of its host, on which the neighbours leave
+a second thread 0 to 36 % more from one minute to the next, but never make it much slower; only a program on
+the same cores does. So a limit below 1 is rarely near the figures, and one above it often. Of two engines that
 are equal within LEAST_GAIN, the default one.
 
 Another number of threads rounds otherwise, and after a few trials the search is on another course. So a small
@@ -24,7 +26,7 @@ from aiperf.config import EAGER
 from aiperf.proposing.engine_choice import LEAST_GAIN, between, default_of
 from aiperf.wire.messages import SEED, TYPICAL, TimedStep
 
-NEARLY = 1.1
+NEARLY = 1.05
 """Factor on the best time within which numbers of threads count as equally fast."""
 KEPT = 1.25
 """Factor on the best time within which a network of another size keeps the threads of the typical one."""
@@ -37,10 +39,10 @@ Pair = tuple[int, str]
 """A number of threads, and an engine."""
 
 
-def fewest_near_best(seconds: Mapping[int, float]) -> int:
-    """The fewest threads that are nearly as fast as the fastest."""
+def most_near_best(seconds: Mapping[int, float]) -> int:
+    """The most threads that are nearly as fast as the fastest."""
     best = min(seconds.values())
-    return min(count for count, took in seconds.items() if took <= NEARLY * best)
+    return max(count for count, took in seconds.items() if took <= NEARLY * best)
 
 
 def best_pair(seconds: Mapping[Pair, float]) -> Pair:
@@ -48,7 +50,7 @@ def best_pair(seconds: Mapping[Pair, float]) -> Pair:
     times: dict[str, dict[int, float]] = {}
     for (count, engine), seconds_of_step in seconds.items():
         times.setdefault(engine, {})[count] = seconds_of_step
-    counts = {engine: fewest_near_best(each) for engine, each in times.items()}
+    counts = {engine: most_near_best(each) for engine, each in times.items()}
     took = {engine: each[counts[engine]] for engine, each in times.items()}
     best = min(took, key=lambda engine: took[engine])
     default = default_of(took)
@@ -95,8 +97,8 @@ class Threads:
         typical, seconds = self.seconds(of, 1.0), self.seconds(of, size)
         if not typical:
             return None
-        count = fewest_near_best(typical)
-        return count if seconds[count] <= KEPT * min(seconds.values()) else fewest_near_best(seconds)
+        count = most_near_best(typical)
+        return count if seconds[count] <= KEPT * min(seconds.values()) else most_near_best(seconds)
 
     def seconds(self, engine: str, size: float) -> Mapping[int, float]:
         """Expected time of a step in seconds, by number of threads. If one was given up before the seed was

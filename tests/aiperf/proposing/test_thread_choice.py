@@ -44,22 +44,23 @@ def test_a_larger_network_gets_the_threads_that_are_best_for_its_size(
 
 
 def test_a_network_that_outgrows_the_measured_ones_gets_more_threads_if_it_would_lose_much() -> None:
-    """The second thread gains less than a tenth with the typical network, and more with larger ones."""
+    """The second thread loses a tenth with the typical network, and gains with larger ones."""
     times = (
         *(TimedStep(SEED, count, "eager", seconds, 9) for count, seconds in ((1, 0.010), (2, 0.024))),
-        *(TimedStep(TYPICAL, count, "eager", seconds, 9) for count, seconds in ((1, 0.050), (2, 0.046))),
+        *(TimedStep(TYPICAL, count, "eager", seconds, 9) for count, seconds in ((1, 0.046), (2, 0.051))),
     )
     threads = Threads(times, 0.2)
-    assert [threads.count("eager", size) for size in (0.2, 1.0, 1.2, 3.0)] == [1, 1, 1, 2]
+    assert [threads.count("eager", size) for size in (0.2, 1.0, 1.2, 9.0)] == [1, 1, 1, 2]
 
 
-@pytest.mark.parametrize("seed", [0.90, 0.94, 0.96])
-def test_a_small_network_has_the_same_threads_in_each_run_of_one_machine(seed: float) -> None:
-    """Steps of the seed of digits on two threads relative to one, in three runs on one idle machine: by the
-    rule for the typical network, the last two chose one thread."""
+@pytest.mark.parametrize("typical", [0.76, 0.87, 1.0, 1.02])
+@pytest.mark.parametrize("seed", [0.90, 0.96, 1.15])
+def test_a_network_has_the_same_threads_in_each_run_of_one_machine(seed: float, typical: float) -> None:
+    """Steps of digits on two threads relative to one, as 14 runs on one machine had them: its neighbours left
+    more or less of the second one."""
     times = (
         *(TimedStep(SEED, count, "fused", ms / 1e3, 6) for count, ms in ((1, 20.8), (2, 20.8 * seed))),
-        *(TimedStep(TYPICAL, count, "fused", ms / 1e3, 6) for count, ms in ((1, 67.5), (2, 52.0))),
+        *(TimedStep(TYPICAL, count, "fused", ms / 1e3, 6) for count, ms in ((1, 68.0), (2, 68.0 * typical))),
     )
     assert {Threads(times, 0.2).count("fused", size) for size in (0.2, 0.4, 1.0)} == {2}
 
@@ -99,16 +100,16 @@ def test_the_time_of_a_step_between_and_beyond_two_sizes(
 @pytest.mark.parametrize(
     ("seconds", "pair"),
     [
-        ({(1, "eager"): 1.0, (2, "eager"): 0.95}, (1, "eager")),
-        ({(1, "eager"): 1.0, (2, "eager"): 0.90}, (2, "eager")),
+        ({(1, "eager"): 1.0, (2, "eager"): 1.04}, (2, "eager")),
+        ({(1, "eager"): 1.0, (2, "eager"): 1.06}, (1, "eager")),
         ({(1, "eager"): 1.0, (1, "fused"): 1.01}, (1, "fused")),  # a hundredth is noise
         ({(1, "eager"): 1.0, (1, "fused"): 1.03}, (1, "eager")),
         ({(1, "eager"): 1.0, (1, "graphed"): 0.99}, (1, "eager")),
         ({(1, "eager"): 1.0, (2, "eager"): 0.6, (1, "fused"): 0.7, (2, "fused"): 0.66}, (2, "eager")),
-        ({(2, "fused"): 1.0, (1, "fused"): 1.09, (4, "fused"): 1.0}, (1, "fused")),
+        ({(2, "fused"): 1.0, (1, "fused"): 1.09, (4, "fused"): 1.02}, (4, "fused")),
     ],
 )
-def test_ties_go_to_fewer_threads_and_the_default_engine(seconds: Mapping[Pair, float], pair: Pair) -> None:
+def test_ties_go_to_more_threads_and_the_default_engine(seconds: Mapping[Pair, float], pair: Pair) -> None:
     assert best_pair(seconds) == pair
 
 
@@ -116,7 +117,8 @@ Rounds = Mapping[Pair, Sequence[float]]
 
 
 def test_a_choice_is_made_again_as_often_as_it_says() -> None:
-    """By 200 processors, with 2 threads up to 40 % faster than 1, each measured twice with a noise of 5 %."""
+    """By 200 processors, with 2 threads from 15 % slower to 25 % faster than 1, each measured twice with a
+    noise of 5 %."""
     rng = random.Random(1)
 
     def measured(ratio: float) -> tuple[int, float]:
@@ -125,7 +127,7 @@ def test_a_choice_is_made_again_as_often_as_it_says() -> None:
         count, _ = best_pair({pair: median(each) for pair, each in times.items()})
         return count, reliability(times)[0]
 
-    twice = [(measured(1 + place / 500), measured(1 + place / 500)) for place in range(200)]
+    twice = [(measured(0.85 + place / 500), measured(0.85 + place / 500)) for place in range(200)]
     alike = [first == again for (first, _), (again, _) in twice]
     said = [share for (_, share), _ in twice]
     assert fmean(alike) == pytest.approx(fmean(said), abs=0.03)

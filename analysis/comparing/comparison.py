@@ -23,6 +23,7 @@ from analysis.readings.hosts import reading_of
 from analysis.readings.judgement import Judged, refuse_two_tasks
 from analysis.readings.occupancy import PART_TEXTS, PARTS, occupancy
 from analysis.readings.score_figures import ERROR, PER_JOULE, RATE, Figure, figures, task_of_run
+from analysis.readings.steadiness import time_lost
 from analysis.table import Table, aligned
 
 HOSTS_SHOWN = 8
@@ -113,7 +114,7 @@ def _warning(first: Judged, second: Judged) -> str:
         f"{'as results ' if one.verdict.answer is Answer.SIMULATED else ''}({one.verdict.cause}). "
         for name, one in (("first", first), ("second", second))
         if not one.verdict.valid
-    ) + "".join((_laid_out(first, second), _disturbed(first, second)))
+    ) + "".join(of(first, second) for of in (_laid_out, _disturbed, _unsteady))
 
 
 def _laid_out(first: Judged, second: Judged) -> str:
@@ -125,6 +126,17 @@ def _laid_out(first: Judged, second: Judged) -> str:
     return (
         f"Warning: only in the {name} run do groups span hosts ({max(hosts):,} each), so that every gradient "
         "crossed the network between them: the two did not run the same way. "
+    )
+
+
+def _unsteady(first: Judged, second: Judged) -> str:
+    """How steady the machines' speeds were, if that differs."""
+    lost = [time_lost(one.replay) for one in (first, second)]
+    if lost[0] is None or lost[1] is None or abs(lost[0] - lost[1]) < NOTED_DISTURBANCE:
+        return ""
+    return (
+        f"The two were not equally steady: {percent(lost[0], 1)} of the training time was lost compared with "
+        f"the fastest steps of each network in the first, {percent(lost[1], 1)} in the second. "
     )
 
 

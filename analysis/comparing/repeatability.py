@@ -25,6 +25,7 @@ from analysis.readings import run_tables
 from analysis.readings.hosts import ControlReading, reading_of
 from analysis.readings.judgement import Judged
 from analysis.readings.score_figures import num_devices, task_of_run
+from analysis.readings.steadiness import time_lost
 
 LEAST_RUNS = 2
 PROBABILITY = 0.95
@@ -76,6 +77,8 @@ class Repeat:
     """Figures, by the keys of `FIGURES`."""
     disturbed: float | None = None
     """Share of the CPU time of the most disturbed host that other programs used, 0 to 1."""
+    unsteady: float | None = None
+    """Share of the training time that was lost compared with the fastest steps of the same networks."""
 
 
 @dataclass(frozen=True)
@@ -296,6 +299,7 @@ def _repeat(run: Judged, control: ControlReading | None) -> Repeat:
             "error": score.quality.error if score.quality else None,
         },
         disturbed=disturbed.others if disturbed else None,
+        unsteady=time_lost(replay),
     )
 
 

@@ -27,6 +27,7 @@ RATES = ("ops_per_second", "regulated_score", "ceiling_ops_per_second")
 
 EXPLAINED = """\
 disturbed: share of the CPU time of a host that other programs used, on the host where it is largest
+unsteady: share of the training time that was lost compared with the fastest tenth of each network's steps
 variation: the standard deviation of a sample of runs / their mean
 interval of the median: by order statistics, for any distribution; with its probability
 choices: what is measured and chosen before the span: format, threads, engines of the steps
@@ -77,11 +78,11 @@ def _runs_text(found: RepeatedRuns) -> str:
         [
             *(run.run, str(run.random_seed)),
             *(_value(key, run.figures[key]) for key in FIGURES),
-            *(_share(run.disturbed), run.choices),
+            *(_share(run.disturbed), _share(run.unsteady), run.choices),
         ]
         for run in found.runs
     ]
-    return _aligned([["run", "seed", *FIGURES.values(), "disturbed", "choices"], *rows])
+    return _aligned([["run", "seed", *FIGURES.values(), "disturbed", "unsteady", "choices"], *rows])
 
 
 def _figures_text(found: RepeatedRuns) -> str:

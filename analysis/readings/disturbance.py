@@ -12,13 +12,23 @@ from numpy.typing import NDArray
 
 from aiperf.journal.axis import SpanAxis
 from aiperf.journal.replay import Replay
-from aiperf.score.disturbance import MEASURED_SINCE, MOST_OTHERS, disturbances, most_disturbed
+from aiperf.score.disturbance import (
+    MEASURED_SINCE,
+    MOST_OTHERS,
+    HostDisturbance,
+    disturbances,
+    most_disturbed,
+)
 from aiperf.wording import counted, percent
+from analysis.readings.steadiness import time_lost
 
 LEAST_STOLEN = 0.005
 """Least share of the CPU time that a hypervisor took for it to be named."""
 LEAST_STOP_SECONDS = 1.0
 """Shortest stop of a run's processes that is named: shorter ones are the scheduler's."""
+LEAST_LOST = 0.08
+"""Least share of the training time lost to changes of speed that is named. Eleven runs on quiet virtual
+machines had 2 to 6 %, those that other virtual machines slowed 8 to 12 %."""
 MOST_BINS = 240
 """Most bins of the figure, which is some hundreds of pixels wide."""
 
@@ -68,10 +78,23 @@ def _binned(found: Sequence[tuple[float, float, float]], edges: NDArray[np.float
 
 
 def disturbance_text(replay: Replay) -> list[str]:
-    """A line for other programs, and one for stops; none for a run that was not measured, and in older
-    journals."""
+    """A line each for other programs, for stops and for changes of speed; none for a run that was not
+    measured, and in older journals."""
     if replay.opened.rules < MEASURED_SINCE or not (found := disturbances(replay)):
         return []
+    return [*_others_text(found), *_changes_text(time_lost(replay))]
+
+
+def _changes_text(lost: float | None) -> list[str]:
+    """A line if the speed of the machine changed."""
+    if lost is None or lost < LEAST_LOST:
+        return []
+    share = f"{percent(lost, 1)} of the training time was lost"
+    return [f"the machine's speed changed: {share} compared with the fastest steps of each network"]
+
+
+def _others_text(found: Sequence[HostDisturbance]) -> list[str]:
+    """A line for other programs, and one for each host with stops."""
     worst = most_disturbed(found)
     if worst is None:
         return ["unknown (too little of the span was sampled)"]

@@ -11,6 +11,7 @@ import pytest
 from aiperf.errors import AiperfError
 from aiperf.journal.events import Origin
 from aiperf.wire.messages import Ceiling, Rate
+from aiperf.wording import percent
 from analysis.comparing.comparability import MixedError, refuse_mixed
 from analysis.comparing.comparison import chance_text, compare, comparison_text
 from analysis.comparing.repeatability import Repeat, RepeatedRuns
@@ -18,6 +19,7 @@ from analysis.pages.comparisons import comparison_html
 from analysis.readings.devices import threads_text
 from analysis.readings.judgement import Judged, examine
 from analysis.readings.run_tables import devices_text
+from analysis.readings.steadiness import time_lost
 from tests.journals import CIFAR, Machine, resized, write_run
 
 UNKNOWN = (
@@ -74,6 +76,24 @@ def test_groups_over_several_hosts_are_a_label_and_compared_with_a_warning(tmp_p
     with pytest.raises(MixedError, match="hosts of a group is 'several' there and 'one' here"):
         refuse_mixed([plain, spread])
     assert "Warning" not in compare(spread, spread).says
+
+
+def test_a_machine_whose_speed_changed_is_named_before_the_figures(tmp_path: Path) -> None:
+    config = resized(CIFAR, 3.0)
+    config = replace(config, training=replace(config.training, epochs=(40,)))
+    run = write_run(tmp_path / "run", config, Machine(groups=1))
+    steady, changed = examine(run), examine(run)
+    blocks = changed.replay.blocks
+    for place, end in enumerate(blocks.ends):
+        blocks.seconds[place] *= 2 if end % 1 > 0.5 else 1
+    lost = time_lost(changed.replay)
+    assert lost is not None
+    assert lost > 0.2
+    assert compare(steady, changed).says.startswith(
+        f"The two were not equally steady: 0.0 % of the training time was lost compared with the fastest "
+        f"steps of each network in the first, {percent(lost, 1)} in the second. The second run is as fast"
+    )
+    assert "steady" not in compare(changed, changed).says
 
 
 def test_a_host_that_was_replaced_is_named_among_many(tmp_path: Path) -> None:

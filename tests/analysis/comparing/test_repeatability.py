@@ -58,7 +58,7 @@ SEVEN = RepeatedRuns(
         repeat("d", 2, TWO, 52.7, 0.027, None),
         repeat("e", 3, TWO, 81.2, 0.041),
         repeat("f", 4, TWO, 55.7, 0.046),
-        replace(repeat("g", 5, TWO, 96.9, 0.043), disturbed=0.012),
+        replace(repeat("g", 5, TWO, 96.9, 0.043), disturbed=0.012, unsteady=0.031),
     ),
 )
 SHORT = Scene(groups=1, minutes=0.1, epochs=10)

@@ -5,10 +5,10 @@ Two networks are timed, the seed and the run's typical network, because a small 
 threads, or loses by them. The time of a step of another size is interpolated between the two.
 
 The tie rule: the most threads whose steps take at most NEARLY times as long as the fastest, so that the next
-run chooses the same. Two cores of a virtual machine can be one core of its host: what its neighbours leave of
-it makes a second thread gain 0 to 36 % from one minute to the next, but hardly ever lose; only a program on
-the same cores makes it lose much. So a loss is a limit that few figures are near, and a gain one that many
-are near. Of two engines that are equal within LEAST_GAIN, the default one.
+run chooses the same. On a virtual machine with two processors a second thread gained −2 to 36 % from one
+minute to the next, by what the neighbours left of it; only a program on the same cores made it lose much. So
+few figures are near this limit there, and many near one that asks for a gain. Of two engines that are equal
+within LEAST_GAIN, the default one.
 
 Another number of threads rounds otherwise, and after a few trials the search is on another course. So a small
 network keeps the threads of the typical one unless it would lose much: the rate depends little on the short

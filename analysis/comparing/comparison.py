@@ -130,13 +130,14 @@ def _laid_out(first: Judged, second: Judged) -> str:
 
 
 def _unsteady(first: Judged, second: Judged) -> str:
-    """How steady the machines' speeds were, if that differs."""
+    """How equally long steps of one network took, if that differs."""
     lost = [time_lost(one.replay) for one in (first, second)]
     if lost[0] is None or lost[1] is None or abs(lost[0] - lost[1]) < NOTED_DISTURBANCE:
         return ""
     return (
-        f"The two were not equally steady: {percent(lost[0], 1)} of the training time was lost compared with "
-        f"the fastest steps of each network in the first, {percent(lost[1], 1)} in the second. "
+        "The two were not equally steady: at the rate of each network's fastest tenth of the steps "
+        f"{percent(lost[0], 1)} of their time would have been saved in the first, {percent(lost[1], 1)} in "
+        "the second. "
     )
 
 

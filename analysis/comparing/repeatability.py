@@ -78,7 +78,7 @@ class Repeat:
     disturbed: float | None = None
     """Share of the CPU time of the most disturbed host that other programs used, 0 to 1."""
     unsteady: float | None = None
-    """Share of the training time that was lost compared with the fastest steps of the same networks."""
+    """Share of the time of steps that would have been saved at the rate of each network's fastest tenth."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ RATES = ("ops_per_second", "regulated_score", "ceiling_ops_per_second")
 
 EXPLAINED = """\
 disturbed: share of the CPU time of a host that other programs used, on the host where it is largest
-unsteady: share of the training time that was lost compared with the fastest tenth of each network's steps
+unsteady: share of the time of steps that would have been saved at the rate of each network's fastest tenth
 variation: the standard deviation of a sample of runs / their mean
 interval of the median: by order statistics, for any distribution; with its probability
 choices: what is measured and chosen before the span: format, threads, engines of the steps

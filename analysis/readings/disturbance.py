@@ -27,8 +27,7 @@ LEAST_STOLEN = 0.005
 LEAST_STOP_SECONDS = 1.0
 """Shortest stop of a run's processes that is named: shorter ones are the scheduler's."""
 LEAST_LOST = 0.08
-"""Least share of the training time lost to changes of speed that is named. Eleven runs on quiet virtual
-machines had 2 to 6 %, those that other virtual machines slowed 8 to 12 %."""
+"""Least share of time lost by unequal steps that is named; docs/machine.md has what runs had."""
 MOST_BINS = 240
 """Most bins of the figure, which is some hundreds of pixels wide."""
 
@@ -78,19 +77,19 @@ def _binned(found: Sequence[tuple[float, float, float]], edges: NDArray[np.float
 
 
 def disturbance_text(replay: Replay) -> list[str]:
-    """A line each for other programs, for stops and for changes of speed; none for a run that was not
-    measured, and in older journals."""
+    """A line each for other programs, for stops and for unequal steps; none for a run that was not measured,
+    and in older journals."""
     if replay.opened.rules < MEASURED_SINCE or not (found := disturbances(replay)):
         return []
-    return [*_others_text(found), *_changes_text(time_lost(replay))]
+    return [*_others_text(found), *_unequal_text(time_lost(replay))]
 
 
-def _changes_text(lost: float | None) -> list[str]:
-    """A line if the speed of the machine changed."""
+def _unequal_text(lost: float | None) -> list[str]:
+    """A line if steps of one network took much longer at some times than at others."""
     if lost is None or lost < LEAST_LOST:
         return []
-    share = f"{percent(lost, 1)} of the training time was lost"
-    return [f"the machine's speed changed: {share} compared with the fastest steps of each network"]
+    saved = f"{percent(lost, 1)} of their time would have been saved at the rate of the fastest tenth"
+    return [f"steps of one network did not take equally long: {saved}"]
 
 
 def _others_text(found: Sequence[HostDisturbance]) -> list[str]:

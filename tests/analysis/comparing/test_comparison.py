@@ -90,8 +90,8 @@ def test_a_machine_whose_speed_changed_is_named_before_the_figures(tmp_path: Pat
     assert lost is not None
     assert lost > 0.2
     assert compare(steady, changed).says.startswith(
-        f"The two were not equally steady: 0.0 % of the training time was lost compared with the fastest "
-        f"steps of each network in the first, {percent(lost, 1)} in the second. The second run is as fast"
+        "The two were not equally steady: at the rate of each network's fastest tenth of the steps 0.0 % of "
+        f"their time would have been saved in the first, {percent(lost, 1)} in the second. The second run is"
     )
     assert "steady" not in compare(changed, changed).says
 

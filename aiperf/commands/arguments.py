@@ -40,8 +40,17 @@ class Known(click.Choice[str]):
         return super().convert(value, param, context)
 
 
+UNITS = {"hours": "HOURS", "minutes": "MINUTES", "seconds": "SECONDS", "ms": "MILLISECONDS"}
+"""Units that end the name of an option, with what its help shows in place of the value."""
+
+
 class Number(click.FloatRange):
     """A number within a range. NaN is refused here, because click accepts it in every range."""
+
+    name = "number"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return UNITS.get(str(param.name).rpartition("_")[2], "NUMBER")
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
         if with_unit := WITH_UNIT.fullmatch(str(value)):
@@ -50,8 +59,17 @@ class Number(click.FloatRange):
             self.fail(f"{value!r} has a unit; give the number alone: {alone}", param, context)
         result: float = super().convert(value, param, context)
         if isnan(result):
-            self.fail(f"{value!r} is not a number.", param, context)
+            self.fail(f"{value!r} is not a valid number.", param, context)
         return result
+
+
+class Whole(click.IntRange):
+    """A whole number within a range."""
+
+    name = "whole number"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return "N"
 
 
 run_argument = click.argument("directory", metavar="RUN", type=PATH)

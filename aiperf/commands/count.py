@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.arguments import PATH, only_with
+from aiperf.commands.arguments import PATH, Whole, only_with
 from aiperf.commands.graph import best_trial
 from aiperf.commands.peak import measured_limits
 from aiperf.commands.user_files import opened
@@ -40,14 +40,10 @@ moves. The ceiling is that of the first one that a device has."""
     metavar="NAME|FILE",
     help=f"Architecture: {', '.join([*SEEDS, *TEXT_SEEDS])}, or the JSON file of a graph.",
 )
-@click.option(
-    "--image", type=click.IntRange(1), help="Side of the square image [pixels]; default: that of the seed."
-)
-@click.option("--channels", type=click.IntRange(1), help="Channels of the image; default: those of the seed.")
-@click.option("--positions", type=click.IntRange(1), help="Positions of a text; default: those of the seed.")
-@click.option(
-    "--classes", type=click.IntRange(2), help="Classes, or symbols of a text; default: those of the seed."
-)
+@click.option("--image", type=Whole(1), help="Side of the square image [pixels]; default: that of the seed.")
+@click.option("--channels", type=Whole(1), help="Channels of the image; default: those of the seed.")
+@click.option("--positions", type=Whole(1), help="Positions of a text; default: those of the seed.")
+@click.option("--classes", type=Whole(2), help="Classes, or symbols of a text; default: those of the seed.")
 @click.option(
     "--bytes",
     "element_bytes",
@@ -68,7 +64,7 @@ moves. The ceiling is that of the first one that a device has."""
 )
 @click.option(
     "--batch-size",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=256,
     help="For --roofline: examples per step, which share one reading of the weights.",
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.arguments import PATH, Number, device_option
+from aiperf.commands.arguments import PATH, Number, Whole, device_option
 from aiperf.commands.command_groups import CommandGroup
 from aiperf.commands.messages import say, say_line
 from aiperf.commands.optional_libraries import refuse_no_run
@@ -33,10 +33,8 @@ def data() -> None:
 @data.command("pack")
 @click.argument("source", metavar="SOURCE", type=PATH)
 @click.argument("target", metavar="PACKED", type=PATH)
-@click.option("--size", type=click.IntRange(8, 2048), default=256, help="Side of the packed images [pixels].")
-@click.option(
-    "--processes", type=click.IntRange(1, 1024), help="Number of decoding processes; default: one per core."
-)
+@click.option("--size", type=Whole(8, 2048), default=256, help="Side of the packed images [pixels].")
+@click.option("--processes", type=Whole(1, 1024), help="Number of decoding processes; default: one per core.")
 def pack_images(source: Path, target: Path, size: int, processes: int | None) -> None:
     """Pack an image folder SOURCE (train/ and val/ or test/, one folder per class) into shards in PACKED.
 

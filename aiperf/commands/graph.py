@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aiperf import __version__
-from aiperf.commands.arguments import PATH, output_option, run_or_package_argument
+from aiperf.commands.arguments import PATH, Whole, output_option, run_or_package_argument
 from aiperf.commands.messages import say
 from aiperf.commands.optional_libraries import extra
 from aiperf.commands.user_files import opened, write_file
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def _trial(context: click.Context, param: click.Parameter, value: str | None) -> int | None:
     """The number of a trial; None for the best one, which may be named by that word."""
-    return None if value in (None, "best") else int(click.IntRange(0)(value, param, context))
+    return None if value in (None, "best") else int(Whole(0)(value, param, context))
 
 
 @click.command()

@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from aiperf.commands.arguments import Number, device_option, only_with, run_argument
+from aiperf.commands.arguments import Number, Whole, device_option, only_with, run_argument
 from aiperf.commands.graph import best_trial
 from aiperf.commands.messages import say_line
 from aiperf.commands.optional_libraries import refuse_no_run
@@ -59,7 +59,7 @@ def _rate(context: click.Context, param: click.Parameter, value: str) -> float |
 
 @click.command()
 @run_argument
-@click.argument("trial", type=click.IntRange(0), required=False)
+@click.argument("trial", metavar="[TRIAL]", type=Whole(0), required=False)
 @click.option(
     "--scenario",
     type=click.Choice((*SCENARIOS, ALL)),
@@ -86,7 +86,9 @@ def _rate(context: click.Context, param: click.Parameter, value: str) -> float |
     help="For server: queries per second; search: find the highest within the bound.",
 )
 @click.option("--accuracy", is_flag=True, help="Also run all test examples, and compare with the journal.")
-@click.option("--data", default="", show_default=False, help="Where the data is now, if it was moved.")
+@click.option(
+    "--data", metavar="PATH", default="", show_default=False, help="Where the data is now, if it was moved."
+)
 @device_option
 @price_option
 @site_option("its price")

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import click
 
-from aiperf.commands.arguments import output_option
+from aiperf.commands.arguments import Whole, output_option
 from aiperf.commands.batch_jobs import (
     agree,
     free_name,
@@ -84,12 +84,12 @@ def _command_for(word: str, scheduler: Scheduler) -> click.Command:
 
     @click.command(word, help=f"{about}\n\nOptions of the run go after --, such as: {example}")
     @site_option
-    @click.option("--nodes", type=click.IntRange(1), default=1, help="Number of nodes.")
+    @click.option("--nodes", type=Whole(1), default=1, help="Number of nodes.")
     @hours_option
     @click.option("--name", default="aiperf-hpc", help="Name of the job.")
     @click.option(
         "--repeats",
-        type=click.IntRange(1),
+        type=Whole(1),
         default=1,
         help="Number of runs, one after another, with random seeds 1, 2, …, or, if ranked, all with the "
         "season's; then their spread is shown.",

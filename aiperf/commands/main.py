@@ -20,8 +20,6 @@ FAILURE, USAGE, INTERRUPTED = 1, 2, 130
 """Exit codes, as shells and click have them; 130 is 128 + SIGINT."""
 ELSEWHERE = {("export", "--json"): "`aiperf-hpc report RUN --json` writes the result as JSON"}
 """Options that people look for at a command, with the command that has them."""
-PLAIN = {"a valid float range": "a number", "a valid integer range": "a whole number"}
-"""Click's words for kinds of values, with plainer ones."""
 
 
 @click.group(
@@ -93,10 +91,7 @@ def _usage(error: click.UsageError) -> str:
         command = error.ctx.command if error.ctx else group
         known = sorted(command.commands if isinstance(command, click.Group) else ())
         return f"{error.format_message()} Commands: {', '.join(known)}."
-    message = error.format_message().rstrip(".")
-    for words, plainer in PLAIN.items():
-        message = message.replace(words, plainer)
-    return f"{message}. Try '{_path(error.ctx)} --help'."
+    return f"{error.format_message().rstrip('.')}. Try '{_path(error.ctx)} --help'."
 
 
 def _remedy(error: click.NoSuchOption) -> str:

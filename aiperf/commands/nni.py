@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.arguments import PATH, device_option
+from aiperf.commands.arguments import PATH, Whole, device_option
 from aiperf.commands.command_groups import CommandGroup
 from aiperf.commands.optional_libraries import extra, refuse_no_run
 from aiperf.commands.run_options import RunRequest, config_options
@@ -30,7 +30,7 @@ def nni() -> None:
 
 
 concurrency_option = click.option(
-    "--concurrency", type=click.IntRange(1), default=1, help="Number of concurrent trials."
+    "--concurrency", type=Whole(1), default=1, help="Number of concurrent trials."
 )
 
 

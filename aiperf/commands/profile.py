@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from aiperf.commands.arguments import PATH, device_option, only_with, output_option
+from aiperf.commands.arguments import PATH, Whole, device_option, only_with, output_option
 from aiperf.commands.messages import say_line
 from aiperf.commands.optional_libraries import extra, refuse_no_run
 from aiperf.commands.user_files import write_file, writing
@@ -56,7 +56,7 @@ def _sizes(context: click.Context, param: click.Parameter, value: str | None) ->
 
 @click.command()
 @click.argument("run", metavar="[RUN]", type=PATH, required=False)
-@click.argument("trial", metavar="[TRIAL]", type=click.IntRange(0), required=False)
+@click.argument("trial", metavar="[TRIAL]", type=Whole(0), required=False)
 @click.option(
     "--seed",
     metavar="NAME|FILE",
@@ -71,7 +71,7 @@ def _sizes(context: click.Context, param: click.Parameter, value: str | None) ->
 )
 @click.option(
     "--batch",
-    type=click.IntRange(2),
+    type=Whole(2),
     help=f"Global batch size, over all ranks.  [default: that of the trial, or {BATCH}]",
 )
 @click.option(
@@ -80,17 +80,17 @@ def _sizes(context: click.Context, param: click.Parameter, value: str | None) ->
     type=click.Choice(WANTED_FORMATS),
     help="Number format of multiplications; auto: the fastest.  [default: that of the run, or auto]",
 )
-@click.option("--data", "path", help="For RUN: where its data is now.")
+@click.option("--data", "path", metavar="PATH", help="For RUN: where its data is now.")
 @device_option
 @click.option(
     "--devices",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=1,
     help="Ranks that train together on this host with DDP; the first one is shown.",
 )
 @click.option(
     "--steps",
-    type=click.IntRange(1, 1000),
+    type=Whole(1, 1000),
     default=5,
     help="Number of plain steps and of profiled steps, which alternate.",
 )

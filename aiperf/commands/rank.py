@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from aiperf.commands.arguments import PATH, only_with, output_option
+from aiperf.commands.arguments import PATH, Whole, only_with, output_option
 from aiperf.commands.messages import say_line
 from aiperf.commands.optional_libraries import extra
 from aiperf.errors import AiperfError
@@ -43,7 +43,7 @@ def key(file: Path, site: str, show: bool) -> None:
 @click.option("--keys", "keys_file", type=PATH, help="Register: one public key and site name per line.")
 @click.option(
     "--runs",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=1,
     help="Ask for this many runs of each system, and list the one with the median OPS; 1: list each run.",
 )

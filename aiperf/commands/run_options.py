@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from aiperf.commands.arguments import PATH, Known, Number, device_option, is_typed
+from aiperf.commands.arguments import PATH, Known, Number, Whole, device_option, is_typed
 from aiperf.commands.messages import say
 from aiperf.config import (
     STEPS,
@@ -73,13 +73,14 @@ _CONFIG_OPTIONS = (
     ),
     click.option("--minutes", type=Number(min=0, min_open=True), help="Length of the timed span [min]."),
     click.option("--hours", type=Number(min=0, min_open=True), help="Length of the timed span [h]."),
-    click.option("--max-trials", type=click.IntRange(1), help="Stop after this many trials."),
+    click.option("--max-trials", type=Whole(1), help="Stop after this many trials."),
     click.option(
         "--target-error", type=Number(0, 1, min_open=True), help="Stop at this validation error [0 to 1]."
     ),
     click.option(
         "--data",
         "path",
+        metavar="PATH",
         help="Folder of images, or file or folder of text. Without --preset, images are expected and their "
         "properties are detected.",
     ),
@@ -104,12 +105,12 @@ _CONFIG_OPTIONS = (
     ),
     click.option(
         "--batch-size",
-        type=click.IntRange(2),
+        type=Whole(2),
         help="Global batch size of a group: images or windows per step.",
     ),
     click.option(
         "--random-seed",
-        type=click.IntRange(0),
+        type=Whole(0),
         help="Random seed of the search, the order of the data and the weights.",
     ),
     click.option(
@@ -156,13 +157,13 @@ _RANK_OPTIONS = (
     device_option,
     click.option(
         "--devices",
-        type=click.IntRange(0),
+        type=Whole(0),
         default=0,
         help="Devices of this machine to use when not started by mpiexec or srun; 0: all.",
     ),
     click.option(
         "--devices-per-trial",
-        type=click.IntRange(0),
+        type=Whole(0),
         default=0,
         help="Devices that train one trial together; 0: as many as a host has.",
     ),
@@ -230,7 +231,7 @@ _BEFORE_RANKS = (
     click.option("--resume", "again", is_flag=True, help="Continue the run in --directory if there is one."),
     click.option(
         "--repeats",
-        type=click.IntRange(1),
+        type=Whole(1),
         default=1,
         help="Number of runs, one after another, in directories 1, 2, … of --directory, with random seeds s, "
         "s+1, …, or all with the same one if they are to be ranked; then their spread is shown.",

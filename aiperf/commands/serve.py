@@ -24,7 +24,7 @@ from urllib.parse import parse_qs
 
 import click
 
-from aiperf.commands.arguments import run_argument
+from aiperf.commands.arguments import Whole, run_argument
 from aiperf.commands.optional_libraries import extra
 from aiperf.errors import AiperfError, JournalError
 from aiperf.journal.run_files import RunFiles
@@ -63,7 +63,7 @@ LINGER_SECONDS = 2.0
 
 @click.command()
 @run_argument
-@click.option("--port", type=click.IntRange(0, 65535), default=PORT, help="Port; 0: any free port.")
+@click.option("--port", type=Whole(0, 65535), default=PORT, help="Port; 0: any free port.")
 def serve(directory: Path, port: int) -> None:
     """Serve a live web page of a run, on the loopback address only.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from aiperf.commands.arguments import PATH, Number, node_counts, only_with
+from aiperf.commands.arguments import PATH, Number, Whole, node_counts, only_with
 from aiperf.commands.compare import refuse_no_table, write_table
 from aiperf.commands.messages import say
 from aiperf.commands.optional_libraries import extra
@@ -39,10 +39,10 @@ STUDY_ONLY = (
 
 @click.command()
 @click.option("--nodes", metavar="N,N,…", help="Sizes in nodes, such as 4,8,16,32,64,128,256,512,1024,4096.")
-@click.option("--devices", type=click.IntRange(1), default=8, help="Devices per node.")
+@click.option("--devices", type=Whole(1), default=8, help="Devices per node.")
 @click.option(
     "--devices-per-trial",
-    type=click.IntRange(0),
+    type=Whole(0),
     default=0,
     help="Devices that train one trial together; 0: as many as a node has.",
 )
@@ -55,12 +55,10 @@ STUDY_ONLY = (
 @click.option(
     "--hours", type=Number(min=0, min_open=True), help="Length of the span [h]; default: the preset's."
 )
-@click.option(
-    "--random-seed", type=click.IntRange(0), help="Random seed of the search, the speeds and the failures."
-)
+@click.option("--random-seed", type=Whole(0), help="Random seed of the search, the speeds and the failures.")
 @click.option(
     "--repeats",
-    type=click.IntRange(1),
+    type=Whole(1),
     default=1,
     help="Simulations of each size, each with the next random seed; shows the spread of sustained OPS.",
 )

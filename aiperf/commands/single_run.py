@@ -147,9 +147,7 @@ def _result(replay: Replay, files: RunFiles) -> int:
     judged = glance_at(files, replay)
     verdict = judged.verdict
     click.echo(summary_text(judged))
-    if verdict.answer is Answer.NO_RESULT:
-        say(f"NO RESULT: {verdict.cause}")
-    else:
+    if verdict.answer is not Answer.NO_RESULT:  # then the line of the verdict says what to do
         say_next("resume" if verdict.answer is Answer.INCOMPLETE else "report", files.directory)
     if replay.leg.ended is not None and replay.leg.ended.reason == "interrupted":
         return CODES["interrupted"]

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from aiperf.commands.arguments import Whole
 from aiperf.commands.messages import say_line
 from aiperf.commands.user_files import reading
 from aiperf.errors import AiperfError
@@ -91,4 +92,4 @@ def _with_choices(name: str) -> str:
 def _chosen(question: str, options: Sequence[str]) -> str:
     """Asks for one of the options by its number, because an option may be a whole line."""
     click.echo("\n".join(f"  {number}  {option}" for number, option in enumerate(options, start=1)), err=True)
-    return options[click.prompt(question, type=click.IntRange(1, len(options)), err=True) - 1]
+    return options[click.prompt(question, type=Whole(1, len(options)), err=True) - 1]

@@ -37,7 +37,11 @@ UNREADABLE = 2
     help="Re-evaluate the best network, and those of spot checks, from their weights.",
 )
 @click.option(
-    "--data", default="", show_default=False, help="For --reevaluate: where the data is now, if it was moved."
+    "--data",
+    metavar="PATH",
+    default="",
+    show_default=False,
+    help="For --reevaluate: where the data is now, if it was moved.",
 )
 @device_option
 @click.option(

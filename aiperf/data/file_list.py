@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from aiperf.data.decode import check_file
 from aiperf.data.folder_contents import (
-    IMAGE_SUFFIXES,
     FolderRule,
     LeftOut,
     contents,
@@ -25,6 +24,7 @@ from aiperf.data.folder_contents import (
     text_of,
 )
 from aiperf.errors import DataError
+from aiperf.tasks.data import IMAGE_SUFFIXES
 from aiperf.wording import counted, first_few
 
 IMAGES = FolderRule(is_image, lambda path, mode: LeftOut.OTHER, lambda path: None)

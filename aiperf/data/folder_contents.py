@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from aiperf.errors import DataError
 from aiperf.os_error import unreadable
+from aiperf.tasks.data import IMAGE_SUFFIXES
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 # Folders that systems put beside a user's: unpacked archives of macOS, thumbnails of Synology, ext4.
 HIDDEN_NAMES = ("__MACOSX", "@eaDir", "lost+found")
 # Of Emacs and nano, of vi, and of programs that replace a file or download one.

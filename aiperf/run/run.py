@@ -81,7 +81,7 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
     if not ranks.options.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
         if ranks.masters_host_trains:
-            config.data.refuse_absent()
+            config.data.refuse_unfit()
     for line in filter(None, (tuner_note, other_bounds_text(config))):
         _say(line)
     origin = Origin.PRETENDED if ranks.options.pretend else Origin.MEASURED

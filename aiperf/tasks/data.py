@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 AUGMENTATIONS = ("none", "shift", "crop-flip", "resized-crop-flip", "resized-crop-flip-draft")
 """Values of `data.augmentation`; which of them fit is known once the files are seen."""
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+"""Ends of the names of images, in any case."""
 PARTS = ("training", "validation", "test")
 """Names of the parts of any data, as in `training_examples`."""
 MANIFEST_KEYS = (
@@ -106,8 +108,9 @@ class DataConfig:
         """Raises ConfigError if files are needed and their folder is not given. Only a run that reads them
         needs it."""
 
-    def refuse_absent(self) -> None:
-        """Raises ConfigError for files that are not on this host, before anything is started to read them."""
+    def refuse_unfit(self) -> None:
+        """Raises ConfigError for files that are not on this host, or obviously of another
+        task, before anything is started to read them."""
         if self.path and not os.path.lexists(self.path):
             raise ConfigError(
                 f"data.path is {self.path!r}, which does not exist; give another path with --data"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from itertools import islice
 
 from aiperf.errors import ConfigError
-from aiperf.tasks.data import DataConfig, at_least
+from aiperf.tasks.data import IMAGE_SUFFIXES, DataConfig, at_least
 from nas.head import BYTES
+
+LOOKED_AT = 1000
+"""Files whose names tell what a folder holds: a data set of images may have millions."""
 
 
 @dataclass(frozen=True)
@@ -24,3 +29,18 @@ class TextData(DataConfig):
                     f"data.{name} is {found!r}, but data.name is {self.name!r}: it is {value!r}"
                 )
         at_least("data.size", self.size, 2)
+
+    def refuse_unfit(self) -> None:
+        super().refuse_unfit()
+        if _has_images_only(self.path):
+            raise ConfigError(
+                f"{self.path}: holds images, not text; omit --preset to train on images, or give a text file "
+                "or a folder of text files with --data"
+            )
+
+
+def _has_images_only(folder: str) -> bool:
+    """Whether the first files of a folder, in its folders too, are images by their names."""
+    files = (name.lower() for _, _, names in os.walk(folder) for name in names if not name.startswith("."))
+    first = list(islice(files, LOOKED_AT))
+    return bool(first) and all(name.endswith(IMAGE_SUFFIXES) for name in first)

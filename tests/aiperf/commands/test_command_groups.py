@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 from click.shell_completion import ShellComplete
 
@@ -27,6 +28,24 @@ def test_a_misspelt_one_is_answered_with_what_was_meant_and_with_all(typed: Type
     assert meant.startswith("aiperf-hpc: No such command 'validat'.")
     assert "'validate'" in meant
     assert known == f"{names}.\n"
+
+
+def test_the_help_of_a_number_shows_its_unit() -> None:
+    """Click would show the kind of its range: FLOAT RANGE."""
+    command = group.commands["run"]
+    context = click.Context(command)
+    shown = {each.opts[0]: each.make_metavar(context) for each in command.params}
+    expected = {"--minutes": "MINUTES", "--hours": "HOURS", "--silence-seconds": "SECONDS"}
+    expected |= {"--max-trials": "N", "--target-error": "NUMBER", "--data": "PATH"}
+    assert {name: shown[name] for name in expected} == expected
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize("name", [name for names in COMMANDS.values() for name in names])
+def test_no_help_shows_the_kind_of_a_range(name: str) -> None:
+    command = group.commands[name]
+    commands = command.commands.values() if isinstance(command, click.Group) else (command,)
+    assert [each.name for each in commands if " RANGE" in each.get_help(click.Context(each))] == []
 
 
 def test_a_shell_completes_them() -> None:

@@ -20,7 +20,9 @@ WRONG_USE = [
     ("launch slrum", "init-site, kubernetes, lsf, "),
     ("launch slurm --nodes 2 --seed resnet18", "it: aiperf-hpc launch slurm --nodes 2 -- --seed resnet18\n"),
     ("launch slurm -- --presett x", "--presett; did you mean '--preset'? Options: "),
-    ("run --minutes nan", "'nan' is not a number"),
+    ("run --minutes nan", "'nan' is not a valid number"),
+    ("run --minutes five", "'five' is not a valid number. Try 'aiperf-hpc run --help'.\n"),
+    ("run --max-trials 1.5", "'1.5' is not a valid whole number. Try 'aiperf-hpc run --help'.\n"),
     ("run --minutes 5m", "'5m' has a unit; give the number alone: 5. Try"),
     ("cost R --error 5%", "'5%' has a unit; give the number alone: 0.05. Try"),
     ("run --device gpu", "not one of auto, cuda, npu, xpu, cpu: auto takes an available accelerator"),
@@ -64,6 +66,7 @@ FAILS = [
     ("run --preset cifar", "no preset 'cifar'; presets: digits"),
     ("run --preset imagenet", "no preset 'imagenet'; did you mean 'ranked'? presets: "),
     ("run --preset ranked --data /absent", "data.path is '/absent', which does not exist; give another"),
+    ("run --preset text --data images", "images: holds images, not text; omit --preset"),
     ("run --preset own", "preset own is for your own images; give their folder with --data"),
     ("run --preset ranked", "data.path is not set; give the folder of the images with --data\n"),
     ("run --preset digits --data .", "data.name is 'digits', which reads no files"),
@@ -125,6 +128,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run in ("R", "runs/Q"):
         write_run(found / run, told(Scene(groups=1))).lock.touch()
     (found / "wrong.toml").write_text("speed = 1")
+    (found / "images" / "cats").mkdir(parents=True)
+    (found / "images" / "cats" / "1.JPG").touch()
     return found
 
 

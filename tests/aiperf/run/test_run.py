@@ -210,7 +210,8 @@ def test_a_failing_trial_ends_itself_and_three_that_fail_alike_the_run(tmp_path:
     assert answer.returncode == 3, answer.stderr
     reason = "rank 1 on .*: the loss is .*; lower training.learning_rate"
     line = f"NO RESULT: every trial fails for the same reason: {reason}; fix this, then start a new run"
-    assert re.search(f"{line}$", answer.stderr.strip())
+    assert len(re.findall(f"^verdict +{line}$", answer.stdout, re.MULTILINE)) == 1
+    assert "NO RESULT" not in answer.stderr
     assert [story.state for story in told(directory).trials.values()] == [State.FAILED] * 3
 
 

@@ -77,11 +77,11 @@ def begin(config: Config, files: RunFiles, ranks: Ranks, watch: Watch) -> Replay
     """A new run in a directory of its own. Raises AiperfError before anything is measured; of a run that is
     refused before its clock starts nothing is left."""
     refuse_secrets(config)
-    config, seed, tuner_note = check_run(config, ranks)
     if not ranks.options.pretend:
         config.data.refuse_no_folder()  # each worker would, once it has started
         if ranks.masters_host_trains:
             config.data.refuse_unfit()
+    config, seed, tuner_note = check_run(config, ranks)  # describes a device, which imports torch
     for line in filter(None, (tuner_note, other_bounds_text(config))):
         _say(line)
     origin = Origin.PRETENDED if ranks.options.pretend else Origin.MEASURED

@@ -109,8 +109,8 @@ class DataConfig:
         needs it."""
 
     def refuse_unfit(self) -> None:
-        """Raises ConfigError for files that are not on this host, or obviously of another
-        task, before anything is started to read them."""
+        """Raises ConfigError for files that are not on this host, or obviously of another task,
+        before anything is started to read them."""
         if self.path and not os.path.lexists(self.path):
             raise ConfigError(
                 f"data.path is {self.path!r}, which does not exist; give another path with --data"

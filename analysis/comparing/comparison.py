@@ -29,6 +29,12 @@ from analysis.table import Table, aligned
 HOSTS_SHOWN = 8
 NOTED_DISTURBANCE = 0.05
 """Least difference between the shares of CPU time that others used for it to be named."""
+LARGEST_SPREAD = 0.33
+"""The most by which two runs of one configuration differ in 95 of 100 cases, as a share of their mean, of all
+repeated runs in docs/search.md that the present presets made, on quiet machines: five runs with a coefficient
+of variation of 8.3 %, which is the largest, times √2 and Student's t."""
+SHORTEST_SECONDS = 60.0
+"""The shortest of those runs; how far shorter ones differ was not measured."""
 MEASURE = "aiperf-hpc run --like RUN --repeats 5"
 """The command that measures the spread."""
 
@@ -166,25 +172,30 @@ def _says(first: Judged, second: Judged, spread: RepeatedRuns | None) -> str:
         return "The second run is as fast as the first."
     seeds = {run.replay.opened.config.random_seed for run in (first, second)}
     change = f"{percent(abs(ratio))} {'higher' if ratio > 0 else 'lower'}"
-    return f"The second run has {change} OPS than the first. {chance_text(rates, seeds, spread)}"
+    seconds = min(run.score.span_seconds for run in (first, second))
+    return f"The second run has {change} OPS than the first. {chance_text(rates, seeds, seconds, spread)}"
 
 
-def chance_text(rates: Sequence[float], seeds: Collection[int], spread: RepeatedRuns | None) -> str:
-    """Whether two runs of one configuration differ as much as these two, of these random seeds. The interval
-    of the stable window does not say so: it is of one run, and the next one grows other networks."""
+def chance_text(
+    rates: Sequence[float], seeds: Collection[int], seconds: float, spread: RepeatedRuns | None
+) -> str:
+    """Whether two runs of one configuration differ as much as these two, of these random seeds and of spans
+    of at least `seconds`. The interval of the stable window does not say so: it is of one run, and the next
+    one grows other networks."""
+    doubt = _doubt(rates, seconds)
     if spread is None:
         return (
-            f"How far runs of one configuration differ is not known here, so this may be chance: `{MEASURE}` "
-            "measures it, and --spread takes what `aiperf-hpc spread --json` prints of those runs."
+            f"How far runs of one configuration differ is not known here, {doubt}: `{MEASURE}` measures it, "
+            "and --spread takes what `aiperf-hpc spread --json` prints of those runs."
         )
     told = f"{len(spread.runs)} runs with {counted(spread.seeds, 'random seed')}, {plain(spread.machine)}"
     most = largest_by_chance(spread)
     if most is None:
-        return f"One run has no spread ({told}), so this may be chance: `{MEASURE}` measures that of several."
+        return f"One run has no spread ({told}), {doubt}: `{MEASURE}` measures that of several."
     # Two seeds grow two networks, which a spread of one seed says nothing about.
     if spread.seeds == 1 < len(seeds):
         return (
-            f"Their random seeds differ, and the spread is that of one seed ({told}), so this may be chance: "
+            f"Their random seeds differ, and the spread is that of one seed ({told}), {doubt}: "
             f"`{MEASURE}` measures that of several."
         )
     # Relative to the mean of the two, because the spread is relative to a mean, too.
@@ -192,6 +203,16 @@ def chance_text(rates: Sequence[float], seeds: Collection[int], spread: Repeated
     return (
         f"The difference is {'larger than' if is_larger else 'within'} the spread: two runs of {spread.kind} "
         f"differ by up to {percent(most)} of their mean in 95 of 100 cases ({told})."
+    )
+
+
+def _doubt(rates: Sequence[float], seconds: float) -> str:
+    """What is known without a spread of such runs."""
+    if seconds < SHORTEST_SECONDS or abs(rates[1] - rates[0]) <= LARGEST_SPREAD * fmean(rates):
+        return "so this may be chance"
+    return (
+        "but this is hardly chance (two runs of our presets on quiet machines differ by up to "
+        f"{percent(LARGEST_SPREAD, 0)} of their mean in 95 of 100 cases)"
     )
 
 

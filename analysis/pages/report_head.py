@@ -141,7 +141,7 @@ def _standing(judged: Judged) -> list[tuple[str, str]]:
         return []
     disturbed = [] if judged.verdict.mark else disturbance_text(judged.replay)
     told = [("of the ceiling", ceiling_text(judged.replay, judged.score))]
-    return told + [("disturbed", text) for text in disturbed]
+    return told + ([("disturbed", "; ".join(disturbed))] if disturbed else [])
 
 
 def _sentence(text: str, mark: Mark | None) -> str:

@@ -19,6 +19,8 @@ from aiperf.wording import percent
 from nas.bounded import read_text
 from nas.record import RecordError, decode
 
+STANDS_FOR = {"own": "digits"}
+"""A preset of which nothing is usual, because its images are a user's, and the one that has the same seed."""
 OWN = Path("references.toml")
 """A site's own references, in the current folder."""
 INSTRUCTIONS = {"amx_bf16": "AMX", "avx512_bf16": "AVX-512 with bf16", "avx512f": "AVX-512", "avx2": "AVX2"}
@@ -95,16 +97,20 @@ def references() -> Sequence[Reference]:
 
 
 def usual_text(replay: Replay) -> str:
-    """ "9.8 to 12.1 % is usual for 2 minutes of digits on 2 processors with AMX (n = 5)"; empty without a
+    """ "9.8 to 12.1 % is usual for 2 minutes of digits on 2 processors with AMX (n = 5)"; if only runs of
+    another length are known, or of the preset that stands for this one, "for comparison, …"; empty without a
     reference. Raises ConfigError for a broken file of the site."""
     kind, config = kind_of_machine(replay), replay.opened.config
     preset, minutes = config.preset, config.limits.minutes
-    wanted = (preset, kind, minutes)
-    found = next((each for each in references() if (each.preset, each.kind, each.minutes) == wanted), None)
-    if found is None:
+    presets = (preset, STANDS_FOR.get(preset, preset))
+    alike = [each for each in references() if each.kind == kind and each.preset in presets]
+    if not alike:
         return ""
+    found = min(alike, key=lambda each: (each.preset != preset, abs(each.minutes - minutes)))
     shares = f"{percent(found.least, 1).removesuffix(' %')} to {percent(found.greatest, 1)}"
-    return f"{shares} is usual for {minutes:g} minutes of {preset} on {kind} (n = {found.runs})"
+    about = f"{found.minutes:g} minutes of {found.preset} on {kind} (n = {found.runs})"
+    is_same = (found.preset, found.minutes) == (preset, minutes)
+    return f"{'' if is_same else 'for comparison, '}{shares} is usual for {about}"
 
 
 def _read(text: str, where: str) -> Sequence[Reference]:

@@ -50,9 +50,18 @@ def test_what_is_usual_is_said_where_it_is_known(tmp_path: Path, monkeypatch: py
     run = replayed(TIMED)
     assert usual_text(run) == ""
     Path("references.toml").write_text(ENTRY)
-    assert (
-        usual_text(run) == "38.0 to 44.1 % is usual for 0.05 minutes of simulated on 2 × NVIDIA H200 (n = 5)"
-    )
+    usual = "38.0 to 44.1 % is usual for 0.05 minutes of simulated on 2 × NVIDIA H200 (n = 5)"
+    assert usual_text(run) == usual
+    other = ENTRY.replace("0.05", "2.0")
+    digits = ENTRY.replace('"simulated"', '"digits"')
+    Path("references.toml").write_text(digits + other)
+    assert usual_text(run) == f"for comparison, {usual.replace('0.05', '2')}"
+    Path("references.toml").write_text(digits)
+    assert usual_text(run) == ""
+    own = replayed(told(Scene(minutes=0.05, changes=(("preset", "own"),))))
+    assert usual_text(own) == f"for comparison, {usual.replace('simulated', 'digits')}"
+    Path("references.toml").write_text(other + ENTRY)
+    assert usual_text(run) == usual
     for line, other, why in (
         ("runs = 5", "runs = 0", "runs is 0"),
         ("least = 0.38", "least = 2.0", "least is 2.0"),

@@ -154,7 +154,7 @@ def columns(each: SizeFigures, assumed: Messages) -> dict[str, str]:
         "both, per second": scaled(both / each.span_seconds if each.span_seconds else 0.0, "B/s", 3),
         "training images read": scaled(each.data_bytes, "B", 3),
         # Differences of times leave a rest, which is no wait.
-        "time that steps waited for them": percent(round(each.data_wait, 9)),
+        "time that steps waited for them": percent(max(0.0, each.data_wait)),
         "simulated in": f"{each.simulated_seconds:.1f} s",
     }
 

@@ -14,7 +14,7 @@ from aiperf.score.fabric import fabric_of
 from aiperf.score.rungs import at_common_rung, comparable, controls_of
 from aiperf.score.score import Score
 from aiperf.wording import counted, percent, plain, rates
-from analysis.comparing.repeatability import RepeatedRuns, largest_by_chance, refuse_other_spread
+from analysis.comparing.repeatability import RepeatedRuns, kind_of, largest_by_chance, refuse_other_spread
 from analysis.readings import run_tables
 from analysis.readings.devices import MIXED, most_threads, product_ceilings, products_text
 from analysis.readings.energy import Level, energy_at, read_energy
@@ -172,8 +172,12 @@ def _says(first: Judged, second: Judged, spread: RepeatedRuns | None) -> str:
         return "The second run is as fast as the first."
     seeds = {run.replay.opened.config.random_seed for run in (first, second)}
     change = f"{percent(abs(ratio))} {'higher' if ratio > 0 else 'lower'}"
-    seconds = min(run.score.span_seconds for run in (first, second))
-    return f"The second run has {change} OPS than the first. {chance_text(rates, seeds, seconds, spread)}"
+    kinds = [kind_of(run) for run in (first, second)]
+    if kinds[0] != kinds[1]:
+        why = f"The first is of {kinds[0]}, the second of {kinds[1]}, so they need not be equally fast."
+    else:
+        why = chance_text(rates, seeds, min(run.score.span_seconds for run in (first, second)), spread)
+    return f"The second run has {change} OPS than the first. {why}"
 
 
 def chance_text(
@@ -344,8 +348,8 @@ def _differences(names: tuple[str, str], first: Mapping[str, object], second: Ma
     for name in dict.fromkeys([*first, *second]):
         if differ(first.get(name), second.get(name)):
             both = (run_tables.setting_text(one.get(name, "absent")) for one in (first, second))
-            rows.append([name, *both, ""])
-    return _table(names, rows)
+            rows.append([name, *both])
+    return Table(("", *names), rows, (False, True, True))
 
 
 def _table(names: tuple[str, str], rows: Sequence[Sequence[str]]) -> Table:

@@ -77,7 +77,7 @@ def test_groups_over_several_hosts_are_a_label_and_compared_with_a_warning(tmp_p
     assert (devices_text(spread.replay), devices_text(plain.replay)) == (label, label.partition(",")[0])
     found = compare(plain, spread)
     assert found.says.startswith("Warning: only in the second run do groups span hosts (2 each), ")
-    assert ["devices", label.partition(",")[0], label, ""] in found.machine.rows
+    assert ["devices", label.partition(",")[0], label] in found.machine.rows
     with pytest.raises(MixedError, match="hosts of a group is 'several' there and 'one' here"):
         refuse_mixed([plain, spread])
     assert "Warning" not in compare(spread, spread).says
@@ -106,7 +106,7 @@ def test_a_host_that_was_replaced_is_named_among_many(tmp_path: Path) -> None:
     first = examine(run)
     run.journal.write_text(run.journal.read_text().replace("node0011", "node0099"))
     assert compare(first, examine(run)).machine.rows == [
-        ["hosts not in the other run", "node0011", "node0099", ""]
+        ["hosts not in the other run", "node0011", "node0099"]
     ]
 
 
@@ -116,7 +116,7 @@ def test_other_data_at_the_same_path_is_no_difference_of_the_machine(tmp_path: P
     digest = first.replay.manifest["sha256"]
     run.journal.write_text(run.journal.read_text().replace(digest, "another"))
     found = compare(first, examine(run))
-    assert found.configuration.rows == [["data.sha256", f"{digest:.12}…", "another", ""]]
+    assert found.configuration.rows == [["data.sha256", f"{digest:.12}…", "another"]]
     assert found.machine.rows == []
 
 
@@ -131,15 +131,15 @@ def test_what_a_run_computed_in_is_compared_rank_by_rank(tmp_path: Path) -> None
         )
     )
     found = compare(first, again)
-    assert found.surroundings.rows == [["job", "Slurm 1", "Slurm 2", ""]]
+    assert found.surroundings.rows == [["job", "Slurm 1", "Slurm 2"]]
     assert found.says.endswith("Their configuration, machine, software and surroundings are the same.")
     found = compare(first, other)
     several = "6 (3 of 8 ranks), 1 (1 of 8 ranks), 2 (1 of 8 ranks), 3 (1 of 8 ranks), 2 more"
     assert found.surroundings.rows == [
-        ["threads", "1", several, ""],
-        ["NCCL_ALGO", "Ring", "absent", ""],
-        ["job", "Slurm 1", "absent", ""],
-        ["governor", "absent", "performance", ""],
+        ["threads", "1", several],
+        ["NCCL_ALGO", "Ring", "absent"],
+        ["job", "Slurm 1", "absent"],
+        ["governor", "absent", "performance"],
     ]
     assert "They also differ in surroundings (3 differences)" in found.says
     assert several in comparison_text(found)
@@ -176,6 +176,14 @@ def test_a_difference_is_chance_as_far_as_runs_of_one_configuration_differ(
     for wrong in (replace(known, minutes=2.0), replace(known, origin=Origin.SIMULATED)):
         with pytest.raises(AiperfError, match=why):
             compare(judged, other, wrong)
+
+
+def test_runs_of_two_lengths_need_not_be_equally_fast(judged: Judged, tmp_path: Path) -> None:
+    short = examine(write_run(tmp_path / "short", resized(CIFAR, 2.0), Machine(groups=4)))
+    kinds = "The first is of cifar10, 3 minutes, 8 devices, the second of cifar10, 2 minutes, 8 devices, so"
+    assert (
+        f"OPS than the first. {kinds} they need not be equally fast. They also" in compare(judged, short).says
+    )
 
 
 def test_where_there_is_nothing_to_compare_it_is_said(judged: Judged) -> None:

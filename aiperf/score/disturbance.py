@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiperf.journal.attempts import Leg
-from aiperf.journal.events import HostUsed
 from aiperf.journal.replay import Replay
+from aiperf.wire.messages import HostUse
 
 MEASURED_SINCE = 2
 """Version of the rules since which runs measure what disturbs them."""
@@ -16,6 +16,20 @@ MOST_OTHERS = 0.05
 LEAST_SEEN = 0.8
 """The share of the span that must have been looked at for a figure of a host to be known: the last interval
 of a run is not reported."""
+
+
+@dataclass(frozen=True)
+class HostInterval:
+    """How the processors of a host were used for some seconds."""
+
+    host: str
+    end: float
+    """Seconds of its leg's clock."""
+    use: HostUse
+
+    @property
+    def begin(self) -> float:
+        return self.end - self.use.seconds
 
 
 @dataclass(frozen=True)
@@ -45,23 +59,42 @@ def disturbances(replay: Replay) -> list[HostDisturbance]:
         for ready in leg.devices.values():
             sums.setdefault(ready.host, [0.0] * 5)
         until = dict[str, float]()
-        for event in leg.uses:
-            use, host = event.use, leg.devices[event.use.rank].host
-            total, inside = sums[host], _share_in_span(leg, event, until.get(host, 0.0))
-            until[host] = max(until.get(host, 0.0), event.end)
+        for interval in intervals(leg):
+            use, host = interval.use, interval.host
+            total, inside = sums[host], _share_in_span(leg, interval, until.get(host, 0.0))
+            until[host] = max(until.get(host, 0.0), interval.end)
             values = (use.seconds, use.available, use.others, min(use.stolen, use.others), use.stopped)
             for index, value in enumerate(values):
                 total[index] += value * inside
     return [_of(host, total, span) for host, total in sorted(sums.items())]
 
 
-def _share_in_span(leg: Leg, event: HostUsed, before: float) -> float:
+def intervals(leg: Leg) -> list[HostInterval]:
+    """The intervals of a leg in the order in which they were reported.
+
+    If the whole run is stopped, its master reads what was sent just before only when it continues. The next
+    interval, which holds the stop, then seems to begin before that one ends: it is moved back, by at most the
+    length of the stop.
+    """
+    found, following = list[HostInterval](), dict[str, HostInterval]()
+    for event in reversed(leg.uses):
+        interval = HostInterval(leg.devices[event.use.rank].host, event.end, event.use)
+        after = following.get(interval.host)
+        if after is not None:
+            late = min(max(0.0, interval.end - after.begin), after.use.stopped)
+            interval = replace(interval, end=interval.end - late)
+        following[interval.host] = interval
+        found.append(interval)
+    return found[::-1]
+
+
+def _share_in_span(leg: Leg, interval: HostInterval, before: float) -> float:
     """The share of an interval that lies in the span. What ends at `before` was looked at already, so that no
     calm moment counts several times."""
-    if leg.released is None or event.use.seconds <= 0:
+    if leg.released is None or interval.use.seconds <= 0:
         return 0.0
-    inside = min(event.end, leg.end) - max(event.end - event.use.seconds, leg.released, before)
-    return max(0.0, inside) / event.use.seconds
+    inside = min(interval.end, leg.end) - max(interval.begin, leg.released, before)
+    return max(0.0, inside) / interval.use.seconds
 
 
 def _of(host: str, total: list[float], span: float) -> HostDisturbance:

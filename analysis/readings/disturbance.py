@@ -17,6 +17,7 @@ from aiperf.score.disturbance import (
     MOST_OTHERS,
     HostDisturbance,
     disturbances,
+    intervals,
     most_disturbed,
 )
 from aiperf.wording import counted, percent
@@ -50,11 +51,10 @@ def others_over_time(replay: Replay) -> OthersOverTime | None:
     """None for a run that did not measure it."""
     axis, by_host = SpanAxis(replay.legs), dict[str, list[tuple[float, float, float]]]()
     for leg in replay.counted_legs:
-        for event in leg.uses:
-            use = event.use
-            begin, end = axis.at(leg, event.end - use.seconds), axis.at(leg, event.end)
+        for interval in intervals(leg):
+            use, begin, end = interval.use, axis.at(leg, interval.begin), axis.at(leg, interval.end)
             if end > begin and use.available > 0:
-                found = by_host.setdefault(leg.devices[use.rank].host, [])
+                found = by_host.setdefault(interval.host, [])
                 found.append((begin, end, use.others / use.available))
     if not by_host:
         return None

@@ -81,6 +81,20 @@ BUSY_AND_STOPPED = [(110.0, BUSY), (120.0, replace(BUSY, stolen=0.0, stopped=9.6
             (58 / 60, 8 / 120, 1 / 120),
             STOPPED,
         ),
+        # The whole run was stopped for ten seconds, and its master read the first one after them.
+        (
+            [
+                [
+                    (118.0, replace(BUSY, stolen=0.0)),
+                    (128.0, replace(QUIET, seconds=20.0, available=40.0, own=39.0, stopped=10.0)),
+                ]
+            ],
+            (28 / 30, 3.2 / 56, 0.0),
+            [
+                "5.7 % of this host's CPU time went to other programs",
+                "processes of the run were stopped for 10 s",
+            ],
+        ),
         # A moment counts once, and a second report of it is none of the next ones.
         ([[(110.0, BUSY), *[(112.0, QUIET)] * 2, *THIRDS[:2]]], (2 / 3, 4 / 40, 1 / 40), TOO_LITTLE),
         # More than there is, as counters of a container may say, is bounded.

@@ -217,7 +217,7 @@ def control(evidence: Evidence) -> Inspection:
         for what, measured in (("control", leg.controls), ("ceiling", leg.ceilings))
         if rank not in measured
     ]
-    controls = [control for leg in evidence.replay.timed_legs for control in leg.controls.values()]
+    controls = [control for leg in evidence.replay.timed_legs for _, control in sorted(leg.controls.items())]
     wrong += [
         f"the control of rank {control.rank} used {network.named(control.network).short}, not {network.short}"
         if control.network

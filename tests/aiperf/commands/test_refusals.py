@@ -169,3 +169,14 @@ def test_every_library_of_the_extra_is_looked_for(
     monkeypatch.setitem(sys.modules, library, None)
     assert typed("run", "--directory", "never") == 1
     assert typed.err == f"aiperf-hpc: {library} is not installed; remedy: {installation('run')}\n"
+
+
+@pytest.mark.parametrize("data", ["absent", "images"])
+def test_data_are_judged_before_a_device_is_described(
+    data: str, typed: Typed, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To describe a device takes seconds, because a process imports torch for it."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("aiperf.ranks.process.describe_device", pytest.fail)
+    assert typed("run", "--preset", "text", "--data", data) == 1
+    assert data in typed.err

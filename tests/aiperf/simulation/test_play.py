@@ -109,6 +109,8 @@ def test_steps_wait_for_images_that_are_not_in_memory_yet(tmp_path: Path) -> Non
     figures = size_figures(played.replay, played.world, played.files.journal, 3, 1.0)
     assert figures.data_bytes == pytest.approx(3 * content)
     assert figures.data_wait == pytest.approx((600.0 - fast) / 1800.0, rel=0.02)
+    rest = columns(replace(figures, data_wait=-1e-7), slow.messages)
+    assert rest["time that steps waited for them"] == "0.00 %"
 
 
 def test_a_group_gets_slower_as_its_devices_get_hot(tmp_path: Path) -> None:

@@ -180,6 +180,12 @@ def test_the_head_has_what_a_reader_knows_beside_the_journal(judged: Judged) -> 
     assert "<dt>cost</dt>" not in plain
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_what_disturbed_a_run_has_one_label(judged: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.pages.report_head.disturbance_text", lambda replay: ["others", "stops"])
+    assert "<strong>disturbed:</strong> others; stops</li>" in report_html(judged)
+
+
 def test_a_quantity_that_is_always_zero_has_no_panel() -> None:
     def quantity(name: str, value: float) -> Quantity:
         return Quantity(name, *(np.full(2, value) for _ in range(3)))

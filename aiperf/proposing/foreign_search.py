@@ -50,7 +50,7 @@ class ForeignSearch(Search):
             return self._search.dispatched(number, parent, morphisms)
 
     def tell(self, observation: Observation) -> None:
-        with self._boundary(f"when told of trial {observation.number}"):
+        with self._boundary(f"when trial {observation.number} was reported to it"):
             self._search.tell(observation)
 
     def drop(self, number: int) -> None:
@@ -78,5 +78,6 @@ class ForeignSearch(Search):
             last = traceback.extract_tb(error.__traceback__)[-1]
             raise SearchFailed(
                 f"the search {self.name!r} ({entry_of(self.name)}) failed {when}: {said} "
-                f"({Path(last.filename).name}, line {last.lineno}); correct it, or choose another by --search"
+                f"({Path(last.filename).name}, line {last.lineno}); correct it, or choose another with "
+                "--search"
             ) from error

@@ -99,12 +99,12 @@ def test_a_configuration_takes_what_is_installed_lists_it_and_is_never_ranked(pa
         ("Unmade", r"when it was made: RuntimeError: no memory \(lowest_search.py, line \d+\)"),
         ("Mute", r"when asked for trial 3: TypeError: its answer is a NoneType, not a Candidate \(.*\)"),
         ("Failing", r"when asked for trial \d+: KeyError: 2 \(lowest_search.py, line \d+\)"),
-        ("Deaf", r"when told of trial 2: ValueError \(lowest_search.py, line \d+\)"),
+        ("Deaf", r"when trial 2 was reported to it: ValueError \(lowest_search.py, line \d+\)"),
     ],
 )
 def test_what_it_raises_is_one_line(packages: Path, name: str, said: str) -> None:
     install(packages, "1.5", f"lowest = lowest_search:{name}")
-    remedy = "; correct it, or choose another by --search"
+    remedy = "; correct it, or choose another with --search"
     text = rf"^the search 'lowest' \(lowest_search:{name}\) failed {said}{remedy}$"
     with pytest.raises(AiperfError, match=text) as raised:  # with which any run ends in one line
         Simulation(SCENE).run()

@@ -124,7 +124,8 @@ def _command_for(word: str, scheduler: Scheduler) -> click.Command:
         write_script(path, text, mode=0o600 if secret else 0o755)
         if submit:
             click.echo(f"{path}: job {hand_in(chosen, path)}")
-            say_next("list")
+            if word != "kubernetes":  # whose runs are on a volume of the cluster
+                say_next("list")
         else:
             click.echo(f"{path}; submit it with: {shlex.join(chosen.submit())} < {shlex.quote(str(path))}")
 

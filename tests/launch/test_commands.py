@@ -99,7 +99,9 @@ def test_a_script_that_the_user_may_have_edited_stays_and_the_next_one_has_a_num
 
 def test_it_is_submitted_when_told_to(run: Launch) -> None:
     words = ("slurm", "--nodes", 2, "--submit", "-o", "x.sbatch", *DIGITS, "--random-seed", 5)
-    assert printed(run(*words)) == "x.sbatch: job 1\n"
+    answer = run(*words)
+    assert printed(answer) == "x.sbatch: job 1\n"
+    assert answer.stderr.endswith("\nNext: aiperf-hpc list\n")
     assert Path("log").read_text() == "--parsable\n"
     assert Path("log.scripts").read_text() == Path("x.sbatch").read_text()
     assert "--random-seed 5" in Path("x.sbatch").read_text()

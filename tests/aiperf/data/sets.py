@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,13 @@ def pictures(num_examples: int, size: int, channels: int, seed: int = 0) -> NDAr
 
 def labels_of(num_examples: int, classes: int) -> NDArray[np.uint8]:
     return (np.arange(num_examples) % classes).astype(np.uint8)
+
+
+def digits_table() -> NDArray[np.float64]:
+    """The digits as scikit-learn's own file has them: the ink of 64 pixels, and the label."""
+    library = find_spec("sklearn")
+    assert library is not None
+    return np.loadtxt(Path(str(library.origin)).parent / "datasets/data/digits.csv.gz", delimiter=",")
 
 
 def idx_bytes(array: NDArray[np.uint8]) -> bytes:

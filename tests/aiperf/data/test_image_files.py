@@ -26,7 +26,16 @@ from aiperf.tasks.images import known_sets
 from aiperf.tasks.images.data import ImageData
 from aiperf.tasks.images.known_sets import FASHION_MNIST, known_set
 from aiperf.tasks.images.task import IMAGES as IMAGES_TASK
-from tests.aiperf.data.sets import CPU, idx_bytes, labels_of, pictures, refusal, write_cifar10, write_idx
+from tests.aiperf.data.sets import (
+    CPU,
+    digits_table,
+    idx_bytes,
+    labels_of,
+    pictures,
+    refusal,
+    write_cifar10,
+    write_idx,
+)
 
 DIGITS = ImageData("digits", 1, 32, 10, training_examples=200, validation_examples=400)
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
@@ -239,14 +248,8 @@ def test_the_real_fashion_mnist() -> None:
     assert list(IMAGES_TASK.data.contradictions(config, manifest)) == []
 
 
-def bundled() -> Any:
-    from sklearn.datasets import load_digits  # here: else every process that collects tests waits for it
-
-    return load_digits()
-
-
 def test_the_list_divides_all_digits_by_class_as_the_stratified_choice_does() -> None:
-    pinned, labels = digits._pinned(), bundled().target.astype(np.int64)
+    pinned, labels = digits._pinned(), digits_table()[:, -1].astype(np.int64)
     sizes = {"training": 200, "validation": 400, "test": 1197}
     assert {name: len(indices) for name, indices in pinned.items()} == sizes
     assert sorted(np.concatenate(list(pinned.values()))) == list(range(1797))
@@ -262,19 +265,6 @@ def test_the_preset_shows_the_known_digits() -> None:
     assert known_set(manifest) is known_sets.DIGITS
     assert list(IMAGES_TASK.data.contradictions(config, manifest)) == []
     assert (manifest["size"], manifest["training_examples_per_class"]) == (32, [19, 21])
-
-
-def test_a_digit_is_the_picture_of_scikit_learn_enlarged_bilinearly() -> None:
-    """And training has mean 0 and deviation 1."""
-    data, pinned, found = load(DIGITS, CPU, 1), digits._pinned()["test"], bundled()
-    (shown, labels), *_ = data.test.sweep(5)
-    assert labels.tolist() == found.target[pinned[:5]].tolist()
-    ink = torch.from_numpy(found.images[pinned[:5]]).float()[:, None]
-    enlarged = torch.nn.functional.interpolate(ink, (32, 32), mode="bilinear", align_corners=False)
-    assert torch.corrcoef(torch.stack([shown.flatten(), enlarged.flatten()]))[0, 1] > 0.9999
-    (images, _), *_ = data.train.sweep(200)
-    assert abs(images.mean().item()) < 1e-5
-    assert abs(images.std(correction=0).item() - 1) < 1e-5
 
 
 @pytest.mark.contract

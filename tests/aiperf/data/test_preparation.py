@@ -7,7 +7,6 @@ import re
 import runpy
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from nas.layers import Dense, GlobalPool
 from nas.portable.preparation import ImagePreparation, TextPreparation
 from nas.portable.torch_file import torch_file
 from tests.aiperf.data.packed.pack import packed
-from tests.aiperf.data.sets import CPU, pictures, write_folders, write_idx
+from tests.aiperf.data.sets import CPU, digits_table, pictures, write_folders, write_idx
 from tests.house.tree import ROOT
 from tests.nas.graphs import chain
 
@@ -62,15 +61,17 @@ def test_images_of_arrays(tmp_path: Path, size: int) -> None:
 
 
 def test_digits(tmp_path: Path) -> None:
-    """From scikit-learn's own file: ink of 17 levels, as bytes."""
-    data = load(DIGITS, CPU, 1)
-    library = find_spec("sklearn")
-    assert library is not None
-    table = np.loadtxt(Path(str(library.origin)).parent / "datasets/data/digits.csv.gz", delimiter=",")
+    """From scikit-learn's own file: ink of 17 levels, as bytes. Training has mean 0 and deviation 1."""
+    data, table = load(DIGITS, CPU, 1), digits_table()
     split = json.loads((ROOT / "aiperf/presets/digits_split.json").read_text())
-    ink = table[split["indices"]["test"], :-1].reshape(-1, 8, 8, 1)
+    chosen = table[split["indices"]["test"]]
+    ink = chosen[:, :-1].reshape(-1, 8, 8, 1)
     raw = torch.from_numpy(np.round(ink * (255 / 16)).astype(np.uint8))
     torch.testing.assert_close(prepare_of(data, tmp_path)(raw), shown(data), rtol=1e-5, atol=1e-5)
+    assert torch.cat([labels for _, labels in data.test.sweep(16)]).tolist() == chosen[:, -1].tolist()
+    ((images, _),) = data.train.sweep(200)
+    assert images.mean().item() == pytest.approx(0, abs=1e-5)
+    assert images.std(correction=0).item() == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize(("size", "side", "channels"), [(16, 0, 3), (24, 0, 1), (14, 16, 3), (16, 32, 3)])

@@ -216,11 +216,6 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     return Typed(monkeypatch, capsys)
 
 
-def test_no_number_of_seconds_is_wrong_use(typed: Typed) -> None:
-    assert typed("peak", "--device", "cpu", "--seconds", "nan") == 2
-    assert "--seconds" in typed.err
-
-
 @pytest.mark.parametrize("output", ["nowhere/peak.json", ""])
 def test_where_peak_cannot_write_it_measures_nothing(
     typed: Typed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, output: str

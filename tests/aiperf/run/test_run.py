@@ -41,16 +41,14 @@ pytestmark = [
 
 # Trials of a second or two, so that a short span sees several of them begin and end.
 QUICK = ("--device=cpu", "--set=training.epochs=[10, 5]", "--set=training.validate_every_examples=500")
-SHORT = ("--minutes=0.1", *QUICK, "--set=training.step=eager")
+SHORT = ("--minutes=0.1", *QUICK)
 BEGUN_SECONDS = 240.0  # for the first lines of a run on a busy machine, the control included
 
 
-@pytest.fixture(scope="module", autouse=True)
-def short_control() -> Iterator[None]:
-    """For all but one test, which measures its device as a user's run does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", environ()["PYTHONPATH"])
-        yield
+@pytest.fixture
+def short_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A control that takes no ten seconds."""
+    monkeypatch.setenv("PYTHONPATH", environ()["PYTHONPATH"])
 
 
 def command(*words: object) -> list[str]:
@@ -87,7 +85,7 @@ def told(directory: Path) -> Replay:
 
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run, and what it printed."""
+    """A run as a user starts it, and what it printed."""
     directory = tmp_path_factory.mktemp("runs") / "complete"
     answer = finished("run", "--directory", directory, *SHORT)
     assert answer.returncode == 0, answer.stderr
@@ -100,15 +98,12 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.contract
-def test_a_run_trains_tests_and_is_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_trains_tests_and_is_valid(complete: tuple[Path, str]) -> None:
     """It measures its ceiling and stays below, and its host is recorded over the whole span."""
-    monkeypatch.delenv("PYTHONPATH")
-    directory = tmp_path / "whole"
-    answer = finished("run", "--directory", directory, "--minutes", 0.1, *QUICK)
-    assert answer.returncode == 0, answer.stderr
+    directory, output = complete
     run, files = told(directory), RunFiles(directory)
     for words in ("VALID, class smoke", "of the ceiling", "energy                  unknown (no supported"):
-        assert words in answer.stdout
+        assert words in output
     assert (reason(run), run.faults) == ("deadline", [])
     assert run.span_seconds == pytest.approx(6.0, abs=1e-6)
     assert run.tested is not None
@@ -186,6 +181,7 @@ def test_a_run_whose_configuration_was_edited_is_not_resumed(edit: tuple[str, st
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_control")
 def test_ctrl_c_ends_a_run_with_its_result(typed: Typed, tmp_path: Path) -> None:
     directory = tmp_path / "interrupted"
     with begun(directory, minutes=10) as process:
@@ -203,6 +199,7 @@ def test_ctrl_c_ends_a_run_with_its_result(typed: Typed, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_control")
 def test_a_failing_trial_ends_itself_and_three_that_fail_alike_the_run(tmp_path: Path) -> None:
     directory = tmp_path / "failing"
     words = ["--set", "training.learning_rate=1e9", "--set", "training.warmup=0.0", "--max-trials", "3"]
@@ -233,6 +230,7 @@ def test_a_run_killed_before_its_test_is_tested_by_resume(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("short_control")
 def test_a_run_whose_workers_all_die_has_no_result(tmp_path: Path) -> None:
     """Each is started three times more."""
     directory = tmp_path / "lost"

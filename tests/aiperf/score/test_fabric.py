@@ -15,7 +15,6 @@ from aiperf.score.fabric import (
     bus_bandwidth,
     expected_share,
     is_known,
-    past_rdma,
     reduce_seconds,
     slow_hosts,
     slow_pairs,
@@ -75,12 +74,6 @@ def test_a_pair_below_half_of_its_round_is_slow_and_a_host_in_most_rounds(
     found = slow_pairs(fabric)
     assert [pair.hosts for pair in found] == pairs
     assert [(each.host, each.rounds, each.of) for each in slow_hosts(fabric, found)] == hosts
-
-
-def test_sockets_are_noted_where_there_is_rdma() -> None:
-    sockets = replace(HEALTHY, transports={"P2P": 448, "NET/Socket": 64})
-    assert (past_rdma(HEALTHY), past_rdma(sockets)) == (0, 8)
-    assert past_rdma(replace(sockets, nodes=tuple(replace(node, rdma_ports=0) for node in NODES))) == 0
 
 
 def run(fabric: Fabric | None, hosts: int = 8, minutes: float = 60.0, rules: int = 2) -> Replay:

@@ -357,14 +357,6 @@ def test_bins_of_a_leg_follow_those_of_the_leg_before() -> None:
     assert [place for place, rate in enumerate(found.ops_per_second) if rate] == [1, 2, 31, 32]
 
 
-def test_the_coefficient_of_variation_is_of_the_bins() -> None:
-    script = Script(deadline=60.0)
-    script.begin(0).block(0, 30.0, 30.0, steps=30).close(0, 60.0, 1.0, steps=30)
-    script.add(60.0, LegEnded("deadline", 60.0))
-    rates = np.array(line(script.replay).ops_per_second)
-    assert line(script.replay).variation == rates.std() / rates.mean()
-
-
 def test_the_stable_window_is_where_nearly_all_groups_work() -> None:
     """Two groups: the second begins at 10 s and stops at 40 s."""
     script = Script(deadline=60.0, groups=2).begin(0).begin(1, group=1, t=10.0)
@@ -404,13 +396,6 @@ def test_shares_are_of_the_span_of_each_group_and_stop_at_its_end() -> None:
     assert (first.group, first.train, first.validate, first.rest) == (0, 0.4, 0.2, pytest.approx(0.4))
     assert (second.group, second.train, second.validate) == (1, 0.1, pytest.approx(0.1))
     assert second.rest == pytest.approx(0.8)
-
-
-def test_shares_of_a_run_that_goes_on_follow_it() -> None:
-    script = Script(deadline=10.0).begin(0).block(0, 1.0, 1.0)
-    before = shares(script.replay)
-    script.block(0, 5.0, 4.0)
-    assert before[0].train < shares(script.replay)[0].train
 
 
 def test_a_run_that_never_began_scores_nothing_and_divides_by_nothing() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -111,6 +111,7 @@ def test_what_is_held_back_is_a_tenth_within_bounds(
 
 
 @given(st.lists(st.integers(2, 400), min_size=2, max_size=5))
+@settings(max_examples=30)
 def test_every_class_has_an_image_in_both_parts(by_class: list[int]) -> None:
     """As the loader divides them; where the classes are too uneven it refuses, and names the class."""
     found = found_of(by_class)

@@ -9,54 +9,33 @@ from aiperf.hardware.peak import PEAKS, TERA, peak_ops_per_second
 GIB = 2**30
 
 
-@pytest.mark.parametrize(
-    ("device", "format", "tera"),
-    [
-        ("NVIDIA B200", "bf16", 2250),
-        ("Ascend910B2", "bf16", 353.8944),
-        ("nvidia-h200", "bf16", 989.5),
-        ("GAUDI3", "bf16", 1678),
-        ("NVIDIA B300 SXM6 AC", "bf16", 2250),
-        ("NVIDIA GB300", "tf32", 1250),
-        ("Ascend910_9392", "bf16", 353.8944),
-    ],
-)
-def test_known_devices(device: str, format: str, tera: float) -> None:
-    assert peak_ops_per_second(device, format, 80 * GIB) == tera * TERA
+NO_NAMES = ("", "NVIDIA", "H100", "NVIDIA H2OO", "NVIDIA A100", "AMD Radeon Graphics", "Ascend910B")
+NO_NAMES += ("Ascend910B4-1", "AMD Instinct MI250X / MI250")
+MAX_1550 = "Intel(R) Data Center GPU Max 1550"
 
 
 @pytest.mark.parametrize(
-    "device",
+    ("device", "format", "gib", "tera"),
     [
-        "",
-        "NVIDIA",
-        "H100",
-        "NVIDIA H2OO",
-        "NVIDIA A100",
-        "AMD Radeon Graphics",
-        "Ascend910B",
-        "Ascend910B4-1",
-        "AMD Instinct MI250X / MI250",
+        ("NVIDIA B200", "bf16", 80, 2250),
+        ("Ascend910B2", "bf16", 80, 353.8944),
+        ("nvidia-h200", "bf16", 80, 989.5),
+        ("GAUDI3", "bf16", 80, 1678),
+        ("NVIDIA B300 SXM6 AC", "bf16", 80, 2250),
+        ("NVIDIA GB300", "tf32", 80, 1250),
+        ("Ascend910_9392", "bf16", 80, 353.8944),
+        *((name, "bf16", 139, 989.5) for name in ("NVIDIA H200 ", "NVIDIA\u00a0H200", "ＮＶＩＤＩＡ  H200")),
+        *((name, "bf16", 80, None) for name in NO_NAMES),  # a piece of a name is none
+        ("Tesla V100-SXM2-32GB", "bf16", 32, None),  # which it does not have
+        ("AMD Instinct MI355X", "tf32", 288, None),
+        (MAX_1550, "bf16", 64, 419.5),  # one stack
+        (MAX_1550, "bf16", 128, None),  # both, under the same name
     ],
 )
-def test_a_piece_of_a_name_is_no_name(device: str) -> None:
-    assert peak_ops_per_second(device, "bf16", 80 * GIB) is None
-
-
-@pytest.mark.parametrize("device", ["NVIDIA H200 ", "NVIDIA\u00a0H200", "ＮＶＩＤＩＡ  H200"])
-def test_a_name_has_one_form(device: str) -> None:
-    assert peak_ops_per_second(device, "bf16", 139 * GIB) == 989.5 * TERA
-
-
-def test_a_format_that_a_device_lacks_has_no_peak() -> None:
-    assert peak_ops_per_second("Tesla V100-SXM2-32GB", "bf16", 32 * GIB) is None
-    assert peak_ops_per_second("AMD Instinct MI355X", "tf32", 288 * GIB) is None
-
-
-def test_a_name_that_stands_for_a_part_and_for_the_whole_is_told_apart_by_its_memory() -> None:
-    name = "Intel(R) Data Center GPU Max 1550"
-    assert peak_ops_per_second(name, "bf16", 64 * GIB) == 419.5 * TERA
-    assert peak_ops_per_second(name, "bf16", 128 * GIB) is None
+def test_known_devices_have_a_peak_in_their_formats(
+    device: str, format: str, gib: int, tera: float | None
+) -> None:
+    assert peak_ops_per_second(device, format, gib * GIB) == (tera and tera * TERA)
 
 
 @pytest.mark.parametrize("name", PEAKS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -234,28 +233,6 @@ def test_the_tuner_hears_by_how_much_a_trial_is_better_than_its_parent_or_that_i
     assert number == 3
     assert loss >= math.log(1 / 0.2)
     assert len(tuner.heard) == 4  # one that was stopped says nothing
-
-
-def test_the_tuner_hears_nothing_good_of_a_trial_for_being_longer() -> None:
-    """What trials of a length and a parent's length do improve is taken off."""
-    story = Story(**{"training.epochs": (2, 2, 2, 2, 40)})
-    tuner = listened(story)
-    gains: dict[tuple[int, int], list[float]] = {}
-    errors, epochs = dict[int | None, float](), dict[int | None, int]()
-    for number in range(24):
-        job = story.dispatch()
-        error = 0.1 + 0.01 * number + 0.2 * (number > 3)  # so that the short ones become parents
-        story.end(job, State.COMPLETE, error)
-        counted = 1 - round(400 * (1 - error)) / 400
-        parent = job.trial.parent
-        gain = math.log(counted / errors.get(parent, errors.get(0, counted)))
-        before = gains.setdefault((epochs.get(parent, 0), job.trial.epochs), [])
-        usual = statistics.median(before) if before else 0.0
-        assert tuner.heard[number] == (number, pytest.approx(gain - usual))
-        gains[epochs.get(parent, 0), job.trial.epochs].append(gain)
-        errors[number], epochs[number] = counted, job.trial.epochs
-    assert {length for _, length in gains} == {2, 40}
-    assert any(of == 2 and length == 40 and len(seen) > 1 for (of, length), seen in gains.items())
 
 
 def test_a_trial_is_compared_with_its_parent_even_if_that_one_died_meanwhile() -> None:

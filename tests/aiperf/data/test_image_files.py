@@ -121,20 +121,15 @@ def blank(*shape: int) -> bytes:
     return idx_bytes(np.zeros(shape, np.uint8))
 
 
+FOREIGN = "begins with 3c 68 74 6d instead of 00 00 08 01 (bytes in 1 dimensions)"
+NOT_READ = "not a readable JPEG or PNG (DecompressionBombError: {bomb}.); {again}"
+NOT_JSON = "is not valid JSON (Expecting ',' delimiter: line 1 column 6 (char 5)); {again}"
+TOO_HIGH = "labels from 0 to 4, 5 of them used, but data.classes is 4; {classes}"
 IDX_REFUSED: dict[str, tuple[Damage, str]] = {
     "cut off": ({IMAGES: -7}, "{images}: 5769 bytes, but its header (40, 12, 12) requires 5776; {damaged}"),
-    "another file": (
-        {LABELS: b"<html>404</html>"},
-        "{labels}: begins with 3c 68 74 6d instead of 00 00 08 01 (bytes in 1 dimensions); {other}",
-    ),
-    "another number of labels": (
-        {LABELS: idx_bytes(labels_of(39, 4))},
-        "{both}: 40 images but 39 labels; {release}",
-    ),
-    "a label too high": (
-        {LABELS: idx_bytes(labels_of(40, 5))},
-        "{both}: labels from 0 to 4, 5 of them used, but data.classes is 4; {classes}",
-    ),
+    "another file": ({LABELS: b"<html>404</html>"}, f"{{labels}}: {FOREIGN}; {{other}}"),
+    "fewer labels": ({LABELS: idx_bytes(labels_of(39, 4))}, "{both}: 40 images but 39 labels; {release}"),
+    "a label too high": ({LABELS: idx_bytes(labels_of(40, 5))}, f"{{both}}: {TOO_HIGH}"),
     "labels from 1, as EMNIST's letters have": (
         {LABELS: idx_bytes(labels_of(40, 4) + 1)},
         "{both}: labels from 1 to 4, 4 of them used; {gaps}",
@@ -148,30 +143,22 @@ IDX_REFUSED: dict[str, tuple[Damage, str]] = {
         f"{{folder}}: {{one}}, has other-{IMAGES}, {IMAGES}; add or remove files",
     ),
 }
+THIRD, SECOND = "data_batch_3.bin", "data_batch_2.png"
 BINARY_REFUSED: dict[str, tuple[Damage, str]] = {
-    "binary cut off": (
-        {"data_batch_3.bin": -1000},
-        "{folder}/data_batch_3.bin: 60460 bytes instead of 61460; {no_binary}",
-    ),
+    "binary cut off": ({THIRD: -1000}, f"{{folder}}/{THIRD}: 60460 bytes instead of 61460; {{no_binary}}"),
     "binary absent": (
-        {"data_batch_3.bin": None},
-        "{folder}/data_batch_3.bin: No such file or directory; download the whole data set again",
+        {THIRD: None},
+        f"{{folder}}/{THIRD}: No such file or directory; download the whole data set again",
     ),
     "neither form": ({"test_batch.bin": None}, "{folder}: {neither}"),
 }
 PNG_REFUSED: dict[str, tuple[Damage, str]] = {
     "fewer rows": (
-        {"data_batch_2.png": png(1024, 19)},
-        "{folder}/data_batch_2.png: 1024 x 19 pixels instead of 1024 x 20; {again}",
+        {SECOND: png(1024, 19)},
+        f"{{folder}}/{SECOND}: 1024 x 19 pixels instead of 1024 x 20; {{again}}",
     ),
-    "far too many pixels": (
-        {"data_batch_2.png": png(8, 8, claimed=20_000)},
-        "{folder}/data_batch_2.png: not a readable JPEG or PNG (DecompressionBombError: {bomb}.); {again}",
-    ),
-    "labels no JSON": (
-        {"train_lables.json": b"[1, 2"},
-        "{json}: is not valid JSON (Expecting ',' delimiter: line 1 column 6 (char 5)); {again}",
-    ),
+    "far too many pixels": ({SECOND: png(8, 8, claimed=20_000)}, f"{{folder}}/{SECOND}: {NOT_READ}"),
+    "labels no JSON": ({"train_lables.json": b"[1, 2"}, f"{{json}}: {NOT_JSON}"),
     "labels no list": (
         {"train_lables.json": b'{"a": 1}'},
         "{json}: is not a list of whole numbers; {again}",

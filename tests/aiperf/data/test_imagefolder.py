@@ -75,22 +75,16 @@ def test_images_are_taken_at_any_depth_each_once_and_the_rest_is_reported(config
 
 
 @pytest.mark.parametrize(
-    ("link", "target", "same", "other", "ends"),
+    ("link", "target", "same", "other"),
     [
-        (
-            "val/class1/0.jpg",
-            "../../train/class0/1.jpg",
-            "",
-            "train/class0/1.jpg",
-            "the link val/class1/0.jpg",
-        ),
-        ("val/class1", "../train/class1", "/0.jpg", "train/class1/0.jpg", "the link val/class1"),
-        ("train/class0/all", "..", "/class1/0.jpg", "train/class1/0.jpg", "the link train/class0/all"),
-        ("val/class0/0.jpg", "", "", "val/class1/0.jpg", "one of them"),
+        ("val/class1/0.jpg", "../../train/class0/1.jpg", "", "train/class0/1.jpg"),
+        ("val/class1", "../train/class1", "/0.jpg", "train/class1/0.jpg"),
+        ("train/class0/all", "..", "/class1/0.jpg", "train/class1/0.jpg"),
+        ("val/class0/0.jpg", "", "", "val/class1/0.jpg"),
     ],
 )
 def test_a_link_gives_no_image_a_second_part_or_class(
-    link: str, target: str, same: str, other: str, ends: str, config: DataConfig
+    link: str, target: str, same: str, other: str, config: DataConfig
 ) -> None:
     root = Path(config.path)
     own = root / link
@@ -103,7 +97,7 @@ def test_a_link_gives_no_image_a_second_part_or_class(
         own.hardlink_to(root / other)
     parts = {link[: link.index("/")], other[: other.index("/")]}
     meaning = "of two classes" if len(parts) == 1 else "trained on and tested with"
-    remedy = ends.replace("the link ", f"the link {root}/")
+    remedy = f"the link {own}" if target else "one of them"
     assert refusal(config) == (
         f"{root}/{link}{same}: is the same file as {root}/{other}, so it would be {meaning}; remove {remedy}"
     )
@@ -123,48 +117,45 @@ def one_class(root: Path) -> None:
             shutil.rmtree(root / part / f"class{label}")
 
 
+NO_TRAIN = (
+    ": has no folder train/; set data.path to the folder that contains train/ and val/ or test/, or only a "
+    "folder with images for each class"
+)
+NO_TEST = (
+    ": neither test/ nor val/ contains class folders of train/, such as class0/; put each official test "
+    "image into the folder of its class, as in val/class0/"
+)
+NO_CLASS = ": class folder '{}' of {}/ is missing; add it, or remove it from the other part"
+
+
+def renamed(root: Path) -> None:
+    (root / "train/class0").rename(root / "train/b")
+
+
+def linked(root: Path) -> None:
+    shutil.rmtree(root / "val")
+    (root / "val").symlink_to("train")
+
+
+def emptied(root: Path) -> None:
+    for file in (root / "val/class2").iterdir():
+        file.unlink()
+
+
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
+        (lambda root: shutil.rmtree(root / "train"), NO_TRAIN),
+        (lambda root: shutil.rmtree(root / "val"), NO_TEST),
+        (tiny_imagenet, f"{NO_TEST} (val/val_annotations.txt lists the classes)"),
         (
-            lambda root: shutil.rmtree(root / "train"),
-            (
-                ": has no folder train/; set data.path to the folder that contains train/ and val/ or test/, "
-                "or only a folder with images for each class"
-            ),
+            lambda root: (root / "train/class0").rename(root / "train/b"),
+            f"/val{NO_CLASS.format('b', 'train')}",
         ),
-        (
-            lambda root: shutil.rmtree(root / "val"),
-            (
-                ": neither test/ nor val/ contains class folders of train/, such as class0/; put each "
-                "official test image into the folder of its class, as in val/class0/"
-            ),
-        ),
-        (
-            tiny_imagenet,
-            (
-                ": neither test/ nor val/ contains class folders of train/, such as class0/; put each "
-                "official test image into the folder of its class, as in val/class0/ "
-                "(val/val_annotations.txt lists the classes)"
-            ),
-        ),
-        (
-            lambda root: (root / "train/class0").rename(root / "train/other"),
-            "/val: class folder 'other' of train/ is missing; add it, or remove it from the other part",
-        ),
-        (
-            lambda root: shutil.rmtree(root / "train/class1"),
-            "/train: class folder 'class1' of val/ is missing; add it, or remove it from the other part",
-        ),
+        (lambda root: shutil.rmtree(root / "train/class1"), f"/train{NO_CLASS.format('class1', 'val')}"),
         (one_class, "/train: only one class folder; add those of the other classes"),
-        (
-            lambda root: (shutil.rmtree(root / "val"), (root / "val").symlink_to("train")),
-            "/val: is the same as train/; put the official test images there",
-        ),
-        (
-            lambda root: [file.unlink() for file in (root / "val/class2").iterdir()],
-            "/val/class2: holds no .jpg .jpeg .png file; add images or remove the folder",
-        ),
+        (linked, "/val: is the same as train/; put the official test images there"),
+        (emptied, "/val/class2: holds no .jpg .jpeg .png file; add images or remove the folder"),
         (
             lambda root: (root / "val/class1/3.JPEG").write_bytes(b""),
             "/val/class1/3.JPEG: is empty; download the data set again",
@@ -180,20 +171,18 @@ def test_bad_folders_are_refused(config: DataConfig, damage: Callable[[Path], ob
     assert refusal(config) == config.path + expected
 
 
+OWN = ("'none'", "'resized-crop-flip'", "'resized-crop-flip-draft'")
+CANNOT = "36 training images cannot give some for training and 36 for validation"
+
+
 def test_contradictions_are_refused_together(written: DataConfig) -> None:
     changed = {"classes": 4, "channels": 2, "augmentation": "shift", "validation_examples": 36}
     refused = refusal(replace(written, **changed))
     assert refused.replace(f"{written.path}/train: ", "").split(" Also: ") == [
         "images have 1 or 3 channels, data.channels is 2; set data.channels = 1 or 3.",
         "3 class folders, but data.classes is 4; set data.classes = 3.",
-        (
-            "data.augmentation 'shift' is not for images of this kind; set it to 'none' or "
-            "'resized-crop-flip' or 'resized-crop-flip-draft'."
-        ),
-        (
-            "36 training images cannot give some for training and 36 for validation; "
-            "lower data.validation_examples"
-        ),
+        f"data.augmentation 'shift' is not for images of this kind; set it to {' or '.join(OWN)}.",
+        f"{CANNOT}; lower data.validation_examples",
     ]
 
 

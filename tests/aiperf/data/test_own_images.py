@@ -133,22 +133,20 @@ NEITHER = (
 )
 
 
+NO_LABELS = "{folder}: needs exactly one file named train … labels … ubyte[.gz], has none"
+DEEPER = NEITHER.replace("give a folder that does", "give {folder}/set, which does")
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
         ([], NEITHER),
-        (
-            ["a/b/", "set/train/a/"],
-            NEITHER.replace("give a folder that does", "give {folder}/set, which does"),
-        ),
+        (["a/b/", "set/train/a/"], DEEPER),
         (["a/b/train/c/"], NEITHER),
         (["train/a/", "x-ubyte"], "{folder}: holds imagefolder and idx; choose one with --set data.name="),
         (["test_batch.bin"], "{folder}/data_batch_1.bin: missing; download the whole data set again"),
         (["train/a/"], "{folder}: neither test/ nor val/ contains class folders"),
-        (
-            ["train-images-ubyte"],
-            "{folder}: needs exactly one file named train … labels … ubyte[.gz], has none",
-        ),
+        (["train-images-ubyte"], NO_LABELS),
     ],
 )
 def test_what_is_no_set_is_refused(names: list[str], expected: str, tmp_path: Path) -> None:
@@ -213,33 +211,16 @@ def test_what_is_advised_for_a_small_class_can_be_followed(
             assert refused_split(labels, **{"training": training, "validation": validation} | advised) == ""
 
 
+CANNOT = "here: 100 training images cannot give 90 for training and 20 for validation; "
+LACKS = "here: class {0} has no image among the {0} of {1}; set data.{1}_examples = 4, or add images of "
+
+
 @pytest.mark.parametrize(
     ("training", "validation", "expected"),
     [
-        (
-            90,
-            20,
-            (
-                "here: 100 training images cannot give 90 for training and 20 for validation; "
-                "lower data.training_examples or data.validation_examples"
-            ),
-        ),
-        (
-            80,
-            3,
-            (
-                "here: class 3 has no image among the 3 of validation; "
-                "set data.validation_examples = 4, or add images of that class"
-            ),
-        ),
-        (
-            2,
-            20,
-            (
-                "here: class 2 has no image among the 2 of training; "
-                "set data.training_examples = 4, or add images of that class"
-            ),
-        ),
+        (90, 20, f"{CANNOT}lower data.training_examples or data.validation_examples"),
+        (80, 3, f"{LACKS.format(3, 'validation')}that class"),
+        (2, 20, f"{LACKS.format(2, 'training')}that class"),
     ],
 )
 def test_too_few_images_are_refused(training: int, validation: int, expected: str) -> None:

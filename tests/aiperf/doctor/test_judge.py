@@ -103,6 +103,8 @@ def directory(**changes: object) -> Examination:
 F, W, N = Grade.FAILED, Grade.WARNING, Grade.NOT_CHECKED
 BARE = {"kind": "cpu", "not_fused": "no C compiler: cc is not in PATH"}
 PROCESSORS = (replace(device(4, "node2"), kind="cpu", identity=""),)
+NO_DRIVER, UNSURE = replace(PROCESSORS[0], note="no driver"), ClockReading(-15.0, 15.0)
+APART = tuple(replace(each, backend="") for each in WELL.device_reports)
 FUSED = with_overrides(WELL.config, {"training.step": "fused"})
 KILLED, CLASH = "its process was killed by signal 6", "aiperf 0.3 in /x also installs aiperf"
 FAULTS: list[tuple[str, Grade, str, Examination]] = [
@@ -123,12 +125,7 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
     ("drivers", F, "node2 returned unexpected output: '\\x00,,,,\\x7f'", smi("\0,,,,\x7f\n\ufffd")),
     ("drivers", F, "nvidia-smi on node2 failed: no", smi("failed: no")),
     ("drivers", W, "nvidia-smi on node2 failed: no", replace(smi("failed: no"), device_reports=PROCESSORS)),
-    (
-        "devices",
-        W,
-        "node2: no driver",
-        other(device_reports=(*PROCESSORS, replace(PROCESSORS[0], note="no driver"))),
-    ),
+    ("devices", W, "node2: no driver", other(device_reports=(*PROCESSORS, NO_DRIVER))),
     ("devices", W, "4 × NVIDIA A100-SXM4-80GB; node2: X is not 1", other_device(slowed_by="X is not 1")),
     ("drivers", F, "3 uncorrected memory errors", smi("NVIDIA A100, 550.54.15, 3, No, Disabled")),
     ("drivers", W, "memory pages pending retirement", smi("NVIDIA A100, 550.54.15, 0, Yes, Disabled")),
@@ -144,20 +141,10 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
     ("fused steps", W, "node2: no triton", other_device(not_fused="no triton")),
     ("clocks", F, "is 2.500 s, of node2", other(clocks={"node2": ClockReading(-2.5, 0.1)})),
     ("clocks", W, "is 0.400 s, of node2", other(clocks={"node2": ClockReading(0.4, 0.1)})),
-    (
-        "clocks",
-        W,
-        "clock of node2 is known only to 15.0 s",
-        other(clocks={"node2": ClockReading(-15.0, 15.0)}),
-    ),
+    ("clocks", W, "clock of node2 is known only to 15.0 s", other(clocks={"node2": UNSURE})),
     ("limits", W, "1024 open files are allowed on node2", limited(open_files=1024)),
     ("limits", W, "64 KiB of locked", limited(locked_memory=65536)),
-    (
-        "run directory",
-        F,
-        "runs: Read-only file system",
-        directory(path="runs", fault="Read-only file system"),
-    ),
+    ("run directory", F, "runs: Read-only file", directory(path="runs", fault="Read-only file")),
     ("run directory", W, "is not visible on node2", other_host(probe_seen=False)),
     ("run directory", W, "20 MB/s", directory(bytes_per_second=20e6)),
     ("run directory", W, "500.0 ms per line", directory(append_seconds=0.5)),
@@ -172,12 +159,7 @@ FAULTS: list[tuple[str, Grade, str, Examination]] = [
     ("load", N, "the system does not report it", other_host(load=None)),
     ("clocks", N, "no answer from node2", other(clocks={})),
     ("clocks", N, "is 0.002 s, of node2; no answer from node3", other(hosts=(*WELL.hosts, "node3"))),
-    (
-        "backend",
-        N,
-        "the ranks of no group could meet",
-        other(device_reports=tuple(replace(each, backend="") for each in WELL.device_reports)),
-    ),
+    ("backend", N, "the ranks of no group could meet", other(device_reports=APART)),
     ("drivers", N, "no accelerator tool is in PATH on node2", other_host(tools={})),
 ]
 

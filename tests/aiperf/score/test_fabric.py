@@ -33,6 +33,7 @@ LINKS = "; the bus bandwidth alone would leave 1.00"
 RESNET = "ResNet-50 v1.5 at 224²"
 COUPLED = Coupled("", 224, 256, 20, 8.0, 49_350.0)  # 40,960 images/s
 DIED = replace(COUPLED, reason="node7: died")
+KEPT = f"0.83 of uncoupled (40,960 of 49,350 images/s; {RESNET}, batch 256 on each of 64 ranks{LINKS})"
 HEALTHY = Fabric(
     64, "nccl", NODES, SUMS, ((4e10,) * 4,) * 3, {"P2P": 448, "NET/IB": 64}, 30.0, coupled=COUPLED
 )
@@ -108,53 +109,40 @@ WITHIN = (
 )
 
 
+ALL_AT_ONCE = (OVER_ALL, HALF.format("40.0 GB/s"))
+SLOW = (
+    "slow: node5 in 2 of 3 rounds, 9.00 GB/s at the least, where the median was 40.0 GB/s",
+    "slow: node2 with node3 in round 3, 1.00 GB/s, where the median was 40.0 GB/s",
+)
+TWO_HOSTS = (
+    "all-reduce over 16 ranks: 10.1 GB/s of bus bandwidth at 256 MiB, 0.2 ms for 64 KiB",
+    SLOWEST,
+    "the two hosts: 1.20 GB/s in each direction",
+    f"gloo over {ETHERNET} (16)",
+)
+SOCKETS = ("nccl over NET/Socket (64)", "7 hosts of 8 have an active RDMA port, and sockets were used")
+ONE_WITHOUT = replace(HEALTHY, transports={"NET/Socket": 64}, nodes=(*NODES[:7], FabricNode("node7")))
+UNMEASURED = replace(HEALTHY, over_all=(), rounds=(), transports={}, missing=(9,), nodes=HUNG)
+OF_GLOO = Fabric(16, "gloo", WITHIN, SUMS, ((1.2e9,),), {ETHERNET: 16}, 9.0)
+
+
 @pytest.mark.parametrize(
     ("replay", "expected"),
     [
-        (run(None, rules=1), []),
-        (run(None, hosts=1), ["one device, so nothing lies between devices"]),
-        (run(None), ["unknown (not measured)"]),
-        (run(None, minutes=0.5), ["unknown (a tenth of the run is less than the 10 s that it takes)"]),
-        (run(HEALTHY), [OVER_ALL, HALF.format("40.0 GB/s"), NCCL]),
-        (
-            run(with_slow(r0p1=1e10, r1p3=9e9, r2p1=1e9)),
-            [
-                OVER_ALL,
-                HALF.format("10.0 GB/s"),
-                NCCL,
-                "slow: node5 in 2 of 3 rounds, 9.00 GB/s at the least, where the median was 40.0 GB/s",
-                "slow: node2 with node3 in round 3, 1.00 GB/s, where the median was 40.0 GB/s",
-            ],
-        ),
-        (
-            run(Fabric(16, "gloo", WITHIN, SUMS, ((1.2e9,),), {ETHERNET: 16}, 9.0), 2),
-            [
-                "all-reduce over 16 ranks: 10.1 GB/s of bus bandwidth at 256 MiB, 0.2 ms for 64 KiB",
-                SLOWEST,
-                "the two hosts: 1.20 GB/s in each direction",
-                f"gloo over {ETHERNET} (16)",
-            ],
-        ),
-        (
-            run(replace(HEALTHY, transports={"NET/Socket": 64}, nodes=(*NODES[:7], FabricNode("node7")))),
-            [
-                OVER_ALL,
-                HALF.format("40.0 GB/s"),
-                "nccl over NET/Socket (64)",
-                "7 hosts of 8 have an active RDMA port, and sockets were used",
-            ],
-        ),
-        (run(replace(HEALTHY, transports={})), [OVER_ALL, HALF.format("40.0 GB/s"), UNKNOWN]),
-        (
-            run(replace(HEALTHY, over_all=(), rounds=(), transports={}, missing=(9,), nodes=HUNG)),
-            [
-                f"unknown (node7: {REASON}; 1 rank reported nothing, rank 9 first)",
-            ],
-        ),
+        (run(None, rules=1), ()),
+        (run(None, hosts=1), ("one device, so nothing lies between devices",)),
+        (run(None), ("unknown (not measured)",)),
+        (run(None, minutes=0.5), ("unknown (a tenth of the run is less than the 10 s that it takes)",)),
+        (run(HEALTHY), (*ALL_AT_ONCE, NCCL)),
+        (run(with_slow(r0p1=1e10, r1p3=9e9, r2p1=1e9)), (OVER_ALL, HALF.format("10.0 GB/s"), NCCL, *SLOW)),
+        (run(OF_GLOO, 2), TWO_HOSTS),
+        (run(ONE_WITHOUT), (*ALL_AT_ONCE, *SOCKETS)),
+        (run(replace(HEALTHY, transports={})), (*ALL_AT_ONCE, UNKNOWN)),
+        (run(UNMEASURED), (f"unknown (node7: {REASON}; 1 rank reported nothing, rank 9 first)",)),
     ],
-)  # fmt: skip
-def test_a_run_says_what_lies_between_its_devices(replay: Replay, expected: list[str]) -> None:
-    assert fabric_text(replay) == expected
+)
+def test_a_run_says_what_lies_between_its_devices(replay: Replay, expected: tuple[str, ...]) -> None:
+    assert tuple(fabric_text(replay)) == expected
 
 
 def test_machines_read_the_figures_and_what_follows_from_them() -> None:
@@ -175,10 +163,7 @@ def test_machines_read_the_figures_and_what_follows_from_them() -> None:
 @pytest.mark.parametrize(
     ("replay", "expected"),
     [
-        (
-            run(HEALTHY, rules=3),
-            f"0.83 of uncoupled (40,960 of 49,350 images/s; {RESNET}, batch 256 on each of 64 ranks{LINKS})",
-        ),
+        (run(HEALTHY, rules=3), KEPT),
         (run(replace(HEALTHY, coupled=DIED), rules=3), "unknown (node7: died)"),
         (run(replace(HEALTHY, coupled=None), rules=3), "unknown (as the fabric)"),
         (run(None, rules=3), "not measured (several ranks, before the span)"),
@@ -215,16 +200,11 @@ def test_the_expected_share_falls_when_gradients_take_longer_than_the_backward_p
         {"seconds": -1.0},
         {"ranks": 7},
         {"ranks": 10**400},
-        *(
-            {"coupled": replace(COUPLED, **wrong)}
-            for wrong in (
-                {"seconds": 0.0},
-                {"uncoupled_per_second": 0.0},
-                {"batch_size": 10**400},
-                {"steps": 0},
-                {"reason": "died", "steps": -1},
-            )
-        ),
+        {"coupled": replace(COUPLED, seconds=0.0)},
+        {"coupled": replace(COUPLED, uncoupled_per_second=0.0)},
+        {"coupled": replace(COUPLED, batch_size=10**400)},
+        {"coupled": replace(COUPLED, steps=0)},
+        {"coupled": replace(DIED, steps=-1)},
     ],
 )
 def test_a_figure_that_nobody_can_measure_is_a_fault_and_shown_nowhere(fields: dict[str, Any]) -> None:

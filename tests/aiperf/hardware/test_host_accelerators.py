@@ -90,6 +90,7 @@ SAYS_MISMATCH = "(exit code 18: Failed to initialize NVML: Driver/library versio
 SAYS_NO_DRIVER = "(exit code 9: NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver)"
 UNKNOWN = "echo 'Failed to initialize NVML: Unknown Error'; exit 255"
 NO_AMD = "echo 'ERROR:root:Driver not initialized (amdgpu not found in modules)'"
+SAYS_NO_AMD = "(exit code 0: ERROR:root:Driver not initialized (amdgpu not found in modules))"
 LOADED = ["nvidia", "/dev/nvidia0", "0000:3b:00.0 10de 030200"]
 MI250 = ["amdgpu", "/dev/kfd", "/dev/dri/renderD128@0000:c1:00.0 1002 038000"]
 LAPTOP = ["amdgpu", "/dev/kfd", "/dev/dri/renderD128@0000:05:00.0 1002 030000", "i915"]
@@ -108,12 +109,7 @@ REPAIR = "have the driver checked, or use the processor with --device cpu"
         ("nvidia-smi", UNKNOWN, LOADED, "(exit code 255: Failed to initialize NVML: Unknown Error)"),
         ("nvidia-smi", NO_DRIVER, LOADED, SAYS_NO_DRIVER),
         ("nvidia-smi", "exit 139", ["/dev/nvidia0"], "(exit code 139: no reason given)"),
-        (
-            "rocm-smi",
-            NO_AMD,
-            MI250,
-            "(exit code 0: ERROR:root:Driver not initialized (amdgpu not found in modules))",
-        ),
+        ("rocm-smi", NO_AMD, MI250, SAYS_NO_AMD),
         ("amd-smi", "echo 'Unable to load'; exit 2", MI250, "(exit code 2: Unable to load)"),
         ("npu-smi", DCMI, ["/dev/davinci0"], "(exit code 0: dcmi module initialize failed)"),
         ("xpu-smi", XPUM, MAX_1550, "(exit code 9: Error: XPUM Service Status Error)"),
@@ -133,6 +129,11 @@ def test_a_loaded_driver_whose_tool_fails_is_refused(
 GIVEN_NONE = "driver is loaded, but none of its devices was given to this process"
 CPU = "; the processor is measured"
 ABSENT = f"not loaded{CPU}"
+TWO_ON_THE_BUS = ["0000:3b:00.0 10de 030000", "0001:1b:00.0 10de 030200", "0000:3b:00.1 10de 040300"]
+ON_THE_BUS = "a device of NVIDIA is on the PCI bus (0000:3b:00.0 and 1 more), but its driver"
+NOT_LOADED, DENIED = "no driver of NVIDIA is loaded", "/dev/kfd: Permission denied"
+NO_TOOL = "no nvidia-smi is installed, and torch finds no device of NVIDIA"
+FAILS = "(nvidia-smi fails (exit code 3: no reason given))"
 ASK = f"; ask the scheduler or the container for them if they are to be measured{CPU}"
 
 
@@ -142,37 +143,17 @@ ASK = f"; ask the scheduler or the container for them if they are to be measured
         # a container, and a job, on a host whose devices were not given to it
         ("nvidia-smi", "", ["nvidia"], f"the NVIDIA {GIVEN_NONE}{ASK}"),
         ("nvidia-smi", None, LOADED[::2], f"the NVIDIA {GIVEN_NONE}{ASK}"),
-        (
-            "nvidia-smi",
-            "exit 3",
-            ["nvidia"],
-            f"the NVIDIA {GIVEN_NONE} (nvidia-smi fails (exit code 3: no reason given)){ASK}",
-        ),
+        ("nvidia-smi", "exit 3", ["nvidia"], f"the NVIDIA {GIVEN_NONE} {FAILS}{ASK}"),
         ("rocm-smi", None, ["amdgpu", "0000:c1:00.0 1002 120000"], f"the AMD {GIVEN_NONE}{ASK}"),
         # no driver
-        (
-            "nvidia-smi",
-            None,
-            ["0000:3b:00.0 10de 030000", "0001:1b:00.0 10de 030200", "0000:3b:00.1 10de 040300"],
-            f"a device of NVIDIA is on the PCI bus (0000:3b:00.0 and 1 more), but its driver is {ABSENT}",
-        ),
-        (
-            "nvidia-smi",
-            NO_DRIVER,
-            [],
-            f"nvidia-smi fails {SAYS_NO_DRIVER}, and no driver of NVIDIA is loaded{CPU}",
-        ),
+        ("nvidia-smi", None, TWO_ON_THE_BUS, f"{ON_THE_BUS} is {ABSENT}"),
+        ("nvidia-smi", NO_DRIVER, [], f"nvidia-smi fails {SAYS_NO_DRIVER}, and {NOT_LOADED}{CPU}"),
         ("xpu-smi", None, ["0000:00:02.0 8086 030000"], ""),
         ("npu-smi", None, ["0000:02:00.0 19e5 030000"], ""),
         # a driver that serves a laptop's graphics
         ("rocm-smi", None, LAPTOP, ""),
         # an installation without the tool
-        (
-            "nvidia-smi",
-            None,
-            LOADED,
-            f"/dev/nvidia0 exists, but no nvidia-smi is installed, and torch finds no device of NVIDIA{CPU}",
-        ),
+        ("nvidia-smi", None, LOADED, f"/dev/nvidia0 exists, but {NO_TOOL}{CPU}"),
         ("nvidia-smi", "", [], ""),
         ("nvidia-smi", "echo 'No devices were found'", [], ""),
     ],
@@ -192,11 +173,7 @@ def test_a_processor_is_measured_and_what_was_not_used_is_noted(
     ("number", "traces", "told"),
     [
         (EPERM, LOADED, f"the NVIDIA {GIVEN_NONE} (/dev/nvidia0: Operation not permitted){ASK}"),
-        (
-            EACCES,
-            MI250,
-            f"torch 2.13.0 sees no device, and /dev/kfd: Permission denied; {host_accelerators.PERMIT}",
-        ),
+        (EACCES, MI250, f"torch 2.13.0 sees no device, and {DENIED}; {host_accelerators.PERMIT}"),
         (EIO, LOADED, f"the NVIDIA driver is loaded, but /dev/nvidia0: Input/output error; {REPAIR}"),
         (ENXIO, LOADED, f"/dev/nvidia0 exists, but nvidia-smi and torch find no device of NVIDIA{CPU}"),
     ],

@@ -28,7 +28,7 @@ from aiperf.journal.events import (
 )
 from aiperf.rules.eligibility import foreseen
 from aiperf.rules.rule import Evidence, Finding, Inspection, Kind, Outcome, Rule
-from aiperf.rules.verdict import KNOWN_IF_RANKED, RULES, RunClass, Verdict, judge
+from aiperf.rules.verdict import KNOWN_IF_RANKED, RULES, RunClass, Verdict, judge, rules_of
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.messages import Coupled, DeviceCheck, Evaluated, Fabric, FabricNode, HostUse, TimedAllReduce
 from tests.aiperf.presets import resolved_preset
@@ -242,6 +242,12 @@ def validated(**fields: Any) -> Callable[[Ranked], None]:
     return lambda run: run.validate(**fields)
 
 
+def joined(**fields: object) -> Callable[[Ranked], None]:
+    return lambda run: run.join(**fields)
+
+
+ELSEWHERE = "the fabric was measured by 2 ranks on 2 hosts, and 2 ranks on 2 hosts trained, not all the same"
+DEVIATED = "rank 2 on node2 (NVIDIA H200) computed other bits after the span than before it"
 SPOILT = {
     "ranked span": [
         (lambda run: run.end_at(3599), "the span is 59.98 minutes; at least 60 are required"),
@@ -269,23 +275,14 @@ SPOILT = {
     ],
     "ranked random seed": [(configured(random_seed=7), "random_seed is 7, not this season's 1")],
     "ranked fabric": [
-        (
-            lambda run: run.join(nodes=(FabricNode("node1"), FabricNode("node9"))),
-            "the fabric was measured by 2 ranks on 2 hosts, and 2 ranks on 2 hosts trained, not all the same",
-        ),
-        (lambda run: run.join(ranks=16), "measured by 16 ranks on 2 hosts, and 2 ranks on 2 hosts trained"),
+        (joined(nodes=(FabricNode("node1"), FabricNode("node9"))), ELSEWHERE),
+        (joined(ranks=16), "measured by 16 ranks on 2 hosts, and 2 ranks on 2 hosts trained"),
     ],
     "ranked disturbance": [
-        (
-            lambda run: run.use(0.051),
-            "5.1 % of the CPU time of node1 went to other programs; at most 5.0 % is",
-        ),
+        (lambda run: run.use(0.051), "5.1 % of the CPU time of node1 went to other programs; at most 5.0 %"),
     ],
     "ranked devices": [
-        (
-            lambda run: run.check({1: "a", 2: "a"}, {1: "a", 2: "b"}),
-            "rank 2 on node2 (NVIDIA H200) computed other bits after the span than before it",
-        ),
+        (lambda run: run.check({1: "a", 2: "a"}, {1: "a", 2: "b"}), DEVIATED),
         (
             lambda run: run.check({1: "a"}, {1: "a"}),
             "rank 2 has no device check in leg 0, though others have",
@@ -305,14 +302,23 @@ def test_each_rule_of_eligibility_says_what_is_missing(
     assert text in run.failed()[rule]
 
 
-def test_a_ranked_run_must_know_how_its_hosts_were_used_unless_it_is_older() -> None:
+def test_a_ranked_run_must_know_how_its_hosts_were_used() -> None:
     run = Ranked()
     run.use(0.01, seconds=2800)
     verdict = judge(run.replay, None)
     unknown = [f.text for f in verdict.unmet if f.rule == "ranked disturbance"]
     assert unknown == ["how the processors of node1; node2 were used was not reported"]
-    run.replay._opened = replace(run.replay.opened, rules=1)
-    assert "ranked disturbance" not in {finding.rule for finding in judge(run.replay, None).findings}
+
+
+@pytest.mark.parametrize(
+    ("name", "rules"), [("disturbance", 1), ("fabric", 1), ("devices", 1), ("coupled", 2)]
+)
+def test_a_run_of_older_rules_is_not_asked_for_what_they_did_not_ask(name: str, rules: int) -> None:
+    run, asked = Ranked(), list[set[str]]()
+    for version in (rules + 1, rules):
+        run.replay._opened = replace(run.replay.opened, rules=version)
+        asked.append({rule.name for rule in rules_of(run.replay)})
+    assert f"ranked {name}" in asked[0] - asked[1]
 
 
 DIED = "node2: rank 2, the first coupled step: its process was killed by signal 9"
@@ -338,8 +344,6 @@ def test_a_ranked_run_must_know_its_coupled_control_and_another_measurement_may_
     run.join(coupled=coupled, over_all=(TimedAllReduce(over_all, 1.0),))
     (unknown,) = [f.text for f in judge(run.replay, None).unmet if f.rule == "ranked coupled"]
     assert text in unknown
-    run.replay._opened = replace(run.replay.opened, rules=2)
-    assert "ranked coupled" not in {finding.rule for finding in judge(run.replay, None).findings}
 
 
 HUNG = (FabricNode("node1"), FabricNode("node2", reason="connecting to all other ranks: no answer in 60 s"))
@@ -366,8 +370,6 @@ def test_a_ranked_run_must_know_its_fabric_and_no_figure_of_it_convicts(
         unknown = [f.text for f in verdict.unmet if f.rule == "ranked fabric"]
         assert unknown == [NO_FABRIC if fabric is None else text]
         assert "ranked fabric" not in run.failed()
-    run.replay._opened = replace(run.replay.opened, rules=1)
-    assert "ranked fabric" not in {finding.rule for finding in judge(run.replay, None).findings}
 
 
 @pytest.mark.parametrize(
@@ -381,7 +383,6 @@ def test_a_ranked_run_must_know_its_fabric_and_no_figure_of_it_convicts(
 def test_devices_that_cannot_be_compared_cost_no_class(
     before: Mapping[int, str], after: Mapping[int, str], outcome: Outcome, text: str
 ) -> None:
-    """A journal of older rules is not asked at all."""
     run = Ranked()
     run.check(before, after)
     verdict = judge(run.replay, None)
@@ -389,8 +390,6 @@ def test_devices_that_cannot_be_compared_cost_no_class(
     assert finding.outcome is outcome
     assert finding.text.startswith(text)
     assert finding not in verdict.unmet
-    run.replay._opened = replace(run.replay.opened, rules=1)
-    assert "ranked devices" not in {each.rule for each in judge(run.replay, None).findings}
 
 
 @pytest.mark.parametrize(

@@ -39,16 +39,6 @@ def test_a_file_arrives_as_it_was(
     assert not is_piece(pack(Quit()))
 
 
-def test_what_cannot_be_written_is_told(files: RunFiles, tmp_path: Path) -> None:
-    files.weights(7).write_bytes(b"weights")
-    (tmp_path / "there").write_text("a file where the directory should be")
-    receiver = Receiver(RunFiles(tmp_path / "there"))
-    for piece in pieces(files, 7):
-        receiver.take(piece)
-    path = tmp_path / "there" / "weights" / "7.safetensors"
-    assert receiver.faults == {path: f"{path} cannot be written: Not a directory; choose another directory"}
-
-
 def test_a_log_arrives_under_the_name_of_its_host_unless_it_is_too_long(
     files: RunFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

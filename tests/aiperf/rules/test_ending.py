@@ -287,13 +287,3 @@ def test_the_way_on_that_is_named_is_one_that_there_is(origin: Origin, way: str)
     tests = f"; {way} and tests the best network" if way else ""
     text = f"no network was tested: the test did not finish{tests}"
     assert lacking(of_origin(UNTESTED, origin)).text == text
-
-
-def test_each_answer_has_the_exit_code_on_which_scripts_rely() -> None:
-    assert {answer.value: answer.exit_code for answer in Answer} == {
-        "VALID": 0,
-        "INVALID": 1,
-        "NO RESULT": 3,
-        "SIMULATED": 4,
-        "INCOMPLETE": 75,
-    }

@@ -110,14 +110,6 @@ def test_a_child_begins_as_its_parent_and_does_not_forget() -> None:
     assert np.max(np.array(grown) / alone) < 1.8
 
 
-def test_a_child_without_the_state_forgets_more() -> None:
-    """Else nobody would need to carry it."""
-    parent = learnt()[0]
-    child = parent.grown(KINDS[1].propose(parent.graph, random.Random(1)))
-    anew = losses(Kept(child.graph, child.weights, {}), FEW)
-    assert np.mean(anew) > 1.03 * np.mean(losses(child, FEW))
-
-
 @pytest.mark.parametrize("at_once", [64, 1 << 20])
 def test_a_validation_is_cut_by_positions(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no more of them than that are on a device at once; the sum does not depend on it."""

@@ -166,35 +166,18 @@ def test_code_is_not_loaded_from_what_others_can_write(copies: dict[str, str], t
     assert not file.is_symlink()
 
 
-@pytest.mark.parametrize("planted", ["open", "link"])
 def test_a_planted_cache_is_replaced_by_a_temporary_folder_and_a_second_is_a_line(
-    planted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a link leads to stays as it is."""
     cache, temporary = tmp_path / "cache/aiperf-hpc", tmp_path / f"aiperf-hpc-{os.getuid()}"
-    (tmp_path / "outside").mkdir(mode=0o700)
     monkeypatch.setattr(kernels.tempfile, "gettempdir", lambda: str(tmp_path))
-
-    def plant(path: Path) -> None:
-        path.parent.mkdir(exist_ok=True)
-        if planted == "link":
-            path.symlink_to(tmp_path / "outside")
-        else:
-            path.mkdir()
-            path.chmod(0o777)
-
-    plant(cache)
+    cache.mkdir(parents=True)
+    cache.chmod(0o777)
     assert kernels._folder(environment(tmp_path / "cache")) == temporary
-    temporary.rmdir()
-    plant(temporary)
-    how = (
-        "is a symbolic link"
-        if planted == "link"
-        else r"can be changed by other users \(mode 777; `chmod go-w` corrects it\)"
-    )
+    temporary.chmod(0o777)
+    how = r"can be changed by other users \(mode 777; `chmod go-w` corrects it\)"
     with pytest.raises(NotBuilt, match=rf"^{temporary} {how}; set XDG_CACHE_HOME to a folder of your own$"):
         kernels._folder(environment(tmp_path / "cache"))
-    assert list((tmp_path / "outside").iterdir()) == []
 
 
 RUNTIMES = r"""

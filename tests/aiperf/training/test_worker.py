@@ -182,7 +182,7 @@ def test_a_trial_from_its_first_step_to_its_kept_weights(tmp_path: Path) -> None
     assert [line["correct"] for line in log if "of" in line] == [segment.tally.correct for segment in closed]
 
 
-@pytest.mark.parametrize(("faster", "threads"), [(0.05, 2), (0.095, 1)])
+@pytest.mark.parametrize(("faster", "threads"), [(0.05, 2), (0.12, 1)])
 def test_a_trial_has_the_threads_that_are_best_for_it_and_says_so(
     tmp_path: Path, faster: float, threads: int
 ) -> None:

@@ -116,22 +116,6 @@ def test_what_the_search_rests_on_is_recorded() -> None:
     assert found(tuning_name="optuna", search_name="bayesian") == {"optuna", "scikit-learn", "numpy"}
 
 
-def test_a_third_of_a_rung_is_trained_on_to_the_next() -> None:
-    found = trials(replayed(timed(HALVING, minutes=1.5, groups=1)))
-    by_number = {trial.number: trial for trial in found}
-    assert {trial.epochs for trial in found} >= {1, 2, 6}
-    for trial in found:
-        if trial.parent is not None and not trial.morphisms:
-            began = by_number[trial.parent]
-            assert (began.epochs, trial.epochs) in ((1, 2), (2, 6), (6, 18))
-            assert trial.hyper.momentum == began.hyper.momentum
-        else:
-            assert trial.epochs == 1
-    promoted = [trial for trial in found if trial.epochs == 2]
-    # A few more than a third: who was among the best of a small rung may not be when it has grown.
-    assert len(promoted) <= 0.4 * len([trial for trial in found if trial.epochs == 1])
-
-
 def test_a_child_keeps_the_hyper_parameters_of_its_parent() -> None:
     """Also those that a lack of memory has changed."""
     found = replayed(timed({"search.population": 2}, groups=1, minutes=0.5, out_of_memory=frozenset({0})))

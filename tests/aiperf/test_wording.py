@@ -45,18 +45,9 @@ def test_a_share_has_two_digits_that_matter(share: float | None, digits: int, te
     assert percent(share, digits) == text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (1, "1 second"),
-        (0.5, "0.5 seconds"),
-        (119, "119 seconds"),
-        (119.97, "2 minutes"),
-        (7272, "2.02 hours"),
-    ],
-)
-def test_a_duration_names_its_unit(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+def test_a_duration_names_its_unit() -> None:
+    texts = {1: "1 second", 0.5: "0.5 seconds", 119: "119 seconds", 119.97: "2 minutes", 7272: "2.02 hours"}
+    assert {seconds: duration(seconds) for seconds in texts} == texts
 
 
 def test_energy_is_in_what_is_paid_for() -> None:
@@ -77,16 +68,10 @@ def test_an_interval_has_its_unit_once() -> None:
     assert rates(999.9e9, 1.2e12) == "999.9 GOPS to 1.200 TOPS"
 
 
-@pytest.mark.parametrize(
-    ("iso", "text"),
-    [
-        ("2026-05-04T08:00:00+00:00", "4 May 2026, 08:00 UTC"),
-        ("2026-05-04T08:00:00+02:00", "4 May 2026, 08:00"),
-        ("<b>now</b>", "<b>now</b>"),
-    ],
-)
-def test_a_time_of_day_is_spoken_and_nothing_else_is_touched(iso: str, text: str) -> None:
-    assert moment(iso) == text
+def test_a_time_of_day_is_spoken_and_nothing_else_is_touched() -> None:
+    assert moment("2026-05-04T08:00:00+00:00") == "4 May 2026, 08:00 UTC"
+    assert moment("2026-05-04T08:00:00+02:00") == "4 May 2026, 08:00"
+    assert moment("<b>now</b>") == "<b>now</b>"
 
 
 def test_a_class_is_spoken_in_words() -> None:

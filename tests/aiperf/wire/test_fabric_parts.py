@@ -113,25 +113,17 @@ def coupled(part: FabricPart, **fields: object) -> FabricPart:
     return replace(part, coupled=replace(timed, **fields))  # type: ignore[arg-type]
 
 
+HALF_DONE = [*map(coupled, PARTS[:2]), *(coupled(p, done=4, reason=f"as {p.rank}") for p in PARTS[2:])]
+DEAD = coupled(PARTS[1], done=DIED, reason="died")
+ONE_DEAD = [coupled(PARTS[0], done=4, reason="waits"), DEAD, stopped(3, 8, "hangs")]
+
+
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
         ([coupled(part) for part in PARTS], ""),
-        (
-            [
-                *map(coupled, PARTS[:2]),
-                *(coupled(part, done=4, reason=f"as {part.rank}") for part in PARTS[2:]),
-            ],
-            "node1: rank 3, as 3",
-        ),
-        (
-            [
-                coupled(PARTS[0], done=4, reason="waits"),
-                coupled(PARTS[1], done=DIED, reason="died"),
-                stopped(3, 8, "hangs"),
-            ],
-            "node0: rank 2, died; node1: rank 3, hangs",
-        ),
+        (HALF_DONE, "node1: rank 3, as 3"),
+        (ONE_DEAD, "node0: rank 2, died; node1: rank 3, hangs"),
     ],
 )
 def test_the_coupled_control_is_that_of_all_ranks_or_names_those_that_were_waited_for(

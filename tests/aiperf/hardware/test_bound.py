@@ -8,7 +8,7 @@ import pytest
 
 from aiperf.hardware.bound import MOST_OF_THE_PEAK, TOP_HERTZ, bound_ops_per_second, processor_ops_per_second
 from aiperf.hardware.peak import GIB
-from aiperf.wire.messages import Processor, Ready
+from aiperf.wire.messages import Processor
 from tests.journals import READY
 
 ZEN_3 = Processor("x86_64", logical=128, top_hertz=3.5e9, flags=("avx", "avx2", "fma", "sse2"))
@@ -35,43 +35,39 @@ def test_a_processor_by_its_instructions(processor: Processor, format: str, boun
     assert found == (None if bound is None else pytest.approx(bound))
 
 
+def test_ranks_of_one_host_share_its_processors() -> None:
+    ranks = [replace(READY, rank=rank, host="a", processor=ZEN_3) for rank in (1, 2)]
+    one = processor_ops_per_second(ZEN_3, "fp32")
+    assert one is not None
+    assert bound_ops_per_second(ranks, "fp32") == pytest.approx(one)
+    elsewhere = [*ranks, replace(ranks[0], rank=3, host="b")]
+    assert bound_ops_per_second(elsewhere, "fp32") == pytest.approx(2 * one)
+
+
+def test_other_devices_have_their_listed_peak_each() -> None:
+    ranks = [replace(READY, rank=rank, host="a", device="NVIDIA H200", processor=None) for rank in (1, 2)]
+    assert bound_ops_per_second(ranks, "bf16") == pytest.approx(2 * MOST_OF_THE_PEAK * 989.5e12)
+
+
+@pytest.mark.parametrize("gib", [64, 128, 10**6])
+def test_no_memory_that_is_claimed_removes_a_bound(gib: int) -> None:
+    """The name stands for one stack and for both, and the bound is that of both."""
+    ready = replace(READY, device="Intel(R) Data Center GPU Max 1550", memory_bytes=gib * GIB)
+    assert bound_ops_per_second([ready], "bf16") == pytest.approx(2 * MOST_OF_THE_PEAK * 419.5e12)
+
+
+def test_no_processor_that_is_claimed_beside_a_listed_device_widens_its_bound() -> None:
+    claimed = replace(ZEN_3, logical=10**9)
+    ranks = [replace(READY, rank=1, device="NVIDIA H200", processor=claimed)]
+    assert bound_ops_per_second(ranks, "bf16") == pytest.approx(MOST_OF_THE_PEAK * 989.5e12)
+
+
 def test_no_clock_is_believed_beyond_the_fastest_there_is() -> None:
     claimed = replace(ZEN_3, top_hertz=1e15)
     assert processor_ops_per_second(claimed, "fp32") == pytest.approx(128 * TOP_HERTZ * 32)
 
 
-ON_ZEN_3 = replace(READY, rank=1, host="a", processor=ZEN_3)
-TWO = [ON_ZEN_3, replace(ON_ZEN_3, rank=2)]
-H200 = replace(READY, rank=1, host="a", device="NVIDIA H200", processor=None)
-MAX_1550 = replace(READY, device="Intel(R) Data Center GPU Max 1550")
-
-
-@pytest.mark.parametrize(
-    ("ranks", "format", "bound"),
-    [
-        (TWO, "fp32", 128 * 3.5e9 * 32),  # they share the processors
-        (
-            [ON_ZEN_3, replace(ON_ZEN_3, rank=2), replace(ON_ZEN_3, rank=3, host="b")],
-            "fp32",
-            256 * 3.5e9 * 32,
-        ),
-        ([H200, replace(H200, rank=2)], "bf16", 2 * MOST_OF_THE_PEAK * 989.5e12),
-        # Nothing that is claimed removes or widens it: neither another processor nor any memory.
-        ([replace(H200, processor=replace(ZEN_3, logical=10**9))], "bf16", MOST_OF_THE_PEAK * 989.5e12),
-        *(
-            ([replace(MAX_1550, memory_bytes=gib * GIB)], "bf16", 2 * MOST_OF_THE_PEAK * 419.5e12)
-            for gib in (
-                64,
-                128,
-                10**6,
-            )  # one stack or both, by the same name: the bound is that of both
-        ),
-        ([H200, replace(READY, rank=2, device="Abacus 9")], "bf16", None),
-        ([], "bf16", None),
-    ],
-)
-def test_devices_together_have_the_bounds_of_each(
-    ranks: list[Ready], format: str, bound: float | None
-) -> None:
-    found = bound_ops_per_second(ranks, format)
-    assert found == (None if bound is None else pytest.approx(bound))
+def test_one_device_without_a_bound_leaves_all_without() -> None:
+    ranks = [replace(READY, rank=1, device="NVIDIA H200"), replace(READY, rank=2, device="Abacus 9")]
+    assert bound_ops_per_second(ranks, "bf16") is None
+    assert bound_ops_per_second([], "bf16") is None

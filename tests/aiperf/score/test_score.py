@@ -324,6 +324,7 @@ def test_operations_lie_at_the_end_of_their_step() -> None:
     expected[1:5] = [60.0] * 4
     expected[9:11] = [10.0, 10.0]  # the batches of the validation: two of ten images
     assert list(found.ops_per_second) == expected
+    assert found.variation == pytest.approx(224.556**0.5 / (260 / 60), rel=1e-5)  # √(E[x²] − E[x]²) / E[x]
 
 
 def line(replay: Replay) -> Timeline:

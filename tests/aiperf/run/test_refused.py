@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from aiperf.config import Config
+from aiperf.device import first_kind
 from aiperf.errors import ConfigError, DataError, WorldError
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
@@ -15,6 +16,7 @@ from aiperf.ranks.rank_options import RankOptions
 from aiperf.ranks.ranks import Ranks
 from aiperf.run.checks import refuse_secrets
 from aiperf.run.run import _removed_if_refused, begin
+from tests.aiperf.commands.typed import Typed
 from tests.aiperf.groups import FakeWorld, Refuses
 from tests.aiperf.presets import resolved_preset
 
@@ -57,3 +59,23 @@ def test_what_was_in_the_directory_stays(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         refused()
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_devices_that_torch_does_not_see_are_not_replaced_by_the_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if first_kind() != "cpu":
+        pytest.skip("torch sees the devices of this host")
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho 'GPU 0: NVIDIA T4 (UUID: GPU-5a)'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    typed = Typed(monkeypatch, capsys)
+    assert typed("run", "--directory", tmp_path / "run") == 1
+    last = typed.err.splitlines()[-1]
+    assert last.startswith("aiperf-hpc: rank 1 on ")
+    assert "nvidia-smi lists 1 device, torch " in last
+    assert last.endswith("install the matching build of torch, or use the processor with --device cpu")
+    assert not (tmp_path / "run").exists()

@@ -41,13 +41,14 @@ PINNING = "{allowPrivilegeEscalation: false, capabilities: {drop: [ALL], add: [I
 # START COMMAND…: the exit code is that of the master, in other pods that of the last rank which failed.
 START = f"""\
 start='
-own=() master= code=0
-trap "[[ -z \\$master ]] || kill -USR1 \\$master" USR1
+own=() master= warned= code=0
+trap "warned=1; [[ -z \\$master ]] || kill -USR1 \\$master" USR1
 for ((rank = index * devices + 1; rank <= (index + 1) * devices; rank++)); do
     RANK=$rank "$@" &
     own+=($!)
 done
 ((index)) || {{ RANK=0 "$@" & master=$!; own=($!); }}
+[[ -z $warned || -z $master ]] || kill -USR1 "$master" # it was warned before $master was known
 for process in "${{own[@]}}"; do
     wait "$process"
     ended=$?
@@ -55,6 +56,7 @@ for process in "${{own[@]}}"; do
         wait "$process"
         ended=$?
     done
+    ((ended <= 128)) || {{ wait "$process"; ended=$?; }} # it ended right after a warning
     ((ended == 0)) || code=$((index ? {LOST} : ended))
 done
 exit "$code"'"""

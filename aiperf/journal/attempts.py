@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from aiperf.journal.columns import ValidationRow, Validations
 from aiperf.journal.events import (
     Began,
     Dispatched,
@@ -135,7 +137,7 @@ class Leg:
         return self.deadline is None or end <= self.deadline
 
 
-@dataclass(frozen=True, slots=True)  # a long run has a million of them
+@dataclass(frozen=True)
 class Validation:
     """A closed segment with its times, in seconds of its leg."""
 
@@ -154,11 +156,6 @@ class Validation:
         return f"trial {self.segment.trial}, segment {self.segment.index}"
 
 
-def best_of(validations: Iterable[Validation]) -> Validation | None:
-    """The first validation with the lowest unbounded error; None if there are none."""
-    return min(validations, key=lambda validation: validation.segment.unbounded, default=None)
-
-
 @dataclass(slots=True)  # a long run has a hundred thousand of them
 class Attempt:
     """One attempt to train a trial, from its dispatch on."""
@@ -168,12 +165,15 @@ class Attempt:
     dispatched: Dispatched
     leg: Leg
     dispatch_time: float
+    table: Validations = field(repr=False)
+    """The validations of all attempts."""
+    places: array[int] = field(default_factory=lambda: array("q"))
+    """The rows of its own in that table, in order."""
     began: Began | None = None
     begin_time: float | None = None
     """Time of the line `Began`; `began.end` is the time at which it began."""
     fallback: Fallback | None = None
     """The fallback after which its steps are eager, if there was one."""
-    validations: list[Validation] = field(default_factory=list)
     ended: Ended | None = None
     end_time: float | None = None
     """Time of the line `Ended`."""
@@ -206,9 +206,25 @@ class Attempt:
         return self.leg.began.groups[self.group]
 
     @property
+    def num_closed(self) -> int:
+        """Number of its validations, which is that of its closed segments."""
+        return len(self.places)
+
+    @property
+    def rows(self) -> list[ValidationRow]:
+        """The numbers of its validations. What looks at all validations of a long run reads these, or the
+        columns of `Replay.validations`."""
+        return [self.table.row(place) for place in self.places]
+
+    @property
+    def validations(self) -> list[Validation]:
+        """Its validations, made of their rows."""
+        return [self._validation(place) for place in self.places]
+
+    @property
     def validated_steps(self) -> int:
         """Number of steps in the segments that validations closed."""
-        return sum(validation.segment.steps for validation in self.validations)
+        return sum(row.steps for row in self.rows)
 
     @property
     def state(self) -> State:
@@ -223,39 +239,37 @@ class Attempt:
     def chosen_from(self) -> bool:
         """Whether its network can be the best one of the run: it ended by itself, by the deadline or by a
         limit, and a network was kept."""
-        return self.state in (State.COMPLETE, State.STOPPED) and self.best_validation is not None
+        return self.state in (State.COMPLETE, State.STOPPED) and self._best is not None
 
     @property
     def curve(self) -> list[tuple[int, float]]:
         """Pairs of training examples so far and unbounded validation error, for the validations in time. The
         search compares trials by it."""
         curve, examples = [], 0
-        for validation in self.validations:
-            examples += validation.segment.train_examples
-            if validation.in_time:
-                curve.append((examples, validation.segment.unbounded))
+        for row in self.rows:
+            examples += row.train_examples
+            if row.in_time:
+                curve.append((examples, row.unbounded))
         return curve
 
     @property
     def best_validation(self) -> Validation | None:
         """The validation whose network was kept; until that is known, the first with the lowest unbounded
         error."""
-        kept = self.kept
-        if kept is None:
-            return best_of(self.chosen_among)
-        return None if kept == NOTHING_KEPT else self.validations[kept]
+        return None if self._best is None else self._validation(self._best)
 
     @property
-    def chosen_among(self) -> list[Validation]:
-        """The validations that could be the best one: those up to the kept one, otherwise those in time.
+    def chosen_among(self) -> Sequence[int]:
+        """The rows of the validations that could be the best: those up to the kept one, otherwise those in
+        time.
 
         Messages take time, and the master may stall, so near the deadline a validation can be in time for its
         group and too late for the journal, or, rarely, the other way round. Which network is kept is then the
         group's decision; what is credited is decided by the journal alone.
         """
         if self.kept is None:
-            return [validation for validation in self.validations if validation.in_time]
-        return self.validations[: self.kept + 1]
+            return [place for row, place in zip(self.rows, self.places) if row.in_time]
+        return self.places[: self.kept + 1]
 
     @property
     def kept(self) -> int | None:
@@ -266,12 +280,34 @@ class Attempt:
     @property
     def error(self) -> float | None:
         """Validation error of the network that was kept."""
-        return None if (best := self.best_validation) is None else best.segment.error
+        return None if self._best is None else self.table.tallies[self._best].error
 
     @property
     def unbounded(self) -> float | None:
         """Unbounded validation error of that network, by which the best one of a run is chosen."""
-        return None if (best := self.best_validation) is None else best.segment.unbounded
+        return None if self._best is None else self.table.tallies[self._best].unbounded
+
+    @property
+    def _best(self) -> int | None:
+        """The row of `best_validation`."""
+        if (kept := self.kept) is not None:
+            return None if kept == NOTHING_KEPT else self.places[kept]
+        return min(self.chosen_among, key=lambda place: self.table.row(place).unbounded, default=None)
+
+    def _validation(self, place: int) -> Validation:
+        row = self.table.row(place)
+        segment = Segment(
+            trial=self.trial.number,
+            attempt=self.number,
+            index=row.segment,
+            steps=row.steps,
+            train_examples=row.train_examples,
+            train_seconds=row.train_seconds,
+            tally=self.table.tallies[place],
+            validate_seconds=row.validate_seconds,
+            skipped=row.skipped,
+        )
+        return Validation(segment, row.end, row.t, row.in_time, self.table.logs[place])
 
 
 @dataclass(slots=True)

@@ -1,16 +1,21 @@
-"""All work of a run in columns, because a long run has millions of blocks of steps."""
+"""All work of a run in columns, because a long run has millions of blocks of steps and of validations."""
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Sequence
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aiperf.journal.events import BlockRow
+from aiperf.journal.events import BlockRow, ClosedRow
+from aiperf.tasks.tally import Tally
+
+WHOLE, REAL, FLAG = "q", "d", "?"
+"""Kinds of columns: 64-bit whole numbers, doubles, and true or false, as `struct` and numpy call them."""
+KINDS = {int: WHOLE, float: REAL, bool: FLAG}
 
 
 @dataclass(frozen=True)
@@ -47,40 +52,52 @@ class Totals:
 
 
 @dataclass
-class Blocks:
-    """Columns with one row per `Stepped` line, in the order of the journal."""
+class Table:
+    """Rows of numbers, packed one after the other: a third of the memory of an object for each."""
 
-    attempts: array[int] = field(default_factory=lambda: array("q"))
-    """Index of the attempt among all attempts of the run."""
-    segments: array[int] = field(default_factory=lambda: array("q"))
-    steps: array[int] = field(default_factory=lambda: array("q"))
-    examples: array[int] = field(default_factory=lambda: array("q"))
-    seconds: array[float] = field(default_factory=lambda: array("d"))
-    ends: array[float] = field(default_factory=lambda: array("d"))
-    """Times in seconds of the leg at which the blocks ended."""
-    times: array[float] = field(default_factory=lambda: array("d"))
-    """Times in seconds of the leg at which the lines were written."""
-    finite: array[int] = field(default_factory=lambda: array("b"))
-    """Whether the loss was finite: 1 or 0."""
+    COLUMNS: ClassVar[Mapping[str, str]]
+    """Names of the columns, and their kinds."""
+    _row: ClassVar[struct.Struct]
+    _type: ClassVar[np.dtype[Any]]
+    _packed: bytearray = field(default_factory=bytearray)
+
+    def __init_subclass__(cls) -> None:
+        cls._row = struct.Struct("=" + "".join(cls.COLUMNS.values()))
+        cls._type = np.dtype(list(cls.COLUMNS.items()))
+
+    def __len__(self) -> int:
+        return len(self._packed) // self._row.size
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """All rows as they are held. No row can be appended as long as somebody keeps them."""
+        rows: NDArray[Any] = np.frombuffer(self._packed, self._type)
+        return rows
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A copy of a column, which later rows do not change."""
+        column: NDArray[Any] = self.rows[name].copy()
+        return column
+
+
+class Blocks(Table):
+    """One row per `Stepped` line, in the order of the journal."""
+
+    COLUMNS: ClassVar = {
+        "attempts": WHOLE,  # index of the attempt among all attempts of the run
+        "segments": WHOLE,
+        "steps": WHOLE,
+        "examples": WHOLE,
+        "seconds": REAL,
+        "ends": REAL,  # times in seconds of the leg at which the blocks ended
+        "times": REAL,  # and at which the lines were written
+        "finite": FLAG,  # whether the loss was finite
+    }
 
     def append(self, attempt: int, t: float, row: BlockRow) -> None:
         _, _, segment, steps, examples, seconds, loss, end = row
-        self.attempts.append(attempt)
-        self.segments.append(segment)
-        self.steps.append(steps)
-        self.examples.append(examples)
-        self.seconds.append(seconds)
-        self.ends.append(end)
-        self.times.append(t)
-        self.finite.append(loss is not None)
-
-    def __len__(self) -> int:
-        return len(self.attempts)
-
-    def column(self, name: str) -> NDArray[Any]:
-        """A copy of a column, which later appends do not change."""
-        column: array[Any] = getattr(self, name)
-        return np.array(column)
+        finite = loss is not None
+        self._packed += self._row.pack(attempt, segment, steps, examples, seconds, end, t, finite)
 
     def totals(self, num_segments: Sequence[int]) -> Totals:
         """Sums over the blocks of each segment. `num_segments` is the number of segments of each attempt,
@@ -99,10 +116,57 @@ class Blocks:
         places: NDArray[np.int64] = first[self.column("attempts")] + self.column("segments")
         return places
 
-    def followed_by(self, name: str, values: Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
-        """A column, continued by the values of validations. Nobody can write to it, because all callers of
-        `Replay.pieces` share it."""
-        column = self.column(name)
-        joined = np.concatenate([column, np.array(values, dtype=column.dtype)])
-        joined.setflags(write=False)
-        return joined
+
+class ValidationRow(NamedTuple):
+    """The numbers of a validation."""
+
+    attempt: int
+    """Index of the attempt among all attempts of the run."""
+    segment: int
+    """Index within the attempt."""
+    steps: int
+    train_examples: int
+    train_seconds: float
+    of: int
+    """Number of validation examples."""
+    validate_seconds: float
+    skipped: int
+    end: float
+    t: float
+    in_time: bool
+    unbounded: float
+    """Error by which the best one is chosen."""
+
+
+@dataclass
+class Validations(Table):
+    """One row per `Closed` line, in the order of the journal, and what is no number of it in lists."""
+
+    COLUMNS: ClassVar = {name: KINDS[kind] for name, kind in get_type_hints(ValidationRow).items()}
+    tallies: list[Tally] = field(default_factory=list)
+    logs: list[str] = field(default_factory=list)
+    """Hashes over the logs of the groups (`Closed.logs`)."""
+    _order: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64), compare=False)
+
+    def append(self, attempt: int, t: float, row: ClosedRow, in_time: bool) -> None:
+        _, _, segment, steps, examples, trained, tally, took, skipped, end, logs = row
+        own, end_t = (attempt, segment, steps, examples, trained), (end, t, in_time, tally.unbounded)
+        self._packed += self._row.pack(*own, tally.of, took, skipped, *end_t)
+        self.tallies.append(tally)
+        self.logs.append(logs)
+
+    def row(self, place: int) -> ValidationRow:
+        """The numbers of the validation of this line, counted from 0."""
+        return ValidationRow._make(self._row.unpack_from(self._packed, place * self._row.size))
+
+    @property
+    def by_attempt(self) -> NDArray[np.int64]:
+        """The places of all rows in another order: those of the first attempt before those of the second."""
+        if len(self._order) != len(self):
+            self._order = np.argsort(self.column("attempt"), kind="stable")
+        return self._order
+
+    def ordered(self, name: str) -> NDArray[Any]:
+        """A copy of a column in the order of `by_attempt`."""
+        ordered: NDArray[Any] = self.rows[name][self.by_attempt]
+        return ordered

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from aiperf.config import Config
 from aiperf.journal.words import TERMINATED as TERMINATED
+from aiperf.tasks.tally import Tally
 from aiperf.wire.clocks import ClockReading
 from aiperf.wire.messages import (
     Ceiling,
@@ -239,11 +240,6 @@ class Stepped(Event):
         return cls(StepBlock(*row[:-1]), row[-1])
 
 
-BlockRow = tuple[int, int, int, int, int, float, float | None, float]
-"""A block of steps without names (`Stepped.row`), of which a long journal has too many to make objects."""
-_FIELDS_OF_BLOCK: Callable[[StepBlock], Any] = attrgetter(*(each.name for each in fields(StepBlock)))
-
-
 @dataclass(frozen=True)
 class Closed(Event):
     """A validation closed a segment."""
@@ -253,6 +249,24 @@ class Closed(Event):
     logs: str = ""
     """SHA-256 over the digests of the logs of the group's ranks, each up to and including the line of this
     validation; empty if the group writes no logs."""
+
+    @property
+    def row(self) -> ClosedRow:
+        """The fields of the segment in their order, then the end and the hash."""
+        return (*_FIELDS_OF_SEGMENT(self.segment), self.end, self.logs)
+
+    @classmethod
+    def of(cls, row: ClosedRow) -> Closed:
+        return cls(Segment(*row[:-2]), *row[-2:])
+
+
+# Blocks of steps and validations without names, of which a long journal has too many to make objects.
+BlockRow = tuple[int, int, int, int, int, float, float | None, float]
+ClosedRow = tuple[int, int, int, int, int, float, Tally, float, int, float, str]
+_FIELDS_OF_BLOCK: Callable[[StepBlock], Any] = attrgetter(*(each.name for each in fields(StepBlock)))
+_FIELDS_OF_SEGMENT: Callable[[Segment], Any] = attrgetter(*(each.name for each in fields(Segment)))
+IN_ROWS = frozenset({Stepped, Closed})
+"""Events that are read as rows (`row`), and made of them (`of`) only where somebody looks at one."""
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from aiperf.errors import JournalError
 from aiperf.journal import strict
-from aiperf.journal.events import Event, Line, Opened
+from aiperf.journal.events import IN_ROWS, Closed, Event, Line, Opened, Stepped
 from aiperf.journal.hidden import Hider, shown
 from aiperf.journal.lock import Lock
 from aiperf.journal.names import Names, PrivateFile
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RUNS, RunFiles, run_directories
-from aiperf.journal.usual_lines import UsualLines
+from aiperf.journal.usual_lines import Read, UsualLines
 from aiperf.os_error import OUT_OF_ROOM, unreadable, unwritable
 from aiperf.tasks.data import NoSuchTask
 from nas.bounded import LONGEST_LINE, lines, opened
@@ -67,24 +68,20 @@ class JournalReader:
         Raises JournalError for a file that does not exist, is not a journal, has another version, or is
         damaged (with the number of the line). A broken chain is reported with its line, not raised.
         """
-        yield from map(self._read, self._new_raw_lines())
+        for raw in self._new_raw_lines():
+            t, kind, content, chain = self._read(raw)
+            intact = self._is_intact(raw, chain)
+            yield Line(self._number, t, _event(kind, content), chain, intact)
 
     def fold_into(self, replay: Replay) -> Iterator[Line]:
-        """Adds the new lines to a replay, and yields each that is not a block of steps once it was added.
-
-        Blocks are more than a third of a long journal; no event is made of them. Raises JournalError as
-        `new_lines`.
-        """
+        """Adds the new lines to a replay, and yields each once it was added, except those that are read as
+        rows (`IN_ROWS`), which are most of a long journal. Raises JournalError as `new_lines`."""
         for raw in self._new_raw_lines():
-            block = self._usual.block(raw) if self._number else None
-            if block is None:
-                line = self._read(raw)
-                replay.add_line(line)
-                yield line
-            else:
-                t, row, chain = block
-                intact = self._is_intact(raw, chain)
-                replay.add_block(self._number, t, row, chain, intact)
+            t, kind, content, chain = self._read(raw)
+            intact = self._is_intact(raw, chain)
+            replay.add_read(self._number, t, kind, content, chain, intact)
+            if kind not in IN_ROWS:
+                yield Line(self._number, t, _event(kind, content), chain, intact)
 
     def _new_raw_lines(self) -> Iterator[bytes]:
         try:
@@ -101,10 +98,9 @@ class JournalReader:
         except OSError as error:
             raise JournalError(unreadable(error, self.path, "give a run directory")) from None
 
-    def _read(self, raw: bytes) -> Line:
+    def _read(self, raw: bytes) -> Read:
         number = self._number + 1
-        t, event, chain = (number > 1 and self._usual.read(raw, self.names)) or self._parsed(number, raw)
-        return Line(number, t, event, chain, self._is_intact(raw, chain))
+        return (number > 1 and self._usual.read(raw, self.names)) or self._parsed(number, raw)
 
     def _is_intact(self, raw: bytes, chain: str) -> bool:
         """Goes on to the next line, and returns whether the chain of this one is that of its text."""
@@ -112,7 +108,7 @@ class JournalReader:
         self.chain, self._number, self.offset = chain, self._number + 1, self.offset + len(raw)
         return intact
 
-    def _parsed(self, number: int, raw: bytes) -> tuple[float, Event, str]:
+    def _parsed(self, number: int, raw: bytes) -> Read:
         """Reads a line as JSON. The first line names the private file whose values are shown from then on."""
         try:
             if len(raw) > LONGEST_LINE:
@@ -128,7 +124,7 @@ class JournalReader:
             event = decode(Event, shown(record, self.names))
             if type(t) is not float or type(chain) is not str:
                 raise RecordError("`t` or `chain` is not of its type")
-            return t, event, chain
+            return t, type(event), event.row if isinstance(event, (Stepped, Closed)) else event, chain
         except NoSuchTask as error:
             raise JournalError(
                 f"{self.path} is of a task that is not installed: {error}; install its package"
@@ -342,6 +338,11 @@ class JournalWriter:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+def _event(kind: type[Event], content: Any) -> Event:
+    event: Event = kind.of(content) if issubclass(kind, (Stepped, Closed)) else content
+    return event
 
 
 def never_begun(path: Path) -> bool:

@@ -7,31 +7,29 @@ are folded into the same state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aiperf.config import AUTO_STEP, EAGER, ENGINES
 from aiperf.journal import events
-from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory, Validation
-from aiperf.journal.columns import Blocks, Pieces, Totals
+from aiperf.journal.attempts import Attempt, Leg, Stall, TrialStory
+from aiperf.journal.columns import Blocks, Pieces, Totals, ValidationRow, Validations
 from aiperf.journal.compression import whole_line
 from aiperf.journal.events import Line
 from aiperf.wire.messages import NOTHING_KEPT, Evaluated, Ready
 from aiperf.wire.trial import State
-from nas.reader import maker_of
 from nas.record import RecordError
 
 TOLD = (State.COMPLETE, State.STOPPED, State.FAILED)
 """States in which a group may report the end of a trial; LOST follows from its silence instead."""
 
-DECISIONS = (events.Dispatched, events.Ended, events.GroupLost, events.LegBegan)
+DECISIONS = frozenset({events.Dispatched, events.Ended, events.GroupLost, events.LegBegan})
 """Events that determine what the search proposes."""
-
-_VALIDATION = maker_of(Validation)
 
 AFTER_THE_END = (
     events.Beat,
@@ -66,6 +64,7 @@ class Replay:
         """Ended attempts in the order of their lines, which is the order in which the search learns of
         them."""
         self.blocks = Blocks()
+        self.validations = Validations()
         self.best: TrialStory | None = None
         """The trial with the lowest validation error among those that ended by themselves or by a limit; of
         equal ones the first to end."""
@@ -124,11 +123,6 @@ class Replay:
         return [event for leg in self.timed_legs for event in leg.ranks]
 
     @property
-    def validations(self) -> list[Validation]:
-        """All validations, those of the first attempt before those of the second."""
-        return [validation for attempt in self.attempts for validation in attempt.validations]
-
-    @property
     def num_legs(self) -> int:
         return len(self.legs)
 
@@ -172,43 +166,44 @@ class Replay:
         """Number of the trial that is dispatched next."""
         return len(self.trials)
 
+    def name_of(self, row: ValidationRow) -> str:
+        """A validation in words."""
+        return f"trial {self.attempts[row.attempt].trial.number}, segment {row.segment}"
+
     def totals(self) -> Totals:
         """Sums over the blocks of each segment. Each attempt has one segment more than were closed."""
-        return self.blocks.totals([len(attempt.validations) + 1 for attempt in self.attempts])
+        return self.blocks.totals([attempt.num_closed + 1 for attempt in self.attempts])
 
     def pieces(self) -> Pieces:
         """All work of the run. Score and rules use the same columns many times, so they are made once."""
         if self._pieces is None or self._pieces[0] != self.lines:
-            self._pieces = self.lines, _pieces(self.blocks, self.attempts, self.validations)
+            self._pieces = self.lines, _pieces(self)
         return self._pieces[1]
 
     def add_line(self, line: Line) -> None:
         """Folds in the next line of the journal as it was read."""
         number, t, event, chain, intact = line
-        if not intact:
-            self.broken.append(number)
-        self.last_chain = chain
-        if not self.begin_chain and isinstance(event, events.LegBegan):
-            self.begin_chain = chain
-        self.add(t, event)
+        self.add_read(number, t, type(event), _content(event), chain, intact)
 
-    def add_block(self, number: int, t: float, row: events.BlockRow, chain: str, intact: bool) -> None:
-        """Folds in a line `Stepped` that was read without making an event of it."""
+    def add_read(
+        self, number: int, t: float, kind: type[events.Event], content: Any, chain: str, intact: bool
+    ) -> None:
+        """The same of a line of which no event was made: `content` is the event, or its row (`IN_ROWS`)."""
         if not intact:
             self.broken.append(number)
         self.last_chain = chain
-        self._add(t, events.Stepped, row)
+        if not self.begin_chain and kind is events.LegBegan:
+            self.begin_chain = chain
+        self._add(t, kind, content)
 
     def add(self, t: float, event: events.Event) -> None:
         """Folds in the next event, which was written at `t` seconds of its leg."""
-        kind = type(event)
-        if kind in DECISIONS:
-            self.decisions.append(event)  # type: ignore[arg-type]
-        self._add(t, kind, event.row if isinstance(event, events.Stepped) else event)
+        self._add(t, type(event), _content(event))
 
     def _add(self, t: float, kind: type[events.Event], content: Any) -> None:
-        """Folds in an event, of a block only its row."""
         self.lines += 1
+        if kind in DECISIONS:
+            self.decisions.append(content)
         if kind in _BEFORE_A_LEG:
             text = _BEFORE_A_LEG[kind](self, t, content)
         else:
@@ -351,7 +346,7 @@ class Replay:
             return f"of trial {number}, which has not ended"
         if not self.leg.alive.get(event.group):
             return f"of trial {number} to group {event.group}, which does not exist"
-        attempt = Attempt(len(self.attempts), event, self.leg, t)
+        attempt = Attempt(len(self.attempts), event, self.leg, t, self.validations)
         self.attempts.append(attempt)
         self.trials.setdefault(number, TrialStory()).attempts.append(attempt)
         self._open[number, event.attempt] = attempt
@@ -395,8 +390,8 @@ class Replay:
         attempt = self._open.get((trial, number))
         if attempt is None or attempt.began is None or attempt.abandoned:
             return f"of trial {trial}, attempt {number}, which is not running"
-        if segment != len(attempt.validations):
-            return f"of trial {trial}, segment {segment}, but {len(attempt.validations)} is open"
+        if segment != attempt.num_closed:
+            return f"of trial {trial}, segment {segment}, but {attempt.num_closed} is open"
         attempt.steps += steps
         attempt.examples += examples
         attempt.seconds += seconds
@@ -404,17 +399,15 @@ class Replay:
         self.blocks.append(attempt.index, t, row)
         return ""
 
-    def _closed(self, t: float, event: events.Closed) -> str:
-        segment = event.segment
-        attempt = self._open.get((segment.trial, segment.attempt))
+    def _closed(self, t: float, row: events.ClosedRow) -> str:
+        trial, number, index, *_, end, _ = row
+        attempt = self._open.get((trial, number))
         if attempt is None or attempt.state is not State.RUNNING:
-            return f"of trial {segment.trial}, attempt {segment.attempt}, which is not running"
-        if segment.index != len(attempt.validations):
-            return (
-                f"of trial {segment.trial}, segment {segment.index}, but {len(attempt.validations)} is open"
-            )
-        in_time = self.legs[-1].in_time(event.end)
-        attempt.validations.append(_VALIDATION(segment, event.end, t, in_time, event.logs))
+            return f"of trial {trial}, attempt {number}, which is not running"
+        if index != attempt.num_closed:
+            return f"of trial {trial}, segment {index}, but {attempt.num_closed} is open"
+        attempt.places.append(len(self.validations))
+        self.validations.append(attempt.index, t, row, self.legs[-1].in_time(end))
         return ""
 
     def _ended(self, t: float, event: events.Ended) -> str:
@@ -430,8 +423,8 @@ class Replay:
             return f"{where}, but out of memory"
         if attempt.began is None and told.state is not State.FAILED:
             return f"{where}, but it never began"
-        if told.kept is not None and not NOTHING_KEPT <= told.kept < len(attempt.validations):
-            return f"{where}, but it keeps the network of segment {told.kept} of {len(attempt.validations)}"
+        if told.kept is not None and not NOTHING_KEPT <= told.kept < attempt.num_closed:
+            return f"{where}, but it keeps the network of segment {told.kept} of {attempt.num_closed}"
         attempt.ended, attempt.end_time, attempt.end_line = event, t, self.lines
         self.arrivals.append(attempt)
         unbounded = attempt.unbounded if attempt.chosen_from else None
@@ -512,27 +505,38 @@ def _counts(name: str, value: object) -> bool:
     return not counted or (type(value) is int and value >= 0)
 
 
-def _pieces(blocks: Blocks, attempts: Sequence[Attempt], closed: Sequence[Validation]) -> Pieces:
-    segments = [validation.segment for validation in closed]
-    num_closed = np.array([len(attempt.validations) for attempt in attempts], dtype=np.int64)
-    of_closed = np.repeat(np.arange(len(attempts)), num_closed)
-    attempt = blocks.followed_by("attempts", of_closed)
-    place = np.array([(a.group, a.leg.index) for a in attempts], dtype=np.int64).reshape(-1, 2)[attempt]
-    batch = np.array([max(1, a.trial.hyper.batch_size) for a in attempts], dtype=np.int64)[of_closed]
-    examples = np.array([segment.of for segment in segments], dtype=np.int64)
+def _content(event: events.Event) -> Any:
+    """What is folded in of an event: itself, or its row."""
+    return event.row if isinstance(event, (events.Stepped, events.Closed)) else event
+
+
+def _pieces(replay: Replay) -> Pieces:
+    blocks, closed, attempts = replay.blocks, replay.validations, replay.attempts
+    examples, of_closed = closed.ordered("of"), closed.ordered("attempt")
+    attempt = _joined(blocks.rows["attempts"], of_closed)
+    group = np.array([a.group for a in attempts], dtype=np.int64)
+    leg = np.array([a.leg.index for a in attempts], dtype=np.int64)
+    batch = np.array([max(1, a.trial.hyper.batch_size) for a in attempts], dtype=np.int64)
     return Pieces(
         attempt=attempt,
-        segment=blocks.followed_by("segments", [segment.index for segment in segments]),
-        group=place[:, 0],
-        leg=place[:, 1],
-        end=blocks.followed_by("ends", [validation.end for validation in closed]),
-        time=blocks.followed_by("times", [validation.t for validation in closed]),
-        seconds=blocks.followed_by("seconds", [segment.validate_seconds for segment in segments]),
-        steps=blocks.followed_by("steps", -(-examples // batch)),
-        examples=blocks.followed_by("examples", examples),
+        segment=_joined(blocks.rows["segments"], closed.ordered("segment")),
+        group=group[attempt],
+        leg=leg[attempt],
+        end=_joined(blocks.rows["ends"], closed.ordered("end")),
+        time=_joined(blocks.rows["times"], closed.ordered("t")),
+        seconds=_joined(blocks.rows["seconds"], closed.ordered("validate_seconds")),
+        steps=_joined(blocks.rows["steps"], -(-examples // batch[of_closed])),
+        examples=_joined(blocks.rows["examples"], examples),
         num_blocks=len(blocks),
         is_validation=np.arange(len(attempt)) >= len(blocks),
     )
+
+
+def _joined(of_blocks: NDArray[Any], of_closed: NDArray[Any]) -> NDArray[Any]:
+    """A column. Nobody can write to it, because all callers of `Replay.pieces` share it."""
+    joined = np.concatenate([of_blocks, of_closed])
+    joined.setflags(write=False)
+    return joined
 
 
 def replay(lines: Iterable[Line]) -> Replay:

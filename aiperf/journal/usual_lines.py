@@ -14,20 +14,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiperf.journal import strict
-from aiperf.journal.events import Began, BlockRow, Closed, Dispatched, Ended, Event, Stepped
+from aiperf.journal.events import Began, BlockRow, Closed, ClosedRow, Dispatched, Ended, Event, Stepped
 from aiperf.journal.names import Names
 from aiperf.tasks.images.tally import Classified
 from aiperf.tasks.tally import Tally
 from aiperf.wire.messages import Finished, Started
-from aiperf.wire.trial import HyperParameters, Segment, State, Trial
+from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.morphisms import Morphism
-from nas.reader import maker_of, reader_of
+from nas.reader import reader_of
 from nas.record import decode
 
-Read = tuple[float, Event, str]
-"""Time, event and chain of a line."""
-ReadBlock = tuple[float, BlockRow, str]
-"""The same of a block of steps."""
+Read = tuple[float, type[Event], Event | BlockRow | ClosedRow, str]
+"""Time, kind and content of a line, and its chain. The content is the event or its row (`IN_ROWS`)."""
 MOST_HELD = 1 << 14
 """Entries of a table of what is held once; a full one is emptied."""
 _WHOLE = rb"(0|[1-9][0-9]{0,17})"  # of at most `strict.FEW_DIGITS`, so it is never too large
@@ -82,10 +80,7 @@ _DISPATCHED = _line(
     b'"backward":SEVEN,"evaluate":SEVEN,"parameters":WHOLE',
 )
 _KIND = b'"type":"'
-_BLOCK, _BLOCK_WITHIN = b'"type":"Stepped"', 60
-"""How a block of steps is known, and the number of bytes of its line of which that is among the first."""
 _MORPHISMS = reader_of(tuple[Morphism, ...])
-_SEGMENT, _TRIAL = maker_of(Segment), maker_of(Trial)
 _STATES = {state.value: state for state in State}
 
 
@@ -131,17 +126,7 @@ class UsualLines:
         except (ValueError, KeyError, TypeError, RecursionError):  # the reader of JSON says what is wrong
             return None
 
-    def block(self, raw: bytes) -> ReadBlock | None:
-        """A block of steps, for which no object is made; None if the line is not one of this form."""
-        if raw.find(_BLOCK, 0, _BLOCK_WITHIN) < 0 or (found := _STEPPED.fullmatch(raw)) is None:
-            return None
-        return self._row(found.groups())
-
     def _stepped(self, texts: tuple[Any, ...], names: Names) -> Read:
-        t, row, chain = self._row(texts)
-        return t, Stepped.of(row), chain
-
-    def _row(self, texts: tuple[Any, ...]) -> ReadBlock:
         t, trial, attempt, segment, steps, examples, seconds, loss, end, chain = texts
         whole = self._whole
         row = (
@@ -154,13 +139,13 @@ class UsualLines:
             None if loss is None else float(loss),
             float(end),
         )
-        return float(t), row, chain.decode()
+        return float(t), Stepped, row, chain.decode()
 
     def _closed(self, texts: tuple[Any, ...], names: Names) -> Read:
         t, trial, attempt, index, steps, examples, trained, of, correct, tally, *rest = texts
         validated, skipped, end, logs, chain = rest
         whole = self._whole
-        segment = _SEGMENT(
+        row = (
             whole[trial],
             whole[attempt],
             whole[index],
@@ -170,8 +155,10 @@ class UsualLines:
             self._tally[of, correct] if tally is None else decode(Tally, strict.parsed(tally)),
             float(validated),
             whole[skipped],
+            float(end),
+            logs.decode() if logs else "",
         )
-        return float(t), Closed(segment, float(end), logs.decode() if logs else ""), chain.decode()
+        return float(t), Closed, row, chain.decode()
 
     def _began(self, texts: tuple[Any, ...], names: Names) -> Read:
         t, trial, attempt, key, prepared, engine, chosen, threads, end, chain = texts
@@ -183,7 +170,7 @@ class UsualLines:
         if threads is not None:
             more["threads"] = self._threads[threads]
         started = Started(whole[trial], whole[attempt], self._hash[key], float(prepared), **more)
-        return float(t), Began(started, float(end)), chain.decode()
+        return float(t), Began, Began(started, float(end)), chain.decode()
 
     def _ended(self, texts: tuple[Any, ...], names: Names) -> Read:
         t, trial, attempt, state, reason, weights, age, kept, _, end, chain = texts
@@ -196,13 +183,13 @@ class UsualLines:
             age_seconds=0.0 if age is None else float(age),
             kept=None if kept is None else int(kept),
         )
-        return float(t), Ended(finished, float(end)), chain.decode()
+        return float(t), Ended, Ended(finished, float(end)), chain.decode()
 
     def _dispatched(self, texts: tuple[Any, ...], names: Names) -> Read:
         t, number, parent, morphisms, hyper, round_, epochs, seed, attempt, group, key, *rest = texts
         forward, backward, evaluate, parameters, chain = rest
         whole = self._whole
-        trial = _TRIAL(
+        trial = Trial(
             whole[number],
             None if parent is None else whole[parent],
             _MORPHISMS(strict.parsed(morphisms), "trial.morphisms"),
@@ -221,7 +208,7 @@ class UsualLines:
             _operations(evaluate),
             int(parameters),
         )
-        return float(t), event, chain.decode()
+        return float(t), Dispatched, event, chain.decode()
 
 
 def _operations(text: bytes) -> Any:

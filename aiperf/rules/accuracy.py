@@ -28,7 +28,7 @@ def accuracy(evidence: Evidence) -> Inspection:
         if not is_proof:
             return unknown(f"{text}; {doubt}", contradictions)
         contradictions.append(doubt)
-    asked = replay.tested is not None or replay.validations
+    asked = replay.tested is not None or len(replay.validations)
     return inspection_of(asked, "no network was validated", text, contradictions)
 
 
@@ -76,16 +76,18 @@ def _validated(replay: Replay) -> Iterator[str]:
     """Every validation asked each example of the validation set, in the task's own way."""
     expected, example = replay.manifest.get("validation_examples"), _task(replay).example
     right = set[tuple[object, ...]]()  # kinds of tally, which are the same for all validations of most runs
-    for validation in replay.validations:
-        tally = validation.segment.tally
+    closed = replay.validations
+    for place in closed.by_attempt.tolist():
+        tally = closed.tallies[place]
         kind = (type(tally), *tally.asked)
         if not tally.is_possible:
-            yield f"{validation.name}: {tally.text()}"
+            yield f"{replay.name_of(closed.row(place))}: {tally.text()}"
         if tally.of != expected:
-            yield f"{validation.name}: {tally.of} {example}s, but the validation set has {expected}"
+            name = replay.name_of(closed.row(place))
+            yield f"{name}: {tally.of} {example}s, but the validation set has {expected}"
         elif kind not in right:
             if wrong := _otherwise_asked(replay, tally):
-                yield f"{validation.name}: {wrong}"
+                yield f"{replay.name_of(closed.row(place))}: {wrong}"
             else:
                 right.add(kind)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from aiperf.config import BoundsConfig, Config
 from aiperf.errors import ConfigError
 from aiperf.hardware.bound import no_bound_text
@@ -233,24 +235,26 @@ def segments(evidence: Evidence) -> Inspection:
     """Credit is given for whole segments, so none may be long, and only the last of a trial may be short."""
     replay = evidence.replay
     least = LEAST_SHARE_OF_AN_EPOCH * replay.manifest.get("training_examples", 0)
-    examples, closed = f"{evidence.task.example}s", [v.segment for v in replay.validations]
+    example, closed = evidence.task.example, replay.validations
+    attempts, seconds = closed.ordered("attempt"), closed.ordered("train_seconds")
+    batch = np.array([attempt.trial.hyper.batch_size for attempt in replay.attempts], dtype=np.int64)
+    is_last = np.diff(attempts, append=-1) != 0
+    # Whole steps: a segment may lack up to a batch of an eighth.
+    few = closed.ordered("train_examples") <= least - batch[attempts]
+    short = [closed.row(place) for place in closed.by_attempt[few & (seconds < SEGMENT_SECONDS) & ~is_last]]
     wrong = [
-        f"{v.name} was validated after {v.segment.train_examples} {examples}, less than an eighth of an epoch"
-        for attempt in replay.attempts
-        for v in attempt.validations[:-1]
-        # Whole steps: a segment may lack up to a batch of an eighth.
-        if v.segment.train_examples + attempt.trial.hyper.batch_size <= least
-        if v.segment.train_seconds < SEGMENT_SECONDS
+        f"{replay.name_of(row)} was validated after {row.train_examples} {example}s, "
+        "less than an eighth of an epoch"
+        for row in short
     ]
     wrong += [
-        f"trial {segment.trial}, segment {segment.index} took {segment.train_seconds:.0f} s"
-        for segment in closed
-        if segment.train_seconds > LONGEST_SEGMENT_SECONDS
+        f"{replay.name_of(row)} took {row.train_seconds:.0f} s"
+        for row in map(closed.row, closed.by_attempt[seconds > LONGEST_SEGMENT_SECONDS])
     ]
-    unhashed = sum(not validation.logs for validation in replay.validations)
+    unhashed = closed.logs.count("")
     wrong += [f"no hash of the rank logs at {counted(unhashed, 'validation')}"] if unhashed else []
     text = f"no segment is longer than {LONGEST_SEGMENT_SECONDS:.0f} s"
-    return inspection_of(closed, "no segment was closed", text, wrong)
+    return inspection_of(len(closed), "no segment was closed", text, wrong)
 
 
 def _width(config: Config) -> list[str]:

@@ -118,7 +118,7 @@ def _cause(replay: Replay, reason: str, credited: bool) -> str:
         return "no segment was credited"
     if replay.best is not None:
         return "no network was tested: the test did not finish"
-    if any(attempt.kept == NOTHING_KEPT for attempt in replay.attempts if attempt.validations):
+    if any(attempt.kept == NOTHING_KEPT for attempt in replay.attempts if attempt.num_closed):
         return "no network was tested: the first validation ended too late for its network to be kept"
     failed = _first_failure(replay)
     if credited or failed:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import isclose
+
+import numpy as np
 
 from aiperf.journal.attempts import Attempt
 from aiperf.journal.replay import Replay
@@ -136,22 +137,21 @@ def bounds(evidence: Evidence) -> Inspection:
 
 def steps(evidence: Evidence) -> Inspection:
     """The figures of a segment are the sums of its blocks."""
-    totals, example = evidence.replay.totals(), evidence.task.example
-    first, all_steps = totals.first.tolist(), totals.steps.tolist()
-    all_examples, all_seconds = totals.examples.tolist(), totals.seconds.tolist()
-    contradictions = []
-    for attempt in evidence.replay.attempts:
-        for place, validation in enumerate(attempt.validations, start=first[attempt.index]):
-            segment = validation.segment
-            blocks = all_steps[place], all_examples[place]
-            if blocks != (segment.steps, segment.train_examples):
-                contradictions.append(
-                    f"{validation.name}: {segment.steps} steps and {segment.train_examples} {example}s, "
-                    f"but its blocks add up to {blocks[0]} and {blocks[1]}"
-                )
-            # Both are whole microseconds; the tolerance is for the error of sums of floats.
-            elif not isclose(all_seconds[place], segment.train_seconds, rel_tol=1e-6, abs_tol=1e-6):
-                took = f"{segment.train_seconds:.6f} s, but its blocks took {all_seconds[place]:.6f} s"
-                contradictions.append(f"{validation.name}: {took}")
-    text = f"{len(evidence.replay.blocks):,} blocks add up to their segments"
-    return inspection_of(evidence.replay.validations, "no segment was closed", text, contradictions)
+    replay, totals, example = evidence.replay, evidence.replay.totals(), evidence.task.example
+    closed, contradictions = replay.validations, []
+    place = totals.first[closed.ordered("attempt")] + closed.ordered("segment")
+    steps, examples, seconds = totals.steps[place], totals.examples[place], totals.seconds[place]
+    others = (steps != closed.ordered("steps")) | (examples != closed.ordered("train_examples"))
+    # Both are whole microseconds; the tolerance is for the error of sums of floats.
+    stated = closed.ordered("train_seconds")
+    alike = np.abs(seconds - stated) <= np.maximum(1e-6 * np.maximum(np.abs(seconds), np.abs(stated)), 1e-6)
+    for at in np.flatnonzero(others | ~alike):
+        row = closed.row(closed.by_attempt[at])
+        contradictions.append(
+            f"{replay.name_of(row)}: {row.steps} steps and {row.train_examples} {example}s, "
+            f"but its blocks add up to {steps[at]} and {examples[at]}"
+            if others[at]
+            else f"{replay.name_of(row)}: {row.train_seconds:.6f} s, but its blocks took {seconds[at]:.6f} s"
+        )
+    text = f"{len(replay.blocks):,} blocks add up to their segments"
+    return inspection_of(len(closed), "no segment was closed", text, contradictions)

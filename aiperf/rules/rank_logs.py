@@ -87,7 +87,7 @@ def witnesses(evidence: Evidence) -> Inspection:
     damage = [testimony.damage for testimony in found.values() if testimony.damage]
     gaps = set[Author]()
     contradictions = damage or strangers + list(_contradictions(evidence, found, gaps))
-    hashed = [bool(validation.logs) for validation in evidence.replay.validations]
+    hashed = [bool(logs) for logs in evidence.replay.validations.logs]
     at = "each validation" if all(hashed) else f"{sum(hashed)} of {len(hashed)} validations"
     same = f"{counted(len(found), 'rank log')} agree{'s' * (len(found) == 1)} with the journal"
     same += f" and with the hash of {at}" if any(hashed) else ""
@@ -124,7 +124,7 @@ def _contradictions(evidence: Evidence, found: dict[Author, _Testimony], gaps: s
     for attempt in replay.attempts:
         group = _group(attempt)
         present = {author: found[author] for author in group if author in found}
-        num_closed = len(attempt.validations)
+        validations, num_closed = attempt.validations, attempt.num_closed
         for segment in range(num_closed + 1):  # the last one is open: nobody is credited with its steps
             place, at = (attempt.trial.number, attempt.number, segment), totals.first[attempt.index] + segment
             journal = int(totals.steps[at]), int(totals.examples[at])
@@ -143,7 +143,7 @@ def _contradictions(evidence: Evidence, found: dict[Author, _Testimony], gaps: s
                     yield from _uneven(testimony, place, attempt, rank, len(group), example)
             # Sums and the hash are over all ranks of the group, so one gap leaves nothing to compare.
             if segment < num_closed and whole:
-                validation = attempt.validations[segment]
+                validation = validations[segment]
                 yield from _sums(validation.segment, place, journal, present, example)
                 digests = b"".join(testimony.digests.get(place, b"") for testimony in present.values())
                 if validation.logs and sha256(digests).hexdigest() != validation.logs:
@@ -213,9 +213,9 @@ def _uneven(
     if not steps * (batch // num_ranks) <= trained <= steps * -(-batch // num_ranks):
         shared = f"{steps} steps of {batch} {example}s, shared by {counted(num_ranks, 'rank')}"
         yield f"rank {rank} wrote {trained} {example}s of {_named(place)}, which has {shared}"
-    if (tally := testimony.answers.get(place)) is None or place[2] >= len(attempt.validations):
+    if (tally := testimony.answers.get(place)) is None or place[2] >= attempt.num_closed:
         return
-    asked = attempt.validations[place[2]].segment.of
+    asked = attempt.rows[place[2]].of
     if not asked // num_ranks <= tally.of <= -(-asked // num_ranks):
         shared = f"has {asked} {example}s, shared by {counted(num_ranks, 'rank')}"
         yield f"rank {rank} validated {tally.of} {example}s after {_named(place)}, which {shared}"

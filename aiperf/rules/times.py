@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,18 +56,24 @@ def times(evidence: Evidence) -> Inspection:
 
 def _times(replay: Replay) -> Iterator[str]:
     """Moments that contradict each other within an attempt, then those of blocks, then of groups."""
+    closed = replay.validations
+    attempts, ends, reported = map(closed.ordered, ("attempt", "end", "t"))
+    early: dict[int, list[tuple[str, float, float]]] = {}
+    """By attempt: its moments that were reported before they were."""
+    for row in map(closed.row, closed.by_attempt[~_in_order(ends, reported)]):
+        early.setdefault(row.attempt, []).append((f"segment {row.segment}", row.end, row.t))
+    timeless = set(attempts[~(closed.ordered("validate_seconds") > 0)].tolist())
     for attempt in replay.attempts:
-        number = attempt.trial.number
-        moments = [(v.end, v.t) for v in attempt.validations]
-        if attempt.began is not None and attempt.begin_time is not None:
-            moments.append((attempt.began.end, attempt.begin_time))
-        if attempt.ended is not None and attempt.end_time is not None:
-            moments.append((attempt.ended.end, attempt.end_time))
-        for place, (end, t) in enumerate(moments):
-            if not end <= t + ROUNDING_SECONDS:
-                what = _moment(attempt, place)
-                yield f"trial {number}: its {what} at {end:.3f} s was reported earlier, at {t:.3f} s"
-        if not all(v.segment.validate_seconds > 0 for v in attempt.validations):
+        number, index = attempt.trial.number, attempt.index
+        for what, event, at in (
+            ("start", attempt.began, attempt.begin_time),
+            ("end", attempt.ended, attempt.end_time),
+        ):
+            if event is not None and at is not None and not _in_order(event.end, at):
+                early.setdefault(index, []).append((what, event.end, at))
+        for what, end, t in early.get(index, ()):
+            yield f"trial {number}: its {what} at {end:.3f} s was reported earlier, at {t:.3f} s"
+        if index in timeless:
             yield f"trial {number}: a validation took no time"
         yield from _durations(attempt)
         released = attempt.leg.released
@@ -75,22 +83,19 @@ def _times(replay: Replay) -> Iterator[str]:
         elif released is not None and attempt.dispatch_time < released:
             yield f"trial {number} was dispatched before the clock started at {released:.3f} s"
     column = replay.blocks.column
-    late = ~(column("ends") <= column("times") + ROUNDING_SECONDS)
+    late = ~_in_order(column("ends"), column("times"))
     nothing = ~(column("seconds") > 0) | (column("steps") <= 0) | (column("examples") <= 0)
-    for row in np.nonzero(late | nothing)[0]:
-        number = replay.attempts[column("attempts")[row]].trial.number
-        what = "was reported before its end" if late[row] else "has no steps or took no time"
-        yield f"trial {number}: a block that ended at {column('ends')[row]:.3f} s {what}"
+    for place in np.nonzero(late | nothing)[0]:
+        number = replay.attempts[column("attempts")[place]].trial.number
+        what = "was reported before its end" if late[place] else "has no steps or took no time"
+        yield f"trial {number}: a block that ended at {column('ends')[place]:.3f} s {what}"
     yield from _order_faults(replay)
     yield from _overfull_shifts(replay)
 
 
-def _moment(attempt: Attempt, place: int) -> str:
-    """A moment in words: first the segments, then the start, if there was one, then the end."""
-    if place < len(attempt.validations):
-        return f"segment {attempt.validations[place].segment.index}"
-    is_start = place == len(attempt.validations) and attempt.began is not None
-    return "start" if is_start else "end"
+def _in_order(end: Any, t: Any) -> Any:
+    """Whether a moment, or each of a column, is not after the time of its line."""
+    return end <= t + ROUNDING_SECONDS
 
 
 def _durations(attempt: Attempt) -> Iterator[str]:
@@ -118,15 +123,22 @@ def _order_faults(replay: Replay) -> Iterator[str]:
     earliest, latest = np.full(first[-1], np.inf), np.full(first[-1], -np.inf)
     np.minimum.at(earliest, places, ends)
     np.maximum.at(latest, places, ends)
-    for attempt in replay.attempts:
-        number, at = attempt.trial.number, int(first[attempt.index])
-        for place, validation in enumerate(attempt.validations, start=at):
-            here, following = latest[place] - NEWS_SECONDS, earliest[place + 1] + NEWS_SECONDS
-            if not here <= validation.end <= following:
-                yield f"{validation.name} closed at {validation.end:.3f} s, not right after its blocks"
-        done = max([latest[at + len(attempt.validations)], *(v.end for v in attempt.validations[-1:])])
-        if attempt.ended is not None and attempt.ended.end < done - NEWS_SECONDS:
-            yield f"trial {number} ended at {attempt.ended.end:.3f} s, but its work ended at {done:.3f} s"
+    closed = replay.validations
+    attempts, closes = closed.ordered("attempt"), closed.ordered("end")
+    place = first[attempts] + closed.ordered("segment")
+    apart = ~((latest[place] - NEWS_SECONDS <= closes) & (closes <= earliest[place + 1] + NEWS_SECONDS))
+    faults = [
+        (row.attempt, f"{replay.name_of(row)} closed at {row.end:.3f} s, not right after its blocks")
+        for row in map(closed.row, closed.by_attempt[apart])
+    ]
+    done = latest[first[1:] - 1]  # the end of the open segment of each attempt
+    is_last = np.diff(attempts, append=-1) != 0
+    done[attempts[is_last]] = np.maximum(done[attempts[is_last]], closes[is_last])
+    for attempt, worked in zip(replay.attempts, done.tolist()):
+        if attempt.ended is not None and attempt.ended.end < worked - NEWS_SECONDS:
+            ended = f"trial {attempt.trial.number} ended at {attempt.ended.end:.3f} s"
+            faults.append((attempt.index, f"{ended}, but its work ended at {worked:.3f} s"))
+    yield from (text for _, text in sorted(faults, key=itemgetter(0)))
 
 
 def _overfull_shifts(replay: Replay) -> Iterator[str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.config import TrainingConfig
-from aiperf.journal.attempts import Attempt, Leg, Validation, best_of
+from aiperf.journal.attempts import Attempt, Leg
+from aiperf.journal.columns import ValidationRow
 from aiperf.journal.replay import Replay
 from aiperf.proposing.pace import RECENT, TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
@@ -72,51 +75,57 @@ def _against_plan(attempt: Attempt, training: TrainingConfig, planned: Plan) -> 
         yield f"trial {number}: {attempt.trial.epochs} epochs, more than training.epochs has"
     if attempt.steps > planned.steps:
         yield f"trial {number}: {attempt.steps} steps, but {planned.steps} were planned"
-    closed = attempt.validated_steps
-    yield from _segments(attempt, training, planned, goes_on=attempt.steps > closed)
-    patient = next((at for at, since in enumerate(_since_best(attempt)) if since == training.patience), None)
-    stopped_early = bool(training.patience) and patient is not None
-    if stopped_early and patient != len(attempt.validations) - 1:
+    rows = attempt.rows
+    closed = sum(row.steps for row in rows)
+    yield from _segments(number, rows, training, planned, goes_on=attempt.steps > closed)
+    since = _since_best(rows, attempt.kept) if training.patience else ()
+    patient = next((at for at, num in enumerate(since) if num == training.patience), None)
+    stopped_early = patient is not None
+    if stopped_early and patient != len(rows) - 1:
         yield f"trial {number} continued after {training.patience} validations without a better error"
     if attempt.state is State.COMPLETE and closed != planned.steps and not stopped_early:
         yield f"trial {number} is complete, but only {closed} of {planned.steps} steps were validated"
-    yield from _kept(attempt)
+    yield from _kept(attempt, rows)
 
 
-def _kept(attempt: Attempt) -> Iterator[str]:
+def _kept(attempt: Attempt, rows: Sequence[ValidationRow]) -> Iterator[str]:
     """The network that is kept is that of the best validation. The last one, and no other, may have been late
     for the group: it ends a trial. So near the deadline it may be left out, or chosen though it came late."""
     if (kept := attempt.kept) is None:
         return
-    leg, validations, number = attempt.leg, attempt.validations, attempt.trial.number
+    leg, number = attempt.leg, attempt.trial.number
     deadline = inf if leg.deadline is None else leg.deadline
     late = 0.0 if leg.deadline is None else LATE_SECONDS + DRIFT * leg.deadline
-    right = [best_of(validations)]
-    if validations and validations[-1].end > deadline - late:
-        right.append(best_of(validations[:-1]))
-    segments = [NOTHING_KEPT if best is None else best.segment.index for best in right]
+    segments = [_best(rows)]
+    if rows and rows[-1].end > deadline - late:
+        segments.append(_best(rows[:-1]))
     if kept not in segments:
         yield f"trial {number} kept segment {kept}, but {segments[0]} was its best one"
     # A master that stalled across the deadline wrote the validation down that much later.
     late += sum(stall.seconds for stall in leg.stalls if stall.end > deadline)
-    if kept != NOTHING_KEPT and validations[kept].end > deadline + late:
+    if kept != NOTHING_KEPT and rows[kept].end > deadline + late:
         yield f"trial {number} kept segment {kept}, which ended long after the deadline"
 
 
-def _segments(attempt: Attempt, training: TrainingConfig, planned: Plan, goes_on: bool) -> Iterator[str]:
+def _best(rows: Sequence[ValidationRow]) -> int:
+    """The first segment with the lowest unbounded error."""
+    return min(rows, key=attrgetter("unbounded")).segment if rows else NOTHING_KEPT
+
+
+def _segments(
+    number: int, rows: Sequence[ValidationRow], training: TrainingConfig, planned: Plan, goes_on: bool
+) -> Iterator[str]:
     """Segments that do not have the planned length, except the last one and those that took long. Validations
     are credited too, so a validation that was not due is a contradiction. `goes_on`: after the last one."""
-    for validation in attempt.validations:
-        segment = validation.segment
-        is_last = segment.index == len(attempt.validations) - 1 and not goes_on
+    for row in rows:
+        name, is_last = f"trial {number}, segment {row.segment}", row.segment == len(rows) - 1 and not goes_on
         # A group closes a segment after SEGMENT_SECONDS, however many of its steps are left.
-        early = segment.steps < planned.segment_steps and segment.train_seconds < SEGMENT_SECONDS
-        if segment.steps > planned.segment_steps or segment.steps < 1 or (early and not is_last):
-            yield f"{validation.name}: {segment.steps} steps, but {planned.segment_steps} were planned"
-        skips = segment.steps if training.format == "fp16" else 0
-        if not 0 <= segment.skipped <= skips:
-            of = f"of {segment.steps} steps skipped in {training.format}"
-            yield f"{validation.name}: {segment.skipped} {of}"
+        early = row.steps < planned.segment_steps and row.train_seconds < SEGMENT_SECONDS
+        if row.steps > planned.segment_steps or row.steps < 1 or (early and not is_last):
+            yield f"{name}: {row.steps} steps, but {planned.segment_steps} were planned"
+        skips = row.steps if training.format == "fp16" else 0
+        if not 0 <= row.skipped <= skips:
+            yield f"{name}: {row.skipped} of {row.steps} steps skipped in {training.format}"
 
 
 def _closed_early(replay: Replay, plans: _Plans) -> Iterator[str]:
@@ -127,12 +136,12 @@ def _closed_early(replay: Replay, plans: _Plans) -> Iterator[str]:
         planned, leg, moment = plans.of(attempt), attempt.leg, None
         if attempt.ended is not None and attempt.state is State.STOPPED:
             # A group that is stopped has just validated; the end that it reports cannot be checked.
-            worked = [v.end for v in attempt.validations] + [attempt.began.end if attempt.began else 0.0]
+            worked = [row.end for row in attempt.rows] + [attempt.began.end if attempt.began else 0.0]
             moment = max(worked)
             if attempt.validated_steps >= planned.steps:
                 yield f"trial {attempt.trial.number} was stopped after all {planned.steps} steps"
         elif attempt.validated_steps < planned.steps and _is_short(attempt, planned):
-            moment = attempt.validations[-1].end
+            moment = attempt.rows[-1].end
         if moment is not None and moment < _closing(leg, reserved(attempt.index)):
             yield f"trial {attempt.trial.number} was closed at {moment:.3f} s, too early in leg {leg.index}"
 
@@ -143,13 +152,13 @@ class _Reserved:
 
     def __init__(self, replay: Replay) -> None:
         self._replay, self._longest_steps = replay, _longest_steps(replay)
-        self._validated: dict[tuple[int, int], list[tuple[Attempt, Validation]]] = {}
-        """By leg and group, in order."""
+        self._validated: dict[tuple[int, int], array[int]] = {}
+        """Rows of `Replay.validations` by leg and group, in order."""
         self._num: list[int] = []
         """How many of them there were at the end of each attempt."""
         for attempt in replay.attempts:
-            history = self._validated.setdefault((attempt.leg.index, attempt.group), [])
-            history += [(attempt, validation) for validation in attempt.validations]
+            history = self._validated.setdefault((attempt.leg.index, attempt.group), array("q"))
+            history.extend(attempt.places)
             self._num.append(len(history))
 
     def seconds(self, index: int) -> float:
@@ -157,7 +166,8 @@ class _Reserved:
         for a step that might not fit."""
         attempt, num = self._replay.attempts[index], self._num[index]
         validated = self._validated[attempt.leg.index, attempt.group][max(0, num - RECENT - 1) : num]
-        recent = [TimedValidation(_validating(each), v.segment.validate_seconds) for each, v in validated]
+        rows, attempts = map(self._replay.validations.row, validated), self._replay.attempts
+        recent = [TimedValidation(_validating(attempts[row.attempt]), row.validate_seconds) for row in rows]
         seconds = max(reserved_seconds(known, _validating(attempt)) for known in (recent, recent[:-1]))
         return seconds + float(self._longest_steps[index])
 
@@ -179,16 +189,14 @@ def _reserved_earlier(replay: Replay) -> list[float]:
     longest = dict[tuple[int, int], float]()
     for attempt in replay.attempts:
         place = attempt.leg.index, attempt.group
-        longest[place] = max(
-            [longest.get(place, 0.0), *(v.segment.validate_seconds for v in attempt.validations)]
-        )
+        longest[place] = max([longest.get(place, 0.0), *(row.validate_seconds for row in attempt.rows)])
     return [EARLIER_SHARE * longest[attempt.leg.index, attempt.group] for attempt in replay.attempts]
 
 
 def _is_short(attempt: Attempt, planned: Plan) -> bool:
     """Whether its last segment was closed before it was due."""
-    last = [validation.segment for validation in attempt.validations[-1:]]
-    return any(s.steps < planned.segment_steps and s.train_seconds < SEGMENT_SECONDS for s in last)
+    last = attempt.rows[-1:]
+    return any(r.steps < planned.segment_steps and r.train_seconds < SEGMENT_SECONDS for r in last)
 
 
 def _closing(leg: Leg, reserved: float) -> float:
@@ -204,11 +212,10 @@ def _closing(leg: Leg, reserved: float) -> float:
     return min(by_deadline, by_stop)
 
 
-def _since_best(attempt: Attempt) -> Iterator[int]:
+def _since_best(rows: Sequence[ValidationRow], kept: int | None) -> Iterator[int]:
     """After each validation, the number of validations since the best one so far."""
-    best, since, kept = inf, 0, attempt.kept
-    for validation in attempt.validations:
-        in_time = validation.in_time if kept is None else validation.segment.index <= kept
-        better = in_time and validation.segment.unbounded < best
-        best, since = (validation.segment.unbounded, 0) if better else (best, since + 1)
+    best, since = inf, 0
+    for row in rows:
+        in_time = row.in_time if kept is None else row.segment <= kept
+        best, since = (row.unbounded, 0) if in_time and row.unbounded < best else (best, since + 1)
         yield since

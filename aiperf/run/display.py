@@ -164,13 +164,12 @@ class _Credit:
         recent = {attempt.index: attempt for attempt in replay.arrivals[-64:]}
         recent |= {attempt.index: attempt for attempt in replay.running.values()}
         for index, attempt in recent.items():
-            new = attempt.validations[self._seen.get(index, 0) :]
-            self._seen[index] = len(attempt.validations)
+            new = attempt.rows[self._seen.get(index, 0) :]
+            self._seen[index] = attempt.num_closed
             dispatched = attempt.dispatched
             train = (Ops(*dispatched.forward) + Ops(*dispatched.backward)).price(OPS)
             evaluate = Ops(*dispatched.evaluate).price(OPS)
-            for validation in new:
-                self.total += train * validation.segment.train_examples + evaluate * validation.segment.of
+            self.total += sum(train * row.train_examples + evaluate * row.of for row in new)
         return self.total
 
 

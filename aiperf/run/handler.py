@@ -182,10 +182,10 @@ class MessageHandler:
         if failures.excluded or not is_last:
             return
         attempt, alive = self._attempt(message.trial), self.groups.alive
-        key, segments = attempt.dispatched.graph_key, len(attempt.validations)
+        key, segments = attempt.dispatched.graph_key, attempt.num_closed
         failures.failed(Failure(key, index, self._hosts([index]), message.reason, segments))
         open_trials = [job.trial.number for group in self.groups.each for job in group.assigned]
-        most = max((len(self._attempt(number).validations) for number in open_trials), default=0)
+        most = max((self._attempt(number).num_closed for number in open_trials), default=0)
         if failures.first and failures.ends_run(len(alive), len(self._hosts(alive)), most):
             self.shared_failure = failures.first.reason
 

@@ -44,6 +44,11 @@ class Credit:
         """Whether the segment that this validation closed is credited."""
         return bool(self.validations[self.first[attempt.index] + validation.segment.index])
 
+    def sums(self, replay: Replay, name: str) -> list[int]:
+        """Sums of a column of whole numbers over the credited validations of each attempt."""
+        attempts, values = replay.validations.ordered("attempt"), replay.validations.ordered(name)
+        return _by_attempt(replay, attempts[self.validations], values[self.validations])
+
 
 @dataclass(frozen=True)
 class Work:
@@ -67,14 +72,14 @@ def credit(replay: Replay) -> Credit:
     found, attempts, legs = replay.pieces(), replay.attempts, replay.legs
     closed = slice(found.num_blocks, None)
     attempt, segment, leg = found.attempt[closed], found.segment[closed], found.leg[closed]
-    skipped = [validation.segment.skipped for validation in replay.validations]
+    skipped = replay.validations.ordered("skipped")
     ends = np.array([-np.inf if one.released is None else one.end for one in legs])
-    num_closed = np.array([len(each.validations) for each in attempts], dtype=np.int64)
+    num_closed = np.array([each.num_closed for each in attempts], dtype=np.int64)
     totals = replay.totals()  # with a place for the open segment of each attempt, too
     place = totals.first[attempt] + segment
     lost = np.zeros(int(totals.first[-1]), dtype=np.bool_)
     lost[replay.blocks.places(totals.first)[replay.blocks.column("finite") == 0]] = True
-    good = (found.end[closed] <= ends[leg]) & (np.array(skipped) == 0) & ~lost[place]
+    good = (found.end[closed] <= ends[leg]) & (skipped == 0) & ~lost[place]
     # The same segment of another attempt has the same key.
     number = {each.trial.number: each.index for each in reversed(attempts)}
     trial = np.array([number[each.trial.number] for each in attempts], dtype=np.int64)[attempt]

@@ -202,11 +202,8 @@ def _aiperf1(replay: Replay, counts: Mapping[int, Counted], credited: Credit, sp
     training, validation = manifest.get("training_examples", 0), manifest.get("validation_examples", 0)
     if not training:
         return None
-    total, flags = 0, iter(credited.validations.tolist())
-    for attempt in replay.attempts:
-        examples = sum(
-            v.segment.train_examples for v, is_credited in zip(attempt.validations, flags) if is_credited
-        )
+    total = 0
+    for attempt, examples in zip(replay.attempts, credited.sums(replay, "train_examples")):
         epochs = examples // training
         if epochs:
             counted = counts.get(attempt.trial.number)

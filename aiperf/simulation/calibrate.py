@@ -77,7 +77,7 @@ def calibrate(lines: Iterable[Line], otherwise: Assumptions) -> Calibration:
     """The assumptions under which a simulation comes out as this run did. What a run does not show is taken
     from `otherwise`. Raises JournalError for a run that credits nothing."""
     replay, proposals = _read(lines)
-    closed = [attempt for attempt in replay.attempts if attempt.validations]
+    closed = [attempt for attempt in replay.attempts if attempt.num_closed]
     if not closed or replay.leg.released is None:
         raise JournalError(f"run {replay.opened.run_id} has no validated trial, so nothing can be calibrated")
     ready = replay.ranks[0].ready
@@ -231,7 +231,7 @@ def _trials(replay: Replay, first_step: float) -> Part:
             if each.began is not None and before is None:
                 prepares.append(each.began.started.prepare_seconds)
             if before is not None and before.ended and each.ended and each.began:
-                validated = sum(v.segment.validate_seconds for v in each.validations)
+                validated = sum(row.validate_seconds for row in each.rows)
                 if each.dispatch_time <= before.ended.end:
                     gaps.append(each.ended.end - before.ended.end - each.seconds - validated)
             before = each if each.began is not None else before
@@ -262,8 +262,8 @@ def _spread(
     for each in timed:
         step = step_seconds(speed, each.network, each.step_operations)
         took = seconds.setdefault(each.host, [0.0, 0.0])
-        took[0] += sum(v.segment.train_seconds for v in each.attempt.validations)
-        took[1] += step * sum(v.segment.steps for v in each.attempt.validations)
+        took[0] += sum(row.train_seconds for row in each.attempt.rows)
+        took[1] += step * each.attempt.validated_steps
     node = float(np.std([math.log(took / foreseen) for took, foreseen in seconds.values() if took > 0]))
     found = [
         FromRun("spread.block", f"{blocks:.3g}: of {counted(len(timed), 'trial')}, robust"),

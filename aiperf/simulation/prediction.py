@@ -87,9 +87,9 @@ def work_seconds(replay: Replay, assumptions: Assumptions) -> tuple[float, float
         step = pretended.step_seconds(network, attempt.trial.hyper.batch_size)
         modelled += attempt.steps * step * usual + assumptions.trials.first_step_seconds
         was += attempt.seconds
-        for v in attempt.validations:
-            modelled += pretended.validate_seconds(network, v.segment.of)
-            was += v.segment.validate_seconds
+        for row in attempt.rows:
+            modelled += pretended.validate_seconds(network, row.of)
+            was += row.validate_seconds
     return was, modelled
 
 

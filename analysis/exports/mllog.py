@@ -155,12 +155,12 @@ def _trained(replay: Replay, attempt: Attempt, unvalidated: int) -> Iterator[Lin
     for closed in attempt.validations:
         segment, end = closed.segment, zero + 1000 * closed.end
         validated = max(begin, end - 1000 * segment.validate_seconds)
-        last = {} if unvalidated or closed is not attempt.validations[-1] else ended
+        last = {} if unvalidated or segment.index < attempt.num_closed - 1 else ended
         yield from _block(replay, begin, validated, done, segment.train_examples, {**about, **last})
         done += segment.train_examples
         yield from _evaluated(replay, "validation", segment.tally, validated, end, done, about)
         begin = end
-    if attempt.ended is not None and (unvalidated or not attempt.validations):
+    if attempt.ended is not None and (unvalidated or not attempt.num_closed):
         end = zero + 1000 * attempt.ended.end
         yield from _block(replay, begin, end, done, unvalidated, {**about, **ended})
 
@@ -190,8 +190,7 @@ def _evaluated(
 def _examples_of_best(attempt: Attempt) -> int:
     """Number of training examples until the validation whose network was tested."""
     best = attempt.best_validation
-    upto = [closed.segment for closed in attempt.validations if best and closed.end <= best.end]
-    return sum(segment.train_examples for segment in upto)
+    return sum(row.train_examples for row in attempt.rows if best and row.end <= best.end)
 
 
 def _epochs(replay: Replay, examples: int) -> float:

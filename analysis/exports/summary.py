@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
 
+import numpy as np
+
 from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
@@ -226,19 +228,17 @@ def uncredited_text(replay: Replay, score: Score) -> list[str]:
 def _parts(replay: Replay, credited: Credit) -> Iterator[tuple[str, int, float]]:
     """For each segment that was not credited: why, its operations, and the seconds by which its validation
     was late."""
-    totals = replay.totals()
+    totals, flags = replay.totals(), credited.validations
     for attempt in replay.attempts:
         job, first = attempt.dispatched, int(totals.first[attempt.index])
+        at = int(credited.first[attempt.index])
         train = Ops(*job.forward).price(OPS) + Ops(*job.backward).price(OPS)
         evaluate = Ops(*job.evaluate).price(OPS)
-        for index, validation in enumerate(attempt.validations):
-            if not credited.has(attempt, validation):
-                done = train * int(totals.examples[first + index]) + evaluate * validation.segment.of
-                late = validation.end - attempt.leg.end
-                others = replay.trials[attempt.trial.number].attempts
-                again = any(
-                    credited.has(each, v) for each in others for v in each.validations[index : index + 1]
-                )
-                yield LATE if late > 0 else REPEATED if again else NOT_APPLIED, done, late
+        for index in np.flatnonzero(~flags[at : at + attempt.num_closed]).tolist():
+            row, others = attempt.rows[index], replay.trials[attempt.trial.number].attempts
+            done = train * int(totals.examples[first + index]) + evaluate * row.of
+            late = row.end - attempt.leg.end
+            again = any(flags[credited.first[one.index] + index] for one in others if index < one.num_closed)
+            yield LATE if late > 0 else REPEATED if again else NOT_APPLIED, done, late
         why_open = {State.FAILED: FAILED, State.LOST: LOST}.get(attempt.state, OPEN)
-        yield why_open, train * int(totals.examples[first + len(attempt.validations)]), 0.0
+        yield why_open, train * int(totals.examples[first + attempt.num_closed]), 0.0

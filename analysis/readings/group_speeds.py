@@ -71,7 +71,7 @@ class BlockTimes:
         )
         slowness = np.log(column("seconds")[rows] / expected)
         ends = SpanAxis(replay.legs).of(legs[attempts], column("ends")[rows])
-        groups = np.array([replay.attempts[attempt].group for attempt in attempts], dtype=np.int64)
+        groups = np.array([attempt.group for attempt in replay.attempts], dtype=np.int64)[attempts]
         slowness -= _drift(ends, groups, slowness)
         _, by_trial = _medians(attempts, slowness)
         return cls(

@@ -192,11 +192,10 @@ class _ByLayer:
         self._validated: Counter[int] = Counter()
         self._progress, self._seen, self._told = progress, 0, monotonic()
         self._of = len(replay.trials)
+        images, validated = credited.sums(replay, "train_examples"), credited.sums(replay, "of")
         for attempt in replay.attempts:
-            for closed in attempt.validations:
-                if credited.has(attempt, closed):
-                    self._images[attempt.trial.number] += closed.segment.train_examples
-                    self._validated[attempt.trial.number] += closed.segment.of
+            self._images[attempt.trial.number] += images[attempt.index]
+            self._validated[attempt.trial.number] += validated[attempt.index]
 
     def see(self, entry: Rebuilt) -> None:
         """Takes the next architecture of the lineage. A graph is not kept: a long run has hundreds of

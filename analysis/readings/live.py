@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from aiperf.errors import JournalError
 from aiperf.journal.axis import SpanAxis
-from aiperf.journal.events import Closed, Dispatched
 from aiperf.journal.file import JournalReader
 from aiperf.journal.mark import Mark, mark_of
 from aiperf.journal.replay import Replay
@@ -90,6 +89,8 @@ class Follower:
         self.replay = Replay()
         self._reader = JournalReader(files.journal)
         self._credited = 0
+        self._closed = 0
+        """Number of validations that were looked at."""
         self._known: set[tuple[int, int]] = set()
         """Trials and segments that were credited: a segment that is tried again counts the first time
         only."""
@@ -104,11 +105,10 @@ class Follower:
         """Reads the new lines, and returns whether there were any. Raises JournalError."""
         before = self.replay.lines
         with uncollected():
-            for line in self._reader.fold_into(self.replay):
-                if isinstance(line.event, Dispatched):
-                    self._price()
-                elif isinstance(line.event, Closed):
-                    self._credit(line.event)
+            for _ in self._reader.fold_into(self.replay):
+                pass
+        self._price()
+        self._credit()
         return self.replay.lines > before
 
     @property
@@ -174,19 +174,17 @@ class Follower:
             dispatched = attempt.dispatched
             self._prices.append((Ops(*dispatched.forward) + Ops(*dispatched.backward)).price(OPS))
 
-    def _credit(self, event: Closed) -> None:
-        """Adds the operations of a segment that was closed in time."""
-        segment, story = event.segment, self.replay.trials.get(event.segment.trial)
-        closed = story.attempts[-1].validations[-1:] if story else []
-        # A line that contradicts those before it was not taken.
-        if story is None or not closed or closed[0].segment is not segment or not closed[0].in_time:
-            return
-        place = segment.trial, segment.index
-        if not segment.skipped and place not in self._known:
-            self._known.add(place)
-            attempt = story.attempts[-1]
-            evaluate = Ops(*attempt.dispatched.evaluate).price(OPS)
-            self._credited += self._prices[attempt.index] * segment.train_examples + evaluate * segment.of
+    def _credit(self) -> None:
+        """Adds the operations of the segments that were closed in time since the last call."""
+        closed = self.replay.validations
+        for row in map(closed.row, range(self._closed, len(closed))):
+            attempt = self.replay.attempts[row.attempt]
+            place = attempt.trial.number, row.segment
+            if row.in_time and not row.skipped and place not in self._known:
+                self._known.add(place)
+                evaluate = Ops(*attempt.dispatched.evaluate).price(OPS)
+                self._credited += self._prices[row.attempt] * row.train_examples + evaluate * row.of
+        self._closed = len(closed)
 
     def _curve(self, span: float) -> tuple[list[float], float]:
         """OPS by bin, and the length of a bin; the work of a block is spread evenly over its time."""

@@ -56,12 +56,13 @@ def falls(replay: Replay) -> list[Fall]:
     themselves, because `progress` knows an error only when its trial has ended, and only from trials whose
     network may be the best one."""
     axis = SpanAxis(replay.legs)
+    closed = replay.validations
     seen = sorted(
-        (axis.at(attempt.leg, closed.end), closed.segment.error, attempt.trial.number)
+        (axis.at(attempt.leg, row.end), closed.tallies[place].error, attempt.trial.number)
         for attempt in replay.attempts
         if attempt.chosen_from
-        for closed in attempt.chosen_among
-        if closed.in_time
+        for place in attempt.chosen_among
+        if (row := closed.row(place)).in_time
     )
     found: list[Fall] = []
     epochs = epochs_until(replay)
@@ -73,14 +74,11 @@ def falls(replay: Replay) -> list[Fall]:
 
 def epochs_until(replay: Replay) -> Callable[[float], float | None]:
     """A function of a second of the span: the epochs of training that validations had closed by then."""
-    axis = SpanAxis(replay.legs)
-    trained = sorted(
-        (axis.at(attempt.leg, closed.end), closed.segment.train_examples)
-        for attempt in replay.attempts
-        for closed in attempt.validations
-    )
-    ends = np.array([end for end, _ in trained])
-    done = np.concatenate([[0], np.cumsum([examples for _, examples in trained])])
+    closed = replay.validations
+    legs = np.array([attempt.leg.index for attempt in replay.attempts], dtype=np.int64)
+    ends = SpanAxis(replay.legs).of(legs[closed.column("attempt")], closed.column("end"))
+    order = np.argsort(ends)
+    ends, done = ends[order], np.concatenate([[0], np.cumsum(closed.column("train_examples")[order])])
     examples = replay.manifest.get("training_examples")
 
     def epochs(seconds: float) -> float | None:
@@ -117,7 +115,8 @@ def progress(replay: Replay, score: Score) -> Progress:
     ends = np.cumsum(widths)
     sofar = np.cumsum(rates * widths) / np.maximum(ends, 1e-9)
     # The error that counts if no validation example was wrong.
-    floor = next((v.segment.tally.floor for attempt in replay.attempts for v in attempt.validations), 0.5)
+    closed = replay.validations
+    floor = closed.tallies[closed.by_attempt[0]].floor if len(closed) else 0.5
     scores = [
         regulated(max(error, floor), rate) if error == error else np.nan
         for error, rate in zip(_best_by(ends, ended, lowest), sofar)

@@ -76,7 +76,7 @@ def rows(replay: Replay, counts: Mapping[int, Counted]) -> list[TrialRow]:
         attempt, counted = story.attempts[-1], counts.get(number)
         trial, leg = attempt.trial, attempt.leg
         began = None if attempt.began is None else axis.at(leg, attempt.began.end)
-        last = attempt.ended.end if attempt.ended else max((v.end for v in attempt.validations), default=None)
+        last = attempt.ended.end if attempt.ended else max((v.end for v in attempt.rows), default=None)
         found.append(
             TrialRow(
                 number=number,

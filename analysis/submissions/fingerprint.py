@@ -156,9 +156,8 @@ def _by_work(replay: Replay) -> Iterator[Hashable]:
 
 def _times(replay: Replay) -> Iterator[Hashable]:
     """When work ended, to the microsecond since its leg began."""
-    ends = list(replay.blocks.ends)
+    ends = [*replay.blocks.column("ends").tolist(), *replay.validations.column("end").tolist()]
     for attempt in replay.attempts:
-        ends += [validation.end for validation in attempt.validations]
         ends += [event.end for event in (attempt.began, attempt.ended) if event is not None]
     for end in ends:
         if round(end, 3) != end:
@@ -169,19 +168,17 @@ def _durations(replay: Replay) -> Iterator[tuple[Place, tuple[int, int], float]]
     """Place, steps and examples, seconds."""
     blocks, ordinal = replay.blocks, Counter[object]()
     trials = [(attempt.trial.number, attempt.number) for attempt in replay.attempts]
-    columns = zip(blocks.attempts, blocks.segments, blocks.steps, blocks.examples, blocks.seconds)
-    for index, at, steps, examples, seconds in columns:
+    columns = ("attempts", "segments", "steps", "examples", "seconds")
+    for index, at, steps, examples, seconds in zip(*[blocks.column(name).tolist() for name in columns]):
         place = (trials[index], at)
         ordinal[place] += 1
         yield (place, ordinal[place]), (steps, examples), seconds
     for trial, attempt in zip(trials, replay.attempts):
         if attempt.began is not None:
             yield ((trial, -1), "prepared"), (0, 0), attempt.began.started.prepare_seconds
-        for validation in attempt.validations:
-            segment = validation.segment
-            work = (segment.steps, segment.train_examples)
-            yield ((trial, segment.index), "trained"), work, segment.train_seconds
-            yield ((trial, segment.index), "validated"), (0, segment.of), segment.validate_seconds
+        for row in attempt.rows:
+            yield ((trial, row.segment), "trained"), (row.steps, row.train_examples), row.train_seconds
+            yield ((trial, row.segment), "validated"), (0, row.of), row.validate_seconds
 
 
 def _digits(digits: int, *values: float) -> Iterator[str]:

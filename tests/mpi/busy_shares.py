@@ -17,7 +17,7 @@ def busy_shares(replay: Replay) -> dict[int, float]:
     last: defaultdict[int, float] = defaultdict(float)
     first: dict[int, float] = {}
     blocks = replay.blocks
-    for index, seconds, end in zip(blocks.attempts, blocks.seconds, blocks.ends):
+    for index, seconds, end in zip(*map(blocks.column, ("attempts", "seconds", "ends"))):
         group = replay.attempts[index].group
         worked[group] += seconds
         last[group] = max(last[group], end)

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import JournalError
-from aiperf.journal.events import Line, Stepped
+from aiperf.journal.events import Closed, Stepped
 from aiperf.journal.file import JournalReader
 from aiperf.journal.names import Names
-from aiperf.journal.replay import Replay
-from aiperf.journal.usual_lines import UsualLines
+from aiperf.journal.replay import Replay, replay
+from aiperf.journal.usual_lines import Read, UsualLines
 
 ROOT = Path(__file__).parents[3]
 RECORDED = sorted(ROOT.glob("tests/recorded/*/journal.jsonl"))
@@ -43,15 +43,12 @@ class NothingUsual(UsualLines):
         return None
 
 
-def read(reader: JournalReader, raw: bytes) -> Line | str:
-    """The line, or what is wrong with it; the reader is afterwards where it was."""
-    before = reader.chain, reader._number
+def read(reader: JournalReader, raw: bytes) -> Read | str:
+    """The line, or what is wrong with it."""
     try:
         return reader._read(raw)
     except JournalError as error:
         return str(error)
-    finally:
-        reader.chain, reader._number = before
 
 
 @pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
@@ -59,51 +56,64 @@ def test_both_readers_read_every_line_alike(journal: Path) -> None:
     assert list(JournalReader(journal).new_lines()) == list(OfJson(journal).new_lines())
 
 
-BLOCK = b'"type":"Stepped"'
+BLOCK, VALIDATION = b'"type":"Stepped"', b'"type":"Closed"'
 
 
 def folded(journal: Path) -> Replay:
-    """The replay of a journal, which is the same whether an event is made of each block of steps or not."""
+    """The replay of a journal, which is the same whether an event is made of each line or not."""
     by_line, at_once = Replay(), Replay()
     lines = list(JournalReader(journal).new_lines())
     for line in lines:
         by_line.add_line(line)
     others = list(JournalReader(journal).fold_into(at_once))
-    assert others == [line for line in lines if not isinstance(line.event, Stepped)]
+    assert others == [line for line in lines if not isinstance(line.event, (Stepped, Closed))]
     assert vars(at_once) == vars(by_line)
     return at_once
 
 
 @pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
-def test_blocks_of_steps_are_folded_as_the_events_that_they_are(journal: Path) -> None:
+def test_rows_are_folded_as_the_events_that_they_are(journal: Path) -> None:
     found = folded(journal)
     assert (found.faults, found.broken) == ([], [])
-    number = journal.read_bytes().count(BLOCK)
-    assert {len(column) for column in vars(found.blocks).values()} == {number}, "each has all rows at once"
-    assert number > 0
+    for table, kind in ((found.blocks, BLOCK), (found.validations, VALIDATION)):
+        assert len(table) == journal.read_bytes().count(kind) > 0
+
+
+@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
+def test_an_attempt_gives_its_validations_back_as_they_were_written(journal: Path) -> None:
+    lines = list(JournalReader(journal).new_lines())
+    found = replay(lines)
+    written: dict[tuple[int, int], list[Closed]] = {}
+    for line in lines:
+        if isinstance(line.event, Closed):
+            written.setdefault((line.event.segment.trial, line.event.segment.attempt), []).append(line.event)
+    for attempt in found.attempts:
+        held = [Closed(v.segment, v.end, v.logs) for v in attempt.validations]
+        assert held == written.get((attempt.trial.number, attempt.number), [])
 
 
 @pytest.mark.parametrize(
     ("old", "new", "place", "fault"),
     [
-        (b'"trial":', b'"trial":9', None, r"Stepped of trial 9\d+, attempt \d, which is not running"),
-        (b'"attempt":', b'"attempt":9', None, r"Stepped of trial \d+, attempt 9\d, which is not running"),
-        (b'"segment":', b'"segment":9', None, r"Stepped of trial \d+, segment 9\d, but \d is open"),
-        (b'{"t":', b'{"t":-', None, r"Stepped is at -\d.* s, but a line above it is at .*: the clock went"),
-        (b"", b"", 1, "Stepped comes before the first leg"),
-        (b"", b"", -1, "Stepped comes after the end of its leg"),
+        (b'"trial":', b'"trial":9', None, r"\w+ of trial 9\d+, attempt \d, which is not running"),
+        (b'"attempt":', b'"attempt":9', None, r"\w+ of trial \d+, attempt 9\d, which is not running"),
+        (b'"(segment|index)":(?!{)', rb'"\1":9', None, r"\w+ of trial \d+, segment 9\d, but \d is open"),
+        (b'{"t":', b'{"t":-', None, r"\w+ is at -\d.* s, but a line above it is at .*: the clock went"),
+        (b"", b"", 1, r"\w+ comes before the first leg"),
+        (b"", b"", -1, r"\w+ comes after the end of its leg"),
         (b'"steps":', b'"steps":1', None, None),
     ],
 )
 @pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.parent.name)
-def test_a_changed_block_is_the_same_fault_of_the_same_line(
-    journal: Path, old: bytes, new: bytes, place: int | None, fault: str | None, tmp_path: Path
+@pytest.mark.parametrize("kind", [BLOCK, VALIDATION], ids=["Stepped", "Closed"])
+def test_a_changed_row_is_the_same_fault_of_the_same_line(
+    journal: Path, kind: bytes, old: bytes, new: bytes, place: int | None, fault: str | None, tmp_path: Path
 ) -> None:
     lines = journal.read_bytes().splitlines(keepends=True)
-    at = [index for index, raw in enumerate(lines) if BLOCK in raw][2]
+    at = [index for index, raw in enumerate(lines) if kind in raw][2]
     block = lines.pop(at)
     at = at if place is None else place % len(lines)
-    lines.insert(at, block.replace(old, new, 1))
+    lines.insert(at, re.sub(old, new, block, count=1))
     (tmp_path / "journal.jsonl").write_bytes(b"".join(lines))
     found = folded(tmp_path / "journal.jsonl")
     assert at + 1 in found.broken  # its chain is of other bytes, or of another place
@@ -138,5 +148,5 @@ def test_both_readers_say_the_same_of_a_changed_line(journal: Path) -> None:
                 changed = raw[:place] + new + raw[place + len(old) :]
                 found = read(by_pattern, changed)
                 assert found == read(of_json, changed), changed
-                outcomes[isinstance(found, Line)] += 1
+                outcomes[isinstance(found, tuple)] += 1
     assert min(outcomes.values()) > 20

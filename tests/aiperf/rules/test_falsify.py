@@ -662,7 +662,8 @@ def test_a_validation_that_came_too_late_is_no_better_error() -> None:
     attempt = next(a for a in run.attempts if a.state is State.COMPLETE and len(a.validations) > 2)
     earlier, later = attempt.validations[:2]
     assert later.segment.error < earlier.segment.error
-    attempt.validations[1:] = [replace(later, in_time=False)]
+    del attempt.places[2:]
+    run.validations.rows["in_time"][attempt.places[1]] = False
     attempt.ended = within(attempt.ended, kept=None)
     seen = trial_length.examples(Evidence(run, recount(run), None, None))  # type: ignore[arg-type]
     assert not [text for text in seen.contradictions if text.startswith(f"trial {attempt.trial.number} ")]

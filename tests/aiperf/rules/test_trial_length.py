@@ -4,14 +4,16 @@ errors end at 1.
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from aiperf.journal.attempts import Attempt, Leg, Validation
-from aiperf.journal.events import Ended, Opened
+from aiperf.journal.attempts import Attempt, Leg
+from aiperf.journal.columns import Validations
+from aiperf.journal.events import Closed, Ended, Opened
 from aiperf.rules.rule import Evidence
 from aiperf.rules.trial_length import _kept, _since_best, examples
 from aiperf.tasks.language.tally import UNIT, Predicted
@@ -63,15 +65,15 @@ def test_a_trial_is_not_closed_earlier_than_its_group_reserves(
 def attempt_of(*bits: float, late: int = 0) -> Attempt:
     """An attempt on one window of 16 bytes, with a validation for each of `bits`; the last `late` are too
     late."""
-    segments = [
-        Segment(0, 1, index, 1, 1, 1.0, Predicted(1, round(each * UNIT) * 16, 16), 0.1)
-        for index, each in enumerate(bits)
-    ]
-    validations = [
-        Validation(segment, 1.0, 1.0, in_time=segment.index < len(bits) - late) for segment in segments
-    ]
+    closed = Validations()
+    for index, each in enumerate(bits):
+        tally = Predicted(1, round(each * UNIT) * 16, 16)
+        event = Closed(Segment(0, 1, index, 1, 1, 1.0, tally, 0.1), 1.0)
+        closed.append(0, 1.0, event.row, in_time=index < len(bits) - late)
+    job = cast(Any, SimpleNamespace(attempt=1, trial=SimpleNamespace(number=7)))
     nobody = cast(Any, None)
-    return Attempt(0, dispatched=nobody, leg=nobody, dispatch_time=0.0, validations=validations)
+    places = array("q", range(len(bits)))
+    return Attempt(0, dispatched=job, leg=nobody, dispatch_time=0.0, table=closed, places=places)
 
 
 @pytest.mark.parametrize(
@@ -82,10 +84,10 @@ def test_the_smallest_is_the_best_above_eight_bits_too(
 ) -> None:
     """As the trainer keeps it (tests/aiperf/training/test_text.py), and early stopping counts."""
     attempt = attempt_of(*bits)
-    assert attempt.best_validation is attempt.validations[best]
+    assert attempt.best_validation == attempt.validations[best]
     assert attempt.unbounded == bits[best] / 8
     assert attempt.error == min(1.0, bits[best] / 8)
-    assert list(_since_best(attempt)) == since
+    assert list(_since_best(attempt.rows, attempt.kept)) == since
 
 
 @pytest.mark.parametrize(
@@ -105,10 +107,10 @@ def test_the_best_is_the_one_whose_network_was_kept(late: int, kept: int, best: 
 def test_early_stopping_counts_as_the_group_did() -> None:
     """With a validation that was in time for it, and came too late for the journal while the master stood."""
     attempt = attempt_of(4, 3, 2, 5, late=2)
-    assert list(_since_best(attempt)) == [0, 0, 1, 2]
+    assert list(_since_best(attempt.rows, attempt.kept)) == [0, 0, 1, 2]
     attempt.ended = Ended(Finished(0, 1, State.COMPLETE, "", kept=2), 1.0)
-    assert list(_since_best(attempt)) == [0, 0, 0, 1]
-    assert list(_since_best(attempt_of(4, 3, late=2))) == [1, 2], "none was in time"
+    assert list(_since_best(attempt.rows, attempt.kept)) == [0, 0, 0, 1]
+    assert list(_since_best(attempt_of(4, 3, late=2).rows, None)) == [1, 2], "none was in time"
 
 
 @pytest.mark.parametrize(
@@ -128,8 +130,7 @@ def test_near_the_deadline_alone_the_last_validation_may_be_left_out_or_late(
 ) -> None:
     """The deadline is at 100 s, and its neighbourhood 10 s and a thousandth."""
     attempt = attempt_of(4, 3, 2)
-    attempt.validations[:] = [replace(each, end=end) for each, end in zip(attempt.validations, ends)]
+    attempt.table.rows["ends"][:] = ends
     attempt.leg = Leg(0, cast(Any, None), deadline=100.0)
-    attempt.dispatched = cast(Any, SimpleNamespace(trial=SimpleNamespace(number=7)))
     attempt.ended = Ended(Finished(0, 1, State.STOPPED, "", kept=kept), 1.0)
-    assert list(_kept(attempt)) == ([f"trial 7 {says}"] if says else [])
+    assert list(_kept(attempt, attempt.rows)) == ([f"trial 7 {says}"] if says else [])

@@ -177,9 +177,10 @@ class Ranked:
 
     def validate(self, logs: str = "1095" * 16, **fields: object) -> None:
         """The first validation of a trial otherwise."""
-        before = self.first.validations[0]
-        segment = replace(before.segment, **fields)  # type: ignore[arg-type]
-        self.first.validations[0] = replace(before, logs=logs, segment=segment)
+        place, closed = self.first.places[0], self.replay.validations
+        closed.logs[place] = logs
+        for name, value in fields.items():
+            closed.rows[name][place] = value
 
     def keep_nothing(self) -> None:
         last = self.best.attempts[-1]

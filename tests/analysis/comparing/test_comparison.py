@@ -88,9 +88,8 @@ def test_a_machine_whose_speed_changed_is_named_before_the_figures(tmp_path: Pat
     config = replace(config, training=replace(config.training, epochs=(40,)))
     run = write_run(tmp_path / "run", config, Machine(groups=1))
     steady, changed = examine(run), examine(run)
-    blocks = changed.replay.blocks
-    for place, end in enumerate(blocks.ends):
-        blocks.seconds[place] *= 2 if end % 1 > 0.5 else 1
+    blocks = changed.replay.blocks.rows
+    blocks["seconds"][blocks["ends"] % 1 > 0.5] *= 2
     lost = time_lost(changed.replay)
     assert lost is not None
     assert lost > 0.2

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from operator import add, mul
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Ops:
+class Ops(NamedTuple):
     """A vector of exact integers, one for each kind of operation.
 
     `exp` includes logarithms. A price list is another `Ops`; a price is the dot product of the two.
@@ -23,22 +23,18 @@ class Ops:
     exp: int = 0
     cmp: int = 0
 
-    def __add__(self, other: Ops) -> Ops:
-        return Ops(*map(add, self.kinds, other.kinds))
+    def __add__(self, other: Ops) -> Ops:  # type: ignore[override]
+        return Ops(*map(add, self, other))
 
-    def __mul__(self, times: int) -> Ops:
-        return Ops(*[number * times for number in self.kinds])
+    def __mul__(self, times: int) -> Ops:  # type: ignore[override]
+        return Ops(*[number * times for number in self])
 
     def price(self, prices: Ops) -> int:
         """Operations, each kind weighed by its price."""
-        return sum(map(mul, self.kinds, prices.kinds))
-
-    @property
-    def kinds(self) -> tuple[int, int, int, int, int, int, int]:
-        """Numbers in the order of the fields. (`dataclasses.astuple` copies deeply: ten times the cost.)"""
-        return self.mac, self.add, self.mul, self.div, self.sqrt, self.exp, self.cmp
+        return sum(map(mul, self, prices))
 
 
+NONE = Ops()
 # Ren et al., "AIPerf", Big Data Mining and Analytics 4(3), 2021: the price list of the score.
 OPS = Ops(mac=2, add=1, mul=1, div=4, sqrt=4, exp=8, cmp=1)
 # The numerator of MLPerf's "utilization": what matrix units do. Only this one over the peak is an MFU.
@@ -49,10 +45,10 @@ TENSOR_OPS = Ops(mac=2)
 class Cost:
     """Operations for one example: forward, the two halves of backward, and validation."""
 
-    forward: Ops = Ops()
-    input_grad: Ops = Ops()
-    weight_grad: Ops = Ops()
-    evaluate: Ops = Ops()
+    forward: Ops = NONE
+    input_grad: Ops = NONE
+    weight_grad: Ops = NONE
+    evaluate: Ops = NONE
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -76,7 +72,7 @@ class Cost:
 Counts = tuple[int, ...]
 """Operations by pass and by kind, in the order of the fields of `Cost` and of `Ops`."""
 PASSES = tuple(each.name for each in fields(Cost))
-KINDS = len(fields(Ops))
+KINDS = len(Ops._fields)
 NUM_COUNTS = len(PASSES) * KINDS
 """Length of `Counts`."""
 
@@ -98,8 +94,7 @@ class Charge:
     def counts(self) -> tuple[tuple[str, Counts], ...]:
         """Each line in numbers, in the order of `Counts`."""
         return tuple(
-            (name, tuple(kind for one in PASSES for kind in getattr(cost, one).kinds))
-            for name, cost in self.rows
+            (name, tuple(kind for one in PASSES for kind in getattr(cost, one))) for name, cost in self.rows
         )
 
     @cached_property

@@ -96,7 +96,7 @@ def _is_repeated(node: Node, layers: Mapping[str, Layer]) -> bool:
 
 def element_operations(ops: Ops) -> int:
     """Operations that are no products, each once."""
-    return sum(ops.kinds) - ops.mac
+    return sum(ops) - ops.mac
 
 
 def _least_of_pool(layer: Layer, read: Shape) -> int:

@@ -12,7 +12,7 @@ import sys
 import types
 from collections import abc
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache, partial
 from inspect import get_annotations
@@ -51,6 +51,8 @@ def reader_of(hint: Any) -> Reader:
         return _object(kind, lambda record, path: kind)
     if get_origin(hint) is tuple:
         return _items(get_args(hint))
+    if isinstance(hint, type) and issubclass(hint, tuple):
+        return _named_items(hint)
     if get_origin(hint) is abc.Mapping:
         return _mapping(get_args(hint)[1])
     if hint is Any:
@@ -145,6 +147,12 @@ def _items(hints: tuple[Any, ...]) -> Reader:
     return read
 
 
+def _named_items(kind: Any) -> Reader:
+    """The reader of a named tuple, which is written as a list."""
+    read = _items(tuple(get_type_hints(kind).values()))
+    return lambda value, path: kind._make(read(value, path))
+
+
 def _mapping(hint: Any) -> Reader:
     of_value = reader_of(hint)
 
@@ -198,25 +206,6 @@ def plan(kind: Any) -> Plan:
             types.SimpleNamespace(__annotations__=own), vars(sys.modules[owner.__module__])
         )
     return {name: (reader_of(hints[name]), _plain(hints[name])) for name in names}
-
-
-@cache
-def maker_of(kind: type[T]) -> Callable[..., T]:
-    """A function that makes an instance of a frozen dataclass with slots from the values of all its fields.
-
-    It takes a third of the time: a frozen class fills each field by a call, so an open class with the same
-    slots is filled, and then becomes the frozen one. A class that checks its fields is made in its own way.
-    """
-    named: Any = kind
-    assert not hasattr(named, "__post_init__"), f"{kind.__name__} checks its fields"
-    open_kind: Any = make_dataclass(kind.__name__, [each.name for each in fields(named)], slots=True)
-
-    def make(*values: Any) -> Any:
-        made = open_kind(*values)
-        made.__class__ = named
-        return made
-
-    return make
 
 
 def _needed(kind: Any) -> list[str]:

@@ -170,3 +170,8 @@ class Validations(Table):
         """A copy of a column in the order of `by_attempt`."""
         ordered: NDArray[Any] = self.rows[name][self.by_attempt]
         return ordered
+
+
+def sums_of(num_attempts: int, attempts: NDArray[np.int64], values: NDArray[np.int64]) -> list[int]:
+    """Sums of whole numbers by attempt; exact, as doubles hold whole numbers below 2^53."""
+    return [int(each) for each in np.bincount(attempts, weights=values, minlength=num_attempts)]

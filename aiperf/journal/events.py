@@ -30,9 +30,7 @@ from aiperf.wire.messages import (
     Started,
 )
 from aiperf.wire.trial import Segment, StepBlock, Trial
-
-OpsVector = tuple[int, int, int, int, int, int, int]
-"""Numbers of operations by kind: mac, add, mul, div, sqrt, exp, cmp."""
+from nas.ops import Ops
 
 
 class Origin(Enum):
@@ -202,9 +200,9 @@ class Dispatched(Event):
     attempt: int
     group: int
     graph_key: str
-    forward: OpsVector
-    backward: OpsVector
-    evaluate: OpsVector
+    forward: Ops
+    backward: Ops
+    evaluate: Ops
     parameters: int
 
 

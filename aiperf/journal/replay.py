@@ -375,8 +375,8 @@ class Replay:
 
     def _fell_back(self, t: float, event: events.FellBack) -> str:
         told = event.fallback
-        attempt = self._open.get((told.trial, told.attempt))
-        if attempt is None or attempt.began is None or attempt.abandoned:
+        attempt = self._running(told.trial, told.attempt)
+        if attempt is None or attempt.began is None:
             return f"of trial {told.trial}, attempt {told.attempt}, which is not running"
         engine = attempt.began.started.engine
         if attempt.fallback is not None or told.engine != engine or engine == EAGER:
@@ -387,8 +387,8 @@ class Replay:
     def _stepped(self, t: float, row: events.BlockRow) -> str:
         """Most lines of a long journal are folded in here."""
         trial, number, segment, steps, examples, seconds, loss, _ = row
-        attempt = self._open.get((trial, number))
-        if attempt is None or attempt.began is None or attempt.abandoned:
+        attempt = self._running(trial, number)
+        if attempt is None:
             return f"of trial {trial}, attempt {number}, which is not running"
         if segment != attempt.num_closed:
             return f"of trial {trial}, segment {segment}, but {attempt.num_closed} is open"
@@ -401,14 +401,18 @@ class Replay:
 
     def _closed(self, t: float, row: events.ClosedRow) -> str:
         trial, number, index, *_, end, _ = row
-        attempt = self._open.get((trial, number))
-        if attempt is None or attempt.state is not State.RUNNING:
+        attempt = self._running(trial, number)
+        if attempt is None:
             return f"of trial {trial}, attempt {number}, which is not running"
         if index != attempt.num_closed:
             return f"of trial {trial}, segment {index}, but {attempt.num_closed} is open"
         attempt.places.append(len(self.validations))
         self.validations.append(attempt.index, t, row, self.legs[-1].in_time(end))
         return ""
+
+    def _running(self, trial: int, number: int) -> Attempt | None:
+        attempt = self._open.get((trial, number))
+        return None if attempt is None or attempt.began is None or attempt.abandoned else attempt
 
     def _ended(self, t: float, event: events.Ended) -> str:
         """An attempt is closed even if its line is a fault, so that a later line cannot refer to it."""

@@ -21,6 +21,7 @@ from aiperf.tasks.tally import Tally
 from aiperf.wire.messages import Finished, Started
 from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.morphisms import Morphism
+from nas.ops import Ops
 from nas.reader import reader_of
 from nas.record import decode
 
@@ -103,6 +104,7 @@ class UsualLines:
 
     def __init__(self) -> None:
         self._whole = _Held(int)
+        self._kinds = _Held(int)
         self._hyper = _Held(lambda text: decode(HyperParameters, strict.parsed(text)))
         self._hash = _Held(bytes.decode)
         self._tally = _Held(lambda texts: Classified(*map(int, texts)))
@@ -188,7 +190,7 @@ class UsualLines:
     def _dispatched(self, texts: tuple[Any, ...], names: Names) -> Read:
         t, number, parent, morphisms, hyper, round_, epochs, seed, attempt, group, key, *rest = texts
         forward, backward, evaluate, parameters, chain = rest
-        whole = self._whole
+        whole, kinds = self._whole, self._kinds.__getitem__
         trial = Trial(
             whole[number],
             None if parent is None else whole[parent],
@@ -203,13 +205,9 @@ class UsualLines:
             whole[attempt],
             whole[group],
             self._hash[key],
-            _operations(forward),
-            _operations(backward),
-            _operations(evaluate),
+            Ops._make(map(kinds, forward.split(b","))),
+            Ops._make(map(kinds, backward.split(b","))),
+            Ops._make(map(kinds, evaluate.split(b","))),
             int(parameters),
         )
         return float(t), Dispatched, event, chain.decode()
-
-
-def _operations(text: bytes) -> Any:
-    return tuple(map(int, text.split(b",")))

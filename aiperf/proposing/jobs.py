@@ -14,7 +14,7 @@ from typing import Protocol
 
 from aiperf.config import Config
 from aiperf.journal.attempts import Attempt, Leg, TrialStory
-from aiperf.journal.events import Dispatched, Ended, Event, GroupLost, LegBegan, OpsVector
+from aiperf.journal.events import Dispatched, Ended, Event, GroupLost, LegBegan
 from aiperf.proposing.hyper import (
     Losses,
     Memory,
@@ -31,6 +31,7 @@ from aiperf.tasks.registry import task_of
 from aiperf.wire.messages import Finished
 from aiperf.wire.trial import HyperParameters, State, Trial
 from nas.graph import Graph, once
+from nas.ops import Ops
 from nas.search import SEARCHES, Candidate, Exhausted, Halving, Observation, Search
 from nas.tuning import Point, Tuner
 
@@ -318,10 +319,10 @@ def _with(job: Dispatched, hyper: HyperParameters) -> Dispatched:
 
 
 @once
-def _counted(graph: Graph) -> tuple[str, OpsVector, OpsVector, OpsVector, int]:
+def _counted(graph: Graph) -> tuple[str, Ops, Ops, Ops, int]:
     """What `Dispatched` records of a graph, in the order of its fields."""
     forward, backward, evaluate = graph.cost.forward, graph.cost.backward, graph.cost.evaluate
-    return graph.key, forward.kinds, backward.kinds, evaluate.kinds, graph.num_parameters
+    return graph.key, forward, backward, evaluate, graph.num_parameters
 
 
 class FirstCandidates:

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from aiperf.config import TrainingConfig
 from aiperf.journal.attempts import Attempt, Leg
-from aiperf.journal.columns import ValidationRow
+from aiperf.journal.columns import ValidationRow, sums_of
 from aiperf.journal.replay import Replay
 from aiperf.proposing.pace import RECENT, TimedValidation, reserved_seconds
 from aiperf.proposing.plan import SEGMENT_SECONDS, Plan, plan
 from aiperf.rules.rule import DRIFT, LATE_SECONDS, Evidence, Inspection, inspection_of, unknown
 from aiperf.wire.messages import NOTHING_KEPT
 from aiperf.wire.trial import HyperParameters, State
-from nas.ops import OPS, Ops
+from nas.ops import OPS
 
 FORMULA_SINCE = 2
 """Version of the rules since which groups reserve time by the formula of `pace`."""
@@ -44,9 +44,12 @@ def examples(evidence: Evidence) -> Inspection:
     ]
     if training_examples := replay.manifest.get("training_examples"):
         plans = _Plans(evidence.config.training, training_examples)
-        for attempt in replay.attempts:
-            contradictions += _against_plan(attempt, evidence.config.training, plans.of(attempt))
-        contradictions += _closed_early(replay, plans)
+        closed = replay.validations.column
+        validated = sums_of(len(replay.attempts), closed("attempt"), closed("steps"))
+        planned = [plans.of(attempt) for attempt in replay.attempts]
+        for each in zip(replay.attempts, planned, validated):
+            contradictions += _against_plan(evidence.config.training, *each)
+        contradictions += _closed_early(replay, planned, validated)
     else:
         contradictions.append(f"the ranks did not report the number of training {examples}")
     text = f"{int(done.sum()):,} {examples} in whole batches, as planned"
@@ -68,7 +71,7 @@ class _Plans:
         return self._known[key]
 
 
-def _against_plan(attempt: Attempt, training: TrainingConfig, planned: Plan) -> Iterator[str]:
+def _against_plan(training: TrainingConfig, attempt: Attempt, planned: Plan, validated: int) -> Iterator[str]:
     """What an attempt did beyond its plan, or is said to have completed without it."""
     number = attempt.trial.number
     if attempt.trial.epochs > max(training.epochs):
@@ -76,15 +79,14 @@ def _against_plan(attempt: Attempt, training: TrainingConfig, planned: Plan) -> 
     if attempt.steps > planned.steps:
         yield f"trial {number}: {attempt.steps} steps, but {planned.steps} were planned"
     rows = attempt.rows
-    closed = sum(row.steps for row in rows)
-    yield from _segments(number, rows, training, planned, goes_on=attempt.steps > closed)
-    since = _since_best(rows, attempt.kept) if training.patience else ()
+    yield from _segments(number, rows, training, planned, goes_on=attempt.steps > validated)
+    since = _since_best(rows, attempt.kept) if 0 < training.patience <= len(rows) else ()
     patient = next((at for at, num in enumerate(since) if num == training.patience), None)
     stopped_early = patient is not None
     if stopped_early and patient != len(rows) - 1:
         yield f"trial {number} continued after {training.patience} validations without a better error"
-    if attempt.state is State.COMPLETE and closed != planned.steps and not stopped_early:
-        yield f"trial {number} is complete, but only {closed} of {planned.steps} steps were validated"
+    if attempt.state is State.COMPLETE and validated != planned.steps and not stopped_early:
+        yield f"trial {number} is complete, but only {validated} of {planned.steps} steps were validated"
     yield from _kept(attempt, rows)
 
 
@@ -128,19 +130,19 @@ def _segments(
             yield f"{name}: {row.skipped} of {row.steps} steps skipped in {training.format}"
 
 
-def _closed_early(replay: Replay, plans: _Plans) -> Iterator[str]:
+def _closed_early(replay: Replay, plans: Sequence[Plan], validated: Sequence[int]) -> Iterator[str]:
     """Trials that were stopped, or validated before their segment was whole, well before their leg ended."""
     by_formula = replay.opened.rules >= FORMULA_SINCE
     reserved = _Reserved(replay).seconds if by_formula else _reserved_earlier(replay).__getitem__
-    for attempt in replay.attempts:
-        planned, leg, moment = plans.of(attempt), attempt.leg, None
+    for attempt, planned, steps in zip(replay.attempts, plans, validated):
+        leg, moment = attempt.leg, None
         if attempt.ended is not None and attempt.state is State.STOPPED:
             # A group that is stopped has just validated; the end that it reports cannot be checked.
             worked = [row.end for row in attempt.rows] + [attempt.began.end if attempt.began else 0.0]
             moment = max(worked)
-            if attempt.validated_steps >= planned.steps:
+            if steps >= planned.steps:
                 yield f"trial {attempt.trial.number} was stopped after all {planned.steps} steps"
-        elif attempt.validated_steps < planned.steps and _is_short(attempt, planned):
+        elif steps < planned.steps and _is_short(attempt, planned):
             moment = attempt.rows[-1].end
         if moment is not None and moment < _closing(leg, reserved(attempt.index)):
             yield f"trial {attempt.trial.number} was closed at {moment:.3f} s, too early in leg {leg.index}"
@@ -174,7 +176,7 @@ class _Reserved:
 
 def _validating(attempt: Attempt) -> int:
     """OPS of one validated example."""
-    return Ops(*attempt.dispatched.evaluate).price(OPS)
+    return attempt.dispatched.evaluate.price(OPS)
 
 
 def _longest_steps(replay: Replay) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from aiperf.proposing.plan import measuring_seconds, plan
 from aiperf.tasks.registry import task_of
 from aiperf.wire.trial import State, origin
 from aiperf.wording import clock, counted, percent, rate
-from nas.ops import OPS, Ops
+from nas.ops import OPS
 
 PLAIN_SECONDS = 5.0
 """Minimum time in seconds between two lines of a log: a quiet run writes to its journal as often."""
@@ -167,8 +167,8 @@ class _Credit:
             new = attempt.rows[self._seen.get(index, 0) :]
             self._seen[index] = attempt.num_closed
             dispatched = attempt.dispatched
-            train = (Ops(*dispatched.forward) + Ops(*dispatched.backward)).price(OPS)
-            evaluate = Ops(*dispatched.evaluate).price(OPS)
+            train = (dispatched.forward + dispatched.backward).price(OPS)
+            evaluate = dispatched.evaluate.price(OPS)
             self.total += sum(train * row.train_examples + evaluate * row.of for row in new)
         return self.total
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import inf
 
 from aiperf.clock import moment
-from aiperf.journal.events import Dispatched, OpsVector
+from aiperf.journal.events import Dispatched
 from aiperf.wire.messages import Ceiling
 from aiperf.wire.trial import State
 from nas.ops import TENSOR_OPS, Ops
@@ -155,5 +155,5 @@ def step_seconds(job: Dispatched, ceilings: Iterable[Ceiling]) -> float:
 
 
 @lru_cache(maxsize=1 << 12)
-def _tensor_operations(forward: OpsVector, backward: OpsVector) -> int:
-    return (Ops(*forward) + Ops(*backward)).price(TENSOR_OPS)
+def _tensor_operations(forward: Ops, backward: Ops) -> int:
+    return (forward + backward).price(TENSOR_OPS)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aiperf.journal.attempts import Attempt, Validation
+from aiperf.journal.columns import sums_of
 from aiperf.journal.replay import Replay
 from aiperf.score.example_counts import Counted
 from nas.ops import OPS, TENSOR_OPS, Ops
@@ -46,8 +46,8 @@ class Credit:
 
     def sums(self, replay: Replay, name: str) -> list[int]:
         """Sums of a column of whole numbers over the credited validations of each attempt."""
-        attempts, values = replay.validations.ordered("attempt"), replay.validations.ordered(name)
-        return _by_attempt(replay, attempts[self.validations], values[self.validations])
+        attempts, values = map(replay.validations.ordered, ("attempt", name))
+        return sums_of(len(replay.attempts), attempts[self.validations], values[self.validations])
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,13 @@ def credit(replay: Replay) -> Credit:
 
 def work(replay: Replay, counts: Mapping[int, Counted], credit: Credit | None = None) -> Work:
     """All work of a run, or with `credit` the credited part. A trial without counts adds none."""
-    found, column = replay.pieces(), replay.blocks.column
-    chosen: Any = slice(None) if credit is None else credit.blocks
-    closed: Any = slice(None) if credit is None else credit.validations
-    examples = _by_attempt(replay, column("attempts")[chosen], column("examples")[chosen])
-    validations = found.attempt[found.num_blocks :][closed]
-    asked = _by_attempt(replay, validations, found.examples[found.num_blocks :][closed])
+    number, found, blocks = len(replay.attempts), replay.pieces(), replay.blocks.rows
+    closed = slice(found.num_blocks, None)
+    validated = found.attempt[closed], found.examples[closed]
+    if credit is not None:
+        blocks = blocks[credit.blocks]
+        validated = validated[0][credit.validations], validated[1][credit.validations]
+    examples, asked = sums_of(number, blocks["attempts"], blocks["examples"]), sums_of(number, *validated)
     mac = add = mul = div = sqrt = exp = cmp = 0  # whole numbers without a limit, which arrays do not have
     for attempt, trained, of in zip(replay.attempts, examples, asked):
         counted = counts.get(attempt.trial.number)
@@ -119,14 +120,8 @@ def work(replay: Replay, counts: Mapping[int, Counted], credit: Credit | None = 
         kinds=kinds,
         operations=kinds.price(OPS),
         tensor_operations=kinds.price(TENSOR_OPS),
-        steps=int(column("steps")[chosen].sum()),
+        steps=int(blocks["steps"].sum()),
         trained_examples=sum(examples),
         validated_examples=sum(asked),
-        segments=len(validations),
+        segments=len(validated[0]),
     )
-
-
-def _by_attempt(replay: Replay, attempts: NDArray[np.int64], values: NDArray[Any]) -> list[int]:
-    """Sums of values by attempt; exact, as doubles hold whole numbers below 2^53."""
-    sums = np.bincount(attempts, weights=values, minlength=len(replay.attempts))
-    return [int(value) for value in sums]

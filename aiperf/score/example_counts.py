@@ -54,9 +54,9 @@ def recorded(dispatched: Dispatched) -> Counted:
     """The counts in a line `Dispatched`."""
     return Counted(
         dispatched.graph_key,
-        Ops(*dispatched.forward),
-        Ops(*dispatched.backward),
-        Ops(*dispatched.evaluate),
+        dispatched.forward,
+        dispatched.backward,
+        dispatched.evaluate,
         dispatched.parameters,
     )
 

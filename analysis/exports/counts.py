@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
 from typing import Any
 
 from analysis.table import aligned
@@ -11,7 +10,7 @@ from nas.graph import Graph, Row
 from nas.ops import OPS, TENSOR_OPS, Cost, Ops
 from nas.products import all_pairs
 
-KINDS = tuple(field.name for field in fields(Ops))
+KINDS = Ops._fields
 """Kinds of operations, in the order of the journal."""
 NOTES = """\
 dx is the gradient of a layer's input, dw that of its weights; a training {example} is forward + backward.
@@ -60,7 +59,7 @@ def count_json(graph: Graph, bytes_per_element: int = 4) -> dict[str, Any]:
         "input": list(graph.input),
         graph.head.answers: graph.classes,
         "graph_key": graph.key,
-        "prices": {"ops": asdict(OPS), "tensor_ops": asdict(TENSOR_OPS)},
+        "prices": {"ops": OPS._asdict(), "tensor_ops": TENSOR_OPS._asdict()},
         "rows": rows,
         "total": _passes_json(graph.cost, example),
         **({"total_all_pairs": _passes_json(pairs, example)} if pairs is not None else {}),
@@ -89,7 +88,7 @@ def _passes_json(cost: Cost, example: str) -> dict[str, Any]:
     found = {}
     for name, ops in _passes(cost, example).items():
         prices = {"ops": ops.price(OPS), "tensor_ops": ops.price(TENSOR_OPS)}
-        found[name.replace(" ", "_")] = {**prices, "kinds": asdict(ops)}
+        found[name.replace(" ", "_")] = {**prices, "kinds": ops._asdict()}
     return found
 
 
@@ -106,12 +105,12 @@ def _by_kind(graph: Graph) -> list[list[str]]:
     """The number of each kind of operation by pass; below them its price, by which the sums can be
     checked."""
     rows = [
-        [name, *map(_number, ops.kinds), _number(ops.price(OPS)), _number(ops.price(TENSOR_OPS))]
+        [name, *map(_number, ops), _number(ops.price(OPS)), _number(ops.price(TENSOR_OPS))]
         for name, ops in _passes(graph.cost, graph.head.example).items()
     ]
     prices = [
-        ["price in OPS", *map(_number, OPS.kinds), "", ""],
-        ["price in tensor OPS", *map(_number, TENSOR_OPS.kinds), "", ""],
+        ["price in OPS", *map(_number, OPS), "", ""],
+        ["price in tensor OPS", *map(_number, TENSOR_OPS), "", ""],
     ]
     return [["kind of operation", *KINDS, "OPS", "tensor OPS"], *rows, *prices]
 

@@ -27,7 +27,7 @@ from analysis.readings.judgement import Judged, glance_at
 from analysis.readings.live import LONGEST_SILENCE_SECONDS
 from analysis.readings.run_tables import devices_text, engines_text, verdict_text, verdict_word
 from analysis.readings.score_figures import figures, task_of_run
-from nas.ops import OPS, Ops
+from nas.ops import OPS
 
 WIDTH = 24
 """Least number of columns of a line's name."""
@@ -232,8 +232,8 @@ def _parts(replay: Replay, credited: Credit) -> Iterator[tuple[str, int, float]]
     for attempt in replay.attempts:
         job, first = attempt.dispatched, int(totals.first[attempt.index])
         at = int(credited.first[attempt.index])
-        train = Ops(*job.forward).price(OPS) + Ops(*job.backward).price(OPS)
-        evaluate = Ops(*job.evaluate).price(OPS)
+        train = (job.forward + job.backward).price(OPS)
+        evaluate = job.evaluate.price(OPS)
         for index in np.flatnonzero(~flags[at : at + attempt.num_closed]).tolist():
             row, others = attempt.rows[index], replay.trials[attempt.trial.number].attempts
             done = train * int(totals.examples[first + index]) + evaluate * row.of

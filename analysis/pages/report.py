@@ -231,9 +231,7 @@ def _kinds(judged: Judged) -> Table:
     good, raw = judged.score.goodput.kinds, judged.score.raw.kinds
     rows = [
         [name, str(price), str(tensor), f"{a:,}", f"{b:,}"]
-        for name, price, tensor, a, b in zip(
-            Ops.__dataclass_fields__, OPS.kinds, TENSOR_OPS.kinds, good.kinds, raw.kinds
-        )
+        for name, price, tensor, a, b in zip(Ops._fields, OPS, TENSOR_OPS, good, raw)
     ]
     rows.append(["OPS", "", "", f"{good.price(OPS):,}", f"{raw.price(OPS):,}"])
     rows.append(["tensor OPS", "", "", f"{good.price(TENSOR_OPS):,}", f"{raw.price(TENSOR_OPS):,}"])

@@ -24,7 +24,7 @@ from analysis.readings.hosts import GroupNow, groups_now
 from analysis.readings.judgement import glance_at, uncollected
 from analysis.readings.outliers import WINDOW_SECONDS, outlier_text, outliers
 from analysis.readings.run_tables import devices_text, verdict_text, verdict_word
-from nas.ops import OPS, Ops
+from nas.ops import OPS
 
 BINS = 60
 """Bins of the curve of OPS: a terminal shows one in each column."""
@@ -172,7 +172,7 @@ class Follower:
         them."""
         for attempt in self.replay.attempts[len(self._prices) :]:
             dispatched = attempt.dispatched
-            self._prices.append((Ops(*dispatched.forward) + Ops(*dispatched.backward)).price(OPS))
+            self._prices.append((dispatched.forward + dispatched.backward).price(OPS))
 
     def _credit(self) -> None:
         """Adds the operations of the segments that were closed in time since the last call."""
@@ -182,7 +182,7 @@ class Follower:
             place = attempt.trial.number, row.segment
             if row.in_time and not row.skipped and place not in self._known:
                 self._known.add(place)
-                evaluate = Ops(*attempt.dispatched.evaluate).price(OPS)
+                evaluate = attempt.dispatched.evaluate.price(OPS)
                 self._credited += self._prices[row.attempt] * row.train_examples + evaluate * row.of
         self._closed = len(closed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_operations_and_parameters_of_resnet50(name: str) -> None:
     }
     assert by_type == right["by_type"]
     passes = {"forward": cost.forward, "backward": cost.backward, "evaluate": cost.evaluate}
-    assert {key: {**asdict(ops), "OPS": ops.price(OPS)} for key, ops in passes.items()} == right["by_kind"]
+    assert {key: {**ops._asdict(), "OPS": ops.price(OPS)} for key, ops in passes.items()} == right["by_kind"]
     assert cost.train.price(OPS) == graph.operations == right["OPS_per_training_image"]
     assert graph.num_parameters == right["params"]
     assert {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, fields
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,13 +12,13 @@ costs = st.builds(Cost, vectors, vectors, vectors, vectors)
 
 
 def test_price_lists() -> None:
-    assert [field.name for field in fields(Ops)] == ["mac", "add", "mul", "div", "sqrt", "exp", "cmp"]
-    assert astuple(OPS) == (2, 1, 1, 4, 4, 8, 1)
-    assert astuple(TENSOR_OPS) == (2, 0, 0, 0, 0, 0, 0)
+    assert Ops._fields == ("mac", "add", "mul", "div", "sqrt", "exp", "cmp")
+    assert OPS == (2, 1, 1, 4, 4, 8, 1)
+    assert TENSOR_OPS == (2, 0, 0, 0, 0, 0, 0)
 
 
 def test_kinds_are_in_the_order_of_the_fields() -> None:
-    assert Ops(1, 2, 3, 4, 5, 6, 7).kinds == (1, 2, 3, 4, 5, 6, 7)
+    assert tuple(Ops(1, 2, 3, 4, 5, 6, 7)) == (1, 2, 3, 4, 5, 6, 7)
     assert Cost(Ops(1), Ops(2), Ops(3), Ops(4)) + Cost(Ops(10), Ops(20), Ops(30), Ops(40)) == Cost(
         Ops(11), Ops(22), Ops(33), Ops(44)
     )
@@ -28,10 +26,10 @@ def test_kinds_are_in_the_order_of_the_fields() -> None:
 
 @given(vectors, vectors, st.integers(0, 1000))
 def test_counts_are_a_vector_space_over_exact_integers(a: Ops, b: Ops, times: int) -> None:
-    assert astuple(a + b) == tuple(x + y for x, y in zip(astuple(a), astuple(b)))
-    assert astuple(a * times) == tuple(x * times for x in astuple(a))
+    assert a + b == Ops(*[x + y for x, y in zip(a, b)])
+    assert a * times == Ops(*[x * times for x in a])
     assert (a + b * times).price(OPS) == a.price(OPS) + times * b.price(OPS)
-    assert a.price(b) == sum(x * y for x, y in zip(astuple(a), astuple(b)))
+    assert a.price(b) == sum(x * y for x, y in zip(a, b))
 
 
 @given(costs, costs)

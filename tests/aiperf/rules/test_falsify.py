@@ -195,9 +195,9 @@ def a_foreign_graph(timed: list[Timed]) -> list[Timed]:
     forged = replace(
         proposed(event, morphisms=(other,)),
         graph_key=counts.graph_key,
-        forward=counts.forward.kinds,
-        backward=counts.backward.kinds,
-        evaluate=counts.evaluate.kinds,
+        forward=counts.forward,
+        backward=counts.backward,
+        evaluate=counts.evaluate,
         parameters=counts.parameters,
     )
     key = said(Began, VICTIM, graph_key=counts.graph_key)

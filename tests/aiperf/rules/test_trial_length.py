@@ -130,7 +130,7 @@ def test_near_the_deadline_alone_the_last_validation_may_be_left_out_or_late(
 ) -> None:
     """The deadline is at 100 s, and its neighbourhood 10 s and a thousandth."""
     attempt = attempt_of(4, 3, 2)
-    attempt.table.rows["ends"][:] = ends
+    attempt.table.rows["end"][:] = ends
     attempt.leg = Leg(0, cast(Any, None), deadline=100.0)
     attempt.ended = Ended(Finished(0, 1, State.STOPPED, "", kept=kept), 1.0)
     assert list(_kept(attempt, attempt.rows)) == ([f"trial 7 {says}"] if says else [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import cache
 from itertools import groupby
 
 _PREFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3))
@@ -145,6 +146,7 @@ def plain(text: str) -> str:
     return _TURNING.sub(lambda found: " " if found.group().isspace() else "\ufffd", text)
 
 
+@cache
 def spoken(name: str) -> str:
     """The name of a class in words: "widen trunk"."""
     return re.sub(r"(?<=[a-z])(?=[A-Z0-9])", " ", name).lower()

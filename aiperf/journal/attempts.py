@@ -256,7 +256,7 @@ class Attempt:
     def best_validation(self) -> Validation | None:
         """The validation whose network was kept; until that is known, the first with the lowest unbounded
         error."""
-        return None if self._best is None else self._validation(self._best)
+        return None if (best := self._best) is None else self._validation(best)
 
     @property
     def chosen_among(self) -> Sequence[int]:
@@ -280,12 +280,12 @@ class Attempt:
     @property
     def error(self) -> float | None:
         """Validation error of the network that was kept."""
-        return None if self._best is None else self.table.tallies[self._best].error
+        return None if (best := self._best) is None else self.table.tallies[best].error
 
     @property
     def unbounded(self) -> float | None:
         """Unbounded validation error of that network, by which the best one of a run is chosen."""
-        return None if self._best is None else self.table.tallies[self._best].unbounded
+        return None if (best := self._best) is None else self.table.tallies[best].unbounded
 
     @property
     def _best(self) -> int | None:

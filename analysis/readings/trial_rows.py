@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -55,12 +56,14 @@ class TrialRow:
     intensity: float | None = None
     """Tensor operations of a training example per byte that it moves, as `roofline` models it; None if the
     architecture was not rebuilt."""
-    falls: tuple[tuple[float, float], ...] = ()
-    """Each fall of its validation error: epochs since its weights were new, and the error from then on."""
+    falls: Sequence[float] = ()
+    """Each fall of its validation error: epochs since its weights were new, and the error from then on, one
+    after the other, because pairs would take five times the memory."""
 
     def epochs_to(self, error: float) -> float | None:
         """Epochs to an error since its weights were new, with those of its ancestors; None if not reached."""
-        return next((epochs for epochs, found in self.falls if found <= error), None)
+        falls = zip(self.falls[::2], self.falls[1::2])
+        return next((epochs for epochs, found in falls if found <= error), None)
 
     @property
     def origin(self) -> str:
@@ -125,20 +128,20 @@ class _Curves:
         self._kept: dict[int | None, float] = {None: 0.0}
         """Epochs of the weights that each trial leaves to its children."""
 
-    def falls(self, number: int) -> tuple[tuple[float, float], ...]:
+    def falls(self, number: int) -> Sequence[float]:
         """The falls of one trial. Trials must be asked for in the order of their numbers, because a child
         starts from the epochs of its parent."""
         attempt = self._trials[number].attempts[-1]
         done = self._kept.get(attempt.trial.parent, 0.0)
-        found: list[tuple[float, float]] = []
+        found = array("d")
         if self._examples:
             lowest, kept = inf, -inf if attempt.unbounded is None else attempt.unbounded
             for examples, error in attempt.curve:
                 if kept <= error < lowest:  # a lower one was too late for the group: no network has it
                     lowest = error
-                    found.append((done + examples / self._examples, min(1.0, error)))
-        self._kept[number] = found[-1][0] if found else done
-        return tuple(found)
+                    found.extend((done + examples / self._examples, min(1.0, error)))
+        self._kept[number] = found[-2] if found else done
+        return found
 
 
 def median_error(found: Sequence[TrialRow]) -> float | None:

@@ -9,6 +9,7 @@ import click
 
 from aiperf.commands.arguments import run_or_package_argument
 from aiperf.commands.user_files import opened
+from aiperf.score.score import record_of
 from analysis.exports.summary import summary_text
 from analysis.readings.judgement import glance
 from analysis.readings.run_tables import engines
@@ -36,7 +37,7 @@ def score(path: Path, as_json: bool) -> int:
             from analysis.readings.fabric import fabric_record
 
             doubts = {} if judged.valid else {**answered(judged), **unmeasured(judged.replay)}
-            record = {**doubts, **encode(judged.score), "engines": encode(engines(judged.replay))}
+            record = {**doubts, **record_of(judged.score), "engines": encode(engines(judged.replay))}
             record |= fabric_record(judged.replay)
             text = json.dumps(record)
         else:

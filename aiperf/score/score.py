@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aiperf.hardware.peak import peak_ops_per_second
 from aiperf.journal.attempts import Leg
@@ -17,6 +18,7 @@ from aiperf.score.timeline import Shares, Timeline, shares, timeline
 from aiperf.tasks.registry import task_of
 from aiperf.tasks.tally import Tally
 from aiperf.wire.trial import State
+from nas.record import encode
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,14 @@ def score(replay: Replay, counts: Mapping[int, Counted], credited: Credit | None
         timeline=timeline(replay, counts, credited.pieces),
         aiperf1_ops_per_second=_aiperf1(replay, counts, credited, span),
     )
+
+
+def record_of(score: Score) -> dict[str, Any]:
+    """The figures as a JSON object, with operations by the names of their kinds."""
+    record: dict[str, Any] = encode(score)
+    for name, done in (("goodput", score.goodput), ("raw", score.raw)):
+        record[name]["kinds"] = done.kinds._asdict()
+    return record
 
 
 def regulated(error: float, ops_per_second: float) -> float:

@@ -8,6 +8,7 @@ from typing import Any
 from aiperf.config import Config
 from aiperf.journal.mark import mark_of
 from aiperf.journal.replay import Replay
+from aiperf.score.score import record_of
 from analysis.readings.energy import Energy, read_energy
 from analysis.readings.fabric import fabric_record
 from analysis.readings.judgement import Judged
@@ -32,7 +33,7 @@ def result(judged: Judged) -> dict[str, Any]:
         "code_hash": opened.code_hash,
         "journal": {"lines": replay.lines, "chain": replay.last_chain},
         "verdict": {**answered(judged), "validated": judged.validated, "findings": encode(verdict.findings)},
-        "score": encode(judged.score),
+        "score": record_of(judged.score),
         "energy": _energy(judged),
         **fabric_record(replay),
         "engines": encode(engines(replay)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from array import array
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -77,17 +76,17 @@ def test_a_change_of_speed_stands_beside_what_disturbed_the_run() -> None:
 def test_the_noise_of_single_steps_averages_out() -> None:
     """Blocks of one step on a steady machine, whose times have a standard deviation of a tenth."""
     rng, found = random.Random(1), run(lambda trial, place: 1.0)
-    blocks, number = found.blocks, len(found.blocks)
+    blocks = found.blocks.rows
     for name, value in (("steps", 1), ("examples", 50), ("attempts", 0)):
-        setattr(blocks, name, array("q", [value] * number))
-    blocks.seconds = array("d", [rng.gauss(1.0, 0.1) for _ in range(number)])
+        blocks[name] = value
+    blocks["seconds"] = [rng.gauss(1.0, 0.1) for _ in blocks]
     assert time_lost(found) == pytest.approx(0.03, abs=0.02)
 
 
 @pytest.mark.parametrize("number", [1 << 60, (1 << 63) - 1])
 def test_a_journal_may_hold_any_number(number: int) -> None:
     found = run(twice_as_long_at_the_end)
-    found.blocks.examples = array("q", [number] * len(found.blocks))
+    found.blocks.rows["examples"] = number
     lost = time_lost(found)
     assert lost is not None
     assert 0 <= lost <= 1

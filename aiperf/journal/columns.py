@@ -52,7 +52,7 @@ class Totals:
 
 
 @dataclass
-class Table:
+class PackedRows:
     """Rows of numbers, packed one after the other: a third of the memory of an object for each."""
 
     COLUMNS: ClassVar[Mapping[str, str]]
@@ -80,7 +80,7 @@ class Table:
         return column
 
 
-class Blocks(Table):
+class Blocks(PackedRows):
     """One row per `Stepped` line, in the order of the journal."""
 
     COLUMNS: ClassVar = {
@@ -139,7 +139,7 @@ class ValidationRow(NamedTuple):
 
 
 @dataclass
-class Validations(Table):
+class Validations(PackedRows):
     """One row per `Closed` line, in the order of the journal, and what is no number of it in lists."""
 
     COLUMNS: ClassVar = {name: KINDS[kind] for name, kind in get_type_hints(ValidationRow).items()}

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from math import inf
 
-import numpy as np
-
 from aiperf.journal.mark import Mark, mark_of, marked
 from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
@@ -228,17 +226,19 @@ def uncredited_text(replay: Replay, score: Score) -> list[str]:
 def _parts(replay: Replay, credited: Credit) -> Iterator[tuple[str, int, float]]:
     """For each segment that was not credited: why, its operations, and the seconds by which its validation
     was late."""
-    totals, flags = replay.totals(), credited.validations
+    totals = replay.totals()
     for attempt in replay.attempts:
         job, first = attempt.dispatched, int(totals.first[attempt.index])
         at = int(credited.first[attempt.index])
         train = (job.forward + job.backward).price(OPS)
         evaluate = job.evaluate.price(OPS)
-        for index in np.flatnonzero(~flags[at : at + attempt.num_closed]).tolist():
+        flags = credited.validations[at : at + attempt.num_closed].tolist()
+        for index in [index for index, is_credited in enumerate(flags) if not is_credited]:
             row, others = attempt.rows[index], replay.trials[attempt.trial.number].attempts
             done = train * int(totals.examples[first + index]) + evaluate * row.of
             late = row.end - attempt.leg.end
-            again = any(flags[credited.first[one.index] + index] for one in others if index < one.num_closed)
+            places = [credited.first[one.index] + index for one in others if index < one.num_closed]
+            again = bool(credited.validations[places].any())
             yield LATE if late > 0 else REPEATED if again else NOT_APPLIED, done, late
         why_open = {State.FAILED: FAILED, State.LOST: LOST}.get(attempt.state, OPEN)
         yield why_open, train * int(totals.examples[first + attempt.num_closed]), 0.0

@@ -532,6 +532,7 @@ FORGERIES: dict[str, list[tuple[Edit, str]]] = {
         (first(Stepped, lambda e: within(e, seconds=-1.0)), "has no steps or took no time"),
         (lambda timed: without(timed, Released), "group 0 worked in leg 0, whose clock never started"),
         (each(Closed, lambda e: replace(e, end=e.end - 0.3)), "not right after"),
+        (each(Ended, lambda e: replace(e, end=e.end - 0.3)), "s, but its work ended at 1"),
         (first(Closed, lambda e: replace(e, end=e.end + 1)), "segment 0 at "),
         (each(Ended, lambda e: replace(e, end=0.0)), "ended at 0.000 s"),
         (first(Ended, lambda e: replace(e, end=99.0)), "its end at 99.000 s"),

@@ -18,7 +18,7 @@ import yaml
 
 from aiperf.errors import ConfigError
 from launch import SCHEDULERS
-from launch.job import WARNING_SECONDS, Job
+from launch.job import Job
 from launch.script import script_text
 from launch.site import Container, Mpi, Pods, Queue, Scratch, Site
 from tests.launch.golden import GOLDEN, KUBERNETES
@@ -49,34 +49,6 @@ def test_a_misspelt_field_is_found() -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
-
-
-def test_what_a_job_of_four_nodes_asks_for() -> None:
-    manifest = yaml.safe_load(MANIFESTS["queued.yaml"])
-    policy, spec = manifest["spec"]["runPolicy"], pods(manifest)
-    assert manifest["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "team-queue"}
-    assert policy["suspend"] is True
-    assert (policy["backoffLimit"], policy["activeDeadlineSeconds"]) == (0, Job(4, 1).limit_seconds)
-    kinds = manifest["spec"]["mpiReplicaSpecs"]
-    assert {kind: (each["replicas"], each["restartPolicy"]) for kind, each in kinds.items()} == {
-        "Worker": (4, "Never"),
-        "Launcher": (1, "Never"),
-    }
-    assert {each["terminationGracePeriodSeconds"] for each in spec.values()} == {WARNING_SECONDS}
-    worker, launcher = spec["Worker"]["containers"][0], spec["Launcher"]["containers"][0]
-    limits = worker["resources"]["limits"]
-    assert limits == {"nvidia.com/gpu": "8", "cpu": "96", "rdma/hca_shared_devices_a": "1"}
-    assert "resources" not in launcher
-    assert worker["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"]}
-
-
-def test_a_small_job_asks_for_nothing_that_the_site_does_not_state() -> None:
-    manifest = yaml.safe_load(MANIFESTS["plain.yaml"])
-    assert manifest["metadata"] == {"generateName": "small-run-"}
-    assert "suspend" not in manifest["spec"]["runPolicy"]
-    (worker,) = pods(manifest)["Worker"]["containers"]
-    assert {"resources", "securityContext"}.isdisjoint(worker)
-    assert {mount["mountPath"] for mount in worker["volumeMounts"]} == {"/data", "/dev/shm"}
 
 
 def test_the_scripts_in_it_are_left_as_they_are() -> None:

@@ -14,7 +14,6 @@ import yaml
 
 from launch import FORMS
 from launch.job import Job
-from launch.pods import AGAIN
 from launch.scheduler import JobState
 from launch.script import script_text
 from tests.launch.golden import GOLDEN, KUBERNETES, PLAIN_PODS
@@ -48,6 +47,7 @@ def test_the_cluster_knows_every_field(text: str) -> None:
     """The runtime comes first: Trainer refuses a job without it."""
     assert [*documents(text)] == ["TrainingRuntime", "TrainJob"]
     validate(text)
+    assert ("suspend" in documents(text)["TrainJob"]["spec"]) == (text != PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -56,42 +56,6 @@ def test_the_cluster_knows_every_field(text: str) -> None:
 def test_a_misspelt_field_is_found(field: str) -> None:
     with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
         validate(GOLDEN_TEXT.replace(field, f"{field}s"))
-
-
-def test_what_a_job_of_four_nodes_asks_for() -> None:
-    found = documents(GOLDEN_TEXT)
-    job, mpi = found["TrainJob"]["spec"], found["TrainingRuntime"]["spec"]["mlPolicy"]["mpi"]
-    assert found["TrainJob"]["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "team-queue"}
-    assert (job["suspend"], job["trainer"], job["activeDeadlineSeconds"]) == (
-        True,
-        {"numNodes": 4},
-        Job(4, 1).limit_seconds,
-    )
-    assert job["runtimeRef"] == {
-        "kind": "TrainingRuntime",
-        "name": found["TrainingRuntime"]["metadata"]["name"],
-    }
-    assert (mpi["numProcPerNode"], mpi["runLauncherAsNode"]) == (8, False)
-    assert "suspend" not in documents(PLAIN)["TrainJob"]["spec"]
-
-
-def test_what_trainer_and_the_controller_of_jobs_would_do_otherwise() -> None:
-    """A key and a host file only for containers named "node"; a pod again for one that failed, and none for
-    one that was stopped in time; for the launcher the devices that its image asks for."""
-    found = jobs(GOLDEN_TEXT)
-    assert [*found] == ["node", "launcher"]
-    for template in found.values():
-        spec = template["spec"]
-        (rule,) = spec["podFailurePolicy"]["rules"]
-        assert rule == {"action": "Ignore", "onExitCodes": {"operator": "In", "values": [AGAIN]}}
-        assert (spec["backoffLimit"], spec["template"]["spec"]["restartPolicy"]) == (0, "Never")
-        assert [each["name"] for each in spec["template"]["spec"]["containers"]] == ["node"]
-    (worker,), (launcher,) = (each["spec"]["template"]["spec"]["containers"] for each in found.values())
-    assert worker["args"][0].splitlines()[-1].startswith(f"exit {AGAIN} ")
-    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": ""} in launcher["env"]
-    assert "resources" not in launcher
-    (label,) = found["node"]["metadata"]["labels"].items()
-    assert label == ("trainer.kubeflow.org/trainjob-ancestor-step", "trainer")
 
 
 def test_a_request_has_a_name_of_its_own_that_pods_can_have() -> None:

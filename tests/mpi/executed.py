@@ -12,19 +12,11 @@ from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import cross_entropy
-from torch.utils.flop_counter import FlopCounterMode
 
 from aiperf.journal.replay import Replay
 from aiperf.score.lineage import rebuild
 from nas.graph import Graph
-from nas.modules import Network
-
-BATCH = 2
+from tests.nas.oracles import by_torch
 
 
 def tensor_operations(replay: Replay, directory: Path) -> int:
@@ -47,27 +39,15 @@ def tensor_operations(replay: Replay, directory: Path) -> int:
 
 def example_operations(graph: Graph) -> tuple[int, int]:
     """Tensor operations of one image, or of one window: trained, evaluated."""
-    of_text = len(graph.input) == 1
-    with torch.device("meta"):
-        network = Network(graph)
-        examples = torch.zeros(BATCH, *graph.input, dtype=torch.int64 if of_text else torch.float32)
-        right = torch.zeros(examples.shape if of_text else BATCH, dtype=torch.int64)
-    with sdpa_kernel([SDPBackend.MATH]), _counter() as training:
-        answers = network(examples)
-        cross_entropy(answers.transpose(1, 2) if of_text else answers, right).backward()
-    network.eval()
-    with sdpa_kernel([SDPBackend.MATH]), _counter() as evaluation, torch.inference_mode():
-        network(examples)
-    return _of_one(training, graph), _of_one(evaluation, graph)
-
-
-def _of_one(counter: FlopCounterMode, graph: Graph) -> int:
-    found = counter.get_flop_counts()["Global"]
-    pairs = found.pop(torch.ops.aten.bmm, 0)
-    unmasked = Fraction(pairs * (graph.input[0] + 1), 2 * graph.input[0])
-    operations = (sum(found.values()) + unmasked) / BATCH
-    assert operations.denominator == 1
-    return operations.numerator
+    counted = by_torch(graph)
+    positions = graph.input[0]
+    unmasked = Fraction(positions + 1, 2 * positions)
+    forward, backward = (
+        counted["layers", direction] + counted["attention", direction] * unmasked
+        for direction in ("forward", "backward")
+    )
+    assert (forward + backward).denominator == forward.denominator == 1
+    return int(forward + backward), int(forward)
 
 
 def _credited(replay: Replay) -> Iterator[tuple[int, int, int]]:
@@ -81,28 +61,3 @@ def _credited(replay: Replay) -> Iterator[tuple[int, int, int]]:
             if in_time and (segment.trial, segment.index) not in seen:
                 seen.add((segment.trial, segment.index))
                 yield segment.trial, segment.attempt, segment.index
-
-
-def _counter() -> FlopCounterMode:
-    return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.convolution_backward: _backward})
-
-
-def _backward(
-    gradient: tuple[int, ...],
-    examples: tuple[int, ...],
-    weight: tuple[int, ...],
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: Any,
-    output_padding: Any,
-    groups: int,
-    mask: tuple[bool, bool, bool],
-    out_shape: Any = None,
-) -> int:
-    """torch 2.13.0 counts the weights' gradient of a grouped convolution `groups` times. Both gradients
-    have as many multiply-accumulates as the convolution: outputs times inputs of one output."""
-    outputs = gradient[0] * gradient[1] * gradient[2] * gradient[3]
-    inputs = weight[1] * weight[2] * weight[3]
-    return 2 * outputs * inputs * (int(mask[0]) + int(mask[1]))

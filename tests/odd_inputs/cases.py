@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -379,14 +379,18 @@ class FileCase(Case):
     name: str
     """Path of the file in a folder with a run, `run`, a study and a site file."""
     reader: str | Callable[[Path], object]
-    """`module:function`, which is called with the path; the words of a command, which is typed in the folder;
-    or a function, which is called with the folder."""
+    """`module:function`, which is called with the path and `more`; the words of a command, which is typed in
+    the folder; or a function, which is called with the folder."""
+    more: tuple[object, ...] = ()
 
     def call(self, folder: Path) -> object:
-        """The result; for a command, its words."""
+        """The result, whole; for a command, its words."""
         if not isinstance(self.reader, str):
             return self.reader(folder)
-        return called(self.reader, folder / self.name) if ":" in self.reader else self.reader.split()
+        if ":" not in self.reader:
+            return self.reader.split()
+        result = called(self.reader, folder / self.name, *self.more)
+        return list(result) if isinstance(result, Iterator) else result
 
 
 def _names_of_run(folder: Path) -> object:
@@ -395,19 +399,6 @@ def _names_of_run(folder: Path) -> object:
     return called("aiperf.journal.names:Names.at", run.private, "0" * 64), called(
         "aiperf.journal.names:salt_of", run.private, run.journal
     )
-
-
-def _records(folder: Path) -> object:
-    return list(called("analysis.readings.telemetry:records", folder / TELEMETRY))  # type: ignore[call-overload]
-
-
-def _answers(folder: Path) -> object:
-    return list(called("aiperf.journal.notary:answers", folder / "answers.jsonl"))  # type: ignore[call-overload]
-
-
-def _packing(folder: Path) -> object:
-    lines = called("aiperf.data.packed.packing_plan:PackingRecord.lines", folder / "packing")
-    return list(lines)  # type: ignore[call-overload]
 
 
 def _findings(folder: Path) -> object:
@@ -453,7 +444,8 @@ PACKAGE_READERS = {
 }
 """Commands that take a package in the place of a run."""
 WRITE_JOB = "launch slurm -- --preset digits"
-FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
+SLURM = SCHEDULERS["slurm"]
+FILE_READERS: tuple[tuple[Any, ...], ...] = (
     (
         "analysis/readings/references.py references",
         "references.toml",
@@ -465,19 +457,13 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
     (
         f"{COMMANDS}/batch_jobs.py hand_in",
         "job.sbatch",
-        lambda folder: called(
-            "aiperf.commands.batch_jobs:hand_in", SCHEDULERS["slurm"], folder / "job.sbatch"
-        ),
+        lambda folder: called("aiperf.commands.batch_jobs:hand_in", SLURM, folder / "job.sbatch"),
     ),
     (f"{COMMANDS}/scaling_study.py _read", "study/study.json", "launch status study"),
     (f"{COMMANDS}/scaling_study.py _read", "study/config.toml", "launch status study"),
     (f"{COMMANDS}/scaling_study.py _job_id", "study/nodes-0001/job.id", _job_of_size),
     ("nas/seeds.py _read", "seed.json", "count --seed seed.json"),
-    (
-        f"{COMMANDS}/reference_run.py config_like",
-        PACKAGE,
-        lambda folder: called("aiperf.commands.reference_run:config_like", folder / PACKAGE, {}),
-    ),
+    (f"{COMMANDS}/reference_run.py config_like", PACKAGE, "aiperf.commands.reference_run:config_like", {}),
     (
         "aiperf/config.py load_preset",
         "own.toml",
@@ -499,12 +485,8 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
     ("analysis/submissions/keys.py read_keys", "keys", "analysis.submissions.keys:read_keys"),
     ("analysis/submissions/signature.py _private", "key", "analysis.submissions.signature:_private"),
     ("analysis/submissions/unpacking.py parsed", "system.json", _packed_system),
-    ("aiperf/journal/notary.py answers", "answers.jsonl", _answers),
-    (
-        "aiperf/journal/file.py positions",
-        "run/journal.jsonl",
-        lambda folder: called("aiperf.journal.file:positions", folder / "run/journal.jsonl", {1, 2}),
-    ),
+    ("aiperf/journal/notary.py answers", "answers.jsonl", "aiperf.journal.notary:answers"),
+    ("aiperf/journal/file.py positions", "run/journal.jsonl", "aiperf.journal.file:positions", {1, 2}),
     (
         "aiperf/journal/file.py JournalReader._new_raw_lines, aiperf/journal/file.py never_begun",
         "run/journal.jsonl",
@@ -513,7 +495,7 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
     ("aiperf/rules/rank_logs.py _read", STEPS, "aiperf.rules.rank_logs:_read"),
     ("analysis/readings/power_file.py read_power", "site.csv", "power run site.csv --level L1"),
     ("analysis/readings/power_file.py read_power", "run/power/L2.csv", "score run"),
-    ("analysis/readings/telemetry.py records", TELEMETRY, _records),
+    ("analysis/readings/telemetry.py records", TELEMETRY, "analysis.readings.telemetry:records"),
     ("aiperf/host/user_cache.py OwnFile.content", "findings.json", _findings),
     (
         "analysis/exports/inference.py load_all",
@@ -544,8 +526,7 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
     ("aiperf/ranks/process.py _last_words", "rank.log", "aiperf.ranks.process:_last_words"),
     (
         "aiperf/doctor/host_report.py _is_visible",
-        "probe",
-        lambda folder: called("aiperf.doctor.host_report:_is_visible", folder / "probe", "nonce", 50.0),
+        *("probe", "aiperf.doctor.host_report:_is_visible", "nonce", 50.0),
     ),
     (
         "aiperf/training/kept_network.py read_any_kept",
@@ -569,9 +550,13 @@ FILE_READERS: tuple[tuple[str, str, str | Callable[[Path], object]], ...] = (
         "aiperf.data.decode:check_file",
     ),
     (f"{DATA}/packed/shards.py map_file", "shard", "aiperf.data.packed.shards:map_file"),
-    (f"{DATA}/packed/packing_plan.py PackingRecord.lines", "packing", _packing),
+    (
+        f"{DATA}/packed/packing_plan.py PackingRecord.lines",
+        "packing",
+        "aiperf.data.packed.packing_plan:PackingRecord.lines",
+    ),
 )
-"""Places, the file that is read there, and what reads it: see `FileCase`."""
+"""Places, the file that is read there, what reads it, and what else this takes: see `FileCase`."""
 IMAGE_FILES = (
     (f"{DATA}/idx.py _opened", "set/train-images-idx3-ubyte"),
     (f"{DATA}/idx.py _opened", "set/train-images-idx3-ubyte.gz"),
@@ -583,7 +568,10 @@ IMAGE_FILES = (
 """A place and a file of a set of images, which is looked at as a whole."""
 FILE_CASES = (
     *(FileCase((place,), PACKAGE, words) for place, words in PACKAGE_READERS.items()),
-    *(FileCase(tuple(places.split(", ")), name, reader) for places, name, reader in FILE_READERS),
+    *(
+        FileCase(tuple(places.split(", ")), name, reader, tuple(more))
+        for places, name, reader, *more in FILE_READERS
+    ),
     *(
         FileCase((place,), name, lambda folder: called("aiperf.data.image_files:look", folder / "set"))
         for place, name in IMAGE_FILES

@@ -38,19 +38,6 @@ BOUNDARIES: Mapping[str, str] = {
 
 NAMES_THAT_SAY_NOTHING = {"utils", "util", "common", "helpers", "helper", "base", "misc", "tools"}
 
-# Code in data, a shell between us and a program, a loader that runs what it reads, or a name that another
-# user can take before the file is created.
-NEVER_CALLED = (
-    "tempfile.mktemp",
-    "eval",
-    "exec",
-    "os.system",
-    "pickle.load",
-    "pickle.loads",
-    "torch.load",
-    "yaml.load",
-)
-
 
 def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
@@ -96,10 +83,7 @@ def test_no_module_breaks_a_rule() -> None:
     [
         ("from a import _b", 1),
         ("from a import __version__, b", 0),
-        ("eval(text)", 1),
         ("torch.load(path)", 1),
-        ("run(text, shell=True)", 1),
-        ("run(text, shell=False)", 0),
         ("try:\n  f()\nexcept Exception:\n  pass", 1),
         ("try:\n  f()\nexcept (ValueError, Exception) as error:\n  log(error)", 0),
         ("try:\n  f()\nexcept (ValueError, Exception) as error:\n  log(other)", 1),
@@ -141,13 +125,9 @@ def test_no_two_classes_have_one_name() -> None:
 
 
 def test_only_the_face_of_a_package_names_what_it_has() -> None:
-    """The __init__ of a package that others use by its own name has an __all__, of names that it has."""
-    for path in sources(*PACKAGES):
-        text = path.read_text(encoding="utf-8")
-        if "__all__" in text:
-            assert path.name == "__init__.py", path
-            names = ast.parse(text)
-            assert exports(names) <= set(bound(names)), path
+    """The __init__ of a package that others use by its own name has an __all__; ruff looks for its names."""
+    naming = [path for path in sources(*PACKAGES) if "__all__" in path.read_text(encoding="utf-8")]
+    assert {path.name for path in naming} == {"__init__.py"}
 
 
 @cache
@@ -162,16 +142,14 @@ def nodes() -> dict[str, list[ast.AST]]:
 
 
 def broken(found: list[ast.AST]) -> Iterator[str]:
-    """A private name stays in its module; nothing dangerous is called; what is caught is recorded."""
+    """A private name stays in its module; no pickle is read; what is caught is recorded."""
     for node in found:
         if isinstance(node, ast.ImportFrom):
             names = [alias.name for alias in node.names if alias.name.startswith("_")]
             yield from (f"{node.lineno}: imports {name}" for name in names if not name.startswith("__"))
         elif isinstance(node, ast.Call):
-            called = dotted(node.func)
-            shell = any(word.arg == "shell" and ast.unparse(word.value) != "False" for word in node.keywords)
-            if called in NEVER_CALLED or shell:
-                yield f"{node.lineno}: {called}"
+            if dotted(node.func) == "torch.load":  # which runs what it reads; ruff knows the others
+                yield f"{node.lineno}: torch.load"
         elif isinstance(node, ast.ExceptHandler) and catches_all(node) and node.name not in named(node):
             yield f"{node.lineno}: swallowed"
 
@@ -185,21 +163,3 @@ def catches_all(node: ast.AST) -> bool:
 
 def named(node: ast.AST) -> set[str]:
     return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-
-
-def exports(module: ast.Module) -> set[str]:
-    for statement in module.body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
-            return set(ast.literal_eval(statement.value))
-    return set()
-
-
-def bound(module: ast.Module) -> Iterator[str]:
-    """Every name a module has, its imports too."""
-    for node in ast.walk(module):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name for alias in node.names)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id

@@ -23,6 +23,7 @@ from benchmarks.text import bundled, marks, optimizers
 from nas.ops import TENSOR_OPS
 from tests.house.tree import ROOT
 from tests.mpi.jobs import environ
+from tests.packaging.recipes import said
 
 Table = list[list[str]]
 
@@ -56,12 +57,9 @@ def shape(line: str) -> str:
 
 def started(script: str, *words: object) -> str:
     """What a script prints that a user starts from the checkout. Fails with all that it said."""
-    command = [sys.executable, "-m", f"benchmarks.{script}", *map(str, words)]
+    command = (sys.executable, "-m", f"benchmarks.{script}", *words)
     # Short vectors: with them oneDNN had killed the bare loop, `nas.layers.convolutions.TOO_FEW_CHANNELS`.
-    environment = environ(ONEDNN_MAX_CPU_ISA="AVX2")
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert ended.returncode == 0, f"{ended.stdout}{ended.stderr}"
-    return ended.stdout
+    return said(*command, cwd=ROOT, environment=environ(ONEDNN_MAX_CPU_ISA="AVX2"))
 
 
 def test_every_script_is_run_here() -> None:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from launch import FORMS, SCHEDULERS
 from launch.job import Job
@@ -111,6 +114,11 @@ GOLDEN = (
     Golden(HERE / "trainjob.yaml", "kubernetes", KUBERNETES, Job(4, 1, options=RANKED), "trainjob"),
     Golden(HERE / "table.lsf", "lsf", LSF, Job(1, 0, "study-table", alone=False)),
 )
+
+
+def documents(manifest: str) -> dict[str, Any]:
+    """The objects of a manifest, by their kinds."""
+    return {each["kind"]: each for each in yaml.safe_load_all(manifest)}
 
 
 if __name__ == "__main__":

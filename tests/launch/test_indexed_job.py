@@ -6,11 +6,9 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
-import yaml
 
 from launch import FORMS
 from launch.indexed_job import LOST
@@ -19,7 +17,7 @@ from launch.pods import AGAIN
 from launch.scheduler import JobState
 from launch.script import script_text
 from launch.site import Devices, Mpi, Pods, Site
-from tests.launch.golden import GOLDEN
+from tests.launch.golden import GOLDEN, documents
 from tests.launch.test_running import TESTED
 
 (GOLDEN_TEXT,) = (each.text for each in GOLDEN if each.form == "no-mpi")
@@ -45,10 +43,6 @@ echo "sleep $1" >>"$LOG"
 """
 WARNED = "kill -TERM $SCRIPT"
 HEEDED = f"trap 'exit 75' USR1; {WARNED}; until ((0)); do /bin/sleep 0.05; done"
-
-
-def documents(text: str) -> dict[str, Any]:
-    return {each["kind"]: each for each in yaml.safe_load_all(text)}
 
 
 def test_the_cluster_knows_every_field() -> None:

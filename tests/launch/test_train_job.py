@@ -10,22 +10,17 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
-import yaml
 
 from launch import FORMS
 from launch.job import Job
 from launch.scheduler import JobState
 from launch.script import script_text
-from tests.launch.golden import GOLDEN, KUBERNETES, PLAIN_PODS
+from tests.launch.golden import GOLDEN, KUBERNETES, PLAIN_PODS, documents
 
 FORM = FORMS["kubernetes"]["trainjob"]
 (GOLDEN_TEXT,) = (each.text for each in GOLDEN if each.form == "trainjob")
 PLAIN = script_text(FORM, PLAIN_PODS, Job(1, 0.5))
 SCHEMAS = json.loads(Path(__file__).with_name("trainjob.schema.json").read_text(encoding="utf-8"))
-
-
-def documents(text: str) -> dict[str, Any]:
-    return {each["kind"]: each for each in yaml.safe_load_all(text)}
 
 
 def jobs(text: str) -> dict[str, Any]:

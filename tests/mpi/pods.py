@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
+from tests.launch.golden import documents
 from tests.mpi.jobs import OPEN_MPI
 from tests.mpi.switch import Switch, switch
 
@@ -205,17 +205,13 @@ class IndexedPods(Pods):
 
     def listening(self) -> list[str]:
         """Lines on the ports at which a process of any pod listens."""
-        found = list[str]()
-        for pod in self.pods:
-            words = ["ip", "netns", "exec", self.switch.space(pod), "ss", "-tlnH"]
-            found += subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
-        return found
+        return [line for pod in self.pods for line in self.switch.listening(pod)]
 
 
 @contextmanager
 def pods(directory: Path, manifest: str) -> Iterator[Pods]:
     """Networks, names, the operator's host file and its key, for the job of a manifest."""
-    found, shared = {each["kind"]: each for each in yaml.safe_load_all(manifest)}, directory / "shared"
+    found, shared = documents(manifest), directory / "shared"
     shared.mkdir()
     with switch() as joined:
         if "MPIJob" in found:
@@ -239,7 +235,7 @@ def pods(directory: Path, manifest: str) -> Iterator[Pods]:
 @contextmanager
 def indexed_pods(directory: Path, manifest: str) -> Iterator[IndexedPods]:
     """Networks, names, the secret and a claim, for the Indexed Job of a manifest."""
-    found, shared = {each["kind"]: each for each in yaml.safe_load_all(manifest)}, directory / "shared"
+    found, shared = documents(manifest), directory / "shared"
     claim, job = directory / "claim", found["Job"]["metadata"]["name"]
     shared.mkdir()
     claim.mkdir()

@@ -53,6 +53,11 @@ class Switch:
     def repair(self, host: str) -> None:
         self.ip("link", "set", "dev", self.ports[host], "master", "bridge")
 
+    def listening(self, host: str) -> list[str]:
+        """Lines on the ports at which a process of the host listens."""
+        words = ["ip", "netns", "exec", self.space(host), "ss", "-tlnH"]
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
+
     def ip(self, *words: str) -> None:
         """A command of ip(8) within the switch."""
         run("ip", "-n", self.space("switch"), *words)

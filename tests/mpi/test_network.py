@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -59,12 +58,7 @@ def loop_of_the_page(directory: Path) -> str:
 
 def listening(hosts: Hosts) -> set[str]:
     """Addresses and ports at which a process of one of the hosts listens."""
-    found = set()
-    for host in hosts.names:
-        shown = ["ip", "netns", "exec", hosts.switch.space(host), "ss", "-tlnH"]
-        lines = subprocess.run(shown, check=True, capture_output=True, text=True).stdout.splitlines()
-        found |= {line.split()[3] for line in lines}
-    return found
+    return {line.split()[3] for host in hosts.names for line in hosts.switch.listening(host)}
 
 
 def test_the_loop_of_the_page_survives_a_rank_and_leaves_no_port_open(tmp_path: Path) -> None:

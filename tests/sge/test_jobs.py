@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from aiperf.journal.file import read_journal
-from aiperf.journal.replay import replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.rules.verdict import RunClass, judge
 from launch.job import Job
 from tests.house.tree import ROOT
 from tests.mpi.jobs import QUICK, TINY
+from tests.mpi.jobs import told as replayed
 from tests.sge.cluster import BIN, SLOTS, Cluster, cluster_of, text, wait_until
 
 pytestmark = [
@@ -89,8 +88,7 @@ def test_a_job_of_two_nodes_is_ended_by_qdel_and_continues(cluster: Cluster, stu
     output = cluster.work / f"aiperf-hpc-{again}.out"
     wait_until(lambda: again not in cluster.states(), lambda: text(output))
     assert text(output).endswith(f"done: {directory}\n"), text(output)
-    journal = replay(read_journal(run.journal))
-    assert journal.faults == []
+    journal = replayed(run.directory)
     verdict = judge(journal, run)
     assert (verdict.valid, verdict.run_class) == (True, RunClass.SMOKE), verdict
     first = journal.legs[0].ended

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiperf.journal.file import read_journal
-from aiperf.journal.replay import Replay, replay
+from aiperf.journal.replay import Replay
 from aiperf.journal.run_files import RunFiles
 from tests.house.tree import ROOT
-from tests.mpi.jobs import QUICK
+from tests.mpi.jobs import QUICK, told
+from tests.packaging.recipes import said
 
 SCRIPT = Path(__file__).parent / "cluster.sh"
 BIN = Path(sys.executable).parent
@@ -33,12 +33,7 @@ class Cluster:
 
     def run(self, *words: object) -> str:
         """What a command prints. Fails with what it said."""
-        command = [str(word) for word in words]
-        answer = subprocess.run(
-            command, cwd=self.work, env=dict(self.environment), capture_output=True, text=True, timeout=300
-        )
-        assert answer.returncode == 0, f"{command}: {answer.stdout}{answer.stderr}"
-        return answer.stdout
+        return said(*words, cwd=self.work, environment=self.environment, seconds=300)
 
     def lose(self, node: str) -> None:
         """Its jobs end at once, as far as Slurm goes; the node serves again by its administrator's word."""
@@ -94,10 +89,7 @@ class Job:
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def told(self) -> Replay:
-        """The run in its journal, which must not contradict itself."""
-        found = replay(read_journal(RunFiles(self.directory).journal))
-        assert found.faults == []
-        return found
+        return told(self.directory)
 
     def field(self, name: str) -> str:
         """The value of a field in the output of `scontrol show job`."""

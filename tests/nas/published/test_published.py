@@ -12,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from nas.graph import Graph
-from nas.ops import OPS
 from nas.record import graph_to_json
 from nas.seeds import resolve_seed
-from tests.nas.oracles import by_torch, by_us
 
 FILES = {path.stem: path for path in Path(__file__).parent.glob("*.json")}
 # Parameters and 10^9 multiply-accumulates forward, as `num_params` and `_ops` of torchvision 0.29's
@@ -47,19 +45,3 @@ def test_parameters_and_products_are_the_published_ones(name: str) -> None:
     graph = network(name)
     assert (graph.num_parameters, round(graph.cost.forward.mac / 1e9, 3)) == TORCHVISION[name]
     assert graph_to_json(graph) == json.loads(FILES[name].read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("name", ["googlenet", "inception_v3", "mobilenet_v2", "vgg16"])
-def test_products_are_those_of_torch(name: str) -> None:
-    """In all passes: pools cut at the end, rectangular and depthwise kernels, biases."""
-    assert by_us(network(name)) == by_torch(network(name))
-
-
-def test_the_biases_of_vgg_by_hand() -> None:
-    """13 convolutions have one: a sum for each element out, forward and in the weights' gradient."""
-    areas = {224: 2 * 64, 112: 2 * 128, 56: 3 * 256, 28: 3 * 512, 14: 3 * 512}
-    convolutions = sum(side**2 * channels for side, channels in areas.items())
-    row = network("vgg16").rows["bias"]
-    assert row.num == 13 + 3
-    assert row.cost.train.price(OPS) == 2 * (convolutions + 4096 + 4096 + 1000)
-    assert 2 * convolutions == 27_095_040

@@ -89,18 +89,6 @@ def test_it_may_be_smaller_on_its_way_but_never_larger() -> None:
         assert (size.within(BOUNDS, seed, 99), size.below(BOUNDS, seed, 99)) == (within, below), size
 
 
-def test_a_search_that_grows_is_continued_from_its_record() -> None:
-    """What was asked before the interruption is only noted, and the next candidate is the same."""
-    one, other = (SEARCHES["evolution"](SEED, 1, BOUNDS, population=4) for _ in range(2))
-    for number in range(30):
-        told = Observation(number, 100, ((100, random.Random(number).random()),))
-        asked = one.ask(number, 1 + number)
-        assert other.dispatched(number, asked.parent, asked.morphisms).graph.key == asked.graph.key
-        one.tell(told)
-        other.tell(told)
-    assert one.ask(30, 31).graph.key == other.ask(30, 31).graph.key
-
-
 def test_the_typical_network_has_the_grown_size_for_every_random_seed() -> None:
     graph = typical(SEED, BOUNDS)
     assert Size(graph).within(BOUNDS, Size(SEED), BOUNDS.growth_rounds + 1)

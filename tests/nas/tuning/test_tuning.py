@@ -207,10 +207,6 @@ class TestOptunaOfText(TestOptuna):
     space, start = text_space(TEXT), TEXT
 
 
-def test_the_space_names_the_fields_of_a_point() -> None:
-    assert list(SPACE) == list(asdict(START))
-
-
 def test_the_space_of_images_is_fixed() -> None:
     """Journals of tuned runs are checked by it: another one needs another version of the search."""
     assert dict(SPACE) == {

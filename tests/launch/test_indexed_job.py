@@ -14,7 +14,6 @@ from launch import FORMS
 from launch.indexed_job import LOST
 from launch.job import Job
 from launch.pods import AGAIN
-from launch.scheduler import JobState
 from launch.script import script_text
 from launch.site import Devices, Mpi, Pods, Site
 from tests.launch.golden import GOLDEN, documents
@@ -58,18 +57,6 @@ def test_a_run_of_the_same_name_has_names_of_its_own() -> None:
         for secret in ("one", "another")
     )
     assert own["metadata"]["name"] != other["metadata"]["name"]
-
-
-def test_states_of_a_job_that_has_no_condition_until_it_ends() -> None:
-    indexed = FORMS["kubernetes"]["no-mpi"]
-    assert indexed.submitted("secret/a created\nservice/a created\njob.batch/a created\n") == "a"
-    assert "jobs.batch" in indexed.ask([])
-    assert indexed.states("a <none>\nb Suspended\nc SuccessCriteriaMet,Complete\nd Failed\n").known == {
-        "a": JobState.RUNNING,
-        "b": JobState.PENDING,
-        "c": JobState.GONE,
-        "d": JobState.GONE,
-    }
 
 
 @dataclass(frozen=True)

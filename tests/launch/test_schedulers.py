@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from aiperf.errors import ConfigError
-from launch import SCHEDULERS
+from launch import FORMS, SCHEDULERS
 from launch.job import Job
 from launch.pbs import Pbs
 from launch.scheduler import JobState, JobStates, Scheduler
@@ -19,7 +19,7 @@ from launch.script import script_text
 from launch.site import Devices, Mpi, Site
 from launch.slurm import SRUN
 from tests.house.tree import ROOT
-from tests.launch.golden import GOLDEN, HERE, SGE, SHIPPED, SITE, Golden
+from tests.launch.golden import GOLDEN, HERE, SGE, SHIPPED, Golden
 
 PENDING, RUNNING, GONE = JobState.PENDING, JobState.RUNNING, JobState.GONE
 
@@ -115,6 +115,26 @@ def test_states(scheduler: str) -> None:
     assert SCHEDULERS[scheduler].states(answer) == JobStates(known, skipped)
 
 
+@pytest.mark.parametrize(
+    ("form", "resource", "created", "ended"),
+    [
+        ("no-mpi", "jobs.batch", "secret/a\nservice/a\njob.batch/a", "SuccessCriteriaMet,Complete"),
+        (
+            *("trainjob", "trainjobs.trainer.kubeflow.org"),
+            *("trainingruntime.trainer.kubeflow.org/a\ntrainjob.trainer.kubeflow.org/a", "Complete"),
+        ),
+    ],
+)
+def test_a_job_of_kubernetes_alone_has_no_condition_until_it_ends(
+    form: str, resource: str, created: str, ended: str
+) -> None:
+    kubernetes = FORMS["kubernetes"][form]
+    assert kubernetes.submitted(created.replace("/a", "/a created")) == "a"
+    assert resource in kubernetes.ask([])
+    states = kubernetes.states(f"a <none>\nb Suspended\nc {ended}\nd Failed\n").known
+    assert states == {"a": RUNNING, "b": PENDING, "c": GONE, "d": GONE}
+
+
 def test_each_scheduler_has_answers_here_and_a_place_in_the_pages() -> None:
     assert {scheduler for scheduler, _, _ in JOB_IDS} == {*STATES} == {*SCHEDULERS}
     front = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -148,26 +168,6 @@ def test_no_script_lies_there_unread() -> None:
     }
     assert there == {golden.path for golden in GOLDEN}
     assert {golden.scheduler for golden in GOLDEN} == {*SCHEDULERS}
-
-
-def placed(num_nodes: int, devices: int) -> list[str]:
-    """The hosts of all ranks, as the script's own lines place them."""
-    text = script_text(SCHEDULERS["slurm"], SITE, Job(num_nodes, 1))
-    lines = re.search(r"^scontrol show.*?\n.*?\n", text, re.MULTILINE | re.DOTALL)
-    assert lines is not None
-    hosts = "\n".join(f"node{number}" for number in range(1, num_nodes + 1))
-    script = f"scontrol() {{ echo '{hosts}'; }}; nodes={num_nodes} devices={devices} hosts=/dev/stdout; "
-    shown = subprocess.run(["bash", "-c", script + lines[0]], capture_output=True, text=True, check=True)
-    return shown.stdout.split()
-
-
-@pytest.mark.parametrize(("num_nodes", "devices"), [(1, 1), (1, 8), (2, 1), (3, 2), (512, 8)])
-def test_the_first_node_has_one_rank_more(num_nodes: int, devices: int) -> None:
-    hosts = placed(num_nodes, devices)
-    assert len(hosts) == num_nodes * devices + 1
-    assert hosts.count("node1") == devices + 1
-    assert all(hosts.count(f"node{number}") == devices for number in range(2, num_nodes + 1))
-    assert hosts == sorted(hosts, key=lambda host: int(host[4:])), "the ranks of a node are consecutive"
 
 
 def test_repeats_need_arrays() -> None:
@@ -225,9 +225,7 @@ def test_torchrun_stays_on_one_node() -> None:
 @pytest.mark.parametrize(
     ("job", "seconds", "clock"),
     [
-        (Job(1, 1), 5400, "01:30:00"),
         (Job(1, 0.01), 1860, "00:31:00"),
-        (Job(4, 1, sizes=(1, 2, 4)), 16200, "04:30:00"),
         (Job(1, 48), 174600, "48:30:00"),
     ],
 )

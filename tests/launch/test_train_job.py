@@ -13,7 +13,6 @@ import pytest
 
 from launch import FORMS
 from launch.job import Job
-from launch.scheduler import JobState
 from launch.script import script_text
 from tests.launch.golden import GOLDEN, KUBERNETES, PLAIN_PODS, documents
 
@@ -63,15 +62,3 @@ def test_a_request_has_a_name_of_its_own_that_pods_can_have() -> None:
         names.add(name)
     assert len(names) == 5
     assert script_text(FORM, KUBERNETES, Job(1, 1)) == script_text(FORM, KUBERNETES, Job(1, 1))
-
-
-def test_states_of_a_job_that_has_no_condition_until_it_ends() -> None:
-    answer = "trainingruntime.trainer.kubeflow.org/a created\ntrainjob.trainer.kubeflow.org/a created\n"
-    assert FORM.submitted(answer) == "a"
-    assert "trainjobs.trainer.kubeflow.org" in FORM.ask([])
-    assert FORM.states("a <none>\nb Suspended\nc Complete\nd Failed\n").known == {
-        "a": JobState.RUNNING,
-        "b": JobState.PENDING,
-        "c": JobState.GONE,
-        "d": JobState.GONE,
-    }

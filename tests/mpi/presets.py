@@ -20,7 +20,7 @@ LIBRARIES = {
 """What each MPI calls itself and its version."""
 
 QUICK = {
-    "digits": ("training.epochs=[10, 5]", "training.validate_every_examples=500"),
+    "digits": ("training.epochs=[4, 3]", "training.validate_every_examples=500"),
     "text": ("training.epochs=[1]", "data.validation_examples=16", "training.validate_every_examples=64"),
 }
 """A preset of each task, so that a trial of some seconds has several validations."""

@@ -26,6 +26,7 @@ from tests.aiperf.scenarios.test_detail_log import LOGS
 from tests.journals import Scene, told, write_run
 
 WRONG = Classified(1000, 600)
+SHOWN = Path(__file__).with_name("inference.txt")
 OWN = Latencies.of(0.001 * number for number in range(1, 101))
 
 
@@ -54,63 +55,37 @@ def inference(scenario: str, log: str = "", **changes: object) -> Inference:
     return Inference("a run", "abc", 7, "image", scenario, measured(log or scenario, **changes), None, None)
 
 
-def test_a_scenario_on_a_few_lines() -> None:
-    right = Accuracy(Classified(1197, 359), Classified(1197, 359), OWN)
-    one = replace(inference("single-stream", accuracy=right), ceiling_ops_per_second=190.7e9)
-    assert inference_text(one).splitlines() == [
-        "single-stream           VALID by LoadGen 6.0.17, short: 3 s of the 600 s that MLPerf asks for",
-        "figure                  21.56 ms (90th percentile)",
-        (
-            "latencies               mean 6.415 ms, percentiles 50th 0.9738 ms, 90th 21.56 ms, "
-            "99th 29.68 ms; 0.7716 ms to 33.61 ms"
-        ),
-        "early stopping          23.82 ms with a confidence of 99 %",
-        (
-            "by our stopwatch        90th percentile 91 ms from issue to completion, +322.08 % of LoadGen's: "
-            "DISAGREES"
-        ),
-        "throughput              154.3 images/s in 464 queries",
-        "of the ceiling          0.081 % of 190.7 GOPS, the fastest work that the run saw; tensor operations",
-        "energy                  unknown (no supported energy sensor)",
-        "accuracy                838 of 1,197 wrong in the test part; equal to the journal's",
-        "one at a time           50.5 ms per image; 10,000 take 8:25, from 100",
-        "device                  AMD EPYC, bf16, 2 threads",
+RIGHT = Accuracy(Classified(1197, 359), Classified(1197, 359), OWN)
+
+
+def shown() -> str:
+    """What is printed of a scenario, of servers, of a price and of energy, and rows of the page."""
+    single = inference("single-stream", accuracy=RIGHT)
+    probes = (Probe(1361.0, 3.0, True, 0.2867),)
+    none = inference("server", detail=None, stopwatch=None, nothing="no rate within the bound of 1 ms")
+    texts = [
+        inference_text(replace(single, ceiling_ops_per_second=190.7e9), Price(36.0, "USD")),
+        inference_text(inference("server", "server-late", queries_per_second=61.7)),
+        inference_text(inference("server", queries_per_second=1361.0, probes=probes, test_seconds=600.0)),
+        inference_text(none),
+        *(" | ".join(row) for row in inference_table([single, none]).rows),
     ]
+    return "\n\n".join(texts) + "\n"
+
+
+def test_what_is_shown_is_as_it_was_read() -> None:
+    """To accept what is shown now: python -m tests.analysis.exports.test_inference"""
+    assert shown() == SHOWN.read_text(encoding="utf-8")
 
 
 def test_a_price_makes_dawnbenchs_cost() -> None:
     """The mean of all test images, one at a time: 50.5 ms; 10,000 of them are 505 s of a node."""
-    whole = Accuracy(Classified(1197, 359), Classified(1197, 359), OWN)
-    single = inference("single-stream", accuracy=whole)
-    words = "5.05 USD for 10,000 images one at a time on one node, at 36 USD per node-hour"
-    assert inference_text(single, Price(36.0, "USD")).splitlines()[-1].split(maxsplit=1) == ["cost", words]
+    single = inference("single-stream", accuracy=RIGHT)
+    assert single.dawnbench_cost(Price(36.0)) == pytest.approx(5.05)
     assert "cost   " not in inference_text(single)
-    for other in (inference("offline", accuracy=whole), inference("single-stream")):
+    for other in (inference("offline", accuracy=RIGHT), inference("single-stream")):
         assert other.dawnbench_cost(Price(36.0)) is None
         assert inference_text(other, Price(36.0)) == inference_text(other)
-
-
-def test_a_server_says_how_its_rate_was_chosen_and_why_it_is_not_valid() -> None:
-    late = inference_text(inference("server", "server-late", queries_per_second=61.7))
-    assert late.splitlines()[:3] == [
-        (
-            "server                  INVALID by LoadGen 6.0.17, short: 3 s of the 600 s that MLPerf asks for"
-            "; the latency is above the bound, early stopping is not met (LoadGen: Reduce target QPS to "
-            "improve latency.)"
-        ),
-        "figure                  61.7 queries/s, the rate asked for; 24.23 ms (99th percentile)",
-        "bound                   99 % of queries within 400 ms",
-    ]
-    probes = (Probe(1361.0, 3.0, True, 0.2867),)
-    searched = inference_text(
-        inference("server", queries_per_second=1361.0, probes=probes, test_seconds=600.0)
-    )
-    assert searched.splitlines()[:2] == [
-        "server                  VALID by LoadGen 6.0.17",
-        "figure                  1,361 queries/s, the highest rate found; 286.7 ms (99th percentile)",
-    ]
-    none = inference("server", detail=None, stopwatch=None, nothing="no rate within the bound of 1 ms")
-    assert inference_text(none) == "server                  no rate within the bound of 1 ms"
 
 
 @pytest.mark.parametrize(
@@ -134,21 +109,6 @@ def test_energy_and_ceiling_of_a_sample() -> None:
     assert one.measured.detail is not None
     assert one.share_of_ceiling == pytest.approx(one.measured.detail.samples_per_second * 1e6 / 1e9)
     assert "unknown (its power is not known over the whole test)" in inference_text(one)
-
-
-def test_a_row_of_the_page() -> None:
-    right = Accuracy(Classified(1197, 359), Classified(1197, 359), OWN)
-    none = inference("server", detail=None, stopwatch=None, nothing="no rate within the bound of 1 ms")
-    assert inference_table([inference("single-stream", accuracy=right), none]).rows == [
-        [
-            *("7", "single-stream", "VALID, short (3 s)", "21.56 ms (90th percentile)", "154.3"),
-            *("equal to the journal's", "unknown", "unknown"),
-        ],
-        [
-            *("7", "server", "no rate within the bound, short (3 s)", "none", "unknown"),
-            *("not measured", "unknown", "unknown"),
-        ],
-    ]
 
 
 @pytest.fixture
@@ -209,3 +169,7 @@ def test_a_ceiling_is_of_the_same_device_in_the_same_format(tmp_path: Path) -> N
         (replace(here, format="tf32"), None),
     ):
         assert found(files, run, 2, "offline", one).ceiling_ops_per_second == ceiling
+
+
+if __name__ == "__main__":
+    SHOWN.write_text(shown(), encoding="utf-8")

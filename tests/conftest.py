@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -43,6 +44,7 @@ class _NoTorch(MetaPathFinder):
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--pure", action="store_true", help="only tests without torch; importing it raises")
     parser.addoption("--tier", choices=("first", "compute"), help="first: tests without torch, and contracts")
+    parser.addoption("--accept", action="store_true", help="write anew the texts that tests compare whole")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -104,6 +106,20 @@ def _is_first(item: pytest.Item, is_pure: bool) -> bool:
     """Whether a test needs no torch, or is one of the contracts of the code that does."""
     reaches_torch = item.get_closest_marker("torch") is not None or needs_torch(item.path)
     return not reaches_torch or (item.get_closest_marker("contract") is not None and not is_pure)
+
+
+@pytest.fixture
+def as_it_was_read(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with the whole of a file beside the test, which a person has read. To accept new texts:
+    `pytest --accept FILE`; read what it wrote before you commit it."""
+
+    def compare(text: str, name: str) -> None:
+        path = request.path.parent / name
+        if request.config.getoption("--accept"):
+            path.write_bytes(text.encode())
+        assert text == path.read_bytes().decode()
+
+    return compare
 
 
 def pytest_collection_finish() -> None:

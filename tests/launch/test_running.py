@@ -7,8 +7,7 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -118,7 +117,7 @@ class Machine:
 
 
 def made(folder: Path) -> Machine:
-    (folder / "bin").mkdir()
+    (folder / "bin").mkdir(parents=True)
     commands = {"aiperf-hpc": PROGRAM, "srun": SRUN, "scontrol": SCONTROL, "squeue": SQUEUE, "sleep": SLEEP}
     for name, text in commands.items():
         (folder / "bin" / name).write_text(text, encoding="utf-8")
@@ -172,8 +171,6 @@ ENDS: Mapping[str, dict[str, Any]] = {
     "no program": {"site": NO_PROGRAM},
     "few cores": {"SLURM_JOB_CPUS_PER_NODE": "2(x2)"},
 }
-READ = Path(__file__).with_name("ends.txt")
-"""How each job ends: its exit code, what it prints, and what it does."""
 
 
 def ending(name: str, machine: Machine) -> str:
@@ -184,14 +181,10 @@ def ending(name: str, machine: Machine) -> str:
     return "\n".join([f"# {name}", f"exit code {ran.returncode}", *done, shown, ""])
 
 
-def test_every_end_was_read() -> None:
-    assert re.findall(r"^# (.*)$", READ.read_text(encoding="utf-8"), re.MULTILINE) == [*ENDS]
-
-
-@pytest.mark.parametrize("name", ENDS)
-def test_how_a_job_ends(name: str, machine: Machine) -> None:
-    """To accept how they end now: python -m tests.launch.test_running"""
-    assert ending(name, machine) in READ.read_text(encoding="utf-8")
+def test_how_a_job_ends(tmp_path: Path, as_it_was_read: Callable[[str, str], None]) -> None:
+    """Its exit code, what it does, and what it prints."""
+    ends = [ending(name, made(tmp_path / str(number))) for number, name in enumerate(ENDS)]
+    as_it_was_read("".join(ends), "ends.txt")
 
 
 @pytest.mark.parametrize("reason", ["terminated", f"error: {StoppedEarly('terminated')}"])
@@ -284,11 +277,3 @@ def test_a_study_s_run_is_in_its_own_directory_whatever_is_set(machine: Machine)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert (directory / "journal.jsonl").exists()
     assert not (machine.folder / "elsewhere").exists()
-
-
-if __name__ == "__main__":
-    read = ""
-    for each in ENDS:
-        with tempfile.TemporaryDirectory() as folder:
-            read += ending(each, made(Path(folder)))
-    READ.write_text(read, encoding="utf-8")

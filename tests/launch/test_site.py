@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -155,21 +155,15 @@ DRAFTS: Mapping[str, Mapping[str, str]] = {
     },
 }
 """What the commands of a machine print."""
-READ = Path(__file__).with_name("drafts.txt")
 
 
-def drafts() -> str:
+def test_first_sites_are_as_they_were_read(as_it_was_read: Callable[[str, str], None]) -> None:
     """The first site file of a machine that says nothing, then what is different in those of others."""
     usual, shown = site_text({}, "ada", "true"), list[str]()
     for name, said in DRAFTS.items():
         lines = site_text(said, "ada", "true").splitlines()
         shown += [f"## {name}", *(line for line in lines if line not in usual.splitlines())]
-    return "\n".join([usual, *shown, ""])
-
-
-def test_first_sites_are_as_they_were_read() -> None:
-    """To accept what is written now: python -m tests.launch.test_site"""
-    assert drafts() == READ.read_text(encoding="utf-8")
+    as_it_was_read("\n".join([usual, *shown, ""]), "drafts.txt")
 
 
 @pytest.mark.parametrize("name", DRAFTS)
@@ -205,7 +199,3 @@ def test_a_price_is_read_and_written(text: str, price: Price, words: str) -> Non
 def test_what_is_no_price_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^--price is .*; give an amount above 0, such as 12\.5/node-hour"):
         parse_price("--price", text)
-
-
-if __name__ == "__main__":
-    READ.write_text(drafts(), encoding="utf-8")

@@ -8,17 +8,16 @@ trains the digits in fp32 as on a processor with AVX2 only, by a random search w
 its worker was killed twice. The score of each run is kept; what another command makes of the same figures is
 kept for the run of which it says most.
 The path of the command in `LegBegan` was shortened afterwards, and the lines chained again.
-To accept what is printed now: python -m tests.recorded.test_recorded
+To accept what is printed now: pytest --accept tests/recorded
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
 import shutil
 import sys
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -58,24 +57,17 @@ def said(words: list[str]) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("recorded")
-    _copied(path)
+    for run in RUNS:
+        shutil.copytree(HERE / run, path / run)
     return path
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_it_says_the_same(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_the_same(
+    name: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    as_it_was_read: Callable[[str, str], None],
+) -> None:
     monkeypatch.chdir(folder)
-    assert said(SAID[name].split()) == (HERE / name).read_bytes().decode()
-
-
-def _copied(folder: Path) -> None:
-    for run in RUNS:
-        shutil.copytree(HERE / run, folder / run)
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        _copied(Path(made))
-        os.chdir(made)
-        for name, words in SAID.items():
-            (HERE / name).write_bytes(said(words.split()).encode())
+    as_it_was_read(said(SAID[name].split()), name)

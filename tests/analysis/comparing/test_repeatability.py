@@ -63,18 +63,12 @@ SEVEN = RepeatedRuns(
 )
 SHORT = Scene(groups=1, minutes=0.1, epochs=10)
 RECORDED = Path(__file__).parents[2] / "recorded"
-TEXT = Path(__file__).with_name("spread.txt")
 
 
-def test_everything_that_is_shown_is_as_it_was_read() -> None:
-    """To accept what is printed now: python -m tests.analysis.comparing.test_repeatability"""
-    alone = replace(
-        SEVEN,
-        runs=SEVEN.runs[3:5],
-        origin=Origin.PRETENDED,
-        control="which the runs have at no size in common",
-    )
-    assert spread_text(SEVEN) + "\n" + spread_text(alone) == TEXT.read_text(encoding="utf-8")
+def test_everything_that_is_shown_is_as_it_was_read(as_it_was_read: Callable[[str, str], None]) -> None:
+    control = "which the runs have at no size in common"
+    alone = replace(SEVEN, runs=SEVEN.runs[3:5], origin=Origin.PRETENDED, control=control)
+    as_it_was_read(spread_text(SEVEN) + "\n" + spread_text(alone), "spread.txt")
 
 
 def test_what_is_written_is_read_again_and_holds_what_is_shown() -> None:
@@ -212,13 +206,3 @@ def test_only_whole_runs_of_one_configuration_make_a_spread(tmp_path: Path) -> N
         with pytest.raises(AiperfError, match=why) as error:
             spread(runs)
         assert "\n" not in str(error.value)
-
-
-if __name__ == "__main__":
-    alone = replace(
-        SEVEN,
-        runs=SEVEN.runs[3:5],
-        origin=Origin.PRETENDED,
-        control="which the runs have at no size in common",
-    )
-    TEXT.write_text(spread_text(SEVEN) + "\n" + spread_text(alone), encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,6 @@ from tests.aiperf.scenarios.test_detail_log import LOGS
 from tests.journals import Scene, told, write_run
 
 WRONG = Classified(1000, 600)
-SHOWN = Path(__file__).with_name("inference.txt")
 OWN = Latencies.of(0.001 * number for number in range(1, 101))
 
 
@@ -58,7 +58,7 @@ def inference(scenario: str, log: str = "", **changes: object) -> Inference:
 RIGHT = Accuracy(Classified(1197, 359), Classified(1197, 359), OWN)
 
 
-def shown() -> str:
+def test_what_is_shown_is_as_it_was_read(as_it_was_read: Callable[[str, str], None]) -> None:
     """What is printed of a scenario, of servers, of a price and of energy, and rows of the page."""
     single = inference("single-stream", accuracy=RIGHT)
     probes = (Probe(1361.0, 3.0, True, 0.2867),)
@@ -70,12 +70,7 @@ def shown() -> str:
         inference_text(none),
         *(" | ".join(row) for row in inference_table([single, none]).rows),
     ]
-    return "\n\n".join(texts) + "\n"
-
-
-def test_what_is_shown_is_as_it_was_read() -> None:
-    """To accept what is shown now: python -m tests.analysis.exports.test_inference"""
-    assert shown() == SHOWN.read_text(encoding="utf-8")
+    as_it_was_read("\n\n".join(texts) + "\n", "inference.txt")
 
 
 def test_a_price_makes_dawnbenchs_cost() -> None:
@@ -169,7 +164,3 @@ def test_a_ceiling_is_of_the_same_device_in_the_same_format(tmp_path: Path) -> N
         (replace(here, format="tf32"), None),
     ):
         assert found(files, run, 2, "offline", one).ceiling_ops_per_second == ceiling
-
-
-if __name__ == "__main__":
-    SHOWN.write_text(shown(), encoding="utf-8")

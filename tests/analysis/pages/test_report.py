@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shutil
-import tempfile
+from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -33,7 +33,6 @@ from tests.house.tree import ROOT
 from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
 
 LIMIT_BYTES = 5_000_000
-READ = Path(__file__).parent / "report.txt"
 
 
 class Elements(HTMLParser):
@@ -73,15 +72,13 @@ def html(judged: Judged) -> str:
     return report_html(judged)
 
 
-def words_of_recorded_run(folder: Path) -> str:
-    """What the page of a recorded run says outside its tables' cells, and where its figures stand."""
-    run = Path(shutil.copytree(ROOT / "tests/recorded/groups", folder / "groups"))
-    return "\n".join(Elements(report_html(examine(RunFiles(run)))).words) + "\n"
-
-
-def test_the_page_of_a_recorded_run_says_what_a_person_has_read(tmp_path: Path) -> None:
-    """To accept what it says now: python -m tests.analysis.pages.test_report"""
-    assert words_of_recorded_run(tmp_path) == READ.read_text(encoding="utf-8")
+def test_the_page_of_a_recorded_run_says_what_a_person_has_read(
+    tmp_path: Path, as_it_was_read: Callable[[str, str], None]
+) -> None:
+    """Outside its tables' cells, and where its figures stand."""
+    run = Path(shutil.copytree(ROOT / "tests/recorded/groups", tmp_path / "groups"))
+    words = Elements(report_html(examine(RunFiles(run)))).words
+    as_it_was_read("\n".join(words) + "\n", "report.txt")
 
 
 def test_it_stands_alone_and_nothing_but_its_own_script_may_run(html: str) -> None:
@@ -235,8 +232,3 @@ def test_published_results_stand_beside_runs_like_theirs_only(judged: Judged) ->
         ["512 nodes, 4,096 Huawei Ascend 910", "4,096", "194.5 POPS", "47.49 TOPS"],
     ]
     assert picture.says.startswith("OPS per device as AIPerf 1.0 counted, not the score: ")
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        READ.write_text(words_of_recorded_run(Path(made)), encoding="utf-8")

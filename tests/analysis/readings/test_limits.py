@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,7 +48,6 @@ MACHINE = Machine(
     copy=Rate(4.2e12, 4.1e12, 0.003),
     upload=Rate(5.5e10, 5.4e10, 0.01),
 )
-SHOWN = Path(__file__).with_name("limits.txt")
 LIMITS = Limits("a device", "bf16", 1e14, 1e12)
 
 
@@ -162,26 +162,17 @@ def test_the_layers_have_all_tensor_operations_of_the_network() -> None:
     assert slow > fast > endless == pytest.approx(24_299_077_632 / 1e15)
 
 
-def shown() -> str:
+def test_what_is_shown_is_as_it_was_read(as_it_was_read: Callable[[str, str], None]) -> None:
     """The rates of a machine, and what they allow a network of images and one of text."""
     texts = [
         machine_text(MACHINE),
         roofline_text(SMALL, LIMITS, 32),
         roofline_text(TEXT_SEEDS["llama-1x64"](), LIMITS, 32),
     ]
-    return "\n----\n".join(texts) + "\n"
-
-
-def test_what_is_shown_is_as_it_was_read() -> None:
-    """To accept what is shown now: python -m tests.analysis.readings.test_limits"""
-    assert shown() == SHOWN.read_text(encoding="utf-8")
+    as_it_was_read("\n----\n".join(texts) + "\n", "limits.txt")
 
 
 def test_a_best_network_that_was_not_trained_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("analysis.readings.devices.limits_of", lambda replay: LIMITS)
     run: Any = SimpleNamespace(best=SimpleNamespace(attempts=[SimpleNamespace(examples=0, seconds=0.0)]))
     assert roofline_share_text(run) == ""
-
-
-if __name__ == "__main__":
-    SHOWN.write_text(shown(), encoding="utf-8")

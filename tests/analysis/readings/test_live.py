@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,6 @@ from analysis.readings.hosts import GroupNow
 from analysis.readings.judgement import Judged, examine
 from analysis.readings.live import Follower, Snapshot
 from tests.journals import CIFAR, Machine, Scene, resized, told, write_run
-
-SCREENS = Path(__file__).with_name("screens.txt")
 
 
 def following(files: RunFiles) -> Follower:
@@ -124,18 +123,13 @@ def snapshot(groups: int, slow: int = 0) -> Snapshot:
     )
 
 
-def screens() -> str:
+def test_the_screens_are_these(as_it_was_read: Callable[[str, str], None]) -> None:
     """A wide one and small ones, of which those with 500 groups show the groups that do not train."""
     sizes = ((3, 0, 100, 24), (3, 1, 100, 24), (500, 0, 60, 20), (500, 7, 60, 20))
     drawn = [watch_text(snapshot(groups, slow), width, lines) for groups, slow, width, lines in sizes]
     assert all(len(text.splitlines()) <= lines for text, (*_, lines) in zip(drawn, sizes))
     assert all(len(line) <= size[2] for text, size in zip(drawn, sizes) for line in text.splitlines())
-    return "\n----\n".join(drawn) + "\n"
-
-
-def test_the_screens_are_these() -> None:
-    """To accept what is drawn now: python -m tests.analysis.readings.test_live"""
-    assert screens() == SCREENS.read_text(encoding="utf-8")
+    as_it_was_read("\n----\n".join(drawn) + "\n", "screens.txt")
 
 
 def test_a_slow_group_is_named_while_the_run_goes_on(tmp_path: Path) -> None:
@@ -165,7 +159,3 @@ def test_a_run_that_has_ended_shows_its_verdict(copied: RunFiles) -> None:
     assert f'<span class="badge passed">VALID</span> <span>{now.verdict[1]}</span>' in page
     assert "<dt>sustained OPS</dt>" in page
     assert "time left" not in page
-
-
-if __name__ == "__main__":
-    SCREENS.write_text(screens(), encoding="utf-8")

@@ -1,7 +1,4 @@
-"""Every morphism as an edit of a graph: what it makes, how it is recorded, where it applies, its speed.
-
-`python -m tests.nas.morphisms.test_edits` writes edits.txt anew: read it before you commit it.
-"""
+"""Every morphism as an edit of a graph: what it makes, how it is recorded, where it applies, its speed."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -31,11 +27,10 @@ from nas.text_seeds import TEXT_SEEDS
 from nas.weights import digest
 from tests.nas.grown import cases, kinds_for, randomised, standard
 
-EDITS = Path(__file__).with_name("edits.txt")
 every_kind = pytest.mark.parametrize("kind", [*MIX, *TEXT_MIX])
 
 
-def edits() -> str:
+def test_what_each_morphism_makes_is_as_it_was_read(as_it_was_read: Callable[[str, str], None]) -> None:
     """For one morphism of each kind and of two parents each: layers that are new, changed or gone, and what
     a training example costs more."""
     lines = []
@@ -49,11 +44,7 @@ def edits() -> str:
                 if node != parent.node.get(node.name):
                     sign = "*" if node.name in parent.node else "+"
                     lines.append(f"  {sign} {node.name} = {node.layer} of {', '.join(node.inputs)}")
-    return "\n".join([*lines, ""])
-
-
-def test_what_each_morphism_makes_is_as_it_was_read() -> None:
-    assert edits() == EDITS.read_text(encoding="utf-8")
+    as_it_was_read("\n".join([*lines, ""]), "edits.txt")
 
 
 @every_kind
@@ -125,7 +116,3 @@ def test_a_step_of_a_search_takes_milliseconds(build: Callable[[], Graph], deepe
             continue
         seconds.append(time.process_time() - began)
     assert statistics.median(seconds) < 0.005
-
-
-if __name__ == "__main__":
-    EDITS.write_text(edits(), encoding="utf-8")

@@ -231,11 +231,10 @@ def test_as_a_program_it_shows_its_answer(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().out.startswith("tensor([[")
 
 
-def test_the_whole_file() -> None:
+def test_the_whole_file(as_it_was_read: Callable[[str, str], None]) -> None:
     graph = chain(Conv2d(2, 3, 2), ReLU(), GlobalPool(), Dense(3), input=(1, 4, 4))
     told = {"network": 'trial 3 of "a\nrun"', "test": "3 of 4 wrong"}
-    text = torch_file(graph, told, ImagePreparation(4, (33.5,), (78.25,)))
-    assert text == (Path(__file__).parent / "small.py.txt").read_text(encoding="utf-8")
+    as_it_was_read(torch_file(graph, told, ImagePreparation(4, (33.5,), (78.25,))), "small.py.txt")
 
 
 def test_a_strangers_names_are_names_only() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from nas import morphisms
 from nas.graph import INPUT, Graph
 from nas.layers import (
     Add,
@@ -24,76 +26,37 @@ from nas.layers import (
     ShapeError,
 )
 from nas.morphisms import (
-    BranchSplit,
     ConcatSkip,
     DeepenBasic,
-    DeepenBottleneck,
     EnlargeKernel,
-    Morphism,
     MorphismError,
-    Skip,
-    SqueezeExcite,
     Ungroup,
     Widen,
     WidenByCopies,
-    WidenTrunk,
+    text,
 )
 from nas.morphisms.branches import _stride
 from nas.morphisms.channels import Channels, follow
 from nas.products import least_products
 from nas.seeds import residual
 from tests.nas.graphs import Draft, chain
-from tests.nas.grown import applies, joined, plain, proposals
+from tests.nas.grown import applies, joined, plain, proposals, standard
 
 STEM = residual((1, 8, 8), 4, (4, 8))
 
 
-@pytest.mark.parametrize(
-    "morphism",
-    [
-        Widen("nowhere", 8, 0),
-        Widen("stem.relu", 8, 0),
-        Widen("stem.conv", 8, 0),  # tied
-        Widen("classifier", 8, 0),  # the classes
-        Widen("stage1.block1.1.conv", 4, 0),
-        Widen("stage1.block1.1.conv", 3, 0),
-        WidenTrunk("stage1.block1.1.conv", 8, 0),  # alone
-        WidenByCopies("stage1.block1.1.conv", 9, 0),
-        DeepenBasic("stem.bn", 4, 0),  # may be negative
-        DeepenBasic("pool", 4, 0),
-        DeepenBasic("stem.relu", 0, 0),
-        DeepenBasic("stage2.block1.relu", 8, 0, kernel=9),
-        DeepenBasic("stem.relu", 4, 0, kernel=2),
-        DeepenBottleneck("stem.relu", 4, 0, groups=3),
-        DeepenBottleneck(INPUT, 4, 0),
-        EnlargeKernel("stem.conv", 3),
-        EnlargeKernel("stem.conv", 4),
-        EnlargeKernel("stem.conv", 17),
-        EnlargeKernel("stem.bn", 5),
-        Skip("stem.relu", "stem.relu", 0),
-        Skip("stage2.block1.relu", "stem.bn", 0),
-        Skip("stem.relu", "pool", 0),
-        Skip("pool", "classifier", 0),
-        Skip("nowhere", "stem.bn", 0),
-        ConcatSkip("stem.relu", "stage1.block1.2.bn", 0),  # an addition ties it
-        ConcatSkip("stem.relu", "stage2.block1.1.relu", 0),  # another area
-        ConcatSkip("stem.relu", "classifier", 0),
-        SqueezeExcite("stem.bn", 4, 0),
-        SqueezeExcite("pool", 4, 0),
-        SqueezeExcite("stem.relu", 0, 0),
-        BranchSplit("stem.conv", 0.75),
-        BranchSplit("stem.bn", 0.25),
-        BranchSplit("stem.bn", 1.0),
-        BranchSplit("stem.bn", float("nan")),
-        Ungroup("stem.conv", 1),
-        Ungroup("stem.bn", 1),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_is_refused(morphism: Morphism) -> None:
-    assert not applies(morphism, STEM)
-    with pytest.raises((MorphismError, ShapeError)):
-        morphism.apply(STEM)
+NETWORKS = {"residual": STEM, "plain": standard("plain"), "gated": standard("gated")}
+REFUSED = Path(__file__).with_name("refused.txt").read_text(encoding="utf-8").splitlines()
+"""A network, a morphism, and why it cannot be made there."""
+
+
+@pytest.mark.parametrize("row", REFUSED)
+def test_what_cannot_be_is_refused(row: str) -> None:
+    where, _, rest = row.partition(": ")
+    morphism, _, message = rest.partition(" => ")
+    with pytest.raises((MorphismError, ShapeError)) as raised:
+        eval(morphism, {**vars(morphisms), **vars(text), "INPUT": INPUT}).apply(NETWORKS[where])
+    assert str(raised.value) == message
 
 
 @pytest.mark.parametrize("area", [(7, 7), (12, 9), (1, 5), (2**31 - 1, 3)])

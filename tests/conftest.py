@@ -6,7 +6,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -120,6 +120,28 @@ def as_it_was_read(request: pytest.FixtureRequest) -> Callable[[str, str], None]
         assert text == path.read_bytes().decode()
 
     return compare
+
+
+@pytest.fixture
+def comes_to_what_was_read(
+    request: pytest.FixtureRequest, as_it_was_read: Callable[[str, str], None]
+) -> Callable[[str, Mapping[str, object]], None]:
+    """Compares what each expression of a table beside the test comes to, by these names: a value or an
+    error. A row is `expression => outcome`; to add one, write the expression, and accept the outcome."""
+
+    def compare(table: str, names: Mapping[str, object]) -> None:
+        rows = (request.path.parent / table).read_text(encoding="utf-8").splitlines()
+        calls = [row.partition(" => ")[0] for row in rows]
+        as_it_was_read("".join(f"{call} => {_outcome(call, names)}\n" for call in calls), table)
+
+    return compare
+
+
+def _outcome(call: str, names: Mapping[str, object]) -> str:
+    try:
+        return repr(eval(call, dict(names)))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
 
 
 def pytest_collection_finish() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import product
 from keyword import iskeyword
 from math import inf, nan
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from nas.layers import (
     Layer,
     MissingReading,
     Shape,
-    ShapeError,
     Windows,
 )
 from nas.ops import Cost, Ops
@@ -284,27 +283,12 @@ def test_names_of_tensors_can_be_written_into_a_program() -> None:
             assert not iskeyword(tensor)
 
 
-def table(name: str) -> list[tuple[str, str]]:
-    """The rows of a file beside this one: an expression, and what it comes to."""
-    rows = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
-    return [(call, text) for call, _, text in (row.partition(" => ") for row in rows)]
-
-
-def evaluated(call: str) -> object:
-    return eval(call, {**vars(layers), "IMAGE": IMAGE, "TEXT": TEXT, "nan": nan, "inf": inf})
-
-
-@pytest.mark.parametrize(("call", "text"), table("written_layers.txt"))
-def test_what_is_the_same_is_written_in_one_way_and_as_it_always_was(call: str, text: str) -> None:
+def test_how_layers_are_written_and_refused(
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+) -> None:
     """An architecture's key is made of the text of its layers, and journals hold keys."""
-    assert repr(evaluated(call)) == text
-
-
-@pytest.mark.parametrize(("call", "message"), table("refused_layers.txt"))
-def test_refused_in_one_line(call: str, message: str) -> None:
-    with pytest.raises(ShapeError) as raised:
-        evaluated(call)
-    assert str(raised.value) == message
+    for table in ("written_layers.txt", "refused_layers.txt"):
+        comes_to_what_was_read(table, {**vars(layers), "IMAGE": IMAGE, "TEXT": TEXT, "nan": nan, "inf": inf})
 
 
 def test_windows_see_what_they_see_one_by_one() -> None:

@@ -16,14 +16,11 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from aiperf.errors import ConfigError
 from launch import SCHEDULERS
 from launch.job import Job
 from launch.script import script_text
-from launch.site import Container, Mpi, Pods, Queue, Scratch, Site
 from tests.launch.golden import GOLDEN, KUBERNETES
 
-NO_FOLDERS, NO_SIZES = ("work", "/", "/a:b", "/dev/shm"), ("16GB", "", "0", "Gi")
 MANIFESTS = {each.path.name: each.text for each in GOLDEN if each.scheduler == "kubernetes" and not each.form}
 
 
@@ -86,39 +83,3 @@ def test_a_folder_may_have_any_name() -> None:
     for spec in pods(yaml.safe_load(script_text(SCHEDULERS["kubernetes"], site, Job(1, 1)))).values():
         (container,) = spec["containers"]
         assert container["workingDir"] == container["volumeMounts"][0]["mountPath"] == mount
-
-
-@pytest.mark.parametrize(
-    ("site", "told"),
-    [
-        (
-            replace(KUBERNETES, mpi=Mpi("srun")),
-            "mpi.launcher is 'srun'; under Kubernetes it must be one of mpiexec, mpirun",
-        ),
-        (replace(KUBERNETES, mpi=Mpi("torchrun")), "mpi.launcher is 'torchrun'; under Kubernetes it must be"),
-        (replace(KUBERNETES, queue=Queue("physics")), "queue.account is set in the site file, but has no"),
-        (replace(KUBERNETES, queue=Queue(options=("--qos=x",))), "queue.options is set"),
-        (replace(KUBERNETES, modules=("gcc",)), "modules is set"),
-        (replace(KUBERNETES, container=Container("x.sif")), "container.image is set"),
-        (replace(KUBERNETES, scratch=Scratch("/local")), "scratch.directory is set"),
-        (replace(KUBERNETES, kubernetes=Pods(claim="data")), "kubernetes.image is not set in the site file"),
-        (replace(KUBERNETES, kubernetes=Pods("image")), "kubernetes.claim is not set in the site file"),
-    ],
-)
-def test_what_a_pod_cannot_have_is_refused(site: Site, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        script_text(SCHEDULERS["kubernetes"], site, Job(1, 1))
-
-
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (lambda: Pods(image="a b"), "kubernetes.image is 'a b'"),
-        (lambda: Pods(rdma="x\ny"), "kubernetes.rdma is"),
-        *((lambda it=it: Pods(mount=it), f"kubernetes.mount is {it!r}; it must be") for it in NO_FOLDERS),
-        *((lambda it=it: Pods(shared_memory=it), f"shared_memory is {it!r}; it must be") for it in NO_SIZES),
-    ],
-)
-def test_a_site_that_no_pod_can_have_is_refused(make: object, told: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(told)):
-        make()  # type: ignore[operator]

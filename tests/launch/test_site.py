@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from aiperf.errors import ConfigError
-from launch import SCHEDULERS
+from launch import SCHEDULERS, site
 from launch.job import Job
 from launch.price import Price, parse_price
 from launch.script import script_text
 from launch.site import Mpi, Site, load_site, site_from_toml
 from launch.site_draft import MARK, partitions, site_text, skipped
+from tests.launch import golden
 
 SINFO = """\
 debug|4|64|(null)|30:00|up
@@ -32,53 +33,14 @@ def test_every_key_has_a_default_and_a_price_is_read() -> None:
     assert site_from_toml('price = "3/node-hour"', "s").node_price == Price(3.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("modles = []", "s: unknown key modles; known: queue, devices, mpi, container, scratch, kubernetes"),
-        ("[devices]\ngpus = 8", "unknown key devices.gpus; known: per_node, request, cores_per_node"),
-        ("[devices]\nper_node = 0", "devices.per_node is 0; it must be at least 1"),
-        ("[scratch]\nstage = 'cp'", "scratch.stage is given without scratch.directory"),
-        ("modules = ", "s: "),
-        ("environment = { 'MY-VAR' = '1' }", "s: environment.MY-VAR is not a variable name"),
-        ("modules = 'gcc'", "s: modules is 'gcc'; it must be a list"),
-        ("environment = { A = 1 }", "s: environment.A is 1; it must be a string"),
-        ('environment = { A = "1\\n#SBATCH -N9" }', r"s: environment.A is '1\n#SBATCH -N9'; it must"),
-        ("queue = { account = 'a --nodes=9' }", "s: queue.account is 'a --nodes=9'; in a name, use"),
-        ("queue = { partition = '-p' }", "s: queue.partition is '-p'; in a name, use"),
-        ('queue = { options = ["--qos=a\\rb"] }', "s: queue.options is '--qos=a\\rb'; it must be one"),
-        ("devices = { request = 'gpu]\"' }", "s: devices.request is"),
-        ("mpi = { plugin = 'pmix; id' }", "s: mpi.plugin is 'pmix; id'; in a name, use"),
-        ("mpi = { options = ['-v) ; id #'] }", "s: mpi.options is '-v) ; id #'; it must be words"),
-        ("mpi = { options = ['\"$(id)\"'] }", "it must be words"),
-        ("mpi = { options = ['\"--x'] }", "s: mpi.options is '\"--x'; as a shell line it"),
-        ("container = { image = 'a\"b' }", "s: container.image is 'a\"b'; a path"),
-        ("container = { command = 'a && b' }", "s: container.command is 'a && b'; it must be words"),
-        ("scratch = { directory = '/a/$(id)' }", "s: scratch.directory is '/a/$(id)'; a path may hold"),
-        (
-            'scratch = { directory = "/a", stage = "cp\\nls" }',
-            "s: scratch.stage is 'cp\\nls'; it must be one line",
-        ),
-        ("setup = ['source \"x']", "s: setup is 'source \"x'; as a shell line it"),
-        ("setup = ['cat <<END']", "s: setup is 'cat <<END'; a here-document (<<) does not fit on one line"),
-        ('setup = ["echo a#\'"]', 's: setup is "echo a#\'"; as a shell line it'),
-        ("setup = ['a &&']", "s: setup is 'a &&'; it continues on the next line"),
-        ("setup = ['cd ${HOME']", "s: setup is 'cd ${HOME'; a ${ in it is not closed"),
-        ("container = { image = '/a/$[1' }", "s: container.image is '/a/$[1'; a path may hold"),
-        ("mpi = { options = ['-x ${A'] }", "s: mpi.options is '-x ${A'; a ${ in it is not closed"),
-        ('mpi = { options = ["-v #\'"] }', "s: mpi.options is"),
-        ('modules = ["gcc\\u202e"]', "s: modules is"),
-        ('price = "three"', "s: price is 'three'"),
-        *(
-            (f"doctor_seconds = {wrong}", f"doctor_seconds is {wrong}; it must be 0, or 1 to 1200 seconds")
-            for wrong in ("0.5", "-1", "1201", "inf", "nan")
-        ),
-    ],
-)
-def test_a_wrong_site_is_refused(text: str, told: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        site_from_toml(text, "s")
-    assert told in str(error.value)
+def test_what_cannot_be_is_refused_in_one_line(
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+) -> None:
+    """Sites, prices, jobs, and what a scheduler does not have."""
+    names = {**vars(site), **vars(golden), "parse_price": parse_price, "replace": replace}
+    comes_to_what_was_read("refused.txt", names)
+    with pytest.raises(ConfigError, match=r"^s: ."):
+        site_from_toml("modules = ", "s")
 
 
 @pytest.mark.parametrize(
@@ -98,14 +60,6 @@ def test_what_stays_in_its_place_is_taken(text: str) -> None:
         assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
         head = script[: script.index("\n\n")]
         assert all(line.startswith("#") for line in head.splitlines())
-
-
-@pytest.mark.parametrize("text", ["a\nb", "a\x1b[2J"])
-def test_what_is_asked_for_stays_in_its_place(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"an option of the run is .*; it must be one line"):
-        Job(1, 1, options=("--data", text))
-    with pytest.raises(ConfigError, match="the directory of the run is"):
-        Job(1, 1, directory=text)
 
 
 def test_a_site_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -190,12 +144,3 @@ def test_what_a_site_prints_beside_its_answer_is_named() -> None:
 def test_a_price_is_read_and_written(text: str, price: Price, words: str) -> None:
     assert parse_price("--price", text) == price
     assert str(price) == words
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "12.5", "12.5/hour", "-1/node-hour", "0/node-hour", "1e3/node-hour", "$5/node-hour", "9" * 400],
-)
-def test_what_is_no_price_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^--price is .*; give an amount above 0, such as 12\.5/node-hour"):
-        parse_price("--price", text)

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 
 from nas.graph import Graph
 from nas.head import NextSymbol
-from nas.layers import Conv2d, Dense, Dropout, GlobalPool, Layer, ShapeError
+from nas.layers import Conv2d, Dense, GlobalPool, Layer
 from nas.ops import Ops
 from nas.record import RecordError, decode, encode, graph_from_json, graph_to_json
 from nas.seeds import SEEDS, residual
@@ -106,37 +106,21 @@ def test_every_kind_of_field_comes_back() -> None:
 GOOD = {"inner": {"rate": 1}, "colour": "red", "pair": [1, "x"]}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"inner": 5}, "inner is 5; it must be an object of Inner"),
-        ({"inner": {}}, "inner lacks rate"),
-        ({"inner": {"rate": "1"}}, "inner.rate is '1'; it must be a floating-point number"),
-        ({"inner": {"rate": True}}, "inner.rate is True; it must be a floating-point number"),
-        ({"inner": {"rate": 2**53}}, "inner.rate is 9007199254740992; it must be a floating-point number"),
-        ({"inner": {"rate": 1, "note": 2}}, "inner.note is 2; it must be a string"),
-        ({"inner": {"rate": 1, "notes": ""}}, "unknown key inner.notes; known: rate, note"),
-        ({"inner": {"rate": 1, "a\nb": ""}}, "unknown key inner.'a\\nb'; known: rate, note"),
-        ({"colour": "green"}, "colour is 'green'; it must be one of red, blue"),
-        ({"colour": ["red"]}, "colour is ['red']; it must be one of red, blue"),
-        ({"pair": [1]}, "pair has 1 items; it must have 2"),
-        ({"pair": "1x"}, "pair is '1x'; it must be a list"),
-        ({"pair": {"0": 1, "1": "x"}}, "pair is {'0': 1, '1': 'x'}; it must be a list"),
-        ({"pair": ["x", 1]}, "pair[0] is 'x'; it must be an integer"),
-        (
-            {"several": [{"rate": 1}, {"rate": None}]},
-            "several[1].rate is None; it must be a floating-point number",
-        ),
-        ({"words": [1]}, "words is [1]; it must be an object"),
-        ({"words": {"a": "b"}}, "words.a is 'b'; it must be an integer"),
-        ({"more": 1}, "unknown key more; known: inner, colour, pair, several, words, anything"),
-        ({"type": "Outer"}, "unknown key type; known: inner, colour, pair, several, words, anything"),
-    ],
-)
-def test_a_wrong_field_is_named(change: dict[str, object], message: str) -> None:
-    with pytest.raises(RecordError) as raised:
-        decode(Outer, {**GOOD, **change})
-    assert str(raised.value) == message
+def hostile(place: str, value: object) -> Graph:
+    """A graph of this value at a key of its record, or of its second node."""
+    record = graph_to_json(residual(widths=(4,)))
+    key, _, field = place.partition(".")
+    if field:
+        record[key][1][field] = value
+    else:
+        record[key] = value
+    return graph_from_json(record)
+
+
+def test_what_is_wrong_is_named_with_its_place(
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+) -> None:
+    comes_to_what_was_read("refused_records.txt", globals() | {"nan": nan, "Dense": Dense})
 
 
 @pytest.mark.parametrize("named", [None, "Conv3d", "Layer", 5, ["Conv2d"]])
@@ -144,35 +128,6 @@ def test_an_unknown_layer_is_refused_with_the_known_ones(named: object) -> None:
     with pytest.raises(RecordError) as raised:
         decode(Layer, {"type": named})
     assert str(raised.value) == f"{named!r} is not a known Layer; known: {LAYER_NAMES}"
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"channels": nan}, "channels is nan; it must be an integer"),
-        ({"depth": 1}, "unknown key depth; known: channels, kernel, stride, groups, padding, bias, dilation"),
-        ({"kernel": "3"}, "kernel is '3'; it must be an integer"),
-        ({"kernel": [1, 1.5]}, "kernel[1] is 1.5; it must be an integer"),
-        ({"bias": 1}, "bias is 1; it must be true or false"),
-    ],
-)
-def test_a_wrong_layer_is_refused(fields: dict[str, object], message: str) -> None:
-    with pytest.raises(RecordError) as raised:
-        decode(Layer, {"type": "Conv2d", "channels": 8, **fields})
-    assert str(raised.value) == message
-
-
-def test_another_member_of_the_family_is_refused() -> None:
-    with pytest.raises(RecordError, match="'Dense' is not a known Conv2d; known: Conv2d"):
-        decode(Conv2d, encode(Dense(8)))
-
-
-def test_what_the_class_itself_refuses_passes_through() -> None:
-    with pytest.raises(ShapeError, match="Conv2d: channels is -1"):
-        decode(Layer, {"type": "Conv2d", "channels": -1})
-    with pytest.raises(ShapeError, match="rate nan is not between"):
-        decode(Layer, {"type": "Dropout", "rate": nan})
-    assert decode(Layer, {"type": "Dropout", "rate": 0.5}) == Dropout(0.5)
 
 
 TOO_LONG = "9" * 5000
@@ -194,48 +149,6 @@ TOO_LONG = "9" * 5000
 def test_a_text_that_is_no_graph_is_refused(record: str, message: str) -> None:
     with pytest.raises(RecordError) as raised:
         graph_from_json(record)
-    assert str(raised.value).startswith(message)
-    assert "\n" not in str(raised.value)
-
-
-HUGE = {"type": "Conv2d", "channels": 10**30}
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "kind", "message"),
-    [
-        ("input", "345", RecordError, "input is '345'; it must be a list"),
-        ("input", [True, 4, 4], RecordError, "input[0] is True; it must be"),
-        ("input", [1, -4, 4], ShapeError, "the input is (1, -4, 4); it"),
-        ("input", [1, 10**30, 4], ShapeError, "the input is (1, 10000000"),
-        ("shapes", {}, RecordError, "unknown key shapes; known: input, nodes"),
-        ("nodes", [], ShapeError, "a graph needs at least one node"),
-        ("nodes", [7], RecordError, "nodes[0] is 7; it must be an object"),
-        ("nodes.colour", 1, RecordError, "unknown key nodes[1].colour; known: name, layer, inputs"),
-        ("nodes.name", "n" * 201, ShapeError, "nodes[1]: a node is named 'nnn"),
-        ("nodes.name", "\ud800", ShapeError, "nodes[1]: a node is named '\\ud800'; a name needs printable"),
-        ("nodes.inputs", "stem.conv", RecordError, "nodes[1].inputs is 'stem.conv'; it must be a list"),
-        ("nodes.layer", {}, RecordError, "nodes[1].layer: None is not a known Layer; known: AdaptiveAvera"),
-        ("nodes.layer", HUGE, ShapeError, f"nodes[1].layer: Conv2d: channels is {10**30}, not a whole"),
-        ("head", "NextSymbol", RecordError, "head is 'NextSymbol'; it must be an object of Head"),
-        ("head", {"type": "NextWord"}, RecordError, "head: 'NextWord' is not a known Head; known: Classes"),
-        ("head", {"type": "Classes", "symbols": 7}, RecordError, "unknown key head.symbols; known: none"),
-        ("head", {"type": "NextSymbol"}, ShapeError, "the input is (1, 32, 32); the next symbol is asked of"),
-    ],
-)
-def test_a_hostile_graph_is_refused_with_the_place(
-    place: str, value: object, kind: type[Exception], message: str
-) -> None:
-    """A value at a key of the record, or of its second node."""
-    record = graph_to_json(residual(widths=(4,)))
-    key, _, field = place.partition(".")
-    if field:
-        record[key][1][field] = value
-    else:
-        record[key] = value
-    with pytest.raises(kind) as raised:
-        graph_from_json(record)
-    assert type(raised.value) is kind
     assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
 

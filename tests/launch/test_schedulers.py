@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 
 import pytest
@@ -22,36 +21,8 @@ from tests.launch.golden import GOLDEN, HERE, SGE, SHIPPED, Golden
 PENDING, RUNNING, GONE = JobState.PENDING, JobState.RUNNING, JobState.GONE
 
 
-def test_a_dependency_waits_for_all() -> None:
-    assert {name: shlex.join(each.submit(["1", "2"])) for name, each in SCHEDULERS.items()} == {
-        "slurm": "sbatch --parsable --dependency=afterany:1:2",
-        "pbs": "qsub -W depend=afterany:1:2",
-        "lsf": "bsub -w 'ended(1) && ended(2)'",
-        "sge": "qsub -terse -hold_jid 1,2",
-        "kubernetes": "kubectl create -f -",
-    }
+def test_all_wait_for_others_but_kubernetes() -> None:
     assert [each.name for each in SCHEDULERS.values() if not each.waits] == ["Kubernetes"]
-
-
-JOB_IDS = [
-    ("slurm", "4711;cluster\n", "4711"),
-    ("slurm", "2026\nGo to https://site\n4711\nbye\n", "4711"),
-    ("pbs", "4711.server.org\n", "4711.server.org"),
-    ("pbs", "Welcome to M\ufffdnchen\n4711[].server\n", "4711[].server"),
-    ("lsf", "Job <4711> is submitted to queue <normal>.\n", "4711"),
-    ("lsf", "<<Job <12> still waits>>\nJob <4711> is submitted to default queue <normal>.\n", "4711"),
-    ("sge", "Welcome\n4711\n", "4711"),
-    ("sge", "4711.1-5:1\n", "4711"),
-    ("kubernetes", "Warning: old\nmpijob.kubeflow.org/aiperf-hpc-x7k2p created\n", "aiperf-hpc-x7k2p"),
-]
-
-
-@pytest.mark.parametrize(("scheduler", "answer", "job"), JOB_IDS)
-def test_a_job_id_is_found_among_what_a_site_prints(scheduler: str, answer: str, job: str) -> None:
-    assert SCHEDULERS[scheduler].submitted(answer) == job
-    tool = SCHEDULERS[scheduler].submit()[0]
-    with pytest.raises(ValueError, match=rf"^{tool} did not print a job id: 'down'$"):
-        SCHEDULERS[scheduler].submitted("down\n")
 
 
 SLURM_STATES = "CLUSTER: big\n1 PENDING\n2 RUNNING\n3 COMPLETED\n4 REQUEUE_HOLD\n5 CONFIGURING\n6 NODE_FAIL\n"
@@ -134,7 +105,7 @@ def test_a_job_of_kubernetes_alone_has_no_condition_until_it_ends(
 
 
 def test_each_scheduler_has_answers_here_and_a_place_in_the_pages() -> None:
-    assert {scheduler for scheduler, _, _ in JOB_IDS} == {*STATES} == {*SCHEDULERS}
+    assert STATES.keys() == SCHEDULERS.keys()
     front = (ROOT / "README.md").read_text(encoding="utf-8")
     page = (SHIPPED / "README.md").read_text(encoding="utf-8")
     for word, scheduler in SCHEDULERS.items():

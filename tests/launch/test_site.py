@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -33,12 +34,12 @@ def test_every_key_has_a_default_and_a_price_is_read() -> None:
     assert site_from_toml('price = "3/node-hour"', "s").node_price == Price(3.0)
 
 
-def test_what_cannot_be_is_refused_in_one_line(
+def test_what_is_read_and_what_is_refused(
     comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    """Sites, prices, jobs, and what a scheduler does not have."""
-    names = {**vars(site), **vars(golden), "parse_price": parse_price, "replace": replace}
-    comes_to_what_was_read("refused.txt", names)
+    """Sites, prices, jobs and their numbers, and what a scheduler does not have."""
+    names = {**vars(site), **vars(golden), "parse_price": parse_price, "replace": replace, "shlex": shlex}
+    comes_to_what_was_read("outcomes.txt", names)
     with pytest.raises(ConfigError, match=r"^s: ."):
         site_from_toml("modules = ", "s")
 
@@ -131,16 +132,3 @@ def test_what_a_site_prints_beside_its_answer_is_named() -> None:
         "sinfo": ("CLUSTER: big", "M\ufffd|1|1|(null)|1:00|up", "|"),
         "sacctmgr": ("M\ufffdller|root", "sacctmgr: a notice"),
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "price", "words"),
-    [
-        ("12.5/node-hour", Price(12.5), "12.5 per node-hour"),
-        ("12.5USD/node-hour", Price(12.5, "USD"), "12.5 USD per node-hour"),
-        (" .9 EUR/node-hour", Price(0.9, "EUR"), "0.9 EUR per node-hour"),
-    ],
-)
-def test_a_price_is_read_and_written(text: str, price: Price, words: str) -> None:
-    assert parse_price("--price", text) == price
-    assert str(price) == words

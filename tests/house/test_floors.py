@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-
-import pytest
+from collections.abc import Callable, Mapping
 
 from tests.house import floors
 from tests.house.tree import PACKAGES, ROOT, expect_none, module_name, sources
@@ -81,35 +80,10 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     expect_none({circle(module, ()) for module in ways} - {""})
 
 
-@pytest.mark.parametrize(
-    ("module", "line"),
-    [
-        ("nas/ops.py", "import torch"),
-        ("nas/ops.py", "import aiperf.wire.trial"),
-        ("nas/ops.py", "from . import graph\nimport aiperf"),
-        ("nas/ops.py", "import sklearn"),
-        ("aiperf/wire/trial.py", "if TYPE_CHECKING:\n    from torch import Tensor"),
-        ("aiperf/wire/trial.py", "def f():\n    import aiperf.training.worker"),
-        ("aiperf/wire/trial.py", "from importlib import import_module\nimport_module('torch')"),
-        ("aiperf/wire/trial.py", "from ..training.worker import Worker"),
-        ("aiperf/wire/trial.py", "import aiperf.start"),
-        ("aiperf/rules/participants.py", "import aiperf.data"),
-        ("aiperf/tasks/images/task.py", "import aiperf.tasks.images.training"),
-        ("aiperf/tasks/images/task.py", "def f():\n    import aiperf.tasks.language.training"),
-        ("aiperf/run/run.py", "import analysis.readings.run_tables"),
-        ("analysis/pages/page.py", "def f():\n    import aiperf.device"),
-        ("aiperf/device/cpu.py", "COMMAND = ['python', '-m', 'aiperf.training.worker']"),
-        ("aiperf/device/cpu.py", "PROGRAM = 'from aiperf.training.worker import main; main()'"),
-        ("aiperf/training/train.py", "import mpi4py"),
-        ("launch/slurm.py", "import numpy"),
-    ],
-)
-def test_a_wrong_import_is_found(module: str, line: str) -> None:
-    assert len(faults(module, line)) == 1
-
-
-def test_a_search_library_is_imported_where_it_is_used() -> None:
-    assert faults("nas/search/bayesian.py", "def fit():\n    import sklearn.ensemble") == []
+def test_what_is_planted_is_found(
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+) -> None:
+    comes_to_what_was_read("planted_imports.txt", {"faults": faults})
 
 
 def faults(path: str, source: str) -> list[str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-
-import pytest
 
 from tests.house.tree import ROOT
 
@@ -67,76 +67,37 @@ class Machine:
         (self.folder / program).chmod(0o755)
 
 
-@pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
-
-
-DEFAULT, CPU, DEVICE = "torch==2.13.0\n", "torch==2.13.0+cpu\n", "torch==2.13.0,!=2.13.0+cpu\n"
 DEVICES = {"nvidia-smi": "GPU 0: NVIDIA H100", "rocm-smi": "GPU[0] : 0x740f", "npu-smi": "Total Count : 8"}
-NONE, TO_BUILD = "accelerator: none; torch 2.13.0: its CPU build, 2 MB\n", "its build for this device, .*MB\n"
-NVIDIA = f"accelerator: nvidia; torch 2.13.0: {TO_BUILD}"
-ELSEWHERE = "sbatch is here: if the compute nodes have an accelerator that this machine lacks, .*\n"
-NO_ROCM = r"the default index has no torch .* \(rocm\); .* make PIP_ARGS='--extra-index-url .*\n"
-NOT_BUILT = r"torch 2.13.0\+cpu is not built for the accelerator \(rocm\); give an index .*\n"
-UNKNOWN = "ACCELERATOR is '{}'; it is one of nvidia, rocm, npu, xpu, none\n"
-UNSAID = r"a wheelhouse .*; say it: make wheelhouse ACCELERATOR=nvidia \(nvidia, rocm, npu, xpu or none\)\n"
-ASKED = r"Accelerator of the machines that will install .* \(nvidia, rocm, npu, xpu or none\): "
-VERIFY, HOUSE = "--verify", "--wheelhouse"
 
 
-@pytest.mark.parametrize(
-    ("here", "accelerator", "words", "code", "chosen", "told"),
-    [
-        ("", "", [], 0, CPU, NONE),
-        ("nvidia-smi", "", [], 0, DEVICE, NVIDIA),
-        ("nvidia-smi", "none", [], 0, CPU, NONE),
-        ("nvidia-smi", "gpu", [], 1, "", UNKNOWN.format("gpu")),
-        ("npu-smi", "", [], 0, CPU, NONE.replace("none", "npu")),  # beside the CPU build
-        ("rocm-smi", "", [], 1, "", NO_ROCM),
-        ("rocm-smi", "", [PYTHON, "-i", "file:///"], 0, DEVICE, f"accelerator: rocm; .*{TO_BUILD}"),
-        ("sbatch", "", [], 0, CPU, NONE + ELSEWHERE),
-        ("sbatch", "none", [], 0, CPU, NONE),
-        ("sbatch nvidia-smi", "", [], 0, DEVICE, NVIDIA),
-        ("nvidia-smi", "", [VERIFY, PYTHON], 1, "", ".*but torch .* does not see it; give an index.*\n"),
-        ("nvidia-smi", "none", [VERIFY, PYTHON], 0, "", ""),
-        ("", "nvidia", [VERIFY, PYTHON], 0, "", ""),  # a login node
-        ("", "rocm", [VERIFY, PYTHON], 1, "", NOT_BUILT),
-        ("nvidia-smi", "", [HOUSE, PYTHON], 1, "", UNSAID),
-        ("nvidia-smi", "none", [HOUSE, PYTHON], 0, CPU, NONE),
-    ],
-)
 def test_torch_is_chosen_by_accelerator_and_index_and_must_see_its_device(
-    machine: Machine, here: str, accelerator: str, words: list[str], code: int, chosen: str, told: str
+    tmp_path: Path,
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    machine.offers(CPU.strip())
-    if VERIFY in words:
-        machine.torch_says("torch.version.cuda")
-    for tool in here.split():
-        machine.has(tool, DEVICES.get(tool, ""))
-    answer = machine.choose(*(words or [PYTHON]), accelerator=accelerator)
-    assert answer[:2] == (code, chosen)
-    assert re.fullmatch(told, answer[2]), answer[2]
+    """A tool without a device is no accelerator. At a terminal it is asked for."""
 
+    def chosen(
+        here: str,
+        accelerator: str,
+        *words: str,
+        typed: str | None = None,
+        prints: str | None = None,
+        code: int = 0,
+        offered: tuple[str, ...] = ("torch==2.13.0+cpu",),
+    ) -> tuple[int, str, str]:
+        """With these tools, of which the last may print something else; the index offers a CPU build."""
+        shutil.rmtree(tmp_path / "machine", ignore_errors=True)
+        (tmp_path / "machine").mkdir()
+        machine = Machine(tmp_path / "machine")
+        machine.offers(*offered)
+        if "--verify" in words:
+            machine.torch_says("torch.version.cuda")
+        for tool in here.split():
+            machine.has(tool, DEVICES.get(tool, "") if prints is None else prints, code)
+        ended, out, told = machine.choose(*(words or [PYTHON]), accelerator=accelerator, typed=typed)
+        return ended, out, re.sub(r"\d,\d{3} MB", "… MB", told)  # of the default build, by the processor
 
-@pytest.mark.parametrize(("prints", "code"), [("", 0), ("No devices were found", 6)])
-def test_a_tool_without_a_device_is_no_accelerator(machine: Machine, prints: str, code: int) -> None:
-    """And without a CPU build, the size of the default build is stated."""
-    machine.has("nvidia-smi", prints, code)
-    _, chosen, told = machine.choose(PYTHON)
-    assert chosen == DEFAULT
-    assert re.fullmatch("accelerator: none; .*no CPU build .*default build, .* MB; to avoid it, .*\n", told)
-
-
-@pytest.mark.parametrize(
-    ("typed", "chosen", "told"),
-    [("nvidia", DEVICE, NVIDIA), ("none", CPU, NONE), ("", "", UNKNOWN.format(""))],
-)
-def test_at_a_terminal_it_is_asked_for(machine: Machine, typed: str, chosen: str, told: str) -> None:
-    machine.offers(CPU.strip())
-    answer = machine.choose(HOUSE, PYTHON, typed=typed)
-    assert answer[:2] == (int(not chosen), chosen)
-    assert re.fullmatch(ASKED + told, answer[2]), answer[2]
+    comes_to_what_was_read("chosen_torch.txt", {"chosen": chosen})
 
 
 def test_the_size_that_is_said_is_that_of_the_pinned_version() -> None:

@@ -315,19 +315,10 @@ def test_a_search_is_continued_from_the_record_of_its_calls(kind: type[Search]) 
         assert again.ask(number, 1) == search.ask(number, 1)
 
 
-def test_calls_out_of_order_and_what_is_no_number_are_refused() -> None:
+def test_calls_out_of_order_and_what_is_no_number_are_refused(
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
+) -> None:
     search = make(population=2)
     run(search, 5)
     search.ask(5, 1)
-    calls: dict[str, Callable[[], object]] = {
-        "trial 5 is dispatched for the second time": lambda: search.ask(5, 1),
-        "trial 6 ends, but it is not in flight": lambda: search.tell(observed(6)),
-        "trial 4 ends, but it is not in flight": lambda: search.drop(4),
-        "trial 6: its parent 1 is not alive": lambda: search.dispatched(6, 1, ()),
-        "a population of 1": lambda: make(population=1),
-        "trial 3 has no validation": lambda: Observation(3, 100, ()),
-        "trial 3 has an error that is not a number": lambda: observed(3, float("nan")),
-    }
-    for message, call in calls.items():
-        with pytest.raises(ValueError, match=message):
-            call()
+    comes_to_what_was_read("refused_calls.txt", {**globals(), "search": search})

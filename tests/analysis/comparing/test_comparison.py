@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -191,55 +191,28 @@ def test_where_there_is_nothing_to_compare_it_is_said(judged: Judged) -> None:
         assert compare(*pair).says.startswith(f"The {name} run has no credited operations;")
 
 
-Timed = Mapping[str, float]
-"""Products by number of threads; the first was used."""
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "row"),
-    [
-        (
-            [{"1": 2e11, "2": 4e11}],
-            [{"2": 3e11, "1": 1e11}],
-            ["400.0 GOPS with 2 threads", "300.0 GOPS with 2 threads", "−25.00 %"],
-        ),
-        # A journal without the others, or a stated number.
-        (
-            [{"1": 2e11, "2": 4e11}],
-            [{"1": 1e11}],
-            ["200.0 GOPS with 1 thread", "100.0 GOPS with 1 thread", "−50.00 %"],
-        ),
-        ([{"1": 2e11}], [{"2": 4e11}], ["200.0 GOPS with 1 thread", "400.0 GOPS with 2 threads", ""]),
-        # Two ranks with a number in common, and two without one.
-        (
-            [{"1": 1e11, "2": 2e11}, {"2": 2e11, "1": 1e11}],
-            [{"1": 1e11}, {"2": 2e11}],
-            ["400.0 GOPS with 2 threads", "300.0 GOPS", ""],
-        ),
-        ([{"0": 7e14}], [{"0": 7e14}], ["700.0 TOPS", "700.0 TOPS", "0.00 %"]),
-        ([], [{"1": 1e11}], ["unknown", "100.0 GOPS with 1 thread", ""]),
-    ],
-)
 def test_ceilings_are_compared_with_equal_threads(
     judged: Judged,
     other: Judged,
     monkeypatch: pytest.MonkeyPatch,
-    first: list[Timed],
-    second: list[Timed],
-    row: list[str],
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    for run, ranks in ((judged, first), (other, second)):
-        ceilings = {}
-        for rank, timed in enumerate(ranks, 1):
-            rates = {count: Rate(fastest, fastest, 0.0) for count, fastest in timed.items()}
-            used = next(iter(rates))
-            ceiling = Ceiling(
-                rank, "node1", "a CPU", "bf16", 512, rates[used], rates[used], threads=int(used)
-            )
-            ceilings[rank] = replace(ceiling, thread_products=rates if len(rates) > 1 else {})
-        monkeypatch.setattr(run.replay.leg, "ceilings", ceilings)
-    (found,) = [cells for cells in compare(judged, other).score.rows if cells[0] == "ceiling of products"]
-    assert found[1:] == row
+    """Of each rank products by number of threads, of which the first was used."""
+
+    def compared(*runs: list[Mapping[str, float]]) -> list[str]:
+        for run, ranks in zip((judged, other), runs):
+            ceilings = {}
+            for rank, timed in enumerate(ranks, 1):
+                rates = {count: Rate(fastest, fastest, 0.0) for count, fastest in timed.items()}
+                used = next(iter(rates))
+                kept = rates[used], rates[used]
+                ceiling = Ceiling(rank, "node1", "a CPU", "bf16", 512, *kept, threads=int(used))
+                ceilings[rank] = replace(ceiling, thread_products=rates if len(rates) > 1 else {})
+            monkeypatch.setattr(run.replay.leg, "ceilings", ceilings)
+        (found,) = [row for row in compare(judged, other).score.rows if row[0] == "ceiling of products"]
+        return found[1:]
+
+    comes_to_what_was_read("compared_ceilings.txt", {"compared": compared})
 
 
 def test_the_report_names_the_ceiling_with_each_number_of_threads(

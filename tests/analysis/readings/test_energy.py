@@ -131,64 +131,18 @@ def test_a_package_carries_it_with_its_hash_and_computes_it_again(run: RunFiles,
         assert reason.text.startswith("energy.levels is [{")
 
 
-GAP = "the meter covers {} of the span; its samples must surround the span and be at most 5 s apart"
-
-
-BELOW = (
-    "30.00 kJ by the site's meters, power/L1.csv is less than the 36.00 kJ of L0, devices only, which it "
-    "includes"
-)
-LATE = "power/L1.csv has no samples within the span; its times are read as UTC"
-
-
-@pytest.mark.parametrize(
-    ("lines", "heads", "joules", "missing"),
-    [
-        # A sample is missing where it is empty; 4 s apart is near enough for a leg of 30 s, 6 s is not.
-        (lambda t: rows(t, 4.0, 45, a=lambda at: 2000), "time,,watts", 60e3, ""),
-        (lambda t: rows(t, 1.0, 45, a=lambda at: "" if 9 < at < 13 else 2000), "time,,watts", 60e3, ""),
-        (
-            lambda t: rows(t, 1.0, 45, a=lambda at: "" if 9 < at < 15 else 2000),
-            "time,,watts",
-            None,
-            GAP.format("80.0 %"),
-        ),
-        (lambda t: rows(t, 1.0, 27, a=lambda at: 2000), "time,,watts", None, GAP.format("90.0 %")),
-        # Another time zone: no sample lies in the span.
-        (
-            lambda t: rows(t + 3600, 1.0, 45, a=lambda at: 2000),
-            "time,,watts",
-            None,
-            LATE,
-        ),
-        # A counter is believed over its gaps, and not where it falls.
-        (lambda t: rows(t, 1.0, 45, a=lambda at: 5e9 + 2000 * at), "time,,joules", 60e3, ""),
-        (
-            lambda t: rows(t, 1.0, 45, a=lambda at: 5e9 + 2000 * (at if at < 15 else 0)),
-            "time,,joules",
-            None,
-            "the counter fell, or stood still",
-        ),
-        # Every node of the run has a meter of its own, or all have one together.
-        (
-            lambda t: rows(t, 1.0, 45, node0001=lambda at: 2000),
-            "time,node,watts",
-            None,
-            "power/L1.csv has no samples of node0002 within the span",
-        ),
-        (
-            lambda t: rows(t, 1.0, 45, node0001=lambda at: 500, node0002=lambda at: 500),
-            "time,node,watts",
-            None,
-            BELOW,
-        ),
-    ],
-)  # fmt: skip
 def test_gaps_and_contradictions_are_unknown_with_the_reason(
-    run: RunFiles, lines: Callable[[float], Rows], heads: str, joules: float | None, missing: str
+    run: RunFiles,
+    comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    found = put(run, lines(start_of(run)), heads)
-    assert (found.missing, found.joules) == (missing, joules if joules is None else pytest.approx(joules))
+    """A sample is missing where it is empty; 4 s apart is near enough for a leg of 30 s, 6 s is not. Each node
+    has a meter of its own, or all have one together."""
+
+    def gaps(lines: Rows, heads: str) -> tuple[object, str]:
+        found = put(run, lines, heads)
+        return found.joules and round(found.joules, 3), found.missing
+
+    comes_to_what_was_read("gaps.txt", {"gaps": gaps, "rows": rows, "t": start_of(run)})
 
 
 def test_the_whole_machine_is_the_sum_of_its_meters_and_not_less_than_its_nodes(run: RunFiles) -> None:

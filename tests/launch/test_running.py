@@ -210,11 +210,11 @@ def test_devices_asked_for_by_any_option_have_ranks_with_whole_cores_of_the_smal
     """With one core more, Slurm lets the step wait until the job's limit, or refuses it. Devices of another
     kind are counted by the script itself."""
 
-    def placed(**given: Any) -> tuple[set[str], list[str]]:
-        """Ranks of each node, and cores of a rank."""
+    def placed(**given: Any) -> tuple[list[str], list[str]]:
+        """Ranks of each node in both steps, and cores of a rank."""
         machine = made(Path(tempfile.mkdtemp(dir=tmp_path)))
         assert machine.run(**given).returncode == 0
-        ranks = {line for line in machine.asked if line.endswith("node2")}
+        ranks = [line for line in machine.asked if line.endswith("node2")]
         return ranks, re.findall(r"--cpus-per-task=(\d+) ", machine.asked[0])
 
     def counted(asked: str) -> tuple[str, bool]:

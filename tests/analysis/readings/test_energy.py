@@ -135,8 +135,8 @@ def test_gaps_and_contradictions_are_unknown_with_the_reason(
     run: RunFiles,
     comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    """A sample is missing where it is empty; 4 s apart is near enough for a leg of 30 s, 6 s is not. Each node
-    has a meter of its own, or all have one together."""
+    """A sample is missing where it is empty; 4 s apart is near enough for a leg of 30 s, 6 s is not. Each
+    node has a meter of its own, or all have one together."""
 
     def gaps(lines: Rows, heads: str) -> tuple[object, str]:
         found = put(run, lines, heads)

@@ -197,7 +197,7 @@ def test_ceilings_are_compared_with_equal_threads(
     monkeypatch: pytest.MonkeyPatch,
     comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
-    """Of each rank products by number of threads, of which the first was used."""
+    """Each rank has products by number of threads, of which the first was used."""
 
     def compared(*runs: list[Mapping[str, float]]) -> list[str]:
         for run, ranks in zip((judged, other), runs):

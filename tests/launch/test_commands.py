@@ -142,7 +142,9 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
     comes_to_what_was_read: Callable[[str, Mapping[str, object]], None],
 ) -> None:
     def launched(words: str) -> None:
-        raise run(*shlex.split(words)).exception
+        error = run(*shlex.split(words)).exception
+        assert error
+        raise error
 
     before = sorted(Path().rglob("*"))
     comes_to_what_was_read("refused_commands.txt", {"launch": launched})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -199,7 +199,7 @@ def test_ceilings_are_compared_with_equal_threads(
 ) -> None:
     """Each rank has products by number of threads, of which the first was used."""
 
-    def compared(*runs: list[Mapping[str, float]]) -> list[str]:
+    def compared(*runs: list[Mapping[str, float]]) -> Sequence[str]:
         for run, ranks in zip((judged, other), runs):
             ceilings = {}
             for rank, timed in enumerate(ranks, 1):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -77,6 +79,12 @@ def test_a_group_of_one_rank_makes_its_steps_and_several_fall_back_together(
     assert alone["left_out"] == "a group of several ranks needs two devices, and 1 is visible"
 
 
+def test_a_rank_that_hangs_is_a_fault(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "SMALL_MOST_SECONDS", 0.0)
+    found, faults = group._trained(setting, 1, ["eager"])
+    assert (found, faults) == ([], ["rank 0 is not over after 0 s; see the part's log"])
+
+
 def test_memory_that_grows_is_a_fault(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Captured steps and trials, with a driver that reports more memory from time to time."""
     monkeypatch.setattr(replays, "bind", lambda kind, index: recording())
@@ -100,6 +108,45 @@ def test_a_lack_of_memory_is_known_and_a_smaller_step_is_made(
     monkeypatch.setattr(out_of_memory, "is_out_of_memory", lambda error: False)
     (fault,) = out_of_memory.measure(setting)["faults"]
     assert fault.startswith("eager step: not known as a lack of memory: RuntimeError: ")
+
+
+def test_a_lack_of_memory_in_a_capture_and_in_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captures that do their work again; a library that reports the lack in words that nobody knows."""
+    device = recording()
+    monkeypatch.setattr(out_of_memory, "BATCH", 4)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    assert out_of_memory._captured(device) == ("it fits", "a capture that must not fit was made")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    said, fault = out_of_memory._captured(device)
+    assert ("can't allocate memory" in said, fault) == (True, "")
+
+    monkeypatch.setattr(out_of_memory, "CONVOLVED", (1, 8, 8))
+    monkeypatch.setattr(out_of_memory, "_all_but", lambda device, bytes_left: [])
+    assert out_of_memory._convolved(device) == ("it fits", "")
+
+    def convolved(*_: Tensor, padding: int) -> Tensor:
+        raise RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED")
+
+    monkeypatch.setattr(out_of_memory, "conv2d", convolved)
+    unknown = "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"
+    expected = (unknown, f"with 0 MiB left, not known as a lack of memory: {unknown}")
+    assert out_of_memory._convolved(device) == expected
+
+
+def test_memory_is_taken_but_for_what_is_to_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that are never touched stand for the memory of a device."""
+    taken, empty, total = list[int](), torch.empty, (3 << 30) + (5 << 20)
+
+    def allocate(size: int, **words: Any) -> Tensor:
+        if size > 1 << 29:  # memory in pieces
+            raise torch.OutOfMemoryError
+        taken.append(size)
+        return empty(size, **words)
+
+    monkeypatch.setattr(torch, "empty", allocate)
+    monkeypatch.setattr(torch.cpu, "mem_get_info", lambda index: (total - sum(taken), total), raising=False)
+    out_of_memory._all_but(Cpu.bind(0), 1 << 20)
+    assert total - sum(taken) == 1 << 20
 
 
 def test_choices_and_sizes_of_the_batch_are_timed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +178,7 @@ def test_trials_read_jpeg_and_packed_images(setting: Setting) -> None:
 def test_the_same_work_elsewhere_is_compared_with_what_was_named(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a processor there is no other device."""
+    """On a processor there is no other device; a second process stands for one, and for a wrong one."""
     monkeypatch.setattr(places, "BATCH", 4)
     monkeypatch.setattr(places, "STEPS", 2)
     assert [row["found"] for row in places.measure(setting)["rows"]][1:] == [
@@ -139,6 +186,22 @@ def test_the_same_work_elsewhere_is_compared_with_what_was_named(
         "left out: cpu devices are not chosen by a UUID",
         "left out: there is no nvidia-smi to list slices",
     ]
+    told = iter([1 << 30, (1 << 30) + (300 << 20)])
+    monkeypatch.setattr(places, "_bytes_of_first", lambda: next(told))
+    answer = '{"told": "T", "faults": [], "identity": "UUID-1", "first_bytes": 1500000000}'
+
+    def ran(command: Sequence[str], **_: object) -> SimpleNamespace:
+        Path(command[-1]).write_text(answer)
+        return SimpleNamespace(returncode=0, stdout="", stderr="")
+
+    monkeypatch.setattr(places.subprocess, "run", ran)
+    said, reasons = places._elsewhere(setting, "device 1", 1, {places.VISIBLE: "GPU-UUID-2"})
+    assert said == "T"
+    assert reasons == ["the device is UUID-1, not UUID-2", "device 0 was touched: 407 MiB more there"]
+    listed = "GPU 0: NVIDIA H100 (UUID: GPU-1)\n  MIG 1g.10gb Device 0: (UUID: MIG-2)\n"
+    monkeypatch.setattr(places.shutil, "which", lambda name: name)
+    monkeypatch.setattr(places.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=listed))
+    assert places._by_slice("cuda") == (0, {places.VISIBLE: "MIG-2"})
 
 
 def test_the_meter_reads_the_counter_or_the_power(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,8 +159,9 @@ BEFORE = f"{ERROR}{TERMINATED} before the clock started"
     [
         ("RankReady", (), BEFORE, None),
         ("Stepped", LONG, TERMINATED, State.STOPPED),
+        ("Closed", (), TERMINATED, State.COMPLETE),
     ],
-    ids=["before the clock", "within a trial"],
+    ids=["before the clock", "within a trial", "between trials"],
 )
 def test_stopped_it_has_what_was_done(
     word: str, options: tuple[str, ...], reason: str, state: State | None, nni: Nni

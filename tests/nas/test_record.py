@@ -123,6 +123,21 @@ def test_what_is_wrong_is_named_with_its_place(
     comes_to_what_was_read("refused_records.txt", globals() | {"nan": nan, "Dense": Dense})
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        ("nodes.layer", {}, r"nodes\[1\].layer: None is not a known Layer; known: AdaptiveAveragePool, Add"),
+        ("head", {"type": "NextWord"}, "head: 'NextWord' is not a known Head; known: Classes, NextSymbol"),
+    ],
+)
+def test_a_member_that_is_not_known_is_named_with_those_that_are(
+    place: str, value: object, message: str
+) -> None:
+    """A task that is installed may have heads and layers of its own."""
+    with pytest.raises(RecordError, match=message):
+        hostile(place, value)
+
+
 @pytest.mark.parametrize("named", [None, "Conv3d", "Layer", 5, ["Conv2d"]])
 def test_an_unknown_layer_is_refused_with_the_known_ones(named: object) -> None:
     with pytest.raises(RecordError) as raised:

@@ -77,8 +77,9 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 @cache
 def records(kind: Any) -> st.SearchStrategy[Any]:
-    """Instances of a dataclass."""
-    assert is_dataclass(kind)
+    """Instances of a dataclass, or of a named tuple."""
+    if not is_dataclass(kind):
+        return st.builds(kind, **{name: values(hint) for name, hint in get_type_hints(kind).items()})
     hints = get_type_hints(kind)
     each = {field.name: values(hints[field.name]) for field in fields(kind)}
     if kind is HyperParameters:

@@ -155,7 +155,7 @@ def test_what_was_not_kept_has_no_network(run: tuple[RunFiles, int], typed: Type
     [
         (("--qps", "nan"), "'nan' is neither a positive number nor search."),
         (("--qps", "-3"), "'-3' is neither a positive number nor search."),
-        (("--latency-ms", "nan"), "'nan' is not a number."),
+        (("--latency-ms", "nan"), "'nan' is not a valid number."),
         (("--latency-ms", "0"), "0.0 is not in the range"),
         (("--scenario", "burst"), "'burst' is not one of"),
         (("--price", "3/node-hour"), "--price is only for --accuracy with --scenario single-stream or all"),

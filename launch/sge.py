@@ -90,11 +90,14 @@ class Sge(Scheduler):
     def cores(self, site: Site) -> list[str]:
         """The rule of the environment may spread the slots, or fill up nodes that other jobs use as well."""
         slots = site.devices.cores_per_node
+        fault = (
+            f"-pe ${{PE:-(none)}} gave $NSLOTS slots on $NHOSTS nodes, not {slots} on each; see qconf -spl"
+        )
         return [
             *super().cores(site),
             "# A job takes whole nodes, which not every parallel environment gives.",
             f"((NSLOTS == NHOSTS * {slots})) ||",
-            f'    {{ echo "$PE gave $NSLOTS slots on $NHOSTS nodes, not {slots} on each" >&2; exit 1; }}',
+            f'    {{ echo "{fault}" >&2; exit 1; }}',
         ]
 
     def current(self, environment: Mapping[str, str]) -> str:

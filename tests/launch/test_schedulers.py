@@ -159,13 +159,21 @@ def test_a_scheduler_that_lacks_something_is_refused_by_name_when_its_file_is_im
     )
 
 
-@pytest.mark.parametrize(("slots", "hosts", "code"), [(128, 2, 0), (128, 3, 1), (128, 1, 1), (8, 2, 1)])
-def test_slots_of_grid_engine_that_are_not_whole_nodes_end_the_job(slots: int, hosts: int, code: int) -> None:
-    """Its parallel environment may spread them, or fill nodes of which other jobs have the rest."""
+@pytest.mark.parametrize(
+    ("slots", "hosts", "environment", "code"),
+    [(128, 2, "mpi", 0), (128, 3, "mpi", 1), (128, 1, "mpi", 1), (8, 2, "mpi", 1), (1, 1, "", 1)],
+)
+def test_slots_of_grid_engine_that_are_not_whole_nodes_end_the_job(
+    slots: int, hosts: int, environment: str, code: int
+) -> None:
+    """Its parallel environment may spread them, or fill nodes of which other jobs have the rest. Without one,
+    Grid Engine does not set $PE."""
     script = "\n".join(SCHEDULERS["sge"].cores(SGE))
-    variables = {"NSLOTS": str(slots), "NHOSTS": str(hosts), "PE": "mpi"}
+    variables = {"NSLOTS": str(slots), "NHOSTS": str(hosts)} | ({"PE": environment} if environment else {})
     ran = subprocess.run(["bash", "-uc", script], env=variables, capture_output=True, text=True)
-    told = f"mpi gave {slots} slots on {hosts} nodes, not 64 on each\n"
+    told = (
+        f"-pe {environment or '(none)'} gave {slots} slots on {hosts} nodes, not 64 on each; see qconf -spl\n"
+    )
     assert (ran.returncode, ran.stderr) == (code, told * code)
 
 

@@ -28,9 +28,11 @@ PORT = 2222
 SSH = "/root/.ssh"
 """Where the operator puts the key (`sshAuthMountPath`, by default)."""
 SSH_OPTIONS = (
-    "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ConnectionAttempts=10"
+    "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "
+    "-o ConnectionAttempts=10 -o ConnectTimeout=10"
 )
-"""All pods have the operator's one key, which lies in a folder that nobody may write to."""
+"""All pods have the operator's one key, which lies in a folder that nobody may write to. A pod whose node is
+gone does not answer at all, and TCP would wait for minutes."""
 HOSTS = "/etc/mpi/hostfile"
 """The operator's list of the workers: "NAME slots=N", one per line."""
 ANSWER_SECONDS = 600
@@ -159,9 +161,14 @@ class Kubernetes(Scheduler):
             '    awk -v devices="$devices" \'{ for (i = 1; i <= devices; i++) print }\'; } >"$hosts"',
             "# After a preemption, the launcher may start before the workers.",
             'for host in $(uniq "$hosts" | tail -n +2); do',
-            '    until ssh $PRTE_MCA_plm_ssh_args "$host" true 2>/dev/null; do',
-            f'        ((SECONDS < {ANSWER_SECONDS})) || {{ echo "$host does not answer" >&2; exit 1; }}',
+            '    until reason=$(ssh $PRTE_MCA_plm_ssh_args "$host" true 2>&1 | tail -n 1); do',
             f"        [[ -z $warned ]] || exit {AGAIN}",
+            f"        ((SECONDS < {ANSWER_SECONDS})) || {{",
+            '            echo "$host does not answer: $reason; see kubectl describe pod ${host%%.*}" >&2',
+            "            exit 1",
+            "        }",
+            '        [[ ${silent-} == "$host" ]] || echo "waiting for $host: $reason"',
+            "        silent=$host",
             "        sleep 2",
             "    done",
             "done",

@@ -4,6 +4,7 @@ site cannot ask for."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ import yaml
 
 from launch import SCHEDULERS
 from launch.job import Job
+from launch.kubernetes import ANSWER_SECONDS, HOSTS
 from launch.script import script_text
 from tests.launch.golden import GOLDEN, KUBERNETES
 
@@ -83,3 +85,44 @@ def test_a_folder_may_have_any_name() -> None:
     for spec in pods(yaml.safe_load(script_text(SCHEDULERS["kubernetes"], site, Job(1, 1)))).values():
         (container,) = spec["containers"]
         assert container["workingDir"] == container["volumeMounts"][0]["mountPath"] == mount
+
+
+# An ssh that reaches one worker.
+SSH = """#!/bin/sh
+for host; do [ "$host" = true ] || name=$host; done
+[ "$name" = "$ANSWERS" ] && exit
+echo "Pseudo-terminal will not be allocated" >&2
+echo "ssh: Could not resolve hostname $name: Name or service not known" >&2
+exit 255
+"""
+
+
+def test_the_launcher_says_for_which_worker_it_waits_and_ends_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "ssh").write_text(SSH)
+    (tmp_path / "sleep").write_text("#!/bin/sh\n")
+    for name in ("ssh", "sleep"):
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "hostfile").write_text("job-worker-0.job.ns.svc slots=1\njob-worker-1.job.ns.svc slots=1\n")
+    lines = [
+        line.replace(HOSTS, str(tmp_path / "hostfile")) for line in SCHEDULERS["kubernetes"].host_lines()
+    ]
+    before = (
+        f"set -uo pipefail; SECONDS={ANSWER_SECONDS - 1} nodes=2 devices=1 warned= PRTE_MCA_plm_ssh_args="
+    )
+    ran = subprocess.run(
+        ["bash", "-c", "\n".join([before, *lines, "echo started"])],
+        env={
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "HOSTNAME": "job-launcher",
+            "ANSWERS": "job-worker-0.job.ns.svc",
+        },
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    reason = "ssh: Could not resolve hostname job-worker-1.job.ns.svc: Name or service not known"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (
+        1,
+        f"waiting for job-worker-1.job.ns.svc: {reason}\n",
+        f"job-worker-1.job.ns.svc does not answer: {reason}; see kubectl describe pod job-worker-1\n",
+    )

@@ -15,6 +15,7 @@ from aiperf.errors import WorldError
 from aiperf.host import variables
 from aiperf.host.other_users import NotOurs, private_bytes
 from aiperf.ranks.launcher import SECRET, TORCHRUN
+from aiperf.ranks.patience import Patience
 from aiperf.wire.door import addresses_of_host
 
 JOIN_SECONDS = 300.0
@@ -50,7 +51,7 @@ def meeting_of(environment: Mapping[str, str], launcher: str) -> MeetingPlace:
             f"{launcher} started ranks on several hosts, which need a secret of the run: set {SECRET} to a "
             f"file that only you can read (docs/running.md), or start the ranks with mpiexec or srun"
         )
-    shown = repr(path)[1:-1][: variables.SHOWN]
+    shown = f"{repr(path)[1:-1][: variables.SHOWN]} on {socket.gethostname()}"
     try:
         secret = private_bytes(path, SECRET_BYTES[1])
     except (NotOurs, OSError) as error:
@@ -88,7 +89,9 @@ def listening_at(meeting: MeetingPlace, size: int) -> socket.socket:
             return listening
     reason = "its name leads to no address" if error is None else error.strerror or str(error)
     remedy = "start rank 0 on the host of MASTER_ADDR"
-    if error is not None and error.errno == errno.EADDRINUSE:
+    if error is None:
+        remedy = "set MASTER_ADDR to a name or address of this host that all hosts reach"
+    elif error.errno == errno.EADDRINUSE:
         remedy = "choose another MASTER_PORT"
     raise WorldError(f"rank 0 on {socket.gethostname()} cannot listen at {meeting}: {reason}; {remedy}")
 
@@ -96,14 +99,15 @@ def listening_at(meeting: MeetingPlace, size: int) -> socket.socket:
 def _addresses(meeting: MeetingPlace) -> Iterator[tuple[int, Any]]:
     """Families and addresses at which rank 0 may listen, the best first. Waits for a name that the network
     does not know yet."""
-    until = time.monotonic() + JOIN_SECONDS
+    patience = Patience(JOIN_SECONDS)
     while True:
         try:
             found = socket.getaddrinfo(meeting.host, meeting.port, type=socket.SOCK_STREAM)
             break
-        except OSError:
-            if time.monotonic() > until:
+        except OSError as error:
+            if patience.is_over:
                 return
+            patience.report(f"the name of rank 0, {meeting.host}, has no address: {error.strerror}")
             time.sleep(AGAIN_SECONDS)
     reachable = [each for each in found if not _is_loopback(each[4][0])]
     if not reachable and not _is_loopback(meeting.host) and meeting.host != "localhost":

@@ -19,6 +19,7 @@ from aiperf.errors import WorldError
 from aiperf.host.scheduler_warning import noted
 from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.link import Link, Received
+from aiperf.ranks.patience import Patience
 from aiperf.ranks.shipping import LOGS_SECONDS, Receiver, is_piece, pieces
 from aiperf.ranks.tree import Announcer, after, goes_to_all
 from aiperf.ranks.world import Gone
@@ -244,21 +245,25 @@ def gather(link: Link) -> tuple[str, ...]:
     """The host of every rank. Raises WorldError if some ranks do not report within HELLO_SECONDS, or within
     WARNED_SECONDS after a warning, which a launcher sends to all others if one of its ranks has died."""
     hosts = {0: socket.gethostname()}
-    until = time.monotonic() + HELLO_SECONDS
+    patience = Patience(HELLO_SECONDS)
     while len(hosts) < link.size:
         received = link.receive(1.0)
         if noted():
-            until = min(until, time.monotonic() + WARNED_SECONDS)
+            patience.shorten(WARNED_SECONDS)
         if received is not None:
             hello = unpack(FromGroup, received.data)
             assert isinstance(hello, Hello), hello
             hosts[received.source] = hello.host
-        if time.monotonic() > until or link.failed:
-            missing = sorted(set(range(link.size)) - set(hosts) | link.failed)
-            raise WorldError(
-                f"no message from the ranks {missing[:10]} of {link.size}; see their output above"
-            )
+        if patience.is_over or link.failed:
+            raise WorldError(_silent(link, hosts))
+        if received is None:
+            patience.report(_silent(link, hosts))
     return tuple(hosts[rank] for rank in range(link.size))
+
+
+def _silent(link: Link, hosts: Collection[int]) -> str:
+    missing = sorted(set(range(link.size)) - set(hosts) | link.failed)
+    return f"no message from the ranks {missing[:10]} of {link.size}; see their output above"
 
 
 def describe(link: Link, places: tuple[Place, ...]) -> tuple[Described, ...]:

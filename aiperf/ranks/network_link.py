@@ -26,6 +26,7 @@ from aiperf.errors import WorldError
 from aiperf.ranks.launcher import SECRET, TORCHRUN, LaunchedRank
 from aiperf.ranks.link import Received
 from aiperf.ranks.meeting import JOIN_SECONDS, MeetingPlace, listening_at
+from aiperf.ranks.patience import Patience
 from aiperf.ranks.sealing import (
     ANSWER,
     HELLO,
@@ -176,7 +177,7 @@ class NetworkLink(SocketLink):
 
     def _join(self) -> None:
         """Connects to rank 0. Raises WorldError after JOIN_SECONDS, or if it is refused several times."""
-        until, pause, refusals = time.monotonic() + JOIN_SECONDS, PAUSES[0], 0
+        patience, pause, refusals = Patience(JOIN_SECONDS), PAUSES[0], 0
         while True:
             try:
                 way = self._reached()
@@ -187,10 +188,10 @@ class NetworkLink(SocketLink):
             except OSError as error:
                 reason = error.strerror or str(error)
                 remedy = "start rank 0 there, and check MASTER_ADDR, MASTER_PORT and the network"
-            if refusals == REFUSALS or time.monotonic() > until:
-                raise WorldError(
-                    f"rank {self.rank} cannot reach rank 0 at {self._meeting}: {reason}; {remedy}"
-                ) from None
+            failure = f"rank {self.rank} cannot reach rank 0 at {self._meeting}: {reason}; {remedy}"
+            if refusals == REFUSALS or patience.is_over:
+                raise WorldError(failure) from None
+            patience.report(failure)
             time.sleep(pause)
             pause = min(2 * pause, PAUSES[1])
         way.socket.setblocking(False)

@@ -14,7 +14,7 @@ import pytest
 from aiperf.errors import WorldError
 from aiperf.host import variables
 from aiperf.host.other_users import POD
-from aiperf.ranks import connect, meeting
+from aiperf.ranks import connect, meeting, patience
 from aiperf.ranks.launcher import BY_HAND, SECRET, TORCHRUN, LaunchedRank
 from aiperf.ranks.meeting import MeetingPlace, listening_at, meeting_of
 
@@ -58,17 +58,18 @@ def large(path: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (open_to_all, "{}: it can be read by other users (mode 644; `chmod go=` corrects it)"),
-        (short, "{}: it has 5 bytes; a secret has 16 to 4,096, as of: (umask 077; head"),
-        (large, "{}: it has 4097 bytes; a secret has 16 to 4,096"),
-        (endless, "{}: it is a device"),
-        (Path.unlink, "{}: No such file or directory"),
+        (open_to_all, "{} on node1: it can be read by other users (mode 644; `chmod go=` corrects it)"),
+        (short, "{} on node1: it has 5 bytes; a secret has 16 to 4,096, as of: (umask 077; head"),
+        (large, "{} on node1: it has 4097 bytes; a secret has 16 to 4,096"),
+        (endless, "{} on node1: it is a device"),
+        (Path.unlink, "{} on node1: No such file or directory"),
     ],
 )
 def test_a_file_that_is_no_secret_is_refused(
     harm: Callable[[Path], None], told: str, secret: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(POD, raising=False)
+    monkeypatch.setattr(socket, "gethostname", lambda: "node1")
     harm(secret)
     with pytest.raises(WorldError) as refused:
         meeting_of(of(secret), BY_HAND)
@@ -119,3 +120,25 @@ def test_rank_0_listens_at_one_address_of_its_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(meeting, "addresses_of_host", lambda _: ["127.0.0.3"])
     with listening_at(replace(place, host="node1"), 3) as listening:
         assert listening.getsockname()[0] == "127.0.0.3", "its name is a loopback address, as on Debian"
+
+
+def test_rank_0_says_that_its_name_has_no_address_long_before_it_gives_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    monkeypatch.setattr(socket, "gethostname", lambda: "node1")
+    monkeypatch.setattr(patience, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(meeting, "JOIN_SECONDS", 0.1)
+    monkeypatch.setattr(meeting, "AGAIN_SECONDS", 0.01)
+    with pytest.raises(WorldError) as refused:
+        listening_at(MeetingPlace("node7", 29400, KEY), 3)
+    assert str(refused.value) == (
+        "rank 0 on node1 cannot listen at node7:29400: its name leads to no address; set MASTER_ADDR to a "
+        "name or address of this host that all hosts reach"
+    )
+    assert [each.message for each in caplog.records] == [
+        "the name of rank 0, node7, has no address: Name or service not known; waiting for 0 s more at most"
+    ]

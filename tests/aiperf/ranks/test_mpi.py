@@ -13,7 +13,7 @@ import pytest
 
 from aiperf.errors import WorldError
 from aiperf.journal.run_files import RunFiles
-from aiperf.ranks import mpi
+from aiperf.ranks import mpi, patience
 from aiperf.ranks.link import Link, Received, Waited
 from aiperf.ranks.mpi import MpiWorld, describe, dismiss, gather
 from aiperf.ranks.shipping import is_piece, log_pieces, pieces
@@ -130,6 +130,25 @@ def test_hosts_are_gathered_in_any_order(wire: Wire, monkeypatch: pytest.MonkeyP
     for rank in (3, 1, 4, 2):
         wire.arrive(rank, 0, Hello(HOSTS[rank]))
     assert gather(linked(wire)) == HOSTS
+
+
+def test_the_master_says_for_whom_it_waits_long_before_it_gives_up(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(patience, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(mpi, "HELLO_SECONDS", 9.0)
+    for rank in (2, 3, 4):
+        wire.arrive(rank, 0, Hello(HOSTS[rank]))
+
+    def receive(seconds: float) -> Received | None:
+        if not wire.arriving and caplog.records:
+            wire.arrive(1, 0, Hello(HOSTS[1]))
+        return Wire.receive(wire, seconds)
+
+    monkeypatch.setattr(wire, "receive", receive)
+    assert gather(linked(wire))[1:] == HOSTS[1:]
+    said = "no message from the ranks [1] of 5; see their output above; waiting for 9 s more at most"
+    assert [each.message for each in caplog.records] == [said]
 
 
 def test_ranks_that_say_nothing_are_named(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:

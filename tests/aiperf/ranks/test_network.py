@@ -18,7 +18,7 @@ from dataclasses import replace
 import pytest
 
 from aiperf.errors import WorldError
-from aiperf.ranks import network_link
+from aiperf.ranks import network_link, patience
 from aiperf.ranks.launcher import BY_HAND, LaunchedRank
 from aiperf.ranks.link import Received
 from aiperf.ranks.meeting import MeetingPlace
@@ -115,6 +115,16 @@ def test_a_rank_may_start_before_the_master(place: MeetingPlace) -> None:
         assert master.receive(0.01) is None
     assert received(found[0], master, 1) == [Received(0, 7, b"said before it is there")]
     leave(master, *found)
+
+
+def test_a_rank_says_whom_it_cannot_reach_long_before_it_gives_up(
+    place: MeetingPlace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(patience, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(network_link, "JOIN_SECONDS", 0.3)
+    with pytest.raises(WorldError, match="Connection refused; start rank 0 there") as refused:
+        linked(1, place)
+    assert [each.message for each in caplog.records] == [f"{refused.value}; waiting for 0 s more at most"]
 
 
 def test_a_dead_rank_is_noticed_and_costs_no_other_one_its_messages(place: MeetingPlace) -> None:

@@ -166,7 +166,8 @@ def _refuse_broken(text: str) -> None:
 
 def hand_in(scheduler: Scheduler, script: Path, after: Sequence[str] = ()) -> str:
     """Submits a script that starts after these jobs; returns the new job's id."""
-    answer = _output_of(scheduler.submit(after), read_text(script))
+    where = f"; what it requests is in {script}, below the lines marked EDIT"
+    answer = _output_of(scheduler.submit(after), read_text(script), where)
     try:
         return scheduler.submitted(answer)
     except ValueError as error:
@@ -193,8 +194,9 @@ def show_skipped(tool: str, lines: Sequence[str]) -> None:
         say(f"ignored in the output of {tool}: {first_few([repr(line) for line in lines])}")
 
 
-def _output_of(words: list[str], given: str) -> str:
-    """The output of a command. Raises AiperfError with the last line of its output if it fails."""
+def _output_of(words: list[str], given: str, remedy: str = "") -> str:
+    """The output of a command. Raises AiperfError with the last line of its output if it fails, and the
+    remedy."""
     try:
         answer = ask(words, SECONDS, given)
     except ToolFailed as error:
@@ -202,5 +204,5 @@ def _output_of(words: list[str], given: str) -> str:
             raise AiperfError(f"{words[0]} not found; use a node from which jobs can be submitted") from None
         raise AiperfError(f"{words[0]} {error}; try again") from None
     if answer.code:
-        raise AiperfError(f"{words[0]} refused: {answer.reason}")
+        raise AiperfError(f"{words[0]} refused: {answer.reason}{remedy}")
     return answer.output

@@ -151,7 +151,7 @@ def init_site(output: Path) -> None:
     tools = ", ".join(QUESTIONS[name][0] for name in OF_SCHEDULER if name in answers)
     guesses = f'{counted(text.count(GUESSED), "guessed value")}, marked "{GUESSED}"'
     click.echo(f"wrote {output}; {tools or 'no scheduler'} answered; {guesses}")
-    say_next("launch", "slurm", "--nodes", "2", "--", "--preset", "digits")
+    say_next("launch", *(("slurm", "--nodes", "2", "--", "--preset", "digits") if tools else ("--help",)))
 
 
 def _installation() -> str:

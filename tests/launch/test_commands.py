@@ -108,6 +108,15 @@ def test_it_is_submitted_when_told_to(run: Launch) -> None:
     assert "--random-seed 5" in Path("x.sbatch").read_text()
 
 
+def test_what_a_scheduler_refuses_is_shown_with_where_it_is_requested(run: Launch) -> None:
+    Path("bin/sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition' >&2\nexit 1\n")
+    error = run("slurm", "--nodes", 2, "--submit", *DIGITS).exception
+    assert str(error) == (
+        "sbatch refused: sbatch: error: invalid partition; what it requests is in aiperf-hpc-2.sbatch, below "
+        "the lines marked EDIT"
+    )
+
+
 KUBECTL = """#!/bin/sh
 cat >"$LOG.scripts"
 printf '%s created\\n' secret/a service/a job.batch/a
@@ -340,6 +349,7 @@ def test_a_first_site_finds_this_installation(
     failed = "fails (exit code 1: Unable to contact slurm); its answer is guessed"
     for name in ("sinfo", "srun", "sacctmgr"):
         assert f"aiperf-hpc: {name} {failed}\n" in answer.stderr
+    assert answer.stderr.endswith("\nNext: aiperf-hpc launch --help\n")
     (line,) = load_site(Path("first.toml")).setup
     assert line == (
         f"source '{prefix}/bin/activate'" if has_script else f"export PATH='{prefix}/bin':\"$PATH\""

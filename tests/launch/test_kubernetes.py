@@ -92,7 +92,7 @@ SSH = """#!/bin/sh
 for host; do [ "$host" = true ] || name=$host; done
 [ "$name" = "$ANSWERS" ] && exit
 echo "Pseudo-terminal will not be allocated" >&2
-echo "ssh: Could not resolve hostname $name: Name or service not known" >&2
+printf "ssh: Could not resolve hostname %s: Name or service not known\\r\\n" "$name" >&2
 exit 255
 """
 

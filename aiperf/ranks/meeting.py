@@ -55,7 +55,7 @@ def meeting_of(environment: Mapping[str, str], launcher: str) -> MeetingPlace:
     try:
         secret = private_bytes(path, SECRET_BYTES[1])
     except (NotOurs, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = f"{error.strerror}; each host needs it" if isinstance(error, OSError) else error
         raise WorldError(f"{SECRET}: {shown}: {reason}") from None
     if not SECRET_BYTES[0] <= len(secret) <= SECRET_BYTES[1]:
         raise WorldError(

@@ -62,7 +62,7 @@ def large(path: Path) -> None:
         (short, "{} on node1: it has 5 bytes; a secret has 16 to 4,096, as of: (umask 077; head"),
         (large, "{} on node1: it has 4097 bytes; a secret has 16 to 4,096"),
         (endless, "{} on node1: it is a device"),
-        (Path.unlink, "{} on node1: No such file or directory"),
+        (Path.unlink, "{} on node1: No such file or directory; each host needs it"),
     ],
 )
 def test_a_file_that_is_no_secret_is_refused(

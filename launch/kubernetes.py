@@ -155,6 +155,7 @@ class Kubernetes(Scheduler):
     def host_lines(self) -> list[str]:
         """The operator starts the launcher after the workers, but not when a suspended job continues."""
         return [
+            f'((nodes)) || {{ echo "{HOSTS} names no worker; the operator makes it" >&2; exit 1; }}',
             "# One rank per device, and before them, in this pod, the master, which has no device.",
             "hosts=$(mktemp)",
             f'{{ echo "$HOSTNAME"; {self.hosts} | head -n "$nodes" |',

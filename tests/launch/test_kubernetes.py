@@ -97,6 +97,19 @@ exit 255
 """
 
 
+@pytest.mark.parametrize("content", [None, ""])
+def test_a_launcher_without_workers_does_not_run_alone(content: str | None, tmp_path: Path) -> None:
+    """Otherwise it would measure its own pod, which has no device."""
+    if content is not None:
+        (tmp_path / "hostfile").write_text(content)
+    scheduler = SCHEDULERS["kubernetes"]
+    lines = [f"set -uo pipefail; nodes={scheduler.nodes}", *scheduler.host_lines(), "echo started"]
+    script = "\n".join(lines).replace(HOSTS, str(tmp_path / "hostfile"))
+    ran = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.endswith(f"{tmp_path}/hostfile names no worker; the operator makes it\n")
+
+
 def test_the_launcher_says_for_which_worker_it_waits_and_ends_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "ssh").write_text(SSH)
     (tmp_path / "sleep").write_text("#!/bin/sh\n")

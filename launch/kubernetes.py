@@ -160,6 +160,7 @@ class Kubernetes(Scheduler):
             "hosts=$(mktemp)",
             f'{{ echo "$HOSTNAME"; {self.hosts} | head -n "$nodes" |',
             '    awk -v devices="$devices" \'{ for (i = 1; i <= devices; i++) print }\'; } >"$hosts"',
+            REMOVE_HOSTS,
             "# After a preemption, the launcher may start before the workers.",
             'for host in $(uniq "$hosts" | tail -n +2); do',
             # ssh ends its own lines with a carriage return, too.
@@ -174,7 +175,6 @@ class Kubernetes(Scheduler):
             "        sleep 2",
             "    done",
             "done",
-            REMOVE_HOSTS,
         ]
 
     def submit(self, after: Sequence[str] = ()) -> list[str]:

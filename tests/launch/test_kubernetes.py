@@ -113,6 +113,7 @@ def test_a_launcher_without_workers_does_not_run_alone(content: str | None, tmp_
 def test_the_launcher_says_for_which_worker_it_waits_and_ends_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "ssh").write_text(SSH)
     (tmp_path / "sleep").write_text("#!/bin/sh\n")
+    (temporary := tmp_path / "temporary").mkdir()
     for name in ("ssh", "sleep"):
         (tmp_path / name).chmod(0o755)
     (tmp_path / "hostfile").write_text("job-worker-0.job.ns.svc slots=1\njob-worker-1.job.ns.svc slots=1\n")
@@ -128,6 +129,7 @@ def test_the_launcher_says_for_which_worker_it_waits_and_ends_with_the_reason(tm
             "PATH": f"{tmp_path}:{os.environ['PATH']}",
             "HOSTNAME": "job-launcher",
             "ANSWERS": "job-worker-0.job.ns.svc",
+            "TMPDIR": str(temporary),
         },
         capture_output=True,
         text=True,
@@ -139,3 +141,4 @@ def test_the_launcher_says_for_which_worker_it_waits_and_ends_with_the_reason(tm
         f"waiting for job-worker-1.job.ns.svc: {reason}\n",
         f"job-worker-1.job.ns.svc does not answer: {reason}; see kubectl describe pod job-worker-1\n",
     )
+    assert not list(temporary.iterdir())

@@ -9,7 +9,7 @@ import errno
 import os
 import select
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -42,6 +42,19 @@ def opened(path: Path) -> BinaryIO:
 def lines(file: BinaryIO, longest: int = LONGEST_LINE) -> Iterator[bytes]:
     """Lines with their ends; a longer line comes in pieces of `longest` + 1 bytes."""
     return iter(partial(file.readline, longest + 1), b"")
+
+
+def in_blocks(raws: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The lines, as many at a time as have BLOCK_BYTES together."""
+    block, size = list[bytes](), 0
+    for raw in raws:
+        block.append(raw)
+        size += len(raw)
+        if size >= BLOCK_BYTES:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
 
 
 def read_bytes(path: Path, most: int = LARGEST_BYTES) -> bytes:

@@ -263,8 +263,6 @@ BlockRow = tuple[int, int, int, int, int, float, float | None, float]
 ClosedRow = tuple[int, int, int, int, int, float, Tally, float, int, float, str]
 _FIELDS_OF_BLOCK: Callable[[StepBlock], Any] = attrgetter(*(each.name for each in fields(StepBlock)))
 _FIELDS_OF_SEGMENT: Callable[[Segment], Any] = attrgetter(*(each.name for each in fields(Segment)))
-IN_ROWS = frozenset({Stepped, Closed})
-"""Events that are read as rows (`row`), and made of them (`of`) only where somebody looks at one."""
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,13 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from aiperf.errors import JournalError
 from aiperf.journal import strict
-from aiperf.journal.events import IN_ROWS, Closed, Event, Line, Opened, Stepped
+from aiperf.journal.events import Closed, Event, Line, Opened, Stepped
 from aiperf.journal.hidden import Hider, shown
 from aiperf.journal.lock import Lock
 from aiperf.journal.names import Names, PrivateFile
@@ -31,7 +32,7 @@ from aiperf.journal.run_files import RUNS, RunFiles, run_directories
 from aiperf.journal.usual_lines import Read, UsualLines
 from aiperf.os_error import OUT_OF_ROOM, unreadable, unwritable
 from aiperf.tasks.data import NoSuchTask
-from nas.bounded import LONGEST_LINE, lines, opened
+from nas.bounded import LONGEST_LINE, in_blocks, lines, opened
 from nas.record import RecordError, decode, encode
 
 VERSION = 4
@@ -69,19 +70,23 @@ class JournalReader:
         damaged (with the number of the line). A broken chain is reported with its line, not raised.
         """
         for raw in self._new_raw_lines():
-            t, kind, content, chain = self._read(raw)
+            t, kind, content, chain = self._read(self._number + 1, raw)
             intact = self._is_intact(raw, chain)
             yield Line(self._number, t, _event(kind, content), chain, intact)
 
-    def fold_into(self, replay: Replay) -> Iterator[Line]:
-        """Adds the new lines to a replay, and yields each once it was added, except those that are read as
-        rows (`IN_ROWS`), which are most of a long journal. Raises JournalError as `new_lines`."""
-        for raw in self._new_raw_lines():
-            t, kind, content, chain = self._read(raw)
-            intact = self._is_intact(raw, chain)
-            replay.add_read(self._number, t, kind, content, chain, intact)
-            if kind not in IN_ROWS:
-                yield Line(self._number, t, _event(kind, content), chain, intact)
+    def fold_into(self, replay: Replay) -> None:
+        """Adds the new lines to a replay, without an event for each block of steps and validation, which are
+        most of a long journal. Raises JournalError as `new_lines`.
+
+        A block of lines is read, then hashed, then folded. Line by line it takes a tenth to a fifth longer
+        (measured), presumably because these parts then displace each other in the caches of the processor.
+        """
+        for block in in_blocks(self._new_raw_lines()):
+            first = self._number + 1
+            read = [self._read(number, raw) for number, raw in enumerate(block, first)]
+            intact = [self._is_intact(raw, chain) for raw, (_, _, _, chain) in zip(block, read)]
+            for number, (t, kind, content, chain), is_intact in zip(count(first), read, intact):
+                replay.add_read(number, t, kind, content, chain, is_intact)
 
     def _new_raw_lines(self) -> Iterator[bytes]:
         try:
@@ -98,8 +103,7 @@ class JournalReader:
         except OSError as error:
             raise JournalError(unreadable(error, self.path, "give a run directory")) from None
 
-    def _read(self, raw: bytes) -> Read:
-        number = self._number + 1
+    def _read(self, number: int, raw: bytes) -> Read:
         return (number > 1 and self._usual.read(raw, self.names)) or self._parsed(number, raw)
 
     def _is_intact(self, raw: bytes, chain: str) -> bool:

@@ -188,7 +188,8 @@ class Replay:
     def add_read(
         self, number: int, t: float, kind: type[events.Event], content: Any, chain: str, intact: bool
     ) -> None:
-        """The same of a line of which no event was made: `content` is the event, or its row (`IN_ROWS`)."""
+        """The same of a line of which no event was made: `content` is the event, or its row (`Stepped`,
+        `Closed`)."""
         if not intact:
             self.broken.append(number)
         self.last_chain = chain

@@ -26,7 +26,8 @@ from nas.reader import reader_of
 from nas.record import decode
 
 Read = tuple[float, type[Event], Event | BlockRow | ClosedRow, str]
-"""Time, kind and content of a line, and its chain. The content is the event or its row (`IN_ROWS`)."""
+"""Time, kind and content of a line, and its chain. The content is the event or its row (`Stepped`,
+`Closed`)."""
 MOST_HELD = 1 << 14
 """Entries of a table of what is held once; a full one is emptied."""
 _WHOLE = rb"(0|[1-9][0-9]{0,17})"  # of at most `strict.FEW_DIGITS`, so it is never too large

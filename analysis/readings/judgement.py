@@ -68,8 +68,7 @@ def read_run(files: RunFiles) -> Replay:
     """Folds line by line, so that a long journal is never held as text. Raises JournalError."""
     replay = Replay()
     with uncollected():
-        for _ in JournalReader(files.journal).fold_into(replay):
-            pass
+        JournalReader(files.journal).fold_into(replay)
         if len(replay.trials) > COUNTED_AGAIN:
             gc.freeze()  # before the collector is on again, which would look through all of it three times
     if not replay.lines:

@@ -105,8 +105,7 @@ class Follower:
         """Reads the new lines, and returns whether there were any. Raises JournalError."""
         before = self.replay.lines
         with uncollected():
-            for _ in self._reader.fold_into(self.replay):
-                pass
+            self._reader.fold_into(self.replay)
         self._price()
         self._credit()
         return self.replay.lines > before

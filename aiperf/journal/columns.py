@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, get_type_hints
 
 import numpy as np
@@ -138,6 +139,10 @@ class ValidationRow(NamedTuple):
     """Error by which the best one is chosen."""
 
 
+_NAMED = partial(tuple.__new__, ValidationRow)
+"""As `ValidationRow._make`, without a call of Python for each of millions of rows."""
+
+
 @dataclass
 class Validations(PackedRows):
     """One row per `Closed` line, in the order of the journal, and what is no number of it in lists."""
@@ -157,7 +162,7 @@ class Validations(PackedRows):
 
     def row(self, place: int) -> ValidationRow:
         """The numbers of the validation of this line, counted from 0."""
-        return ValidationRow._make(self._row.unpack_from(self._packed, place * self._row.size))
+        return _NAMED(self._row.unpack_from(self._packed, place * self._row.size))
 
     @property
     def by_attempt(self) -> NDArray[np.int64]:

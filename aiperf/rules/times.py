@@ -284,13 +284,15 @@ def _late_dispatches(leg: Leg, replay: Replay) -> Iterator[str]:
     limits, attempts = replay.opened.config.limits, [a for a in replay.attempts if a.leg is leg]
     if limits.max_trials and (more := [a for a in attempts if a.trial.number >= limits.max_trials]):
         yield f"trial {more[0].trial.number} was dispatched, but limits.max_trials is {limits.max_trials}"
+    if not limits.target_error:
+        return
     ends = [
         arrival.end_time
         for arrival in replay.arrivals
         if arrival.leg is leg and arrival.chosen_from and arrival.end_time is not None
         if arrival.error is not None and arrival.error <= limits.target_error
     ]
-    if limits.target_error and ends and (late := [a for a in attempts if a.dispatch_time > min(ends)]):
+    if ends and (late := [a for a in attempts if a.dispatch_time > min(ends)]):
         yield (
             f"trial {late[0].trial.number} was dispatched after limits.target_error "
             f"{limits.target_error:g} was reached at {min(ends):.3f} s"

@@ -47,6 +47,16 @@ class Course:
         when it is asked for: a pace may look at what was said before."""
         return self._block(event, now) if isinstance(event, BlockDone) else self._validation(event, now)
 
+    def left_after(self, work: Action) -> float:
+        """Expected time in seconds from the end of this work, which is the next, to that of the plan."""
+        steps = self._plan.steps - self._done - self._steps
+        validations = math.ceil((self._plan.steps - self._done) / self._plan.segment_steps)
+        if isinstance(work, Train):
+            steps -= work.steps
+        else:
+            validations -= 1
+        return steps * self._step_seconds + validations * self._pace.validate_seconds
+
     def _open_segment(self) -> None:
         self._steps, self._examples, self._seconds = 0, 0, 0.0
         # A model's step is as long in each segment; of a real one, the last that was measured counts.

@@ -18,14 +18,6 @@ from aiperf.wire.messages import Ceiling
 from aiperf.wire.trial import State
 from nas.ops import TENSOR_OPS, Ops
 
-AHEAD = 2
-"""Number of trials that a group has at a time: it trains one and prepares the next meanwhile, so that no
-device waits between two trials. A third would only be proposed earlier, from fewer results.
-
-While a group trains its first trial of a leg, nothing is prepared, because when a run begins every trial
-would start from the seed's initial weights. So a group waits for a preparation once, and its second trial
-starts with what was learnt (docs/search.md)."""
-
 FIRST_STEP = 5.0
 """Factor on the usual silence, or on the predicted time of a step, for the first step of a trial, in which
 the libraries choose their kernels and all caches are cold."""
@@ -62,8 +54,9 @@ class Group:
     """Silence in seconds that is never a loss."""
     assigned: deque[Dispatched] = field(default_factory=deque)
     """The trial in training, then the one in preparation."""
-    prepared: int = AHEAD - 1
-    """Trials that the group prepares while it trains one, from its second trial on: `search.prepared`."""
+    prepared: int = 1
+    """Trials that the group prepares while it trains one, once it wants the next: `search.prepared`. A second
+    one would only be proposed earlier, from fewer results."""
     ahead: int = 1
     """Trials that the group may have now."""
     alive: bool = True
@@ -117,7 +110,7 @@ class Group:
     def drop(self, trial: int, ceilings: Mapping[int, Ceiling]) -> None:
         """Removes a trial that the group has finished; the next one begins."""
         self.assigned = deque(job for job in self.assigned if job.trial.number != trial)
-        self.ahead = 1 + self.prepared
+        self.ahead = 1
         self.await_first_step(ceilings)
 
     def rest_after(self, state: State, now: float) -> None:
@@ -133,7 +126,7 @@ class Group:
 
     def lose(self) -> None:
         """Marks the group as lost; other groups take over its trials."""
-        self.alive = False
+        self.alive, self.ahead = False, 1
         self.assigned.clear()
         self.losses += 1
 

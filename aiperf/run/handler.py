@@ -87,7 +87,9 @@ class MessageHandler:
             trial, attempt = message.segment.trial, message.segment.attempt
         elif isinstance(message, messages.Steps):
             trial, attempt = message.block.trial, message.block.attempt
-        elif isinstance(message, messages.Started | messages.Fallback | messages.Finished):
+        elif isinstance(
+            message, messages.Started | messages.Fallback | messages.NextWanted | messages.Finished
+        ):
             trial, attempt = message.trial, message.attempt
         elif isinstance(message, messages.DeviceCheck):  # one that was asked for before the span is late
             return self.replay.leg.released is None or self.replay.leg.ended is not None
@@ -136,6 +138,8 @@ class MessageHandler:
             end = group.ended(now - message.age_seconds)
             self.ledger.write(events.Closed(message.segment, end, message.logs))
             group.losses = 0
+        elif isinstance(message, messages.NextWanted):
+            group.ahead = 1 + group.prepared
         elif isinstance(message, messages.Finished):
             self._finish(index, message, group.ended(now - message.age_seconds))
         elif isinstance(message, messages.Evaluated):

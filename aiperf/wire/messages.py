@@ -717,6 +717,14 @@ class Working(FromGroup):
 
 
 @dataclass(frozen=True)
+class NextWanted(FromGroup):
+    """A trial will soon end. Its group wants the next one now, so that it is prepared by then."""
+
+    trial: int
+    attempt: int
+
+
+@dataclass(frozen=True)
 class Validated(FromGroup):
     """A validation has closed a segment."""
 

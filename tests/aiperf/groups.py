@@ -42,6 +42,7 @@ from aiperf.wire.messages import (
     FromGroup,
     MeasureCeiling,
     MeasureControl,
+    NextWanted,
     Rate,
     Ready,
     Refused,
@@ -155,6 +156,8 @@ class Obedient:
         if self.halted or self.world.now > self.deadline:
             self.end(assign, State.WAITING)
         else:
+            if self.trained:  # as where a trial takes no longer than a preparation
+                self.say(NextWanted(assign.trial.number, assign.attempt))
             yield from self.train(assign)
             self.trained += 1
 

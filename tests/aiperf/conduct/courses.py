@@ -38,6 +38,7 @@ from aiperf.wire.messages import (
     Evaluated,
     Finished,
     FromGroup,
+    NextWanted,
     Quit,
     Release,
     Started,
@@ -126,7 +127,7 @@ def assign(number: int, epochs: int = 4, parent: int | None = None) -> Assign:
 
 
 def scripts() -> Iterator[Script]:
-    """Sixty: every mixture of deadline, stop, early stopping and segments, and what is not like others."""
+    """Some sixty: every mixture of deadline, stop, early stopping and segments, and what is not like others."""
     deadlines, stops = (None, 4.4, 9.4), (None, 5.2)
     for deadline, stop, patience, every, epochs in product(deadlines, stops, (0, 2), (16, 64), (1, 4)):
         told: list[tuple[float, ToGroup]] = [
@@ -153,10 +154,21 @@ def scripts() -> Iterator[Script]:
     yield Script("its first validation is late", ((0.0, Release(1.2)), long), patience=1)
     yield Script("released in the middle", (long, (3.2, Release(6.0, block_seconds=0.5))))
     yield Script("short blocks", ((0.0, Release(None, block_seconds=0.5)), short), every=64)
-    yield Script("a parent's weights are nowhere", (begun, (0.0, assign(0, 1, ABSENT)), (0.0, assign(1, 1))))
+    yield Script("a parent's weights are nowhere", (begun, (0.0, assign(0, 1, ABSENT)), (0.5, assign(1, 1))))
+    yield from _next_ones(begun)
     yield Script(
         "a child of the one before, then a test", (begun, short, (9.2, assign(1, 1, 0)), (20.2, Evaluate(1)))
     )
+
+
+def _next_ones(begun: tuple[float, ToGroup]) -> Iterator[Script]:
+    """The first trial takes 5 s, and the second comes some time after its end. By that time the group knows
+    how early to want the third one."""
+    first = (0.0, assign(0, 1))
+    yield Script("the second came after 1 s", (begun, first, (6.0, assign(1, 2))), every=64)
+    yield Script("the second came after 4 s", (begun, first, (9.0, assign(1, 1))), every=64)
+    yield Script("a third is there already", (begun, first, (6.0, assign(1)), (6.2, assign(2, 1))), every=64)
+    yield Script("the deadline is nearer", ((0.0, Release(15.0)), first, (6.0, assign(1, 2))), every=64)
 
 
 def heard(script: Script, said: Iterable[FromGroup]) -> str:
@@ -178,6 +190,8 @@ def heard(script: Script, said: Iterable[FromGroup]) -> str:
             trials[closed.trial].append(
                 f"= {closed.steps} in segment {closed.index}: {_right(closed.tally)},"
             )
+        elif isinstance(message, NextWanted):
+            trials[message.trial].append("next wanted,")
         elif isinstance(message, Finished):
             # What a driver says of an error is its own; the kept segment is of trials that ran to their end.
             why = "" if message.state.value == "FAILED" else f" {message.reason}".rstrip()

@@ -16,9 +16,8 @@ from tests.aiperf.conduct.courses import SCRIPTS, SEED, Script, expected, follow
 EXPECTED = expected()
 
 
-def test_there_are_sixty_courses_of_different_names() -> None:
+def test_courses_have_different_names() -> None:
     assert [script.name for script in SCRIPTS] == list(EXPECTED)
-    assert len(EXPECTED) == 60
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)

@@ -49,6 +49,16 @@ def test_a_first_step_may_take_longer_than_the_blocks_that_follow() -> None:
     assert slow.patience == FIRST_STEP * OPERATIONS / 2e4
 
 
+def test_a_lost_group_begins_again_with_one_trial() -> None:
+    group = Group((1,), silence_seconds=10.0, ahead=2)
+    group.assign(JOB, 100.0, {})
+    assert group.wants_more(100.0)
+    group.lose()
+    group.alive = True
+    group.assign(JOB, 200.0, {})
+    assert not group.wants_more(200.0)
+
+
 def test_a_group_whose_trials_fail_pauses_ever_longer() -> None:
     group = Group((1,), silence_seconds=10.0)
     pauses = []

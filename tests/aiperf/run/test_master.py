@@ -30,7 +30,6 @@ from aiperf.journal.run_files import RunFiles
 from aiperf.proposing.jobs import Jobs
 from aiperf.rules.reproduction import search
 from aiperf.rules.verdict import evidence_of
-from aiperf.run.group import AHEAD
 from aiperf.run.master import SETTLED, Master
 from aiperf.tasks.images.tally import Classified
 from aiperf.wire.clocks import ClockReading
@@ -146,7 +145,7 @@ def test_the_second_trial_begins_with_what_the_first_one_learnt(
     assert order(told.decisions) == begins
 
 
-@pytest.mark.parametrize(("ahead", "begins"), [(AHEAD, AHEAD * 8 * "D" + 8 * "E"), (1, 8 * "D" + "ED")])
+@pytest.mark.parametrize(("ahead", "begins"), [(2, 16 * "D" + 8 * "E"), (1, 8 * "D" + "ED")])
 def test_all_that_ended_is_heard_before_anything_is_proposed(ahead: int, begins: str, tmp_path: Path) -> None:
     """But a group that has no trial does not wait for what others say. Here all end one at the same time."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-OWN_SEARCHES = ("evolution", "foresight", "random", "bayesian")
+OWN_SEARCHES = ("evolution", "final", "foresight", "random", "bayesian")
 """Searches of this program; `nas.search.SEARCHES` has their classes."""
 
 TUNERS = ("none", "nni", "optuna")

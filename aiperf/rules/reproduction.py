@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # few runs are long enough to be shared by processes
     from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
-ALL_REPEATED = ("evolution", "random")
+ALL_REPEATED = ("evolution", "final", "random")
 """Searches whose proposals take some milliseconds, so that all are repeated, if no library tunes."""
 MOST_ASKED = 2_000
 """Maximum number of proposals of any other search that are repeated. In a longer run they are a sample, which

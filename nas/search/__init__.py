@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nas.search.bayesian import Bayesian
 from nas.search.bounds import Size
-from nas.search.evolution import Evolution, Foresight
+from nas.search.evolution import Evolution, Final, Foresight
 from nas.search.growth import typical
 from nas.search.halving import Halving
 from nas.search.installed_searches import SearchError, distribution_of, entry_of, installed_search
@@ -21,6 +21,7 @@ __all__ = [
     "Candidate",
     "Evolution",
     "Exhausted",
+    "Final",
     "Foresight",
     "Halving",
     "Observation",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 SEARCHES: Mapping[str, type[Search]] = dict(
-    zip(OWN_SEARCHES, (Evolution, Foresight, RandomSearch, Bayesian), strict=True)
+    zip(OWN_SEARCHES, (Evolution, Final, Foresight, RandomSearch, Bayesian), strict=True)
 )
 """Searches of this program, by the name in a configuration."""
 

@@ -40,6 +40,15 @@ class Evolution(Search):
         return min(rivals, key=lambda rival: rival.observation.error_within(examples))
 
 
+class Final(Evolution):
+    """As `Evolution`, but errors are compared as the trials ended, whatever they trained on: so the parents
+    are those whose lineages were trained for longest, too."""
+
+    def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
+        rivals = rng.sample(living, min(self.tournament, len(living)))
+        return min(rivals, key=lambda rival: rival.observation.error_within(rival.observation.schedule))
+
+
 class Foresight(Evolution):
     """As `Evolution`, but errors are compared at the longest schedule: as observed there, or else as a law
     fitted to the validation curve predicts, plus one standard deviation, so that an uncertain estimate does

@@ -45,7 +45,7 @@ def test_a_preset_can_be_copied_and_edited(tmp_path: Path) -> None:
         ("data.name", "mnist", "data.name is 'mnist'; it must be one of digits, idx"),
         ("data.augmentation", "spin", "data.augmentation is 'spin'; it must be one of none, shift"),
         ("data.path", "pictures", "data.path is 'pictures', but data.name is 'digits', which reads no files"),
-        ("search.name", "grid", "search.name is 'grid'; it must be one of evolution, foresight"),
+        ("search.name", "grid", "search.name is 'grid'; it must be one of evolution, final, foresight"),
         ("search.bounds.min_operations", 0.0, "search.bounds: min_operations must be above 0"),
         ("limits.minutes", 0.0, "limits: set minutes, max_trials or target_error"),
         ("limits.minutes", -1.0, "limits must not be negative"),

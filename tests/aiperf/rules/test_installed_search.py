@@ -85,7 +85,7 @@ def test_without_it_the_journal_is_read_and_its_search_is_unknown(
 
 def test_a_configuration_takes_what_is_installed_lists_it_and_is_never_ranked(packages: Path) -> None:
     config = with_overrides(load_preset("digits"), {"search.name": "lowest"})
-    listed = "search.name is 'highest'; it must be one of evolution, foresight, random, bayesian, lowest"
+    listed = "search.name is 'highest'; it must be one of evolution, final, foresight, random, bayesian, lowest"
     with pytest.raises(ConfigError, match=f"^{listed}$"):
         with_overrides(config, {"search.name": "highest"})
     ranked = load_preset("ranked")
@@ -137,5 +137,5 @@ def test_a_run_with_a_distribution_that_pip_installed(tmp_path: Path) -> None:
     assert "the search 'lowest' is not installed" in " ".join(typed(None, "validate", run).stdout.split())
     refused = typed(None, "run", "--directory", tmp_path / "again", "--search", "lowest")
     assert refused.returncode == 1
-    known = "evolution, foresight, random, bayesian"
+    known = "evolution, final, foresight, random, bayesian"
     assert f"search.name is 'lowest'; it must be one of {known}\n" in refused.stderr

@@ -35,7 +35,7 @@ def test_all_proposals_of_a_cheap_search_are_repeated_and_a_new_sample_of_a_dear
 ) -> None:
     """A sample that followed from the journal was ground: its last line was changed until it fitted."""
     monkeypatch.setattr(reproduction, "MOST_ASKED", 20)
-    for name in ("evolution", "random"):
+    for name in ("evolution", "final", "random"):
         assert repeated_numbers(replayed(with_config(**{"search.name": name})(MANY))) == range(80)
     for dear in ({"search.name": "foresight"}, {"search.name": "bayesian"}, {"tuning.name": "optuna"}):
         run = replayed(with_config(**dear)(MANY))

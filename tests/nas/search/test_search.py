@@ -16,7 +16,7 @@ from nas.graph import Graph
 from nas.layers import Conv2d
 from nas.morphisms import MorphismError
 from nas.ops import OPS
-from nas.search import SEARCHES, Evolution, Exhausted, Observation, RandomSearch, Search
+from nas.search import SEARCHES, Evolution, Exhausted, Final, Observation, RandomSearch, Search
 from nas.seeds import residual
 
 BOUNDS = BoundsConfig()
@@ -154,6 +154,16 @@ def test_errors_are_compared_at_the_shortest_schedule(first: Any, second: Any) -
     for number, (schedule, *errors) in enumerate((first, second), start=1):
         search.tell(Observation(number, schedule, tuple(errors)))
     assert search.ask(3, 1).parent == 2
+
+
+def test_final_compares_errors_as_the_trials_ended() -> None:
+    """The longer one was worse after as many examples as the shorter one had in all."""
+    search = make(Final)
+    for number in range(3):
+        search.ask(number, 1)
+    search.tell(Observation(1, 3000, ((1000, 0.4), (2000, 0.2), (3000, 0.25))))
+    search.tell(observed(2, 0.3))
+    assert search.ask(3, 1).parent == 1
 
 
 def test_an_error_within_a_time_is_the_last_one_seen() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isfinite, sqrt
 from typing import Protocol, TypeVar
 
@@ -26,6 +27,10 @@ ROUNDINGS: Mapping[str, float] = {"whole": 2.0, "tensor": 6.0}
 higher precision, for all gradients together and for each tensor's. In bf16 the gradients of deep networks are
 off by a tenth; in fp32 a sum over many examples loses digits. If the step is compared with the eager one
 instead of the precise one, once more is allowed, because both are rounded."""
+LOOKS = 3
+"""Batches on which a step must differ before its engine is refused. An activation close to 0 may be rounded to
+either side of it, and takes a part of the gradient along: of 48 batches of random examples, torch's own eager
+step of the same examples in another order was beyond the bounds on 6."""
 FEW = 16
 """Examples of the step in higher precision, unless a CPU makes it in fp64. A step of a whole batch in fp32
 would take long, and twice the memory of the one in 16 bits."""
@@ -48,6 +53,10 @@ class Precise:
     exact: StepResult
     rounded: StepResult | None = None
     """The eager step of the same few examples, which shows how far rounding takes a step."""
+
+
+Expected = tuple[StepResult, Precise | None]
+"""The eager step, and the one in higher precision if there is one."""
 
 
 @dataclass(frozen=True)
@@ -85,29 +94,48 @@ def prepare_and_check(
     # The eager step comes before the preparation, and frees its memory: a graph keeps its own.
     first = _made(eager, examples, labels) if eager.is_wrapped else None
 
-    def prepared() -> tuple[StepResult, Precise | None, Engine]:
+    def prepared() -> tuple[Expected, Engine]:
         by_eager = first or _made(eager, examples, labels)
-        precise, engine = _precise(eager, examples, labels), _engine(kind, eager)
+        expected, engine = (by_eager, _precise(eager, examples, labels)), _engine(kind, eager)
         with unchanged(eager.passes):
             engine.prepare(examples.flip(0), labels.flip(0))
-        return by_eager, precise, engine
+        return expected, engine
 
     made, reason = _tried(kind.name, group, prepared)
     if made is None or reason:
         return eager, reason
-    (by_eager, precise, engine), differs, bound = made, "", BOUNDS[eager.passes.format]
-    if eager.is_wrapped:
-        precise = _over_group(precise, group)
-        differs = _compared(bound, precise, by_eager, _made(engine, examples, labels))
-    else:
-        found, reason = _tried(
-            kind.name, group, lambda: _compared(bound, precise, by_eager, _made(engine, examples, labels))
-        )
-        differs = reason or found or ""
-    if reason := _of_all(group, differs):
+    expected, engine = made
+    for look in range(LOOKS):
+        known = expected if look == 0 else None
+        differs = partial(_differs, eager, engine, _moved(examples, look), labels, group, known)
+        found, failed = (differs(), "") if eager.is_wrapped else _tried(kind.name, group, differs)
+        reason = failed or _of_all(group, found or "")
+        if failed or not reason:
+            break
+    if reason:
         engine.release()
         return eager, reason
     return engine, ""
+
+
+def _moved(examples: Tensor, places: int) -> Tensor:
+    """Other examples of the same kind and layout: each moved along its last dimension."""
+    return torch.empty_like(examples).copy_(examples.roll(places, -1)) if places else examples
+
+
+def _differs(
+    eager: Engine,
+    engine: Engine,
+    examples: Tensor,
+    labels: Tensor,
+    group: Collectives,
+    expected: Expected | None,
+) -> str:
+    """How the engine's step differs from the expected one on this rank; empty if it does not."""
+    by_eager, precise = expected or (_made(eager, examples, labels), _precise(eager, examples, labels))
+    if eager.is_wrapped:
+        precise = _over_group(precise, group)
+    return _compared(BOUNDS[eager.passes.format], precise, by_eager, _made(engine, examples, labels))
 
 
 def prepare_only(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from aiperf.engines.agreement import (
     BOUNDS,
     FEW,
+    LOOKS,
     Precise,
     StepResult,
     _compared,
@@ -230,6 +231,22 @@ def test_images_of_another_type_are_found_when_the_engine_is_made() -> None:
         engine, reason = prepare_only(Fused, eager, *batch_of(graph, 4), Solo())
         assert reason.startswith(said)
         assert (engine is eager) == bool(said) == bool(reason)
+
+
+@pytest.mark.parametrize(("wrong", "refused"), [(LOOKS - 1, False), (LOOKS, True)])
+def test_an_engine_is_refused_only_if_its_step_differs_on_several_batches(wrong: int, refused: bool) -> None:
+    """On one it may, by the rounding of an activation that is close to 0."""
+    seen = list[float]()
+
+    def at_first(passes: Passes, loss: Tensor) -> Tensor:
+        seen.append(float(loss))
+        return loss * 1.2 if len(seen) <= wrong else loss
+
+    eager = Engine(passes_of(SEED))
+    engine, reason = prepare_and_check(wrong_by(at_first), eager, *batch_of(SEED, 4), Solo())
+    assert len(set(seen)) == LOOKS, "each time other examples"
+    assert (engine is eager) == refused
+    assert reason.startswith("the loss is") == refused
 
 
 def test_what_an_engine_raises_is_the_reason() -> None:

@@ -12,10 +12,10 @@ calls with different seeds may write to one file. The sets lie in the folders `f
 --folder.
 
   random            any parent that lives, with the same morphisms and carried weights: the mark
-  evolution, foresight, bayesian, or the name of an installed search
+  evolution, final, foresight, bayesian, or the name of an installed search
   …-anew            the same, every network from new weights, as long as the preset's longest trials of which
                     the operations allow five of the seed
-  …+prepared        of text: a trial is proposed while its group trains the one before, as of images
+  …+prepared        of text: a trial is proposed shortly before its group is free, as of images
   …+unprepared      of images: a trial is proposed when its group is free, as of text
   continued         the seed, trained once by one group, its schedule stretched over all operations
   sweep             of text: networks of fixed sizes, each trained once with an equal share of the operations

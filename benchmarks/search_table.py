@@ -16,7 +16,7 @@ from aiperf.tasks.language.tally import BITS_OF_A_BYTE
 from benchmarks.script import head, row
 
 UNPREPARED = "+unprepared"
-ARMS = ("random", "evolution", "foresight", "bayesian", f"random{UNPREPARED}", f"evolution{UNPREPARED}")
+ARMS = ("random", "evolution", "final", f"random{UNPREPARED}", f"evolution{UNPREPARED}")
 TEXT_ARMS = ("continued", "sweep", "best size", "evolution", "evolution-anew", "evolution+prepared")
 """Arms of text, in the order in which they must run: `best size` takes its size from `sweep`."""
 TEXT = "text"

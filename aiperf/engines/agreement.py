@@ -28,9 +28,9 @@ higher precision, for all gradients together and for each tensor's. In bf16 the 
 off by a tenth; in fp32 a sum over many examples loses digits. If the step is compared with the eager one
 instead of the precise one, once more is allowed, because both are rounded."""
 LOOKS = 3
-"""Batches on which a step must differ before its engine is refused. An activation close to 0 may be rounded to
-either side of it, and takes a part of the gradient along: of 48 batches of random examples, torch's own eager
-step of the same examples in another order was beyond the bounds on 6."""
+"""Batches on which a step must differ before its engine is refused. An activation close to 0 may be rounded
+to either side of it, and takes a part of the gradient along: of 48 batches of random examples, torch's own
+eager step of the same examples in another order was beyond the bounds on 6."""
 FEW = 16
 """Examples of the step in higher precision, unless a CPU makes it in fp64. A step of a whole batch in fp32
 would take long, and twice the memory of the one in 16 bits."""

@@ -127,7 +127,7 @@ def assign(number: int, epochs: int = 4, parent: int | None = None) -> Assign:
 
 
 def scripts() -> Iterator[Script]:
-    """Some sixty: every mixture of deadline, stop, early stopping and segments, and what is not like others."""
+    """Some sixty: every mixture of deadline, stop, early stopping and segments, and others."""
     deadlines, stops = (None, 4.4, 9.4), (None, 5.2)
     for deadline, stop, patience, every, epochs in product(deadlines, stops, (0, 2), (16, 64), (1, 4)):
         told: list[tuple[float, ToGroup]] = [

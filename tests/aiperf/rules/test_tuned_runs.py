@@ -26,7 +26,7 @@ from tests.journals import Scene, Timed, replayed, told
 HALVING = {"training.schedule": "halving", "training.epochs": (1, 3, 9, 27), "search.population": 30}
 NNI = pytest.param({"tuning.name": "nni"}, marks=pytest.mark.nni)
 OPTUNA = pytest.param({"tuning.name": "optuna"}, marks=pytest.mark.nni)
-WAYS = [HALVING, {"search.name": "foresight"}, {"search.name": "final"}, {"search.name": "random"}, NNI, OPTUNA]
+WAYS = [HALVING, *({"search.name": name} for name in ("foresight", "final", "random")), NNI, OPTUNA]
 
 
 def timed(changes: dict[str, Any], **scene: Any) -> list[Timed]:

@@ -99,9 +99,9 @@ class SearchConfig:
     omit: tuple[str, ...] = ()
     """Kinds of morphisms that are not drawn, by the name of their class in nas/morphisms."""
     prepared: int = 1
-    """Trials that a group prepares beside the one it trains: 1, shortly before that one ends, so that no
-    device waits between two; 0, so that each is proposed with the result of the one before, and may begin
-    with its weights."""
+    """Trials that a group prepares beside the one it trains: 1, shortly before the end of that one's plan, so
+    that no device waits between two; 0, so that each is proposed with the result of the one before, and may
+    begin with its weights."""
     bounds: BoundsConfig = field(default_factory=BoundsConfig)
 
     def __post_init__(self) -> None:

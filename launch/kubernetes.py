@@ -164,7 +164,8 @@ class Kubernetes(Scheduler):
             "# After a preemption, the launcher may start before the workers.",
             'for host in $(uniq "$hosts" | tail -n +2); do',
             # ssh ends its own lines with a carriage return, too.
-            "    until reason=$(ssh $PRTE_MCA_plm_ssh_args \"$host\" true 2>&1 | tail -n1 | tr -d '\\r'); do",
+            '    until reason=$(ssh -o ConnectionAttempts=1 $PRTE_MCA_plm_ssh_args "$host" true 2>&1 |',
+            "        tail -n1 | tr -d '\\r'); do",
             f"        [[ -z $warned ]] || exit {AGAIN}",
             f"        ((SECONDS < {ANSWER_SECONDS})) || {{",
             '            echo "$host does not answer: $reason; see kubectl describe pod ${host%%.*}" >&2',

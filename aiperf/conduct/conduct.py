@@ -42,8 +42,8 @@ from aiperf.wire.trial import State
 Answerable = MeasureCeiling | MeasureControl | CheckDevice | Evaluate
 """Messages that are work of the group as a whole, which ends with `Answered`."""
 LEAD = 2.0
-"""A group wants its next trial so many times earlier than the last one took to come and to be prepared. What
-is proposed later follows from more results; what is prepared too late leaves the devices idle."""
+"""A group wants its next trial so many times earlier than the last one took to arrive and to be prepared.
+What is proposed later follows from more results; what is prepared too late leaves the devices idle."""
 Attempt = tuple[int, int]
 """The numbers of a trial and of its attempt."""
 
@@ -70,12 +70,12 @@ class Conduct:
         """When a trial was assigned that is not taken up yet."""
         self._prepared: dict[Attempt, Prepared] = {}
         """Trials that wait for their turn."""
-        self._wanted: float | None = None
+        self._wanted_since: float | None = None
         """Since when the group wants a trial that is not prepared yet."""
-        self._came_after: float | None = None
-        """How long it took the last trial to be proposed, to come and to be prepared. None while a group
-        trains its first trial: it does not want the next one yet, because when a run begins every trial would
-        start from the seed's initial weights."""
+        self._wait_seconds: float | None = None
+        """Time in seconds from the moment when the group wanted its last trial until that one was prepared.
+        None while a group trains its first trial: it does not want the next one yet, because when a run
+        begins every trial would start from the seed's initial weights."""
         self._running: tuple[Assign, Prepared, float] | None = None
         """The trial that is being trained, and when it was assigned."""
         self._course: Course | None = None
@@ -89,8 +89,8 @@ class Conduct:
         if isinstance(event, Prepared):
             if (event.trial, event.attempt) in self._assigned:
                 self._prepared[event.trial, event.attempt] = event
-                if self._wanted is not None:
-                    self._came_after, self._wanted = now - self._wanted, None
+                if self._wanted_since is not None:
+                    self._wait_seconds, self._wanted_since = now - self._wanted_since, None
             return self._turn(now)
         if isinstance(event, WeightsWritten):
             return [self._finished(event)]
@@ -189,22 +189,22 @@ class Conduct:
             self._closed[number, attempt] = assign, work, event.ended
             actions += self._over(now)
         elif self._wants_next(self._course.left_after(work), now):
-            self._wanted = now
+            self._wanted_since = now
             actions.insert(-1, Say(NextWanted(number, attempt)))
         return actions
 
     def _wants_next(self, left: float, now: float) -> bool:
-        """Whether to ask for the next trial at this moment: `left` is the time that this one takes after the
-        work that comes next. If the deadline stops this one, there will be no next."""
-        if self._came_after is None or self._wanted is not None or self._assigned:
+        """Whether to ask for the next trial at this moment: `left` is the time in seconds that this one takes
+        after the work that comes next. One that will hardly end before the deadline has no next."""
+        if self._wait_seconds is None or self._wanted_since is not None or self._assigned:
             return False
-        return left <= LEAD * self._came_after and left < self.pace.seconds_left(now)
+        return left <= LEAD * self._wait_seconds and left < self.pace.seconds_left(now)
 
     def _over(self, now: float) -> list[Action]:
         """The trial ended, and the next job is taken up."""
         self._running, self._course, self._busy = None, None, False
-        if self._wanted is None and not self._assigned:
-            self._wanted = now
+        if self._wanted_since is None and not self._assigned:
+            self._wanted_since = now
         return self._turn(now)
 
     def _finished(self, written: WeightsWritten) -> Say:

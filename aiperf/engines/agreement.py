@@ -27,10 +27,10 @@ ROUNDINGS: Mapping[str, float] = {"whole": 2.0, "tensor": 6.0}
 higher precision, for all gradients together and for each tensor's. In bf16 the gradients of deep networks are
 off by a tenth; in fp32 a sum over many examples loses digits. If the step is compared with the eager one
 instead of the precise one, once more is allowed, because both are rounded."""
-LOOKS = 3
-"""Batches on which a step must differ before its engine is refused. An activation close to 0 may be rounded
-to either side of it, and takes a part of the gradient along: of 48 batches of random examples, torch's own
-eager step of the same examples in another order was beyond the bounds on 6."""
+NUM_BATCHES = 3
+"""Number of batches on which a step must differ before its engine is refused. An activation close to 0 may be
+rounded to either side of it, which changes a part of the gradient: of 48 batches of random examples, torch's
+own eager step of the same examples in another order was beyond the bounds on 6."""
 FEW = 16
 """Examples of the step in higher precision, unless a CPU makes it in fp64. A step of a whole batch in fp32
 would take long, and twice the memory of the one in 16 bits."""
@@ -105,17 +105,31 @@ def prepare_and_check(
     if made is None or reason:
         return eager, reason
     expected, engine = made
-    for look in range(LOOKS):
-        known = expected if look == 0 else None
-        differs = partial(_differs, eager, engine, _moved(examples, look), labels, group, known)
-        found, failed = (differs(), "") if eager.is_wrapped else _tried(kind.name, group, differs)
-        reason = failed or _of_all(group, found or "")
-        if failed or not reason:
-            break
+    if eager.is_wrapped:  # only once: what its steps raise ends the group, and memory may be short by now
+        reason = _of_all(group, _differs(eager, engine, examples, labels, group, expected))
+    else:
+        reason = _differs_always(eager, engine, examples, labels, group, expected)
     if reason:
         engine.release()
         return eager, reason
     return engine, ""
+
+
+def _differs_always(
+    eager: Engine, engine: Engine, examples: Tensor, labels: Tensor, group: Collectives, expected: Expected
+) -> str:
+    """How the engine's step differs on this batch, if it also differs on other ones, on any rank; or what it
+    raised. Empty if it agrees on one of them."""
+    reason = ""
+    for places in range(NUM_BATCHES):
+        known = None if places else expected
+        differs = partial(_differs, eager, engine, _moved(examples, places), labels, group, known)
+        found, raised = _tried(engine.name, group, differs)
+        now = raised or _of_all(group, found or "")
+        reason = reason or now
+        if raised or not now:
+            return reason if raised else ""
+    return reason
 
 
 def _moved(examples: Tensor, places: int) -> Tensor:

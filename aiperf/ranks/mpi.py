@@ -263,7 +263,7 @@ def gather(link: Link) -> tuple[str, ...]:
 
 def _silent(link: Link, hosts: Collection[int]) -> str:
     missing = sorted(set(range(link.size)) - set(hosts) | link.failed)
-    return f"no message from the ranks {missing[:10]} of {link.size}; see their output above"
+    return f"no message from the ranks {missing[:10]} of {link.size}; see what they print"
 
 
 def describe(link: Link, places: tuple[Place, ...]) -> tuple[Described, ...]:

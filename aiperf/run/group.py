@@ -57,8 +57,8 @@ class Group:
     prepared: int = 1
     """Trials that the group prepares while it trains one, once it wants the next: `search.prepared`. A second
     one would only be proposed earlier, from fewer results."""
-    ahead: int = 1
-    """Trials that the group may have now."""
+    wanting: tuple[int, int] | None = None
+    """Trial and attempt during which the group last wanted its next trial."""
     alive: bool = True
     late: bool = False
     """Whether its trial was given up when the leg ended. It may still answer, and then run the test."""
@@ -79,7 +79,14 @@ class Group:
     """Reason why one of its ranks cannot take part, as the rank stated it."""
 
     def wants_more(self, now: float) -> bool:
-        return self.alive and not self.closing and now >= self.rests_until and len(self.assigned) < self.ahead
+        """Whether it has no trial, or wants the next one after the last that it was given, which may run
+        already while the one before it is written."""
+        if not self.alive or self.closing or now < self.rests_until:
+            return False
+        if not self.assigned:
+            return True
+        last = self.assigned[-1]
+        return self.prepared > 0 and self.wanting == (last.trial.number, last.attempt)
 
     def has(self, trial: int, attempt: int) -> bool:
         return any((job.trial.number, job.attempt) == (trial, attempt) for job in self.assigned)
@@ -110,7 +117,6 @@ class Group:
     def drop(self, trial: int, ceilings: Mapping[int, Ceiling]) -> None:
         """Removes a trial that the group has finished; the next one begins."""
         self.assigned = deque(job for job in self.assigned if job.trial.number != trial)
-        self.ahead = 1
         self.await_first_step(ceilings)
 
     def rest_after(self, state: State, now: float) -> None:
@@ -126,7 +132,7 @@ class Group:
 
     def lose(self) -> None:
         """Marks the group as lost; other groups take over its trials."""
-        self.alive, self.ahead = False, 1
+        self.alive = False
         self.assigned.clear()
         self.losses += 1
 

@@ -139,7 +139,7 @@ class MessageHandler:
             self.ledger.write(events.Closed(message.segment, end, message.logs))
             group.losses = 0
         elif isinstance(message, messages.NextWanted):
-            group.ahead = 1 + group.prepared
+            group.wanting = message.trial, message.attempt
         elif isinstance(message, messages.Finished):
             self._finish(index, message, group.ended(now - message.age_seconds))
         elif isinstance(message, messages.Evaluated):

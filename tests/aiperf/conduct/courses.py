@@ -167,7 +167,7 @@ def _next_ones(begun: tuple[float, ToGroup]) -> Iterator[Script]:
     first = (0.0, assign(0, 1))
     yield Script("the second came after 1 s", (begun, first, (6.0, assign(1, 2))), every=64)
     yield Script("the second came after 4 s", (begun, first, (9.0, assign(1, 1))), every=64)
-    yield Script("a third is there already", (begun, first, (6.0, assign(1)), (6.2, assign(2, 1))), every=64)
+    yield Script("the third came early", (begun, first, (6.0, assign(1)), (6.2, assign(2, 1))), every=64)
     yield Script("the deadline is nearer", ((0.0, Release(15.0)), first, (6.0, assign(1, 2))), every=64)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from aiperf.engines.agreement import (
     BOUNDS,
     FEW,
-    LOOKS,
+    NUM_BATCHES,
     Precise,
     StepResult,
     _compared,
@@ -233,7 +233,7 @@ def test_images_of_another_type_are_found_when_the_engine_is_made() -> None:
         assert (engine is eager) == bool(said) == bool(reason)
 
 
-@pytest.mark.parametrize(("wrong", "refused"), [(LOOKS - 1, False), (LOOKS, True)])
+@pytest.mark.parametrize(("wrong", "refused"), [(NUM_BATCHES - 1, False), (NUM_BATCHES, True)])
 def test_an_engine_is_refused_only_if_its_step_differs_on_several_batches(wrong: int, refused: bool) -> None:
     """On one it may, by the rounding of an activation that is close to 0."""
     seen = list[float]()
@@ -244,7 +244,7 @@ def test_an_engine_is_refused_only_if_its_step_differs_on_several_batches(wrong:
 
     eager = Engine(passes_of(SEED))
     engine, reason = prepare_and_check(wrong_by(at_first), eager, *batch_of(SEED, 4), Solo())
-    assert len(set(seen)) == LOOKS, "each time other examples"
+    assert len(set(seen)) == NUM_BATCHES, "each time other examples"
     assert (engine is eager) == refused
     assert reason.startswith("the loss is") == refused
 

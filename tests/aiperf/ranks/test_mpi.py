@@ -147,7 +147,7 @@ def test_the_master_says_for_whom_it_waits_long_before_it_gives_up(
 
     monkeypatch.setattr(wire, "receive", receive)
     assert gather(linked(wire))[1:] == HOSTS[1:]
-    said = "no message from the ranks [1] of 5; see their output above; waiting for 9 s more at most"
+    said = "no message from the ranks [1] of 5; see what they print; waiting for 9 s more at most"
     assert [each.message for each in caplog.records] == [said]
 
 
@@ -166,7 +166,7 @@ def test_a_rank_that_dies_before_it_reports_is_named_when_the_launcher_warns_the
 ) -> None:
     monkeypatch.setattr(mpi, "WARNED_SECONDS", 0.0)
     monkeypatch.setattr(mpi, "noted", lambda: [signal.SIGTERM])
-    with pytest.raises(WorldError, match=r"^no message from the ranks \[1, 2, 3, 4\] of 5; see their output"):
+    with pytest.raises(WorldError, match=r"^no message from the ranks \[1, 2, 3, 4\] of 5; see what they print"):
         gather(linked(wire))
 
 

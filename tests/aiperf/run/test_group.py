@@ -49,14 +49,24 @@ def test_a_first_step_may_take_longer_than_the_blocks_that_follow() -> None:
     assert slow.patience == FIRST_STEP * OPERATIONS / 2e4
 
 
-def test_a_lost_group_begins_again_with_one_trial() -> None:
-    group = Group((1,), silence_seconds=10.0, ahead=2)
-    group.assign(JOB, 100.0, {})
-    assert group.wants_more(100.0)
+def test_a_group_wants_one_trial_after_the_last_it_was_given() -> None:
+    """Also if the one before that is still being written."""
+    group, third = Group((1,), silence_seconds=10.0), replace(JOB, trial=replace(JOB.trial, number=99))
+    wanted = [group.wants_more(0.0)]
+    for job in (JOB, OTHER, third):
+        group.assign(job, 0.0, {})
+        wanted.append(group.wants_more(0.0))
+        group.wanting = job.trial.number, job.attempt
+        wanted.append(group.wants_more(0.0))
+    assert wanted == [True, False, True, False, True, False, True]
+    group.drop(JOB.trial.number, {})
+    assert group.wants_more(0.0)
+    group.prepared = 0
+    assert not group.wants_more(0.0)
     group.lose()
-    group.alive = True
-    group.assign(JOB, 200.0, {})
-    assert not group.wants_more(200.0)
+    group.alive, group.prepared = True, 1
+    group.assign(replace(third, attempt=2), 0.0, {})
+    assert not group.wants_more(0.0)
 
 
 def test_a_group_whose_trials_fail_pauses_ever_longer() -> None:

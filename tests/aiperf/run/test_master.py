@@ -145,15 +145,21 @@ def test_the_second_trial_begins_with_what_the_first_one_learnt(
     assert order(told.decisions) == begins
 
 
-@pytest.mark.parametrize(("ahead", "begins"), [(2, 16 * "D" + 8 * "E"), (1, 8 * "D" + "ED")])
-def test_all_that_ended_is_heard_before_anything_is_proposed(ahead: int, begins: str, tmp_path: Path) -> None:
+class Wanting(Obedient):
+    """It wants a next trial during its first one, too."""
+
+    def __init__(self, world: FakeWorld, index: int) -> None:
+        super().__init__(world, index)
+        self.trained = 1
+
+
+@pytest.mark.parametrize(("prepared", "begins"), [(1, 16 * "D" + 8 * "E"), (0, 8 * "D" + "ED")])
+def test_all_that_ended_is_heard_before_anything_is_proposed(
+    prepared: int, begins: str, tmp_path: Path
+) -> None:
     """But a group that has no trial does not wait for what others say. Here all end one at the same time."""
-
-    def set_ahead(master: Master) -> None:
-        for group in master.groups.each:  # from the beginning, as it is after the first trial of each
-            group.ahead, group.prepared = ahead, ahead - 1
-
-    told = lead(tmp_path, FakeWorld(*[Obedient] * 8), before=set_ahead, max_trials=32)
+    changes = {"search.prepared": prepared}
+    told = lead(tmp_path, FakeWorld(*[Wanting] * 8), max_trials=32, changes=changes)
     assert states(told) == [State.COMPLETE] * 32
     assert order(told.decisions).startswith(begins)
 

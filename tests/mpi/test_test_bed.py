@@ -17,7 +17,7 @@ from aiperf.journal.file import read_journal
 from aiperf.journal.replay import replay
 from aiperf.journal.run_files import RunFiles
 from aiperf.ranks.world import Gone
-from aiperf.wire.messages import Assign, Finished, FromGroup, Started, Steps, ToGroup, Validated
+from aiperf.wire.messages import Assign, Finished, FromGroup, NextWanted, Started, Steps, ToGroup, Validated
 from benchmarks.trained_world import TrainingWorld, train_in
 from tests.mpi.checked import finished
 from tests.mpi.jobs import OPEN_MPI, TINY, started
@@ -36,7 +36,7 @@ def events(directory: Path) -> list[Event]:
 def said(message: FromGroup | Gone) -> Said | None:
     if isinstance(message, Validated):
         return Validated, message.segment.trial, message.segment.index
-    if isinstance(message, Started | Finished):
+    if isinstance(message, Started | NextWanted | Finished):
         return type(message), message.trial, 0
     return None
 
@@ -47,11 +47,16 @@ class InOrder(TrainingWorld):
     def __init__(self, config: Config, groups: int, recorded: list[Event]) -> None:
         super().__init__(config, groups)
         self.order = deque[Said | None]()
-        """What comes next: a message, or None for a proposal."""
+        """What comes next: a message, or None for a proposal. Before one for a group that has a trial, the
+        group wanted its next."""
+        last = dict[int, int]()  # trial of each group that has not ended
         for event in recorded:
             if isinstance(event, Released):
                 self.order.clear()
             elif isinstance(event, Dispatched):
+                if event.group in last:
+                    self.order.append((NextWanted, last[event.group], 0))
+                last[event.group] = event.trial.number
                 self.order.append(None)
             elif isinstance(event, Began):
                 self.order.append((Started, event.started.trial, 0))
@@ -59,6 +64,7 @@ class InOrder(TrainingWorld):
                 self.order.append((Validated, event.segment.trial, event.segment.index))
             elif isinstance(event, Ended):
                 self.order.append((Finished, event.finished.trial, 0))
+                last = {group: trial for group, trial in last.items() if trial != event.finished.trial}
         self.released, self.waiting = False, list[tuple[int, FromGroup | Gone]]()
 
     def send(self, group: int, message: ToGroup) -> None:

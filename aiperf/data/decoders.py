@@ -13,7 +13,7 @@ import select
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from typing import NamedTuple, NoReturn
@@ -272,7 +272,8 @@ def _end(
 
 
 def _ended(processes: Sequence[BaseProcess]) -> str:
-    """The line on the first of some processes that has ended."""
+    """The line on the first of some processes that has ended. Its pipes close before its code is known."""
+    wait([process.sentinel for process in processes], END_SECONDS)
     code = next((process.exitcode for process in processes if process.exitcode is not None), None)
     how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
     return (

@@ -41,6 +41,13 @@ def said(message: FromGroup | Gone) -> Said | None:
     return None
 
 
+def belongs(steps: Steps, wanted: Said) -> bool:
+    """Whether these steps come before that message: a validation closes its own, an end all of its trial."""
+    kind, trial, segment = wanted
+    closed = kind is Validated and steps.block.segment == segment
+    return steps.block.trial == trial and (closed or kind is Finished)
+
+
 class InOrder(TrainingWorld):
     """The messages after the release are taken in a recorded order, wherever the virtual clock is."""
 
@@ -85,8 +92,8 @@ class InOrder(TrainingWorld):
             if heard is not None:
                 self.waiting.append(heard)
         for index, (_, message) in enumerate(self.waiting):
-            steps = isinstance(message, Steps) and message.block.trial == wanted[1]
-            if steps or said(message) == wanted:  # its steps come before the validation that closes them
+            steps = isinstance(message, Steps) and belongs(message, wanted)
+            if steps or said(message) == wanted:
                 if not steps:
                     self.order.popleft()
                 return self.waiting.pop(index)

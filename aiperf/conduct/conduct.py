@@ -42,8 +42,9 @@ from aiperf.wire.trial import State
 Answerable = MeasureCeiling | MeasureControl | CheckDevice | Evaluate
 """Messages that are work of the group as a whole, which ends with `Answered`."""
 LEAD = 2.0
-"""A group wants its next trial so many times earlier than the last one took to arrive and to be prepared.
-What is proposed later follows from more results; what is prepared too late leaves the devices idle."""
+"""A group wants its next trial when this multiple of the time is left that the last one took to arrive and
+to be prepared. What is proposed later follows from more results; what is prepared too late leaves devices
+idle."""
 Attempt = tuple[int, int]
 """The numbers of a trial and of its attempt."""
 

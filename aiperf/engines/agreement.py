@@ -125,10 +125,12 @@ def _differs_always(
         known = None if places else expected
         differs = partial(_differs, eager, engine, _moved(examples, places), labels, group, known)
         found, raised = _tried(engine.name, group, differs)
-        now = raised or _of_all(group, found or "")
-        reason = reason or now
-        if raised or not now:
-            return reason if raised else ""
+        here = raised or _of_all(group, found or "")
+        if not here:
+            return ""
+        reason = reason or here
+        if raised:
+            break
     return reason
 
 

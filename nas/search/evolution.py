@@ -41,8 +41,8 @@ class Evolution(Search):
 
 
 class Final(Evolution):
-    """As `Evolution`, but errors are compared as the trials ended, whatever they trained on: so the parents
-    are those whose lineages were trained for longest, too."""
+    """As `Evolution`, but trials are compared by their best errors, however long they were trained: so the
+    parents are those whose lineages were trained for longest, too."""
 
     def choose(self, rng: random.Random, living: Sequence[Living]) -> Living:
         rivals = rng.sample(living, min(self.tournament, len(living)))

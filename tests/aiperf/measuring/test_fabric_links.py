@@ -246,7 +246,8 @@ def test_a_slow_link_has_the_figure_that_was_set_and_one_that_is_down_ends_in_ti
 @pytest.mark.timeout(600)
 def test_with_links_at_a_tenth_the_coupled_share_falls_as_the_formula_says() -> None:
     """What a coupled step takes besides is measured with the fast links: it depends on the processor, which
-    other programs share."""
+    other programs share. They may interrupt the all-reduce, too, so the formula is given the rate that was
+    set: two ranks send their gradients once each."""
     control, rest, shares = LANGUAGE.control.smaller, 0.0, list[float]()
     assert control is not None
     with shaped([100, 100]) as hosts:
@@ -254,10 +255,10 @@ def test_with_links_at_a_tenth_the_coupled_share_falls_as_the_formula_says() -> 
             for name in hosts.ports:
                 hosts.shape(name, megabits)
             found = measured(hosts, 2, 120.0)
-            share, seconds = coupled_share(found), reduce_seconds(found, gradient_bytes(control))
+            share, seconds = coupled_share(found), gradient_bytes(control) / (megabits * 1e6 / 8)
             assert found.coupled is not None
             assert share is not None, found.coupled.reason
-            assert seconds is not None
+            assert 0.8 * seconds < (reduce_seconds(found, gradient_bytes(control)) or 0.0) < 2 * seconds
             step = found.ranks * found.coupled.batch_size / found.coupled.uncoupled_per_second
             if shares:
                 assert share == pytest.approx(expected_share(step, seconds, rest), rel=0.2), (found, rest)

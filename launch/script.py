@@ -222,6 +222,8 @@ def _run(scheduler: Scheduler, launcher: Launcher, job: Job) -> list[str]:
         "    run=",
         "    # A launcher may return 0 when its job is preempted; a complete run has a test at its end.",
         f"    ((code)) || tail -n 1 {_journal(scheduler, job)} | grep -q {quote(COMPLETE)} || code=75",
+        "    # A warning kills a rank whose libraries are still being loaded; MPICH returns the bare signal.",
+        "    [[ -z $warned ]] || ((code % 128 != $(kill -l USR1))) || code=75",
         *_lost_code(scheduler, launcher, job),
         *_pretended_code(launcher, job),
         "fi",

@@ -157,6 +157,11 @@ ENDS: Mapping[str, dict[str, Any]] = {
     "warned while doctor looks": {"DOCTOR": "kill -USR1 $PPID; exit 1"},
     "failed by doctor": {"DOCTOR": "exit 1"},
     "warned": {"RUN": "trap 'exit 75' USR1; kill -USR1 $PPID; while :; do /bin/sleep 0.1; done"},
+    "warned before Python handles it": {"RUN": "kill -USR1 $PPID; while :; do /bin/sleep 0.1; done"},
+    "warned, and the launcher returns the bare signal": {
+        "RUN": "trap 'exit 10' USR1; kill -USR1 $PPID; while :; do /bin/sleep 0.1; done"
+    },
+    "killed by a signal without a warning": {"RUN": "kill -USR1 $$"},
     "warned between two sizes": {
         "job": Job(2, 1, sizes=(1, 2)),
         "DOCTOR": "[[ -e runs/aiperf-hpc-7/1 ]] && kill -USR1 $PPID; exit 0",

@@ -35,6 +35,8 @@ FEW = 16
 """Examples of the step in higher precision, unless a CPU makes it in fp64. A step of a whole batch in fp32
 would take long, and twice the memory of the one in 16 bits."""
 
+SMALLER = 16.0
+"""Divisor of the factor of the loss in fp16, as long as gradients overflow."""
 LEAST = 1e-30
 """Size of a gradient that is divided by, at least."""
 
@@ -91,28 +93,29 @@ def prepare_and_check(
     the group as it does in any step.
     """
 
-    # The eager step comes before the preparation, and frees its memory: a graph keeps its own.
-    first = _made(eager, examples, labels) if eager.is_wrapped else None
+    with _factor_restored(eager.passes.scaler):
+        # The eager step comes before the preparation, and frees its memory: a graph keeps its own.
+        first = _eager_step(eager, examples, labels) if eager.is_wrapped else None
 
-    def prepared() -> tuple[Expected, Engine]:
-        by_eager = first or _made(eager, examples, labels)
-        expected, engine = (by_eager, _precise(eager, examples, labels)), _engine(kind, eager)
-        with unchanged(eager.passes):
-            engine.prepare(examples.flip(0), labels.flip(0))
-        return expected, engine
+        def prepared() -> tuple[Expected, Engine]:
+            by_eager = first or _eager_step(eager, examples, labels)
+            expected, engine = (by_eager, _precise(eager, examples, labels)), _engine(kind, eager)
+            with unchanged(eager.passes):
+                engine.prepare(examples.flip(0), labels.flip(0))
+            return expected, engine
 
-    made, reason = _tried(kind.name, group, prepared)
-    if made is None or reason:
-        return eager, reason
-    expected, engine = made
-    if eager.is_wrapped:  # only once: what its steps raise ends the group, and memory may be short by now
-        reason = _of_all(group, _differs(eager, engine, examples, labels, group, expected))
-    else:
-        reason = _differs_always(eager, engine, examples, labels, group, expected)
-    if reason:
-        engine.release()
-        return eager, reason
-    return engine, ""
+        made, reason = _tried(kind.name, group, prepared)
+        if made is None or reason:
+            return eager, reason
+        expected, engine = made
+        if eager.is_wrapped:  # only once: what its steps raise ends the group, and memory may be short by now
+            reason = _of_all(group, _differs(eager, engine, examples, labels, group, expected))
+        else:
+            reason = _differs_always(eager, engine, examples, labels, group, expected)
+        if reason:
+            engine.release()
+            return eager, reason
+        return engine, ""
 
 
 def _differs_always(
@@ -148,7 +151,7 @@ def _differs(
     expected: Expected | None,
 ) -> str:
     """How the engine's step differs from the expected one on this rank; empty if it does not."""
-    by_eager, precise = expected or (_made(eager, examples, labels), _precise(eager, examples, labels))
+    by_eager, precise = expected or (_eager_step(eager, examples, labels), _precise(eager, examples, labels))
     if eager.is_wrapped:
         precise = _over_group(precise, group)
     return _compared(BOUNDS[eager.passes.format], precise, by_eager, _made(engine, examples, labels))
@@ -187,10 +190,11 @@ def difference(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -
     `other` is prepared on the same examples in another order, so that a step that ignores its examples is
     detected. Statistics and the random state are restored, gradients are removed. Raises what `other` raises.
     """
-    by_eager, precise = _made(eager, examples, labels), _precise(eager, examples, labels)
-    with unchanged(eager.passes):
-        other.prepare(examples.flip(0), labels.flip(0))
-    return _compared(BOUNDS[eager.passes.format], precise, by_eager, _made(other, examples, labels))
+    with _factor_restored(eager.passes.scaler):
+        by_eager, precise = _eager_step(eager, examples, labels), _precise(eager, examples, labels)
+        with unchanged(eager.passes):
+            other.prepare(examples.flip(0), labels.flip(0))
+        return _compared(BOUNDS[eager.passes.format], precise, by_eager, _made(other, examples, labels))
 
 
 def _engine(kind: type[Engine], eager: Engine) -> Engine:
@@ -260,6 +264,27 @@ def _doubled(network: Network) -> Iterator[None]:
         network.float()
 
 
+def _eager_step(eager: Engine, examples: Tensor, labels: Tensor) -> StepResult:
+    """The eager step. In fp16 the factor of the loss is lowered until no gradient overflows, because infinite
+    ones can be compared with nothing; `_factor_restored` ends that."""
+    made, scaler = _made(eager, examples, labels), eager.passes.scaler
+    while scaler.is_enabled() and scaler.get_scale() > 1 and not isfinite(_norm(made[1].values())):
+        scaler.update(scaler.get_scale() / SMALLER)
+        made = _made(eager, examples, labels)
+    return made
+
+
+@contextlib.contextmanager
+def _factor_restored(scaler: torch.amp.GradScaler) -> Iterator[None]:
+    """A context after which the factor of the loss is what it was."""
+    before = scaler.get_scale()
+    try:
+        yield
+    finally:
+        if scaler.get_scale() != before:
+            scaler.update(before)
+
+
 def _made(engine: Engine, examples: Tensor, labels: Tensor) -> StepResult:
     tensors = engine.passes.network.tensors()
     with unchanged(engine.passes):
@@ -317,7 +342,7 @@ def _beyond(
             return f"the gradient of {name} has the strides {strides} instead of {gradient.stride()}"
     wanted, loss = float(expected[0]), float(found[0])
     if not all(isfinite(_norm(each[1].values())) for each in (expected, by_eager)):
-        return ""  # an overflow, which the scaler handles: there is nothing to compare with
+        return ""  # whatever the factor of the loss: there is nothing to compare with
     if not abs(loss - wanted) <= times["tensor"] * rounding.loss + bound * max(1.0, abs(wanted)):
         return f"the loss is {loss:.6g} instead of {wanted:.6g}"
     size, rounded = _norm(expected[1].values()), rounding.whole

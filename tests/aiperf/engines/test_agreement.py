@@ -85,6 +85,19 @@ def test_a_step_that_differs_is_told(said: str, format: str) -> None:
     assert difference(Engine(passes), wrong_by(CHANGES[said])(passes), *batch_of(SEED, 8)).startswith(said)
 
 
+@pytest.mark.parametrize("said", ["the gradient of classifier.bias is", "the loss is"])
+def test_a_step_in_fp16_is_compared_although_its_gradients_overflow_at_first(said: str) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
+    eager = Engine(replace(passes_of(SEED, format="fp16"), scaler=scaler))
+    batch = batch_of(SEED, 8)
+    assert not all(tensor.isfinite().all() for tensor in _made(eager, *batch)[1].values())
+    assert difference(eager, Engine(eager.passes), *batch) == ""
+    assert difference(eager, wrong_by(CHANGES[said])(eager.passes), *batch).startswith(said)
+    _, reason = prepare_and_check(wrong_by(CHANGES[said]), eager, *batch, Solo())
+    assert reason.startswith(said)
+    assert scaler.get_scale() == 2.0**24
+
+
 def step_of(**gradients: Tensor) -> StepResult:
     return torch.tensor(1.0), gradients
 

@@ -203,7 +203,7 @@ def told(scene: Scene = Scene()) -> list[Timed]:
     return list(_simulated(scene))
 
 
-@cache  # the same few runs are told many times in a process
+@cache  # the same few runs are made many times in a process
 def _simulated(scene: Scene) -> list[Timed]:
     return Simulation(scene).run()
 

@@ -35,7 +35,7 @@ FEW = 16
 """Examples of the step in higher precision, unless a CPU makes it in fp64. A step of a whole batch in fp32
 would take long, and twice the memory of the one in 16 bits."""
 
-SMALLER = 16.0
+FACTOR_STEP = 16.0
 """Divisor of the factor of the loss in fp16, as long as gradients overflow."""
 LEAST = 1e-30
 """Size of a gradient that is divided by, at least."""
@@ -269,7 +269,7 @@ def _eager_step(eager: Engine, examples: Tensor, labels: Tensor) -> StepResult:
     ones can be compared with nothing; `_factor_restored` ends that."""
     made, scaler = _made(eager, examples, labels), eager.passes.scaler
     while scaler.is_enabled() and scaler.get_scale() > 1 and not isfinite(_norm(made[1].values())):
-        scaler.update(scaler.get_scale() / SMALLER)
+        scaler.update(scaler.get_scale() / FACTOR_STEP)
         made = _made(eager, examples, labels)
     return made
 

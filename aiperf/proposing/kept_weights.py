@@ -35,8 +35,8 @@ class KeptWeights:
         self._left[number] = None
 
     def ended(self, number: int, parent: int | None) -> list[int]:
-        """A trial has ended for good, after the search was told. Returns the trials whose weights no child
-        will read any more."""
+        """A trial has ended for good, and the search has its result. Returns the trials whose weights no
+        child will read any more."""
         unread = [number]
         if number in self._living:
             self._lived.append(number)

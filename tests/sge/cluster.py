@@ -221,7 +221,7 @@ def text(path: Path) -> str:
 
 
 def wait_until(happened: Callable[[], bool], told: Callable[[], str]) -> None:
-    """Waits for something. Fails with what is told."""
+    """Waits for something. Fails with what the cluster says."""
     until = time.monotonic() + WAIT_SECONDS
     while not happened():
         assert time.monotonic() < until, told()

@@ -202,7 +202,7 @@ def test_weights_of_living_parents_are_needed() -> None:
 
 
 class Listening(Untuned):
-    """Remembers what it is told."""
+    """Remembers what it hears."""
 
     def __init__(self) -> None:
         super().__init__(1, SPACE)

@@ -118,7 +118,7 @@ def world(wire: Wire, files: RunFiles) -> MpiWorld:
 
 
 def heard(world: MpiWorld) -> object:
-    """What the master is told when all that was on its way has arrived."""
+    """What the master has heard when all that was on its way has arrived."""
     return next(filter(None, (world.receive(0) for _ in range(10))), None)
 
 

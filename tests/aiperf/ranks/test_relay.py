@@ -22,7 +22,7 @@ TOLD = Evaluated(7, Classified(2, 1), 0.1)
 
 
 class Worker:
-    """Writes down what it is told; says `says`, then nothing, or dies when that is None."""
+    """Writes down what it hears; says `says`, then nothing, or dies when that is None."""
 
     says: ClassVar[deque[FromGroup | None]] = deque()
     started: ClassVar[list[Worker]] = []

@@ -757,7 +757,7 @@ def test_what_only_replay_or_a_signature_catches(logs: RunFiles) -> None:
 
 
 def test_all_batches_together_only_the_ranks_own_logs_and_the_devices_know(logs: RunFiles) -> None:
-    """Every batch, and all that is told of it, twice as large: as many steps, twice the operations."""
+    """Every batch, and all that is reported of it, twice as large: as many steps, twice the operations."""
 
     def opened(event: Opened) -> Event:
         training = event.config.training

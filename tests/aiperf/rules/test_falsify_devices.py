@@ -208,7 +208,7 @@ HONEST: dict[str, list[Edit]] = {
         of(THREE_GROUPS, placed("node1", "GPU-{}", visible=3)),
     ],
     "measurements": [with_products(t1=ONE, t2=TWO)],
-    "times": [said(Ended, age_seconds=0.0)],  # news may be told at once
+    "times": [said(Ended, age_seconds=0.0)],  # news may be reported at once
 }
 
 

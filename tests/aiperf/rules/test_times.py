@@ -120,7 +120,7 @@ def of_one_trial(change: Callable[[float, Event], Timed]) -> Edit:
 
 
 def held_up(t: float, event: Event) -> Timed:
-    """A cable is pulled for 20 s; then all that was done meanwhile is told at once."""
+    """A cable is pulled for 20 s; then all that was done meanwhile is reported at once."""
     return moved(t, event, max(0.0, FIRST + 20.0 - t) if t > FIRST else 0.0)
 
 

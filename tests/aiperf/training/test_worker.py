@@ -186,7 +186,7 @@ def test_a_trial_from_its_first_step_to_its_kept_weights(tmp_path: Path) -> None
 def test_a_trial_has_the_threads_that_are_best_for_it_and_says_so(
     tmp_path: Path, faster: float, threads: int
 ) -> None:
-    """Here in a group that was started again, which is told what it had measured."""
+    """Here in a group that was started again, which gets what it had measured."""
     before = torch.get_num_threads()
     timed = tuple(TimedStep(TYPICAL, count, "eager", took, 5) for count, took in ((1, 0.1), (2, faster)))
     try:

@@ -40,13 +40,13 @@ def llama_4x128(input: Shape = (256,), classes: int = 256) -> Graph:
 
 
 def llama_1x64(input: Shape = (256,), classes: int = 256) -> Graph:
-    """The seed of a search of two minutes on a CPU: one block, 2 heads of 32, width 64, each head with its
-    own keys. Larger networks that are trained for so short a time learn less: docs/search.md."""
+    """The smallest: one block, 2 heads of 32, width 64, each head with its own keys."""
     return llama(input, classes, blocks=1, heads=2, groups=2, width=64, hidden=192)
 
 
 def llama_2x64(input: Shape = (256,), classes: int = 256) -> Graph:
-    """`llama_1x64` with 2 blocks."""
+    """`llama_1x64` with 2 blocks: the seed of a search of two minutes on a CPU. Larger networks that are
+    trained for so short a time learn less: docs/search.md."""
     return llama(input, classes, blocks=2, heads=2, groups=2, width=64, hidden=192)
 
 

@@ -110,9 +110,12 @@ def test_rows_and_columns_are_crossed() -> None:
 
 
 def test_new_heads_stand_where_old_ones_keep_their_group() -> None:
-    parent = standard("plain")
-    for morphism in proposals(parent, MoreHeads, 20):
-        assert isinstance(morphism, MoreHeads)
-        assert (morphism.heads, morphism.groups) in {(6, 2), (6, 3)}
-    assert {morphism.groups for morphism in proposals(parent, MoreHeads, 20)} == {2, 3}  # type: ignore[attr-defined]
+    parent = WidenStream("embedding", 24, 0).apply(standard("plain"))
+    found = proposals(parent, MoreHeads, 20)
+    assert {(each.heads, each.groups) for each in found if isinstance(each, MoreHeads)} == {(6, 2), (6, 3)}
     assert {morphism.groups for morphism in proposals(standard("gated"), MoreGroups, 20)} == {2, 4}  # type: ignore[attr-defined]
+
+
+def test_heads_are_never_wider_than_the_stream_together() -> None:
+    parent = WidenStream("embedding", 23, 0).apply(standard("plain"))
+    assert not proposals(parent, MoreHeads, 20)

@@ -10,10 +10,11 @@ import pytest
 from aiperf.config import load_preset, with_overrides
 from aiperf.errors import ConfigError
 from aiperf.journal.events import Dispatched
-from aiperf.proposing.proposals import morphism_mix, proposals_version
+from aiperf.proposing.proposals import morphism_mix, new_search, proposals_version
+from aiperf.run.checks import starting_graph
 from nas.morphisms import MIX
 from nas.record import encode
-from nas.search import RandomSearch
+from nas.search import Observation, RandomSearch
 from nas.search_names import OWN_SEARCHES
 from tests.journals import Scene, told
 
@@ -42,6 +43,17 @@ def test_the_same_run_is_proposed_the_same_trials(name: str) -> None:
     assert len(proposed) > 20
     digest = sha256(json.dumps([proposals_version(scene.config), proposed]).encode()).hexdigest()
     assert digest[:16] == PINNED[name]
+
+
+def test_a_run_of_text_is_proposed_the_same_networks() -> None:
+    """Its morphisms are others."""
+    config = load_preset("text")
+    search, found = new_search(config, starting_graph(config)), []
+    for number in range(12):
+        found.append([encode(each) for each in search.ask(number, number).morphisms])
+        search.tell(Observation(number, 1000, ((1000, 0.5 - number / 100),)))
+    digest = sha256(json.dumps([proposals_version(config), found]).encode()).hexdigest()
+    assert digest[:16] == "b59e5c1d973a4853"
 
 
 def test_a_search_has_a_version_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

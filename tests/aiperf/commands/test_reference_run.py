@@ -98,5 +98,5 @@ def test_a_job_that_is_too_short_is_refused(tmp_path: Path, monkeypatch: pytest.
 def test_a_run_of_text_is_rehearsed_as_it_was(typed: Typed) -> None:
     words = ("--like", ROOT / "tests/recorded/language", "--dry-run", "--examples-per-second", 500)
     assert typed("run", *words, "--device", "cpu") == 0, typed.err
-    assert "language: same configuration; data, devices and ranks are those of this machine\n" in typed.err
+    assert "language: proposals are those of version 3 of the search, there 2; data, devices" in typed.err
     assert "data ..................... text, windows of 256 bytes: " in typed.out

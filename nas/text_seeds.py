@@ -40,7 +40,7 @@ def llama_4x128(input: Shape = (256,), classes: int = 256) -> Graph:
 
 
 def llama_1x64(input: Shape = (256,), classes: int = 256) -> Graph:
-    """The smallest: one block, 2 heads of 32, width 64, each head with its own keys."""
+    """The smallest seed: one block, 2 heads of 32, width 64, each head with its own keys."""
     return llama(input, classes, blocks=1, heads=2, groups=2, width=64, hidden=192)
 
 

@@ -45,9 +45,12 @@ class Switch:
         self.ip("link", "set", "dev", self.ports[host], "nomaster")
 
     def shape(self, host: str, megabits: float) -> None:
-        """Limits the link of a host in both directions, also one that was limited before. The queue holds what
-        it sends in 3 s, as much as a connection may have on its way: one of 100 ms dropped thousands of packets
-        at 10 Mbit/s, which were sent again, so that a link had at times two thirds of its rate."""
+        """Limits the link of a host in both directions, also one that was limited before.
+
+        The queue holds what is sent in 3 s, as much as a connection may have on its way. One of 100 ms
+        dropped thousands of packets at 10 Mbit/s, which were sent again: the link then had 0.7 of its rate at
+        times.
+        """
         for space, device in ((host, CABLE), ("switch", self.ports[host])):
             words = ("tbf", "rate", f"{megabits}mbit", "burst", "64kb", "latency", "3s")
             run("tc", "-n", self.space(space), "qdisc", "replace", "dev", device, "root", *words)

@@ -26,7 +26,8 @@ ROUNDINGS: Mapping[str, float] = {"whole": 2.0, "tensor": 6.0}
 """Additional difference that is allowed, as a multiple of the difference between the eager step and one in
 higher precision, for all gradients together and for each tensor's. In bf16 the gradients of deep networks are
 off by a tenth; in fp32 a sum over many examples loses digits. If the step is compared with the eager one
-instead of the precise one, once more is allowed, because both are rounded."""
+instead of the precise one, once more is allowed, because both are rounded. The largest multiples that were
+seen are 1.2 and 3.1 (docs/limits.md)."""
 NUM_BATCHES = 3
 """Number of batches on which a step must differ before its engine is refused. An activation close to 0 may be
 rounded to either side of it, which changes a part of the gradient: of 48 batches of random examples, torch's
@@ -36,9 +37,11 @@ FEW = 16
 would take long, and twice the memory of the one in 16 bits."""
 
 FACTOR_STEP = 16.0
-"""Divisor of the factor of the loss in fp16, as long as gradients overflow."""
+"""Divisor of the factor of the loss in fp16, as long as gradients overflow. From the 2^13 of a trial, at most
+four more steps are made."""
 LEAST = 1e-30
-"""Size of a gradient that is divided by, at least."""
+"""Size of a gradient that is divided by, at least. It keeps a gradient that is exactly zero from a division
+by zero."""
 
 ELSEWHERE = "on another rank of its group"
 """Reason on the ranks on which nothing failed; the rank on which it did knows more."""
@@ -54,7 +57,8 @@ class Precise:
 
     exact: StepResult
     rounded: StepResult | None = None
-    """The eager step of the same few examples, which shows how far rounding takes a step."""
+    """The eager step of the same few examples, which shows how far rounding takes a step. None if `exact` has
+    the whole batch."""
 
 
 Expected = tuple[StepResult, Precise | None]
@@ -84,13 +88,14 @@ class Collectives(Protocol):
 def prepare_and_check(
     kind: type[Engine], eager: Engine, examples: Tensor, labels: Tensor, group: Collectives
 ) -> tuple[Engine, str]:
-    """An engine of that kind, prepared and checked, and an empty reason; or the eager one, and the reason
-    why no rank of the group uses the engine.
+    """An engine of that kind, prepared and checked, and an empty reason; or the eager one, and the reason why
+    no rank of the group uses the engine.
 
     A compiler, or a library that is captured, may raise anything, which is then the reason. As long as one
     rank may fail alone, no other rank waits for it: the preparation uses no collectives, and afterwards all
     ranks agree. The steps of a wrapped network do use collectives: what they raise is raised here, and ends
-    the group as it does in any step.
+    the group as it does in any step. `examples` and `labels` are the first batch of the trial. The engine is
+    prepared with them in another order, so that a captured step that ignores its inputs is detected.
     """
 
     with _factor_restored(eager.passes.scaler):
@@ -122,7 +127,8 @@ def _differs_always(
     eager: Engine, engine: Engine, examples: Tensor, labels: Tensor, group: Collectives, expected: Expected
 ) -> str:
     """How the engine's step differs on this batch, if it also differs on other ones, on any rank; or what it
-    raised. Empty if it agrees on one of them."""
+    raised. Empty if it agrees on one of them. The number of rounds is the same on all ranks, because they
+    agree on each result before the next one."""
     reason = ""
     for places in range(NUM_BATCHES):
         known = None if places else expected
@@ -139,6 +145,7 @@ def _differs_always(
 
 def _moved(examples: Tensor, places: int) -> Tensor:
     """Other examples of the same kind and layout: each moved along its last dimension."""
+    # `empty_like` keeps the strides of the examples; a captured or compiled step may depend on them.
     return torch.empty_like(examples).copy_(examples.roll(places, -1)) if places else examples
 
 
@@ -175,7 +182,8 @@ def prepare_only(
 
 def prepare_again(engine: Engine, examples: Tensor, labels: Tensor, group: Collectives) -> str:
     """Prepares an engine again after the group has moved its network's tensors. Returns the reason why it can
-    make no further steps, on any rank; empty if it can."""
+    make no further steps, on any rank; empty if it can. `examples` and `labels` are a batch of the usual
+    shape."""
 
     def again() -> None:
         with unchanged(engine.passes):
@@ -198,13 +206,16 @@ def difference(eager: Engine, other: Engine, examples: Tensor, labels: Tensor) -
 
 
 def _engine(kind: type[Engine], eager: Engine) -> Engine:
+    """An engine of that kind for the same passes. It steps through the wrapped module if the eager one does,
+    so that its gradients are averaged over the group too."""
     engine = kind(eager.passes)
     engine.module = eager.module if eager.is_wrapped else engine.module
     return engine
 
 
 def _tried(name: str, group: Collectives, work: Callable[[], Work]) -> tuple[Work | None, str]:
-    """The result of the work, and the reason why it failed on any rank of the group; empty if it did not."""
+    """The result of the work, and the reason why it failed on any rank of the group; empty if it did not.
+    Whatever is raised becomes a reason: a compiler and a capture are foreign code."""
     found, reason = None, ""
     try:
         found = work()
@@ -216,6 +227,7 @@ def _tried(name: str, group: Collectives, work: Callable[[], Work]) -> tuple[Wor
 
 def _of_all(group: Collectives, reason: str) -> str:
     """The reason of this rank, or a note that another rank has one; empty if none has."""
+    # A collective: every rank of the group calls this function equally often.
     (failing,) = group.total(int(bool(reason)))
     return reason or (ELSEWHERE if failing else "")
 
@@ -286,6 +298,8 @@ def _factor_restored(scaler: torch.amp.GradScaler) -> Iterator[None]:
 
 
 def _made(engine: Engine, examples: Tensor, labels: Tensor) -> StepResult:
+    """The loss of one step and its gradients, as copies: a graphed step writes the next ones to the same
+    memory."""
     tensors = engine.passes.network.tensors()
     with unchanged(engine.passes):
         loss = engine.step(examples, labels).clone()
@@ -312,6 +326,8 @@ def _compared(bound: float, precise: Precise | None, by_eager: StepResult, found
 
 
 def _rounding(exact: StepResult, rounded: StepResult) -> Rounding:
+    """The distances between two steps of the same examples: the absolute difference of the losses, and the
+    Euclidean norms of the differences of the gradients."""
     apart = {name: float((rounded[1][name] - tensor).norm()) for name, tensor in exact[1].items()}
     whole = sqrt(sum(each**2 for each in apart.values()))
     return Rounding(abs(float(rounded[0]) - float(exact[0])), apart, whole)
@@ -332,11 +348,17 @@ def _beyond(
     found: StepResult,
 ) -> str:
     """How a step differs from the expected one, if it is allowed the rounding `more` often than ROUNDINGS
-    says. Comparisons are written as `not … <= …`, so that NaN counts as a difference."""
+    says. Comparisons are written as `not … <= …`, so that NaN counts as a difference.
+
+    `bound` is relative to the size of a gradient, or to the loss, if that is more than 1. `by_eager` says
+    which strides the gradients must have.
+    """
     times = {part: each + more for part, each in ROUNDINGS.items()}
     if expected[1].keys() != found[1].keys():
         return f"gradients of {len(found[1])} tensors instead of {len(expected[1])}"
     for name, gradient in by_eager[1].items():
+        # A norm does not see strides, but a fused optimizer computes wrong weights from a gradient that has
+        # others.
         if not has_layout_of(gradient, found[1][name]):
             strides = found[1][name].stride()
             return f"the gradient of {name} has the strides {strides} instead of {gradient.stride()}"
@@ -361,6 +383,7 @@ def _beyond(
 
 
 def _distance(one: StepResult, other: StepResult) -> float:
+    """The Euclidean distance of all gradients of two steps as one vector."""
     return _norm(one[1][name] - tensor for name, tensor in other[1].items())
 
 

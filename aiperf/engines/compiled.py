@@ -31,7 +31,8 @@ wrote, whereas a search makes a new network in every trial."""
 
 class Compiled(Engine):
     """Runs the code that torch.compile generates for the network, forward and backward. It takes seconds to
-    minutes to be ready, so it pays for long trials only."""
+    minutes to be ready, so it pays for long trials only. Steps of one shape are compiled; a last smaller
+    batch of an epoch is eager."""
 
     name: ClassVar[str] = "compiled"
     is_made_anew: ClassVar[bool] = True
@@ -41,6 +42,7 @@ class Compiled(Engine):
         _allow_many()
         os.environ[CACHE] = str(_cache())
         # Whole graphs only: if something cannot be compiled, torch must raise, and not run parts eagerly.
+        # `dynamic=False`: code for one fixed shape, as all batches but the last of an epoch have it.
         compiled = torch.compile(passes.network, fullgraph=True, dynamic=False)
         self.bare = self.module = cast(nn.Module, compiled)
         self._shape = torch.Size()
@@ -73,7 +75,7 @@ class Compiled(Engine):
 
 def _cache() -> Path:
     """The folder of inductor's cache, to which no other user can write. Raises NotOurs, or OSError if it
-    cannot be created."""
+    cannot be created. Inductor loads compiled code from it."""
     stated = variables.raw(os.environ, CACHE)
     return make_private(Path(stated) if stated else temporary_folder() / "torchinductor", OTHERS_WRITE)
 
@@ -87,10 +89,11 @@ def _allow_many() -> None:
 
 
 def _not_compiled() -> AbstractContextManager[None]:
+    """A context in which the compiled module runs eagerly, without being compiled for another shape."""
     stance: AbstractContextManager[None] = torch.compiler.set_stance("force_eager")
     return stance
 
 
 def compilers(environment: Mapping[str, str]) -> list[str]:
-    """Commands of C++ compilers, the user's first."""
+    """Commands of C++ compilers, the user's first. They need not be installed."""
     return list(filter(None, (variables.word(environment, "CXX"), "g++", "clang++")))

@@ -1,4 +1,8 @@
-"""The interface of an engine, which makes the passes of a training step, and the eager engine."""
+"""The interface of an engine, which makes the passes of a training step, and the eager engine.
+
+An engine only computes gradients; the optimizer's step, the scaler's update and the averaging by Horovod are
+the trial's (`aiperf.training.train`).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ from nas.modules import Network
 
 
 def placed(graph: Graph, weights: Mapping[str, Any], device: Device) -> Network:
-    """The network of an architecture on a device, with its weights and statistics by "node.tensor"."""
+    """The network of an architecture on a device, with its weights and statistics by "node.tensor". Raises
+    ValueError if the weights are of another architecture."""
     network = Network(graph)
     network.load(weights)
     network.place(device.torch, device.layout)
@@ -38,7 +43,8 @@ class Passes:
     """What the network is trained to make small."""
 
     def loss(self, module: nn.Module, examples: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss of a batch by `module`, which computes as the network does."""
+        """The mean loss of a batch by `module`, which computes as the network does: a scalar (). Layers and
+        objective are computed under autocast."""
         with self.device.autocast(self.format):
             return self.objective.loss(module(examples), labels)
 
@@ -57,6 +63,7 @@ def unchanged(passes: Passes) -> Iterator[None]:
     network, device = passes.network, passes.device.torch
     tensors = network.tensors().items()
     statistics = {name: tensor.clone() for name, tensor in tensors if not tensor.requires_grad}
+    # `fork_rng` always keeps the state of the CPU; the list only names further devices.
     devices = [] if device.type == "cpu" else [device.index]
     try:
         with torch.random.fork_rng(devices, device_type="cuda" if device.type == "cpu" else device.type):
@@ -88,6 +95,7 @@ class Engine:
 
     @property
     def is_wrapped(self) -> bool:
+        """Whether gradients are averaged over a group by the hooks of the module itself, as in DDP."""
         return self.module is not self.bare
 
     @classmethod
@@ -119,11 +127,15 @@ class Engine:
 
     def step(self, examples: Tensor, labels: Tensor) -> Tensor:
         """Computes the gradients of the batch, multiplied by the scaler's factor; returns the loss, shape (),
-        detached."""
+        detached.
+
+        Gradients are left in `grad` of the parameters. They are not yet divided by the factor, and in a group
+        with Horovod not yet averaged.
+        """
         loss = self.passes.loss(self.module, examples, labels)
         self.passes.network.zero_grad(set_to_none=True)
         self.passes.scaler.scale(loss).backward()
         return loss.detach()
 
     def release(self) -> None:
-        """Frees what it holds in addition to the network."""
+        """Frees what it holds in addition to the network. It makes no step afterwards."""

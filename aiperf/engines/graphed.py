@@ -37,14 +37,17 @@ class Graphed(Engine):
         self._examples, self._labels = torch.empty(0), torch.empty(0)
         self._loss = torch.empty(0)
         self._gradients: list[Tensor] = []
+        # Whether parameters get the captured gradients themselves, or copies.
         self._lends = True
 
     @classmethod
     def why_not(cls, device: Device) -> str:
+        """Reason why the device's steps cannot be captured, which it knows of itself; empty if they can."""
         return device.why_not_captured
 
     @classmethod
     def begins(cls, wrapped: bool) -> int:
+        """Index of the first captured step, after those of DDP that PyTorch requires to be eager."""
         return WARM_UP_WRAPPED if wrapped else 0
 
     def prepare(self, examples: Tensor, labels: Tensor) -> None:
@@ -66,10 +69,16 @@ class Graphed(Engine):
 
     def step(self, examples: Tensor, labels: Tensor) -> Tensor:
         """Replays the captured step; a last smaller batch of an epoch is eager, because a graph has one
-        shape."""
+        shape.
+
+        The loss is a copy, because the next replay overwrites it. The gradients are those of the graph's own
+        memory, unless others may change them.
+        """
         if examples.shape != self._examples.shape:
             return super().step(examples, labels)
         assert self._capture is not None
+        # Replays read what is at the captured addresses, so the batch is copied there, in the order of the
+        # stream.
         self._examples.copy_(examples, non_blocking=True)
         self._labels.copy_(labels, non_blocking=True)
         self._capture.replay()

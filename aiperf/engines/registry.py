@@ -33,6 +33,7 @@ class FusedGraphed(Graphed):
 
     @classmethod
     def why_not(cls, device: Device) -> str:
+        """Reason why the fused steps, or the capture, cannot be used."""
         return Fused.why_not(device) or super().why_not(device)
 
     def _with_hooks(self) -> None:
@@ -48,6 +49,8 @@ class FusedGraphed(Graphed):
 KINDS: Mapping[str, type[Engine]] = {
     kind.name: kind for kind in (Engine, Fused, Graphed, FusedGraphed, Compiled)
 }
+"""The engines by the name that `training.step` has for them; "auto" is none of them, but a choice among
+them."""
 
 
 OVER_GROUP = "batch norms that take their statistics over a group are in eager steps only"
@@ -72,7 +75,7 @@ def refuse_unusable(
     seed: Graph, device: Device, training: TrainingConfig, ranks: int, measured: str = ""
 ) -> None:
     """Raises WorldError if `training.step` names an engine that cannot be used. `measured` is a reason that
-    was found by trying it."""
+    was found by trying it. "auto" never raises: it leaves out what cannot be used."""
     step = training.step
     if step != AUTO_STEP and (reason := why_not(step, seed, device, training, ranks) or measured):
         raise WorldError(f"training.step is {step}, but {reason}; use --step auto")

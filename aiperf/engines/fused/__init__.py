@@ -31,7 +31,8 @@ BACKENDS: Mapping[str, Backend] = {backend.kind: backend for backend in (IN_C, I
 
 class Fused(Engine):
     """Makes the same steps with fewer passes over memory. The kernels are the same for all networks, so steps
-    are compared with eager ones before the span only."""
+    are compared with eager ones before the span only. The network is copied with another plan and keeps its
+    tensors, so whatever saves, loads or optimizes them is unchanged."""
 
     name: ClassVar[str] = "fused"
 
@@ -41,13 +42,16 @@ class Fused(Engine):
 
     @classmethod
     def answering(cls, network: Network) -> Network:
+        """The network with a fused plan, sharing all tensors with the given one. Raises Unfit as `fuse`
+        does."""
         fused = copy.copy(network)
         fuse(fused, BACKENDS[next(network.parameters()).device.type])
         return fused
 
     def prepare(self, images: Tensor, labels: Tensor) -> None:
         """Checks on a few images that the kernels support the inputs of each step, and compiles those that
-        are not compiled yet. Raises Unfit."""
+        are not compiled yet. Raises Unfit. The images are a batch (batch, channels, height, width), or bytes
+        of text (batch, positions)."""
         loss = self.passes.loss(self.bare, images[:FEW], labels[:FEW])
         if BACKENDS[images.device.type].compiles:
             # Not `backward`, which would call the hooks that send gradients to other ranks.
@@ -55,6 +59,8 @@ class Fused(Engine):
 
     @classmethod
     def why_not(cls, device: Device) -> str:
+        """Reason why there are no kernels for this device; empty if there are. On a CPU they are compiled
+        here, which takes some seconds the first time."""
         if device.kind == IN_C.kind:
             return unavailable()
         if device.kind != IN_TRITON.kind:

@@ -25,9 +25,9 @@ class Activation(IntEnum):
 
 
 class Backend(ABC):
-    """How fused steps are computed; `plan.py` decides what is fused. All images are (batch, channels, height,
-    width) with the channels last in memory; their gradients and all that is returned are laid out so, too.
-    Sequences are (batch, positions, features), contiguous; a row is one position of one of them."""
+    """How fused steps are computed; `fusing.py` decides what is fused. All images are (batch, channels,
+    height, width) with the channels last in memory; their gradients and all that is returned are laid out so,
+    too. Sequences are (batch, positions, features), contiguous; a row is one position of one of them."""
 
     kind: ClassVar[str]
     """Kind of device on which its tensors are."""
@@ -47,7 +47,8 @@ class Backend(ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Called before a network is rewritten."""
+        """Called before a network is rewritten. What it sets up is for the whole process, and it is called
+        for each network."""
 
     @abstractmethod
     def normalise(
@@ -78,7 +79,8 @@ class Backend(ABC):
 
     @abstractmethod
     def gate(self, images: Tensor, gates: Tensor) -> Tensor:
-        """Images (batch, channels, height, width), each channel times its gate (batch, channels)."""
+        """Images (batch, channels, height, width), each channel times its gate (batch, channels). `gates` are
+        applied as they are; the sigmoid is the caller's."""
 
     @abstractmethod
     def gate_backward(
@@ -88,17 +90,20 @@ class Backend(ABC):
 
     @abstractmethod
     def mean(self, images: Tensor) -> Tensor:
-        """The mean of each channel of each image, (batch, channels)."""
+        """The mean of each channel of each image, (batch, channels). Its format is that of the images."""
 
     @abstractmethod
     def mean_backward(self, gradient: Tensor, shape: torch.Size) -> Tensor:
-        """The gradient of images with that shape."""
+        """The gradient of images with that shape. `gradient` is (batch, channels), and each pixel gets 1 /
+        (height · width) of it."""
 
     @abstractmethod
     def normalise_rows(
         self, values: Tensor, weight: Tensor, epsilon: float, format: torch.dtype
     ) -> tuple[Tensor, Tensor]:
-        """An RMS norm, whose result is in that format, and 1 / root mean square of each row, (rows,)."""
+        """An RMS norm, whose result is in that format, and 1 / root mean square of each row, (rows,).
+        `values` is (batch, positions, features), `weight` (features,) in fp32, and the mean of squares is
+        over the features."""
 
     @abstractmethod
     def normalise_rows_backward(
@@ -114,8 +119,9 @@ class Backend(ABC):
 
     @abstractmethod
     def silu_product(self, z: Tensor, x: Tensor) -> Tensor:
-        """silu(z) · x."""
+        """silu(z) · x. Both are of one shape and format; silu(z) is z · sigmoid(z), which is not rounded
+        before the product."""
 
     @abstractmethod
     def silu_product_backward(self, gradient: Tensor, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Gradients of z and x."""
+        """Gradients of z and x. The gradient has their shape."""

@@ -1,4 +1,8 @@
-"""Fused steps on a CPU, by the kernels in C."""
+"""Fused steps on a CPU, by the kernels in C. Tensors are passed by address and size, so they have to be
+contiguous in the layout that `backend.py` states.
+
+The order of the arguments is that of the functions in kernels.c; `kernels.py` has their types.
+"""
 
 from __future__ import annotations
 
@@ -120,6 +124,7 @@ class InC(Backend):
         self, gradients: Sequence[Tensor], values: Tensor, weight: Tensor, inverse: Tensor
     ) -> tuple[Tensor, Tensor]:
         found = torch.empty_like(values), torch.empty_like(weight)
+        # kernels.c takes MOST_READERS addresses, and skips those that are null.
         padded = [*gradients, *[None] * (MOST_READERS - len(gradients))]
         sizes = len(inverse), values.shape[-1], _is_half(values), _is_half(gradients[0])
         call("rms_backward", *_addresses((*padded, values, weight, inverse, *found)), *sizes)
@@ -147,10 +152,12 @@ IN_C = InC()
 
 
 def _addresses(tensors: Sequence[Tensor | None]) -> list[int | None]:
+    """Addresses for the kernels; None becomes a null pointer, which says that there is no such tensor."""
     return [address(tensor) for tensor in tensors]
 
 
 def _is_half(tensor: Tensor) -> bool:
+    """Whether the kernels read 16-bit numbers: bf16 and fp32 are the only formats here."""
     return tensor.dtype == torch.bfloat16
 
 

@@ -1,5 +1,6 @@
 """What is fused: the plan of a network is rewritten so that the layers between the convolutions share passes
-over memory. A backend says how that is computed."""
+over memory. A backend says how that is computed. A plan is a list of steps in an order in which each can be
+computed; a place is an index into the tensors that they read and write, as in `nas.modules.network`."""
 
 from __future__ import annotations
 

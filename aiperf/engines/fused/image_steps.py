@@ -64,7 +64,7 @@ class Normalise:
 
     def _refuse(self, images: Tensor, residual: Tensor | None) -> None:
         """Raises Unfit for what the kernels do not support, and ValueError as torch does for one value per
-        channel."""
+        channel. Raised before any kernel runs, which would read memory that is not there."""
         norm = self.module
         refuse_unfit(images, self.backend)
         if residual is not None:
@@ -83,7 +83,7 @@ class Normalise:
 @dataclass(frozen=True, eq=False)
 class Gated:
     """A step of the plan: images (batch, channels, height, width) times 2 · sigmoid(z), with z (batch,
-    channels)."""
+    channels). At z = 0 the factor is 1, so that a new gate keeps the function of the network."""
 
     backend: Backend
     readers: int = 1
@@ -100,7 +100,8 @@ class Gated:
 
 @dataclass(frozen=True, eq=False)
 class Mean:
-    """A step of the plan: images (batch, channels, height, width) to means (batch, channels)."""
+    """A step of the plan: images (batch, channels, height, width) to means (batch, channels). The layer is
+    the global average pooling of a head or of squeeze-excite."""
 
     backend: Backend
 
@@ -113,7 +114,8 @@ class Mean:
 
 @dataclass(frozen=True)
 class Pixels:
-    """A step of the plan: every stride-th pixel, for all strided 1x1 convolutions of the same images."""
+    """A step of the plan: every stride-th pixel, for all strided 1x1 convolutions of the same images. The
+    result is (batch, channels, ⌈height / stride⌉, ⌈width / stride⌉)."""
 
     stride: tuple[int, int]
 
@@ -131,6 +133,8 @@ class OfPixels:
     module: nn.Conv2d
 
     def __call__(self, images: Tensor) -> Tensor:
+        """The convolution of pixels (batch, channels, height, width). Hooks are called by hand, because the
+        module itself is not called: it would apply its stride again."""
         for hook in self.module._forward_pre_hooks.values():  # dropout before the last layer
             (images,) = hook(self.module, (images,))
         return _pointwise(images, self.module)
@@ -161,11 +165,13 @@ def is_worth_multiplying(conv: nn.Conv2d) -> bool:
 
 
 def _is_wide(conv: nn.Conv2d) -> bool:
+    """Whether both sides have as many channels as a product was measured to need."""
     return min(conv.in_channels, conv.out_channels) >= LEAST_WIDTH
 
 
 def _pointwise(images: Tensor, conv: nn.Conv2d) -> Tensor:
-    """The 1x1 convolution of images with the channels last, without its stride."""
+    """The 1x1 convolution of images with the channels last, without its stride. In fp32 it stays a
+    convolution; `Pointwise` says why."""
     if images.dtype != torch.bfloat16 or not _is_wide(conv):
         return conv2d(images, conv.weight, conv.bias)
     return linear(images.permute(0, 2, 3, 1), conv.weight.flatten(1), conv.bias).permute(0, 3, 1, 2)
@@ -211,7 +217,8 @@ def is_worth_folding(conv: nn.Conv2d, columns: int) -> bool:
 
 def _folded(weight: Tensor) -> Tensor:
     """The folded kernel of a weight (channels out, channels in, height, width): twice the channels out and
-    in, the same height, fewer columns."""
+    in, the same height, fewer columns. The result has PIXELS · channels out, PIXELS · channels in. It is
+    computed by autograd's operations, so the weight's own gradient follows by itself."""
     channels, reads, height, width = weight.shape
     taps = weight.reshape(-1, width) @ _places(width).to(weight.dtype)
     taps = taps.view(channels, reads, height, PIXELS, PIXELS, -1).permute(3, 0, 4, 1, 2, 5)
@@ -221,8 +228,10 @@ def _folded(weight: Tensor) -> Tensor:
 @cache
 @torch.inference_mode(False)  # it is kept, and read where gradients are computed
 def _places(width: int) -> Tensor:
-    """(width, pixel out x pixel in x column): 1 where a tap of the kernel goes, else 0."""
+    """(width, pixel out x pixel in x column): 1 where a tap of the kernel goes, else 0. It depends on the
+    width alone, and is kept for all steps."""
     margin = width // 2
+    # So many folded columns on each side contain all taps.
     around = -(-margin // PIXELS)
     found = torch.zeros(width, PIXELS, PIXELS, 2 * around + 1)
     for out in range(PIXELS):
@@ -235,7 +244,8 @@ def _places(width: int) -> Tensor:
 
 
 class _Gating(torch.autograd.Function):
-    """Images times a gate for each image and channel; the gate's gradient is a sum over all pixels."""
+    """Images times a gate for each image and channel; the gate's gradient is a sum over all pixels. The
+    gradients of up to two readers are added in the same pass."""
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, gates: Tensor, step: Gated) -> tuple[Tensor, ...]:
@@ -257,6 +267,7 @@ class _Averaging(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, backend: Backend) -> Tensor:
+        # The gradient depends on the shape alone, so the images are not kept.
         ctx.shape, ctx.backend = images.shape, backend
         return backend.mean(images)
 
@@ -296,7 +307,8 @@ def _copy_pixels(
 
 
 class _Normalised(torch.autograd.Function):
-    """The merged layers as one operation of autograd."""
+    """The merged layers as one operation of autograd. It keeps the images, and in addition only what
+    `Backend.normalise` returns of the activation."""
 
     @staticmethod
     def forward(

@@ -1,5 +1,6 @@
 """The kernels: compiled for the CPU on which this process runs, once for each CPU and compiler, loaded, and
-called on torch's threads."""
+called on torch's threads. Whatever prevents that is a NotBuilt with its reason, which `unavailable` returns
+and `aiperf-hpc doctor` reports."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ from nas.modules.sequences import CausalAttention
 
 @dataclass(frozen=True, eq=False)
 class NormaliseRows:
-    """A step of the plan: an RMS norm."""
+    """A step of the plan: an RMS norm. The formula is values / sqrt(mean of squares + epsilon) · weight, over
+    the features of each position."""
 
     backend: Backend
     module: nn.RMSNorm
@@ -38,6 +39,7 @@ class NormaliseRows:
             raise Unfit(f"a fused RMS norm has at most {widest:,} features, not {values.shape[-1]:,}")
         if weight.dtype != torch.float32:
             raise Unfit(f"a fused RMS norm has a weight in fp32, not in {weight.dtype}")
+        # The product would cast the result by itself, in another pass over memory.
         is_cast = self.products_only and torch.is_autocast_enabled(self.backend.kind)
         format = torch.get_autocast_dtype(self.backend.kind) if is_cast else values.dtype
         if format not in self.backend.formats:
@@ -54,13 +56,15 @@ class Attend:
     module: CausalAttention
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """The mixed values. Raises Unfit."""
+        """What each position reads of those before it, (batch, positions, features). All three are of this
+        form; keys and values of grouped queries have fewer features. Raises Unfit."""
         width = self.module.width
         turns = self.module.turns_like(queries)
         for each in (queries, keys, values):
             _refuse_unfit(each, self.backend)
         if queries.shape[1] != turns.shape[1]:
             raise Unfit(f"fused attention is over {turns.shape[1]} positions, not {queries.shape[1]}")
+        # Only the backward pass is slow in 16 bits, so evaluation keeps the format.
         is_wide = torch.is_grad_enabled() and queries.shape[1] <= self.backend.wide_positions
         format = torch.float32 if is_wide else values.dtype
         turned = [_Turned.apply(each, turns, width, format, self.backend) for each in (queries, keys)]  # type: ignore[no-untyped-call]
@@ -69,7 +73,8 @@ class Attend:
 
     @classmethod
     def can(cls, module: object) -> bool:
-        """Whether it computes all that the module does."""
+        """Whether it computes all that the module does. Attention without rotary positions, or with a norm of
+        each head, is left to the module."""
         return (
             isinstance(module, CausalAttention) and bool(module.layer.rotary) and not module.layer.head_norm
         )
@@ -82,7 +87,7 @@ class GatedProduct:
     backend: Backend
 
     def __call__(self, z: Tensor, x: Tensor) -> Tensor:
-        """Raises Unfit."""
+        """silu(z) · x, where both are (batch, positions, features) of one format. Raises Unfit."""
         _refuse_unfit(z, self.backend)
         _refuse_unfit(x, self.backend)
         if z.dtype != x.dtype or z.shape != x.shape:
@@ -92,6 +97,8 @@ class GatedProduct:
 
 
 def _refuse_unfit(values: Tensor, backend: Backend) -> None:
+    """Raises Unfit if a sequence (batch, positions, features) has another format or device than the kernels,
+    is not contiguous, or is empty."""
     is_read = values.dtype in backend.formats and values.device.type == backend.kind
     if not (is_read and values.is_contiguous() and len(values)):
         kind = str(values.dtype).removeprefix("torch.")
@@ -100,6 +107,8 @@ def _refuse_unfit(values: Tensor, backend: Backend) -> None:
 
 
 class _RowsNormalised(torch.autograd.Function):
+    """The RMS norm as one operation of autograd. It keeps the values and 1 / root mean square of each row."""
+
     @staticmethod
     def forward(
         ctx: Any, values: Tensor, weight: Tensor, format: torch.dtype, step: NormaliseRows
@@ -118,12 +127,16 @@ class _RowsNormalised(torch.autograd.Function):
         given = [gradient.contiguous() for gradient in gradients if gradient is not None]
         if not given:
             return (None,) * 4
+        # The kernels add up MOST_READERS gradients at most; torch adds the others before.
         while len(given) > MOST_READERS:
             given.append(given.pop(0) + given.pop(0))
         return *ctx.backend.normalise_rows_backward(given, *ctx.saved_tensors), None, None
 
 
 class _Turned(torch.autograd.Function):
+    """Rotary positions as one operation of autograd. A rotation is orthogonal, so the gradient is turned back
+    by the same angles, and no values are kept."""
+
     @staticmethod
     def forward(
         ctx: Any, values: Tensor, turns: Tensor, width: int, format: torch.dtype, backend: Backend
@@ -137,6 +150,8 @@ class _Turned(torch.autograd.Function):
 
 
 class _GatedProduct(torch.autograd.Function):
+    """silu(z) · x as one operation of autograd. It keeps z and x, and computes the sigmoid again."""
+
     @staticmethod
     def forward(ctx: Any, z: Tensor, x: Tensor, backend: Backend) -> Tensor:
         ctx.save_for_backward(z, x)

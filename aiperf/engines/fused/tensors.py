@@ -13,7 +13,8 @@ FORMATS = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class Unfit(RuntimeError):
-    """The kernels do not support an input. This never happens for networks that the search makes."""
+    """The kernels do not support an input. This never happens for networks that the search makes. The message
+    says what was given and what is supported; a trial is then trained eagerly, which the journal shows."""
 
 
 def refuse_unfit(images: Tensor, backend: Backend) -> None:
@@ -31,6 +32,7 @@ def refuse_unfit(images: Tensor, backend: Backend) -> None:
 
 
 def formats_of(backend: Backend) -> str:
+    """The number formats of a backend, as a message names them."""
     return " or ".join(FORMATS[each] for each in backend.formats)
 
 
@@ -41,19 +43,24 @@ def refuse_unlike(images: Tensor, beside: Tensor, shape: torch.Size) -> None:
 
 
 def is_own(module: nn.Module) -> bool:
-    """Whether a module computes what its class does: it has no hooks, and its `forward` is not replaced."""
+    """Whether a module computes what its class does: it has no hooks, and its `forward` is not replaced. A
+    step that computes the same without calling the module would leave both out."""
     return not (module._forward_pre_hooks or module._forward_hooks or "forward" in module.__dict__)
 
 
 def _text(tensor: Tensor) -> str:
+    """A tensor as a message shows it: format, shape and strides."""
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)} with strides {tensor.stride()}"
 
 
 def address(tensor: Tensor | None) -> int | None:
+    """Address of a tensor's first number for a kernel in C; None is passed as a null pointer."""
     return None if tensor is None else tensor.data_ptr()
 
 
 def empty_like(images: Tensor) -> Tensor:
+    """Memory for images of the same shape and format, with the channels last. This is stated, because images
+    of one pixel or one channel may have their strides in either order."""
     return torch.empty_like(images, memory_format=torch.channels_last)
 
 
@@ -73,7 +80,8 @@ def for_readers(images: Tensor, readers: int) -> tuple[Tensor, ...]:
 
 
 def two(gradients: Sequence[Tensor | None]) -> tuple[Tensor, Tensor | None] | None:
-    """The gradients of all readers as one or two tensors, channels last; None if no reader has one."""
+    """The gradients of all readers as one or two tensors, channels last; None if no reader has one. The
+    kernels read at most two; more are added first, pairwise."""
     found = [
         gradient.contiguous(memory_format=torch.channels_last)
         for gradient in gradients

@@ -1,4 +1,5 @@
-"""Fused steps on NVIDIA's and AMD's devices by kernels in Triton."""
+"""Fused steps on NVIDIA's and AMD's devices by kernels in Triton. Triton itself is imported when the first
+kernel is launched (`triton_launch.py`), so this module can be imported everywhere."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from nas.layers import BatchNorm, Layer, Product, RMSNorm
 
 
 class InTriton(Backend):
-    """Calls operators of torch, which launch kernels in Triton on torch's current stream."""
+    """Calls operators of torch, which launch kernels in Triton on torch's current stream. `kind` is "cuda"
+    for AMD's devices too, as torch names them."""
 
     kind: ClassVar[str] = "cuda"
     formats: ClassVar[tuple[torch.dtype, ...]] = (torch.float32, torch.bfloat16, torch.float16)
@@ -41,6 +43,7 @@ class InTriton(Backend):
             )
             return out, statistics, bits if len(bits) else None
         out = triton_images.evaluate(images, residual, *affine, mean, variance, activation, module.eps)
+        # The caller uses the second tensor in training only.
         return out, mean, None
 
     def normalise_backward(

@@ -1,4 +1,9 @@
-"""Operators of torch on images, by kernels in Triton."""
+"""Operators of torch on images (batch, channels, height, width) with the channels last, by kernels in Triton.
+
+Sums are made by two kernels: the second adds up what the programs of the first have written. Each operator
+has a fake kernel, which only allocates its results. None has a formula of its gradient: `image_steps.py`
+calls both passes.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +40,9 @@ def learn(
     momentum: float,
     epsilon: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """A batch norm with the statistics of the batch. It returns the output, mean and 1 / deviation of each
+    channel (2 · channels,), and the bits of what the activation cut off. It moves the running statistics in
+    place."""
     tiles, channels = for_sums(images), images.shape[1]
     partial, statistics = _partial(tiles, images), weight.new_empty(2 * channels)
     launch("sum_images", tiles.programs, images, partial, *tiles.sizes, **tiles.constants)
@@ -83,6 +91,8 @@ def _bits(images: Tensor, residual: Tensor | None, activation: int) -> Tensor:
 
 
 def _of_each(images: Tensor) -> Tiling:
+    """The tiling of the kernels that make no sums. Its tiles are those of `for_sums`, so that both find the
+    same bits; its chunks are shorter."""
     channels = images.shape[1]
     return for_each(images.numel() // channels, channels)
 
@@ -102,6 +112,7 @@ def evaluate(
     activation: int,
     epsilon: float,
 ) -> Tensor:
+    """A batch norm with the running statistics, which stay as they are."""
     return _normalised(images, residual, None, mean, variance, (weight, bias), activation, epsilon, True)
 
 
@@ -121,6 +132,8 @@ def _normalised(
     epsilon: float,
     is_variance: bool,
 ) -> Tensor:
+    """The pass that training and evaluation share. `spread` is the variance if `is_variance`, else 1 /
+    deviation, and epsilon is used with a variance only."""
     out, tiles = empty_like(images), _of_each(images)
     launch(
         "normalise",
@@ -159,6 +172,9 @@ def learn_backward(
     activation: int,
     keeps: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of the images, of the sum before the activation if it `keeps` it (else empty), of weight and
+    bias. If it is kept, the second kernel reads it in place of the readers' gradients and of what cut them
+    off."""
     gradient, kept, to_weight, to_bias = _gradients(images, weight, keeps)
     tiles, channels = for_sums(images), images.shape[1]
     partial = _partial(tiles, images)
@@ -238,6 +254,7 @@ def _gradients(images: Tensor, weight: Tensor, keeps: bool) -> tuple[Tensor, Ten
 
 
 def _partial(tiles: Tiling, images: Tensor) -> Tensor:
+    """Memory for two fp32 sums of each channel from each program that makes sums."""
     return torch.empty(2, tiles.chunks, tiles.channels, dtype=torch.float32, device=images.device)
 
 
@@ -251,6 +268,7 @@ def _cut(activation: int, bits: Tensor | None) -> int:
     "(Tensor images, Tensor gates) -> Tensor",
 )
 def gate(images: Tensor, gates: Tensor) -> Tensor:
+    """Images times gates (batch, channels)."""
     out, tiles = empty_like(images), by_image(images)
     launch("gate", tiles.programs, images, gates, out, *tiles.sizes, **tiles.constants)
     return out
@@ -268,6 +286,8 @@ def _(images: Tensor, gates: Tensor) -> Tensor:
 def gate_backward(
     first: Tensor, second: Tensor | None, images: Tensor, gates: Tensor
 ) -> tuple[Tensor, Tensor]:
+    """Gradients of images and gates, by one pass: a program reads all pixels of an image, so the sum of a
+    gate needs no second kernel."""
     found, tiles = (empty_like(images), torch.empty_like(gates)), by_image(images)
     launch(
         "gate_gradients",
@@ -294,6 +314,7 @@ def _(first: Tensor, second: Tensor | None, images: Tensor, gates: Tensor) -> tu
     "(Tensor images) -> Tensor",
 )
 def mean(images: Tensor) -> Tensor:
+    """The mean over the pixels of each image, (batch, channels), in the format of the images."""
     out, tiles = images.new_empty(images.shape[:2]), by_image(images)
     launch("mean", tiles.programs, images, out, *tiles.sizes, **tiles.constants)
     return out
@@ -309,6 +330,7 @@ def _(images: Tensor) -> Tensor:
     "(Tensor gradient, int[] shape) -> Tensor",
 )
 def mean_backward(gradient: Tensor, shape: list[int]) -> Tensor:
+    """The gradient of images with that shape, whose own is (batch, channels)."""
     out = _images_like(gradient, shape)
     tiles = by_image(out)
     launch("mean_gradient", tiles.programs, gradient, out, *tiles.sizes, **tiles.constants)
@@ -321,4 +343,5 @@ def _(gradient: Tensor, shape: list[int]) -> Tensor:
 
 
 def _images_like(gradient: Tensor, shape: list[int]) -> Tensor:
+    """Memory for images of a shape, in the format and on the device of a gradient."""
     return torch.empty(shape, dtype=gradient.dtype, device=gradient.device, memory_format=torch.channels_last)

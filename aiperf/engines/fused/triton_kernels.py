@@ -95,6 +95,7 @@ def finish_statistics(
     old = tl.load(running_mean + column, mask=exists)
     tl.store(running_mean + column, old + momentum * (mean - old), mask=exists)
     old = tl.load(running_variance + column, mask=exists)
+    # The running variance is the unbiased one, as torch's; the batch itself is normalised by the biased one.
     learnt = variance * (total / (total - 1.0))
     tl.store(running_variance + column, old + momentum * (learnt - old), mask=exists)
 
@@ -175,6 +176,7 @@ def normalise(
 
 @triton.jit
 def _gradient(first, second, at, mask, HAS_SECOND: tl.constexpr):
+    """The gradient of the output of a step with one or two readers, in fp32."""
     gradient = number(first, at, mask)
     if HAS_SECOND:
         gradient += number(second, at, mask)

@@ -76,27 +76,34 @@ class Tiling:
 
     @property
     def channels(self) -> int:
+        """Columns of the matrix."""
         return self.unit * self.units
 
     @property
     def chunks(self) -> int:
+        """Number of blocks of rows; a kernel that makes sums writes one partial sum for each."""
         return -(-self.rows // self.chunk)
 
     @property
     def programs(self) -> int:
+        """Number of programs: one for each chunk and each block of columns."""
         return self.chunks * -(-self.channels // self.tile[1])
 
     @property
     def constants(self) -> dict[str, int]:
+        """What is compiled into a kernel. The number of units is not, so networks of other widths share code
+        if these three are equal."""
         return {"UNIT": self.unit, "ROWS": self.tile[0], "CHANNELS": self.tile[1]}
 
     @property
     def sizes(self) -> tuple[int, int, int]:
+        """The sizes that a kernel is given when it is launched, in the order of its arguments."""
         return self.rows, self.chunk, self.units
 
     @property
     def bytes_of_bits(self) -> int:
-        """Bytes of one bit for each element, of whole tiles."""
+        """Bytes of one bit for each element, of whole tiles. The edges of a matrix have bits that no kernel
+        reads."""
         height, width = self.tile
         return -(-self.rows // height) * -(-self.channels // width) * height * width // 8
 
@@ -108,7 +115,10 @@ class Tiling:
 
 def tiling(rows: int, channels: int, programs: int, fewest_tiles: int = 1) -> Tiling:
     """The tiling of `rows` rows by about `programs` programs, of at least `fewest_tiles` tiles each."""
+    # Fewer channels than half a width would leave most of a tile empty; then it is as wide as the next power
+    # of two, because Triton's ranges have only such lengths.
     wide = [width for width in WIDTHS if width < 2 * channels] or [1 << (channels - 1).bit_length()]
+    # The width with the fewest columns that do not exist, and of equal ones the widest.
     width = min(wide, key=lambda each: (-(-channels // each) * each, -each))
     height = TILE // width
     chunks = max(1, programs // -(-channels // width))
@@ -125,6 +135,7 @@ def by_image(images: Tensor) -> Tiling:
 
 
 def for_sums(images: Tensor) -> Tiling:
+    """The tiling of images by programs that make sums of each channel."""
     return tiling(images.numel() // images.shape[1], images.shape[1], PROGRAMS, FEWEST_TILES)
 
 
@@ -143,16 +154,18 @@ def whole_rows(values: Tensor, programs: int, fewest_tiles: int = 1) -> Tiling:
 
 
 def rows_for_sums(values: Tensor) -> Tiling:
+    """The tiling of sequences by programs that also make sums of each feature."""
     return whole_rows(values, PROGRAMS, FEWEST_TILES)
 
 
 def rows_for_each(values: Tensor) -> Tiling:
+    """The tiling of sequences whose rows are normalised, without sums over rows."""
     return whole_rows(values, MORE_PROGRAMS)
 
 
 @cache
 def kernels() -> Mapping[str, Any]:
-    """The kernels by name; their modules import Triton."""
+    """The kernels by name; their modules import Triton. No kernel has a name in both."""
     images = import_module("aiperf.engines.fused.triton_kernels")
     sequences = import_module("aiperf.engines.fused.triton_sequence_kernels")
     return ChainMap(vars(images), vars(sequences))
@@ -160,7 +173,8 @@ def kernels() -> Mapping[str, Any]:
 
 def launch(name: str, programs: int, *arguments: object, **constants: int) -> None:
     """Launches `programs` programs of a kernel on the current stream. `constants` are compiled into it, or
-    are options of the compiler."""
+    are options of the compiler. Raises what Triton's compiler raises when a kernel is first launched with
+    these constants."""
     kernels()[name][(programs,)](*arguments, **constants, **OPTIONS)
 
 

@@ -33,4 +33,5 @@ def tile(row, end, column, exists, units, UNIT: tl.constexpr, ROWS: tl.constexpr
 
 @triton.jit
 def number(pointer, at, mask):
+    """Numbers in fp32, and 0 where none exist. All kernels compute in fp32, and round when they store."""
     return tl.load(pointer + at, mask=mask, other=0.0).to(tl.float32)
